@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import gcd, prod
 from threading import Thread
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+
+from .scratch import Scratch
 
 __all__ = ["LEAST", "WORDS", "Method", "copied", "copied_to", "method"]
 
@@ -87,7 +90,8 @@ class Method:
         x, y = (as_strided(array, shape, steps) for array, steps in zip((dst, src), strides, strict=True))
 
         def work(blocks: Iterator[_Index]) -> None:
-            scratch = _scratch(y, self.extents) if self.staged else None
+            memory = Scratch.taken() if self.staged else None
+            scratch = None if memory is None else _scratch(memory, y, self.extents)
             for block in blocks:
                 source = y[block]
                 if scratch is not None:
@@ -95,6 +99,8 @@ class Method:
                     np.copyto(part, source)
                     source = part
                 np.copyto(x[block], source)
+            if memory is not None:
+                memory.give_back()
 
         ranges = [[slice(i, i + extent) for i in range(0, n, extent)] for n, extent in zip(shape, self.extents, strict=True)]
         _shared(work, iter(list(product(*ranges))), self.threads)
@@ -102,17 +108,23 @@ class Method:
 
 def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int], dtype: np.dtype) -> Method | None:
     """How an array of some strides is copied to one of others, in bytes; ``None`` if by NumPy."""
-    nbytes = prod(shape) * dtype.itemsize
-    if nbytes < LEAST or dtype.kind not in _KINDS:
+    if prod(shape) * dtype.itemsize < LEAST or dtype.kind not in _KINDS:
         return None
+    return _method(tuple(shape), tuple(dst), tuple(src), dtype.itemsize, _cores())
+
+
+@lru_cache(maxsize=1024)
+def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], itemsize: int, cores: int) -> Method | None:
+    """The same by so many cores."""
+    nbytes = prod(shape) * itemsize
     modes = _merged(shape, dst, src)
     inner = min(range(len(modes)), key=lambda i: abs(modes[i][2]) or np.inf)
     misses = len(modes) <= _MOST_AXES and _misses(modes[inner:])
-    if not misses and (nbytes < _PLAIN or _cores() < _PLAIN_CORES):
+    if not misses and (nbytes < _PLAIN or cores < _PLAIN_CORES):
         return None
-    extents = _extents(modes, _BLOCK // dtype.itemsize)
+    extents = _extents(modes, _BLOCK // itemsize)
     count = prod(-(-n // extent) for (n, *_strides), extent in zip(modes, extents, strict=True))
-    threads = max(min(_MOST_THREADS, _cores(), nbytes // _FOR_A_THREAD, count), 1)
+    threads = max(min(_MOST_THREADS, cores, nbytes // _FOR_A_THREAD, count), 1)
     if count < 2 or (threads < 2 and not misses):
         return None
     return Method(modes, extents, misses and abs(modes[inner][2]) * extents[inner] >= _RUN, threads)
@@ -136,7 +148,10 @@ def _misses(modes: Sequence[_Mode]) -> bool:
     if not between or along >= _LINE or between[-1][2] <= _LINE:             # smaller steps are read ahead
         return False
     lines, pages = (prod(max(n * min(step, size) // size, 1) for n, _dst, step in between) for size in (_LINE, _PAGE))
-    return lines * max(gcd(between[-1][2], _PERIOD), _LINE) >= _LINES * _LINE or pages > _PAGES
+    apart = _PERIOD                                                         # bytes between lines in the sets of the cache
+    for common, n in sorted(((gcd(step, _PERIOD), n) for n, _dst, step in between), reverse=True):
+        apart = max(apart // n, common)
+    return lines * max(apart, _LINE) >= _LINES * _LINE or pages > _PAGES
 
 
 def _extents(modes: Sequence[_Mode], room: int) -> tuple[int, ...]:
@@ -156,12 +171,12 @@ def _extents(modes: Sequence[_Mode], room: int) -> tuple[int, ...]:
     return tuple(extents)
 
 
-def _scratch(y: np.ndarray, extents: Sequence[int]) -> np.ndarray:
-    """Memory for a block, in the order of the source."""
+def _scratch(memory: Scratch, y: np.ndarray, extents: Sequence[int]) -> np.ndarray:
+    """An array for a block, in the order of the source."""
     axes = sorted(range(y.ndim), key=lambda axis: -abs(y.strides[axis]))
     shape = [extents[axis] for axis in axes]
-    memory = np.empty((*shape[:-1], shape[-1] + _PAD // y.itemsize), y.dtype)
-    return memory[..., :shape[-1]].transpose([axes.index(axis) for axis in range(y.ndim)])
+    array = memory.array("block", (*shape[:-1], shape[-1] + _PAD // y.itemsize), y.dtype)
+    return array[..., :shape[-1]].transpose([axes.index(axis) for axis in range(y.ndim)])
 
 
 def _cores() -> int:

@@ -20,19 +20,21 @@ import numpy as np
 
 from .counters import tally
 from .memory import contiguous_strides, shadow
+from .scratch import Scratch
 
-__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "SMALL", "WITHOUT_BLAS", "dot", "inner", "matmul", "matvec", "product_of", "tensordot",
-           "vecmat", "words_for"]
+__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "LEAST", "SMALL", "WITHOUT_BLAS", "dot", "inner", "least_products", "matmul", "matvec",
+           "product_of", "tensordot", "vecmat", "words_for"]
 
 WITHOUT_BLAS = frozenset("?bBhHiIlLqQe")
 """The types by their characters."""
 SMALL = 256
 """Elements of both operands that NumPy's loop has multiplied before a call of anything else."""
+LEAST = 1 << 13
+"""Products of elements of float16 that repay anything else than NumPy's loop."""
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 """Most calls are of these: to see that takes a third of the time that a look at the character takes."""
 
-_LEAST = 1 << 16                        # products of elements that NumPy's loop has done before anything else has begun
-_LEAST_HALVES = 1 << 13                 # the same of float16
+_LEAST_INTEGERS = 1 << 16               # the same of integers and bool
 _BITS = {"float32": 24, "float64": 53}  # integers up to 2^bits are exact
 # Nanoseconds of each product of two elements and of each element that is converted, on two cores of a Xeon of 2023.
 _LOOP = {"e": 2.2}                      # NumPy's loop
@@ -119,21 +121,21 @@ def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray
     m, k = shape1[-2:] if len(shape1) > 1 else (1, shape1[0])
     terms, n = shape2[-2:] if len(shape2) > 1 else (shape2[0], 1)
     products = m * n * k if len(shape1) < 3 > len(shape2) else m * n * k * max(prod(shape1[:-2]), prod(shape2[:-2]))
-    if terms != k or products < _LEAST_HALVES:
+    if terms != k or products < least_products(x1, x2):
         return None
     if dtype is None:
         try:
             dtype = x1.dtype if x1.dtype is x2.dtype and x1.dtype.isnative else np.promote_types(x1.dtype, x2.dtype)
         except TypeError:
             return None
-    if products < _LEAST and dtype.char != "e":
-        return None
     if dtype.char not in WITHOUT_BLAS:
         return None
-    try:
-        batch = np.broadcast_shapes(shape1[:-2], shape2[:-2])
-    except ValueError:
-        return None
+    batch, other = shape1[:-2], shape2[:-2]
+    if batch != other:
+        try:
+            batch = np.broadcast_shapes(batch, other)
+        except ValueError:
+            return None
     shape = batch + (m,) * (len(shape1) > 1) + (n,) * (len(shape2) > 1)
     if not shape or (out is not None and (out.shape != shape or out.dtype != dtype or not out.flags.writeable)):
         return None
@@ -179,7 +181,7 @@ def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = No
     if not a.ndim or not b.ndim:
         return None
     if b.ndim > 2:
-        return None if out is not None else tensordot(function, a, b, (-1, -2))
+        return None if out is not None or _are_few(a, b, a.shape[-1]) else tensordot(function, a, b, (-1, -2))
     if a.shape[-1] != b.shape[0] or (out is not None and (out.shape != a.shape[:-1] + b.shape[1:] or not out.flags.carray)):
         return None
     if a.ndim < 3:
@@ -192,12 +194,31 @@ def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = No
 
 def inner(function: str, a: np.ndarray, b: np.ndarray) -> Any:
     """``numpy.inner`` in the same way."""
-    result = tensordot(function, a, b, (-1, -1)) if a.ndim and b.ndim else None
-    return result if result is None or result.ndim else result[()]
+    if not a.size or not b.size or not a.ndim or not b.ndim or (k := a.shape[-1]) != b.shape[-1]:
+        return None
+    if _are_few(a, b, k):
+        return None
+    result = matmul(function, a.reshape(-1, k), b.reshape(-1, k).T)
+    return None if result is None else result.reshape(a.shape[:-1] + b.shape[:-1])[()]
+
+
+def least_products(*arrays: np.ndarray) -> int:
+    """Products of elements that NumPy's loop has done before anything else has begun."""
+    for x in arrays:
+        if x.dtype.char == "e":
+            return LEAST
+    return _LEAST_INTEGERS
+
+
+def _are_few(a: np.ndarray, b: np.ndarray, k: int) -> bool:
+    """Whether sums of so many products of elements leave too few products for BLAS."""
+    return a.size * b.size < k * least_products(a, b)
 
 
 def tensordot(function: str, a: np.ndarray, b: np.ndarray, axes: Any = 2) -> Any:
-    """``numpy.tensordot`` in the same way."""
+    """``numpy.tensordot`` in the same way; where BLAS is not used, by ``numpy.dot`` of the matrices."""
+    if _are_few(a, b, 1):
+        return None
     try:
         axes_a, axes_b = axes if np.iterable(axes) else (range(-axes, 0), range(axes))
         axes_a, axes_b = ([range(x.ndim)[i] for i in (named if np.iterable(named) else (named,)) if not isinstance(i, bool)]
@@ -206,19 +227,23 @@ def tensordot(function: str, a: np.ndarray, b: np.ndarray, axes: Any = 2) -> Any
         return None
     if [a.shape[i] for i in axes_a] != [b.shape[i] for i in axes_b] or not len({*axes_a}) == len({*axes_b}) == len(axes_a):
         return None
+    k = prod(a.shape[i] for i in axes_a)
+    if _are_few(a, b, k):
+        return None
     rest_a, rest_b = ([i for i in range(x.ndim) if i not in named] for x, named in ((a, axes_a), (b, axes_b)))
     shape = tuple(a.shape[i] for i in rest_a) + tuple(b.shape[i] for i in rest_b)
-    k = prod(a.shape[i] for i in axes_a)
-    m, n = prod(shape[:len(rest_a)]), prod(shape[len(rest_a):])
-    if m * n * k < _LEAST_HALVES:
-        return None
-    result = matmul(function, a.transpose(*rest_a, *axes_a).reshape(m, k), b.transpose(*axes_b, *rest_b).reshape(k, n))
-    return None if result is None else result.reshape(shape)
+    x, y = a.transpose(*rest_a, *axes_a).reshape(a.size // k, k), b.transpose(*axes_b, *rest_b).reshape(k, b.size // k)
+    if (result := matmul(function, x, y)) is None:
+        if function == "dot":                           # which NumPy computes as the arrays are
+            return None
+        result = np.dot(x, y)
+        tally(function, "calls", "numpy").tick()
+    return result.reshape(shape)
 
 
 def matvec(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
     """``numpy.matvec`` in the same way."""
-    if x1.ndim < 2 or not x2.ndim or not _in_order(x1, x2, out):
+    if x1.ndim < 2 or not x2.ndim or x1.size + x1.shape[-2] * x2.size < LEAST or not _in_order(x1, x2, out):
         return None
     if x1.ndim == 2:
         return matmul(function, x2, x1.T, out)
@@ -228,7 +253,7 @@ def matvec(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None
 
 def vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
     """``numpy.vecmat`` in the same way."""
-    if x2.ndim < 2 or not x1.ndim or not _in_order(x1, x2, out):
+    if x2.ndim < 2 or not x1.ndim or x2.size + x2.shape[-1] * x1.size < LEAST or not _in_order(x1, x2, out):
         return None
     if x2.ndim == 2:
         return matmul(function, x1, x2, out)
@@ -258,7 +283,7 @@ def words_for(x1: np.ndarray, x2: np.ndarray) -> str | None:
     """What would multiply arrays whose elements are not looked at; ``None`` for NumPy's own BLAS or loop."""
     dtype = np.promote_types(x1.dtype, x2.dtype)
     m, k, n = *x1[None].shape[-2:], x2.shape[-1] if x2.ndim > 1 else 1
-    if dtype.char not in WITHOUT_BLAS or prod(x1.shape[:-2]) * m * k * n < _LEAST:
+    if dtype.char not in WITHOUT_BLAS or prod(x1.shape[:-2]) * m * k * n < _LEAST_INTEGERS:
         return None
     if dtype.char in "e?":
         return f"{dtype} by float32 BLAS"
@@ -422,25 +447,9 @@ def _parts(a: np.ndarray, b: np.ndarray, c: np.ndarray, chunk: int) -> Iterator[
             yield c[..., i:i + rows, j:j + columns], terms
 
 
-class _Scratch:
-    """Memory that is used again, each piece by its name: pages that are touched first cost more than the arithmetic on them."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[str, np.ndarray] = {}
-
-    def array(self, name: str, shape: tuple[int, ...], dtype: Any, like: np.ndarray | None = None) -> np.ndarray:
-        """An array that holds whatever was there, with the order of another one's matrices."""
-        turned = like is not None and abs(like.strides[-2]) < abs(like.strides[-1])
-        count = prod(shape)
-        piece = self._pieces.get(name)
-        if piece is None or piece.size < count or piece.dtype != dtype:
-            piece = self._pieces[name] = np.empty(count, dtype)
-        return piece[:count].reshape(*shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2) if turned else piece[:count].reshape(shape)
-
-
 def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> None:
     """C = A B in a signed type, which wraps."""
-    whole, floats, scratch = np.int32 if scheme.floats == "float32" else np.int64, np.dtype(scheme.floats), _Scratch()
+    whole, floats, scratch = np.int32 if scheme.floats == "float32" else np.int64, np.dtype(scheme.floats), Scratch.taken()
     for target, terms in _parts(a, b, c, scheme.chunk):
         fresh = True
         for first, second in terms:
@@ -458,9 +467,10 @@ def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> No
                     else:
                         np.add(target, sums.astype(c.dtype, copy=False), out=target)
                     fresh = False
+    scratch.give_back()
 
 
-def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, dtype: np.dtype, scratch: _Scratch) -> np.ndarray:
+def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, dtype: np.dtype, scratch: Scratch) -> np.ndarray:
     """A digit of integers, or integers, in a floating-point type."""
     result = scratch.array(name, x.shape, floats, x)
     if digit is not None and (digit.left or digit.right):
@@ -478,22 +488,32 @@ def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, 
 
 def _bools(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     """C = A B, or-of-ands: sums of ones are not zero, however they are rounded."""
+    scratch = Scratch.taken()
     for target, terms in _parts(a, b, c, 1 << 30):
         fresh = True
         for first, second in terms:
-            some = np.matmul(first.astype(np.float32), second.astype(np.float32)) != 0
-            np.copyto(target, some) if fresh else np.logical_or(target, some, out=target)
+            sums = _product(first, second, target.shape, scratch)
+            np.not_equal(sums, 0, out=target) if fresh else np.logical_or(target, sums, out=target)
             fresh = False
+    scratch.give_back()
 
 
 def _halves(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     """C = A B of float16, whose products float32 holds; summed in float32 and rounded once, as NumPy does."""
+    scratch = Scratch.taken()
     for target, terms in _parts(a, b, c, 1 << 30):
         sums: Any = None
         for first, second in terms:
-            term = np.matmul(first.astype(np.float32), second.astype(np.float32))
+            term = _product(first, second, target.shape, scratch, "sums" if sums is None else "product")
             sums = term if sums is None else np.add(sums, term, out=sums)
         np.copyto(target, sums, casting="unsafe")
+    scratch.give_back()
+
+
+def _product(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...], scratch: Scratch, name: str = "product") -> np.ndarray:
+    """A B in float32, in scratch memory of a name."""
+    left, right = (_as_float(part, x, None, FLOAT32, x.dtype, scratch) for part, x in (("a", a), ("b", b)))
+    return np.matmul(left, right, out=scratch.array(name, shape, FLOAT32))
 
 
 def _warn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:

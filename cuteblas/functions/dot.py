@@ -8,24 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call
-from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
-from ..engines.exact import dot as dot_by_blas
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
-from ..engines.placement import stays
-from ..engines.settings import current_backend
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision
 from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .matmul import in_tiles, multiply_tile
-from .routing import answer
+from .routing import answer, at_once
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 
 Axes = Sequence[str]
 _NDARRAY = np.ndarray                  # a look-up less
-_by_numpy = tally("dot", "calls", "numpy")
 
 
 def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, variant: str | None = None) -> Any:
@@ -59,14 +53,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, varian
     >>> cuteblas.dot([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    if type(a) is type(b) is _NDARRAY and precision is variant is None and (out is None or type(out) is _NDARRAY) \
-            and (current_backend() == "numpy" or stays(a, b)):
-        dtype = a.dtype
-        if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
-                and (a.size > SMALL or b.size > SMALL) and (result := dot_by_blas("dot", a, b, out)) is not None:
-            return result
-        result = np.dot(a, b, out)
-        _by_numpy.tick()
+    if type(a) is _NDARRAY and precision is variant is None and (result := at_once("dot", np.dot, a, b, out)) is not None:
         return result
     return dot_for("dot", a, b, out, checked_algorithm(precision, variant))
 
@@ -105,6 +92,8 @@ def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | Non
     >>> cuteblas.inner(np.ones((2, 3)), np.ones((4, 3))).shape
     (2, 4)
     """
+    if type(a) is _NDARRAY and precision is variant is None and (result := at_once("inner", np.inner, a, b)) is not None:
+        return result
     return answer("inner", np.inner, _settle_inner, _typed(a, b), algorithm=checked_algorithm(precision, variant))
 
 
@@ -132,6 +121,8 @@ def vdot(a: Any, b: Any, /) -> Any:
     >>> cuteblas.vdot([1j, 2], [1, 1])
     np.complex128(2-1j)
     """
+    if type(a) is _NDARRAY and (result := at_once("vdot", np.vdot, a, b)) is not None:
+        return result
     if {kind_of(a), kind_of(b)} <= {"numpy", "cupy"} and a.shape != b.shape and a.size == b.size \
             and _common_axes(a.shape, b.shape) is None:
         a = ascontiguousarray(a).reshape(-1)
@@ -164,6 +155,8 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     array([[ 3,  4,  5],
            [ 6,  8, 10]])
     """
+    if type(a) is _NDARRAY and (result := at_once("outer", np.outer, a, b, out)) is not None:
+        return result
     return outer_for("outer", a, b, out)
 
 
@@ -207,6 +200,9 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, va
     """
     if devices is not None:
         return _tensordot_over(a, b, axes, devices, checked_precision(precision), variant)
+    if type(a) is _NDARRAY and precision is variant is None \
+            and (result := at_once("tensordot", np.tensordot, a, b, None, {"axes": axes})) is not None:
+        return result
     return tensordot_for("tensordot", a, b, axes, checked_algorithm(precision, variant))
 
 
@@ -256,6 +252,8 @@ def kron(a: Any, b: Any) -> Any:
     >>> cuteblas.kron([1, 10], [1, 2, 3])
     array([ 1,  2,  3, 10, 20, 30])
     """
+    if type(a) is _NDARRAY and (result := at_once("kron", np.kron, a, b)) is not None:
+        return result
     return answer("kron", np.kron, _settle_kron, (a, b))
 
 

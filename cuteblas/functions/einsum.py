@@ -17,7 +17,6 @@ from ..engines.dispatch import kind_of, own_call, own_types, repeaters
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import offload, stays, work_of
 from ..engines.repeaters import repeater_of
-from ..engines.settings import current_backend
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant
 from .expressions import Expression, Term, expression, stand_in
 from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
@@ -92,8 +91,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         refused = {"variant": variant, **arguments} if optimize is False else {"optimize": optimize}
         return _over_devices(operands, out, devices, checked_precision(precision), refused)
     if operands and type(operands[-1]) is np.ndarray and precision is variant is None and not arguments \
-            and type(operands[0]) is str and (out is None or type(out) is np.ndarray) \
-            and (current_backend() == "numpy" or stays(*operands)):
+            and type(operands[0]) is str and (out is None or type(out) is np.ndarray) and stays(*operands):
         most = 1
         for x in operands[1:]:
             if type(x) is not np.ndarray:
@@ -101,7 +99,9 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             most *= x.size
         else:
             if out is None and optimize is False:
-                if most <= SMALL and len(operands) <= _MOST_OPERANDS:
+                count = len(operands)
+                if count == 2 or (most <= SMALL and count <= _MOST_OPERANDS) or (count == 3 and (
+                        operands[0], operands[1].shape, operands[2].shape) in _small):
                     result = np.einsum(*operands)
                 else:
                     program = _programs.get(_key_of_arrays(operands))
@@ -307,6 +307,8 @@ def _is_view(subscripts: Subscripts) -> bool:
 # -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------
 _programs: dict[Any, Any] = {}                  # by all of a call that decides what it does
 _MOST_PROGRAMS = 4096
+_small: set[tuple[Any, ...]] = set()
+"""Subscripts and shapes of calls with two operands and few products, which NumPy's plain loop computes whatever they are."""
 
 
 def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
@@ -402,6 +404,8 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
     if may_loop and products <= SMALL:
+        if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
+            _small.add((operands[0], *[x.shape for x in arrays]))
         return _LOOP
     path = _path(operands, subscripts, memories, optimize)
     dtype, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from math import prod
 from operator import index
 from typing import Any
 
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.exact import WITHOUT_BLAS
+from ..engines.exact import LEAST, SMALL, WITHOUT_BLAS, least_products
 from ..engines.memory import Memory, strides_by_order
-from ..engines.placement import offload, work_of
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm
+from ..engines.placement import offload, stays, work_of
+from .algorithms import Algorithm, checked_algorithm
 from .dot import dot_for, outer_for, settle_dot, tensordot_for
 from .expressions import stand_in
 from .matmul import matmul as any_matmul
 from .matmul import rehearse_matmul
-from .routing import by_numpy, delegate, rehearse_product, rehearsed, resolve, without_kernels
+from .routing import at_once, by_numpy, delegate, rehearse_product, rehearsed, resolve, without_kernels
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
 
@@ -167,6 +168,12 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     >>> cuteblas.linalg.multi_dot([np.ones((10, 2)), np.ones((2, 50)), np.ones((50, 3))]).shape
     (10, 3)
     """
+    if precision is None and type(arrays) in (list, tuple) and _all_stay(arrays, out):
+        result = _multiplied_on_host(arrays, out)
+        if result is None:
+            result = np.linalg.multi_dot(arrays, out=out)
+            _by_numpy()
+        return result
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
     operands, named = list(arrays), {} if out is None else {"out": out}
     count = len(arrays)
@@ -177,7 +184,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
         return delegate(function, resolved, _multi_dot_by_numpy, operands, named, algorithm,
                         lambda: _rehearse_chain(operands, out, algorithm),
                         lambda *given, **named: multi_dot(given, precision=precision, **named),
-                        lambda: _multiplied_on_host(operands, out))
+                        lambda: _multiplied_on_host(operands, out) if _all_stay(operands, out) else None)
     from ..engines.problems import has_kernels
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
@@ -191,26 +198,38 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     matrices = _matrices(resolved.arrays)
     tree = _cheapest([x.shape for x in matrices])
     _resolve_chain(tree, [resolved.engine.memory(x) for x in matrices], resolved.out_memory)
+    multiply = partial(dot_for, function, algorithm=algorithm)
     if resolved.engine.moves:
         shape = matrices[0].shape[0], matrices[-1].shape[1]
         work = work_of(_products(tree, [x.shape for x in matrices])[0], np.result_type(*matrices), matrices, out, shape)
-        result = offload(function, work, lambda run, there, out: _multiplied(tree, there, out, algorithm), matrices, out,
-                         lambda: _multiplied(tree, matrices, out, algorithm))
+        result = offload(function, work, lambda run, there, out: _multiplied(tree, there, multiply, out), matrices, out,
+                         lambda: _multiplied(tree, matrices, multiply, out))
     else:
-        result = _multiplied(tree, matrices, resolved.out, algorithm)
+        result = _multiplied(tree, matrices, multiply, resolved.out)
     return _of_ranks(result, ranks)
+
+
+_by_numpy = tally("linalg.multi_dot", "calls", "numpy").tick
+
+
+def _all_stay(arrays: Sequence[Any], out: Any) -> bool:
+    """Whether all are plain NumPy arrays that stay on the host."""
+    for x in arrays:
+        if type(x) is not np.ndarray:
+            return False
+    return len(arrays) > 0 and (out is None or type(out) is np.ndarray) and stays(*arrays, out)
 
 
 def _multi_dot_by_numpy(*arrays: Any, **named: Any) -> Any:
     return np.linalg.multi_dot(arrays, **named)
 
 
-def _multiplied(tree: _Tree, matrices: Sequence[Any], out: Any, algorithm: Algorithm) -> Any:
+def _multiplied(tree: _Tree, matrices: Sequence[Any], multiply: Callable[..., Any], out: Any = None) -> Any:
     """The product of a chain of matrices."""
     def product(chain: _Tree, out: Any = None) -> Any:
         if isinstance(chain, int):
             return matrices[chain]
-        return dot_for("linalg.multi_dot", product(chain[0]), product(chain[1]), out, algorithm)
+        return multiply(product(chain[0]), product(chain[1]), out)
 
     return product(tree, out)
 
@@ -223,17 +242,24 @@ def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
 
 
 def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
-    """The product of a chain of NumPy arrays of types without a BLAS; ``None`` for any other, which is left to NumPy."""
-    if out is not None or WITHOUT_BLAS.isdisjoint(x.dtype.char for x in arrays if type(x) is np.ndarray) \
-            or any(type(x) is not np.ndarray for x in arrays):
+    """The product of a chain of NumPy arrays of which some have a type without a BLAS; ``None`` where all products are small, and
+    for what is left to NumPy."""
+    for x in arrays:
+        if x.size > SMALL and x.dtype.char in WITHOUT_BLAS:
+            break
+    else:
         return None
     ranks = [x.ndim for x in arrays]
-    if len(ranks) < 3 or not _are_chain(ranks):
+    if len(ranks) < 2 or out is not None or not _are_chain(ranks):
         return None
+    if len(ranks) == 2:
+        return at_once("linalg.multi_dot", np.dot, *arrays)
     matrices = _matrices(arrays)
-    if any(x.shape[1] != y.shape[0] for x, y in pairwise(matrices)):
+    shapes = [x.shape for x in matrices]
+    if prod(sorted([shapes[0][0], *[columns for _rows, columns in shapes]])[-3:]) < least_products(*arrays) \
+            or any(x[1] != y[0] for x, y in pairwise(shapes)):
         return None
-    return _of_ranks(_multiplied(_cheapest([x.shape for x in matrices]), matrices, None, AS_PLANNED), ranks)
+    return _of_ranks(_multiplied(_cheapest(shapes), matrices, partial(at_once, "linalg.multi_dot", np.dot)), ranks)
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:
@@ -361,11 +387,16 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
            [55, 34]])
     """
     function, algorithm = "linalg.matrix_power", checked_algorithm(precision)
+    if precision is None and type(a) is np.ndarray and stays(a):
+        if (result := _powered_on_host(a, n)) is None:
+            result = np.linalg.matrix_power(a, n)
+            _powers_by_numpy()
+        return result
     resolved = resolve(function, (a,))
     if isinstance(resolved, str):
         return delegate(function, resolved, np.linalg.matrix_power, (a, n), {}, algorithm,
                         lambda: _rehearse_power(a, n, algorithm), partial(matrix_power, precision=precision),
-                        lambda: _powered_on_host(a, n))
+                        lambda: _powered_on_host(a, n) if type(a) is np.ndarray else None)
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
@@ -403,10 +434,13 @@ def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
         return _powered(x, abs(power), partial(any_matmul, precision=precision))
 
 
+_powers_by_numpy = tally("linalg.matrix_power", "calls", "numpy").tick
+
+
 def _powered_on_host(a: Any, n: Any) -> Any:
-    """A power of NumPy arrays of a type without a BLAS; ``None`` for any other, which is left to NumPy."""
-    if type(a) is not np.ndarray or a.dtype.char not in WITHOUT_BLAS or type(n) is not int or n < 2 or a.ndim < 2 \
-            or a.shape[-1] != a.shape[-2]:
+    """A power of NumPy arrays of a type without a BLAS; ``None`` for small ones and any other, which are left to NumPy."""
+    if a.dtype.char not in WITHOUT_BLAS or type(n) is not int or n < 2 or a.ndim < 2 or a.shape[-1] != a.shape[-2] \
+            or a.size * a.shape[-1] < LEAST:
         return None
     tally("linalg.matrix_power", "calls", "matmul").tick()
     return _powered(a, n, any_matmul)

@@ -101,7 +101,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precis
                             and (x1.size > SMALL or x2.size > SMALL) \
                             and (result := matmul_by_blas("matmul", x1, x2, out)) is not None:
                         return result
-                    result = np.matmul(x1, x2, out)
+                    result = np.matmul(x1, x2) if out is None else np.matmul(x1, x2, out)
                     _count()
                     return result
                 result = _like_before(x1, x2, out, where)

@@ -14,11 +14,11 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call, own_types, repeaters
-from ..engines.exact import BY_BLAS, FLOAT64, WITHOUT_BLAS
+from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
-from ..engines.placement import host_engine, offload, stays, work_of
+from ..engines.placement import FEW, host_engine, offload, stays, work_of
 from ..engines.repeaters import repeater_of
-from ..engines.settings import current_backend
+from ..engines.settings import backend_of_environment, chosen_backend, current_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
@@ -26,7 +26,7 @@ from .gufunc import UFUNCS, Product, resolve_product
 if TYPE_CHECKING:
     from ..engines.engine import Engine
 
-__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "by_numpy", "delegate", "in_parts", "key_of", "reason_of",
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "at_once", "by_numpy", "delegate", "in_parts", "key_of", "reason_of",
            "refused", "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
@@ -259,6 +259,46 @@ def repeat(function: str, operands: Sequence[Any], out: Any = None, algorithm: A
     return head, None if head is None else repeated(head, operands, out)
 
 
+_NDARRAY = np.ndarray                  # a look-up less
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_ticks: dict[str, Callable[[], int]] = {}
+
+
+def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = None, arguments: Mapping[str, Any] = _NONE) -> Any:
+    """One of NumPy's products of plain arrays that stay on the host, without further questions.
+
+    Parameters
+    ----------
+    function, call, a, b, out, arguments
+        As of :func:`answer`.
+
+    Returns
+    -------
+    array, scalar or None
+        ``None`` for any other call.
+    """
+    if type(a) is not _NDARRAY or type(b) is not _NDARRAY or not (out is None or type(out) is _NDARRAY):
+        return None
+    where = chosen_backend() or backend_of_environment()
+    if where != "numpy" and not (where == "auto" and out is None and a.size + b.size <= FEW) and not stays(a, b, out):
+        return None
+    dtype = a.dtype
+    if dtype is not FLOAT64 and dtype is not FLOAT32 and (a.size > SMALL or b.size > SMALL) and dtype.char in WITHOUT_BLAS \
+            and (by_blas := BY_BLAS.get(function)) is not None and not (arguments and function in UFUNCS) \
+            and (result := by_blas(function, a, b, **(arguments if out is None else {"out": out}))) is not None:
+        return result
+    if arguments:
+        result = call(a, b, **arguments) if out is None else call(a, b, out=out, **arguments)
+    else:
+        result = call(a, b) if out is None else call(a, b, out)
+    try:
+        _ticks[function]()
+    except KeyError:
+        _ticks[function] = tally(function, "calls", "numpy").tick
+        _ticks[function]()
+    return result
+
+
 def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any = None,
            algorithm: Algorithm = AS_PLANNED, in_tiles: Callable[..., Any] | None = None, **arguments: Any) -> Any:
     """Answer one of NumPy's products of two arrays.
@@ -288,20 +328,9 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         What NumPy raises, in its words and before anything runs; also for operands on different devices, for types without a
         kernel on the GPU, and for an algorithm or a kernel that does not take this product.
     """
-    if type(operands[0]) is np.ndarray and algorithm is AS_PLANNED and (current_backend() == "numpy" or stays(*operands, out)):
-        for x in operands if out is None else (*operands, out):
-            if type(x) is not np.ndarray:
-                break
-        else:                                           # the way of most calls on the host, without further questions
-            dtype = operands[0].dtype
-            if dtype is not FLOAT64 and dtype.char in WITHOUT_BLAS and (by_blas := BY_BLAS.get(function)) is not None \
-                    and not (arguments and function in UFUNCS):
-                result = by_blas(function, *operands, **(arguments if out is None else {"out": out}))
-                if result is not None:
-                    return result
-            result = call(*operands, **(arguments if out is None else {"out": out, **arguments}))
-            tally(function, "calls", "numpy").tick()
-            return result
+    if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
+            and (result := at_once(function, call, operands[0], operands[1], out, arguments)) is not None:
+        return result
     head, result = repeat(function, operands, out, algorithm, arguments)
     return _answer(head, function, call, settle, operands, out, algorithm, arguments, in_tiles) if result is None else result
 

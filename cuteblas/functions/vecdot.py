@@ -10,9 +10,11 @@ from ..engines.memory import Memory
 from .expressions import Expression, of_product
 from .gufunc import resolve_product
 from .matmul import MatmulArguments
-from .routing import answer
+from .routing import answer, at_once
 
 __all__ = ["matvec", "vecdot", "vecdot_for", "vecmat"]
+
+_NDARRAY = np.ndarray                  # a look-up less
 
 
 def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
@@ -43,6 +45,8 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     >>> cuteblas.vecdot(np.ones((5, 3)), np.array([1.0, 2.0, 3.0]))
     array([6., 6., 6., 6., 6.])
     """
+    if not arguments and type(x1) is _NDARRAY and (result := at_once("vecdot", np.vecdot, x1, x2, out)) is not None:
+        return result
     return vecdot_for("vecdot", x1, x2, out, **arguments)
 
 
@@ -79,6 +83,8 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     >>> cuteblas.matvec(np.ones((5, 2, 3)), np.array([1.0, 2.0, 3.0])).shape
     (5, 2)
     """
+    if not arguments and type(x1) is _NDARRAY and (result := at_once("matvec", np.matvec, x1, x2, out)) is not None:
+        return result
     return _gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
 
 
@@ -110,6 +116,8 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     >>> cuteblas.vecmat(np.array([1.0, 2.0]), np.ones((5, 2, 3))).shape
     (5, 3)
     """
+    if not arguments and type(x1) is _NDARRAY and (result := at_once("vecmat", _vecmat_by_numpy, x1, x2, out)) is not None:
+        return result
     return _gufunc("vecmat", np.vecmat, True, x1, x2, out, numpy_call=_vecmat_by_numpy, **arguments)
 
 
@@ -119,6 +127,8 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
     Its complex loop (NumPy 2.2 to 2.4) writes the elements of each vector side by side, whatever the strides of the result: what is
     not contiguous along that axis is overwritten beyond its elements.
     """
+    if out is None and not arguments:
+        return np.vecmat(x1, x2)
     real = not {"dtype", "signature", "sig"} & arguments.keys() and not any(
         (x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype).kind == "c" for x in (x1, x2))
     if out is None and (real or arguments.get("order") not in ("A", "F", "a", "f")):

@@ -16,8 +16,8 @@ INTEGERS = "bBhHiIlLqQ"
 @pytest.fixture
 def always(monkeypatch):
     """Let NumPy's loops answer nothing."""
-    monkeypatch.setattr(exact, "_LEAST", 1)
-    monkeypatch.setattr(exact, "_LEAST_HALVES", 1)
+    monkeypatch.setattr(exact, "_LEAST_INTEGERS", 1)
+    monkeypatch.setattr(exact, "LEAST", 1)
     monkeypatch.setattr(exact, "_CALL", -1e15)
 
 
