@@ -94,7 +94,7 @@ def test_shared_memory_is_refused():
 
 @pytest.mark.parametrize("wrong, kind, message", [
     (np.tanh, TypeError, "decorate it with @cuteblas.epilogue"), (3, TypeError, "not int"), ("rellu", ValueError,
-                                                                                             "no ready epilogue 'rellu'")])
+                                                                                             "no predefined epilogue 'rellu'")])
 def test_refusals(wrong, kind, message):
     with pytest.raises(kind, match=message):
         blas.sgemm(1, A, B, epilogue=wrong)

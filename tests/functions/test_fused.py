@@ -209,7 +209,7 @@ def test_the_array_for_a_reduction_of_an_operand_has_its_shape(to):
 
 
 @pytest.mark.parametrize("call, error, text", [
-    (lambda a: cuteblas.matmul(a, a, epilogue="relo"), ValueError, "no ready epilogue 'relo'"),
+    (lambda a: cuteblas.matmul(a, a, epilogue="relo"), ValueError, "no predefined epilogue 'relo'"),
     (lambda a: cuteblas.matmul(a, a, epilogue=observed), TypeError, "needs bias"),
     (lambda a: cuteblas.matmul(a, a, epilogue=epilogues.bias(bias=np.ones(4, "f4"))), ValueError, r"bias\[None, :\]"),
     (lambda a: cuteblas.matmul(a.astype(object), a, epilogue="relu"), TypeError, "kernels have no object"),

@@ -1,4 +1,4 @@
-"""The ready epilogues against their definitions in float64, and the backward ones against differences of the forward ones."""
+"""The predefined epilogues against their definitions in float64, and the backward ones against differences of the forward ones."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Every ready epilogue, and others, as a kernel's code: against the Python function on arrays, in the emulator and on a GPU."""
+"""Every predefined epilogue, and others, as a kernel's code: against the Python function on arrays, in the emulator and on a GPU."""
 
 import inspect
 
