@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..layout import ComposedLayout, Figure, Layout, Swizzle, Tensor, composition, make_layout, mma_picture, size
-from ..layout.symbolic import IntLike
+from ..layout import ComposedLayout, Figure, Layout, Swizzle, Tensor, coalesce, composition, make_layout, mma_picture, size
+from ..layout.symbolic import IntLike, less
 from .architectures import number_of
 from .builder import KernelBuilder
 from .dtypes import dtype
@@ -331,6 +331,60 @@ class WarpMma:
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of C (M, N) that ``thread`` owns, shape ``((value, atoms), 1, 1)``."""
         return partition(tensor, self.tile, self.tv_c, thread)
+
+    @cached_property
+    def tv_quads(self) -> Layout:
+        """((lane, warps), (run of 4, half, atom m, pair of atoms n)) -> position in the (M, N) tile, after :meth:`exchange`.
+
+        It is that of C with the lowest bit of a lane and the lowest bit of an atom's number along N exchanged.
+        """
+        threads, halves = self.threads, self.atom.shape[0] // 8
+        atom_m = 2 * halves * threads
+        atom_n = atom_m * self.atoms[0]
+        permutation = make_layout(
+            make_layout(Layout(2, atom_n), Layout(threads // 2, 2)),
+            make_layout(Layout((2, 2), (threads, 1)), Layout(halves, 2 * threads), Layout(self.atoms[0], atom_m),
+                        Layout(self.atoms[1] // 2, 2 * atom_n)))
+        tv = composition(self.tv_c, permutation)
+        return make_layout(tv[0], make_layout(coalesce(tv[1][0]), *list(tv[1])[1:]))
+
+    def partition_quads(self, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of C (M, N) that ``thread`` has after :meth:`exchange`, shape ``(run of 4, half, atom m, pair of atoms n)``."""
+        return partition(tensor, self.tile, self.tv_quads, thread).map_domain(lambda layout: make_layout(*layout[0]))
+
+    def exchange(self, k: KernelBuilder, c: Tensor, thread: IntLike) -> Tensor:
+        """Pairs along N become runs of four: each lane gives its neighbour a pair of one of two atoms for one of the other.
+
+        Parameters
+        ----------
+        k : KernelBuilder
+            The kernel.
+        c : Tensor
+            ``(value, atom m, atom n)`` in registers, with an even number of atoms along N.
+        thread : IntLike
+            The thread.
+
+        Returns
+        -------
+        Tensor
+            The same registers as ``(run, half, atom m, pair of atoms)``: they are at :attr:`tv_quads` now.
+        """
+        values, of_m, of_n = self.atom.shape[0] // 4, *self.atoms
+        odd = k.let("odd", thread % 2)
+        runs = Tensor(c.engine, Layout(((2, 2), values // 2, of_m, of_n // 2), ((1, values * of_m), 2, values, 2 * values * of_m)))
+        given = k.registers("tCrG", c.engine.dtype.name, Layout(2))
+        with k.loops((values // 2, of_m, of_n // 2)) as at:
+            for i in range(2):
+                first, second = (runs((i, atom), *at) for atom in range(2))
+                k.assign(given(i), second)
+                with k.when(less(0, odd)):
+                    k.assign(given(i), first)
+                k.assign(given(i), k.call("shuffle_xor", given(i), 1))
+                with k.when(less(0, odd)):
+                    k.assign(first, given(i))
+                with k.otherwise():
+                    k.assign(second, given(i))
+        return runs
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """``c += a b^T`` on the fragments of a warp: c ``(value, atom m, atom n)``, a and b registers ``(register, atom)``."""

@@ -34,6 +34,7 @@ from .skinny import RANGE
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
 _MATRICES = 4                        # registers that one ldmatrix fills
+_PAIR = 2                            # elements of C along N that a thread has side by side
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class MmaTile:
         """Which warp owns what: a compact part of the tile each."""
         (m, n, _k), (wm, wn) = self.atom.shape, self.warps
         return WarpMma(self.atom, self.warps, (self.m // (m * wm), self.n // (n * wn)))
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether neighbouring lanes may make runs of four of their pairs: so stores of 2-byte elements fill sectors."""
+        return dtype(self.atom.element).bytes == 2 and self.mma.atoms[1] % 2 == 0
 
     @property
     def stage_bytes(self) -> int:
@@ -177,8 +183,10 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         If the tile does not divide among the threads, or a vector width is not provable.
     """
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
-    if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
+    most = 2 * _PAIR if tile.exchanges and config.triangle is None else _PAIR
+    if config.c.width > most or (config.c.width > 1 and config.c.unit != 1):
+        raise CodegenError(f"a thread holds {most} elements side by side along N: C is written in vectors of so many at most, "
+                           f"got {config.c}")
     load_a, load_b = _loader(tile.m, tile, config.a), _loader(tile.n, tile, config.b)
     for what, extents, by in (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile)):
         if any(e % b for e, b in zip(extents, by, strict=True)):
@@ -239,8 +247,12 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         value, atoms = layout[0]
         return make_layout(*value, *atoms)
 
-    accumulators = Tensor(tCrC.engine, Layout((2, pairs // 2, *tiled.atoms)))
-    block.store(accumulators, lambda tensor: tiled.partition_c(tensor, tid).map_domain(runs))
+    if config.c.width > _PAIR:
+        k.comment("Pairs of two atoms become runs of four, of which four lanes fill a sector")
+        block.store(tiled.exchange(k, tCrC, tid), lambda tensor: tiled.partition_quads(tensor, tid))
+    else:
+        accumulators = Tensor(tCrC.engine, Layout((_PAIR, pairs // 2, *tiled.atoms)))
+        block.store(accumulators, lambda tensor: tiled.partition_c(tensor, tid).map_domain(runs))
     if status is not None:
         k.after_blocks()
         k.comment("Whether all that the block has split was in range")

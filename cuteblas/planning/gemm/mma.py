@@ -477,7 +477,9 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
-    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * dtype(p.c.dtype).bytes))
+    item = dtype(p.c.dtype).bytes
+    run = 2 * _PAIR if item == 2 and choice.tile.exchanges and p.triangle is None else _PAIR
+    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * item))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
