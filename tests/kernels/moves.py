@@ -61,21 +61,26 @@ def moved_by(kind, engine, shape, item, axes=(1, 0), **options):
     return plan
 
 
-def transactions(plan, **operands):
-    """What the emulator counts for every warp of a plan: per request, (space, write) -> (transactions, fewest possible)."""
+def counted(plan, **operands):
+    """What the emulator counts of every access of a plan."""
     from cuteblas import emulator
 
     if not emulator.available():
         pytest.skip(emulator.why_unavailable())
-    found = {}
     for launch in plan.launches:
         memory = {role: emulator.pointer(x.view) for role, x in operands.items()}
         values = [q.value if q.role is None else memory[q.role] + q.offset if q.tensor_map is None
                   else (q.tensor_map, memory[q.role] + q.offset) for q in launch.arguments]
-        for access in emulator.compile(launch.kernel).launch(launch.grid, values, count=True):
-            most, least = found.get((access.space, access.write), (0, 0))
-            found[access.space, access.write] = (max(most, access.transactions / access.requests),
-                                                 max(least, access.ideal / access.requests))
+        yield from emulator.compile(launch.kernel).launch(launch.grid, values, count=True)
+
+
+def transactions(plan, **operands):
+    """The same for every warp: per request, (space, write) -> (transactions, fewest possible)."""
+    found = {}
+    for access in counted(plan, **operands):
+        most, least = found.get((access.space, access.write), (0, 0))
+        found[access.space, access.write] = (max(most, access.transactions / access.requests),
+                                             max(least, access.ideal / access.requests))
     return found
 
 

@@ -12,10 +12,11 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import mma as planning
-from cuteblas.planning.gemm.mma import is_thin, mma_tiles, plan_mma, thin_tiles, why_not_mma
+from cuteblas.planning.gemm.mma import is_thin, mma_alternatives, mma_tiles, plan_mma, thin_tiles, why_not_mma
 from cuteblas.planning.gemm.simt import plan_simt
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
+from .moves import counted
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -314,6 +315,38 @@ def test_no_bank_conflicts(dtype, orders):
         assert len(shared) == 4 and all("no bank conflict" in text for text in shared.values()), (tile, shared)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2), (40, 21, 33, 1)])
+@pytest.mark.parametrize("alpha, beta", [(1, 0), (2, 3)])
+def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
+    rng, wide = np.random.default_rng(6), "float32"
+    a, b, c = (values(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+    pa, pb, pc = place(a), place(b), place(c, poison=np.nan)
+    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": "value" if beta else "zero"}
+    for alternative in mma_alternatives(gemm_problem(pa, pb, pc, **kinds), engine.device):
+        pc.view[...] = c if beta else np.nan
+        plan = alternative.plan()
+        assert f"k{width}_" in plan.launches[0].kernel.name or len(plan.launches) > 1
+        engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
+        want = alpha * (a.astype(wide) @ b.astype(wide)) + beta * c.astype(wide)
+        np.testing.assert_allclose(pc.view.astype(wide), want, rtol=2.0**-7, atol=2.0**-7 * k**0.5)
+
+
+def test_stores_of_two_bytes_fill_sectors():
+    a, b, c = (place(np.ones(shape, "f2")) for shape in ((64, 48), (48, 96), (64, 96)))
+    for alternative in mma_alternatives(gemm_problem(a, b, c), H200):
+        plan = alternative.plan()
+        if len(plan.launches) == 1:
+            written = [x for x in counted(plan, a=a, b=b, c=c) if x.space == "global" and x.write]
+            assert written and not any(x.partial for x in written), alternative
+
+
+def test_no_stages_that_a_short_sum_has_no_use_for():
+    x = place(np.zeros((64, 32), "f2"))
+    for alternative in mma_alternatives(gemm_problem(x, place(np.zeros((32, 64), "f2")), place(np.zeros((64, 64), "f2"))), H200):
+        assert "_s2_" in alternative.plan().launches[0].kernel.name
+
+
 def half(**changes):
     x = place(np.zeros((64, 64), "f2"))
     return replace(gemm_problem(x, x, place(np.zeros((64, 64), "f4"))), **changes)
@@ -365,7 +398,7 @@ def test_small_problems_take_small_tiles_and_deep_ones_are_split():
 def test_misuse_is_refused():
     atom = mma_atom("float16", "sm_80")
     access = OperandAccess(1, 8)
-    with pytest.raises(CodegenError, match="vectors of 1 or 2 along N"):
+    with pytest.raises(CodegenError, match="4 elements side by side along N"):
         gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 32, atom), access, access, OperandAccess(0, 2)))
     with pytest.raises(CodegenError, match="do not divide the tile"):
         MmaTile(100, 64, 32, atom)

@@ -174,10 +174,14 @@ def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTil
     k = _thin_step(atom)
     for (m, n), warps, blocks in _THIN_SHAPES.get(_kind(atom), ()):
         tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
-        useful = max(2, -(-depth // k) + 1)
-        stages = min(_STAGES, useful, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
+        stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
-            yield replace(tile, stages=stages)
+            yield _with_useful_stages(replace(tile, stages=stages), depth)
+
+
+def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
+    """The tile with no more stages than the depth has use for."""
+    return replace(tile, stages=min(tile.stages, max(2, -(-depth // tile.k) + 1)))
 
 
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
@@ -477,11 +481,13 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
-    item = dtype(p.c.dtype).bytes
-    run = 2 * _PAIR if item == 2 and choice.tile.exchanges and p.triangle is None else _PAIR
+    item, tile = dtype(p.c.dtype).bytes, choice.tile
+    if not _wide_shapes(tile.atom):                    # the others keep blocks apart by their stages
+        tile = _with_useful_stages(tile, choice.chunk)
+    run = 2 * _PAIR if item == 2 and tile.exchanges and p.triangle is None else _PAIR
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * item))
     c = c if c.unit == 1 else OperandAccess(c.unit)
-    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
+    config = MmaConfig(p.a.dtype, p.c.dtype, tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
                        _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
     status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
