@@ -138,5 +138,5 @@ def test_covering_words_are_memory_of_the_array(k):
     rows = S(k.thread), S(k.thread + 7)
     covered = k.lines("words", S.engine, "b32", 4, spanned=True).covered(rows, 5)
     assert covered.c == "tid >= S_lowest + 1 && tid + 14 <= S_end"
-    with pytest.raises(CodegenError, match="no parameter"):
+    with pytest.raises(CodegenError, match="not a parameter"):
         k.lines("others", S.engine, "b32", 4).covered(rows, 5)

@@ -119,7 +119,7 @@ def test_basis_strides_of_the_outer_layout():
     coords = make_identity_layout((4, 6))
     tile = composition(coords, Layout((2, 3), (2, 8)))
     assert str(tile) == "(2,3):(2@0,2@1)"
-    with pytest.raises(LayoutError, match="no multiple of one basis element"):
+    with pytest.raises(LayoutError, match="not a multiple of one basis element"):
         composition(coords, Layout(2, 5))
     assert composition(Layout((3, 3), (E(0), E(0))), Layout(2, 4))(1) == (2,)           # by fitting: 1 of each mode, both @0
 
