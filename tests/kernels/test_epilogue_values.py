@@ -1,4 +1,4 @@
-"""Every predefined epilogue, and others, as a kernel's code: against the Python function on arrays, in the emulator and on a GPU."""
+"""Every predefined epilogue, and others, as code of a kernel: against the Python function, in the emulator and on a GPU."""
 
 import inspect
 
