@@ -44,7 +44,7 @@ def built(tmp_path_factory):
     build = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
     sdist = out / python("-c", build, "build_sdist", out, cwd=ROOT).split()[-1]
     with tarfile.open(sdist) as archive:
-        archive.extractall(out, filter="data")
+        archive.extractall(out, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))      # from Python 3.11.4 on
     wheel = out / python("-c", build, "build_wheel", out, cwd=out / sdist.name.removesuffix(".tar.gz")).split()[-1]
     return sdist, wheel
 
