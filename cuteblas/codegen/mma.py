@@ -369,11 +369,11 @@ class WarpMma:
         Tensor
             The same registers as ``(run, half, atom m, pair of atoms)``: they are at :attr:`tv_quads` now.
         """
-        values, of_m, of_n = self.atom.shape[0] // 4, *self.atoms
-        odd = k.let("odd", thread % 2)
-        runs = Tensor(c.engine, Layout(((2, 2), values // 2, of_m, of_n // 2), ((1, values * of_m), 2, values, 2 * values * of_m)))
+        halves, of_m, of_n = self.atom.shape[0] // 8, *self.atoms
+        odd, values = k.let("odd", thread % 2), 2 * halves
+        runs = Tensor(c.engine, Layout(((2, 2), halves, of_m, of_n // 2), ((1, values * of_m), 2, values, 2 * values * of_m)))
         given = k.registers("tCrG", c.engine.dtype.name, Layout(2))
-        with k.loops((values // 2, of_m, of_n // 2)) as at:
+        with k.loops((halves, of_m, of_n // 2)) as at:
             for i in range(2):
                 first, second = (runs((i, atom), *at) for atom in range(2))
                 k.assign(given(i), second)

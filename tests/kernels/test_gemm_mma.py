@@ -398,7 +398,7 @@ def test_small_problems_take_small_tiles_and_deep_ones_are_split():
 def test_misuse_is_refused():
     atom = mma_atom("float16", "sm_80")
     access = OperandAccess(1, 8)
-    with pytest.raises(CodegenError, match="4 elements side by side along N"):
+    with pytest.raises(CodegenError, match="2 elements side by side along N"):
         gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 32, atom), access, access, OperandAccess(0, 2)))
     with pytest.raises(CodegenError, match="do not divide the tile"):
         MmaTile(100, 64, 32, atom)

@@ -73,8 +73,7 @@ class Resolved:
 
 
 def as_bound(epilogue: Any) -> Bound:
-    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of a
-    predefined one.
+    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of a predefined one.
 
     Raises
     ------

@@ -75,10 +75,12 @@ class MmaTile:
         (m, n, _k), (wm, wn) = self.atom.shape, self.warps
         return WarpMma(self.atom, self.warps, (self.m // (m * wm), self.n // (n * wn)))
 
-    @property
-    def exchanges(self) -> bool:
-        """Whether neighbouring lanes may make runs of four of their pairs: so stores of 2-byte elements fill sectors."""
-        return dtype(self.atom.element).bytes == 2 and self.mma.atoms[1] % 2 == 0
+    def run(self, output: str, triangle: str | None) -> int:
+        """Elements of C along N that a thread writes side by side at most: a pair, or four where lanes exchange pairs, so that
+        stores of 2-byte elements fill sectors.
+        """
+        exchanges = dtype(self.atom.element).bytes == dtype(output).bytes == 2 and self.mma.atoms[1] % 2 == 0 and triangle is None
+        return 2 * _PAIR if exchanges else _PAIR
 
     @property
     def stage_bytes(self) -> int:
@@ -170,7 +172,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     Parameters
     ----------
     config : MmaConfig
-        What the kernel is specialised on. C is read and written in vectors of 1 or 2 along N.
+        What the kernel is specialised on. C is read and written in vectors along N, of 1, 2 or 4.
 
     Returns
     -------
@@ -183,10 +185,9 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         If the tile does not divide among the threads, or a vector width is not provable.
     """
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
-    most = 2 * _PAIR if tile.exchanges and config.triangle is None else _PAIR
-    if config.c.width > most or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread holds {most} elements side by side along N: C is written in vectors of so many at most, "
-                           f"got {config.c}")
+    run = tile.run(config.output, config.triangle)
+    if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
+        raise CodegenError(f"a thread holds {run} elements side by side along N, the most that vectors of C have, got {config.c}")
     load_a, load_b = _loader(tile.m, tile, config.a), _loader(tile.n, tile, config.b)
     for what, extents, by in (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile)):
         if any(e % b for e, b in zip(extents, by, strict=True)):

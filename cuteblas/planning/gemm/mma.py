@@ -450,6 +450,8 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     facing = facing_rows(problem)
     p, roles = facing.problem, facing.by_name
     choice = choice or choose_mma(p, device, atom, gated=gate is not None)
+    if not _wide_shapes(atom):                         # the others keep blocks apart by their stages
+        choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
     if choice.slices > 1:
@@ -481,13 +483,10 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
 
 def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
-    item, tile = dtype(p.c.dtype).bytes, choice.tile
-    if not _wide_shapes(tile.atom):                    # the others keep blocks apart by their stages
-        tile = _with_useful_stages(tile, choice.chunk)
-    run = 2 * _PAIR if item == 2 and tile.exchanges and p.triangle is None else _PAIR
-    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * item))
+    run = choice.tile.run(p.c.dtype, p.triangle)
+    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
-    config = MmaConfig(p.a.dtype, p.c.dtype, tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
+    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
                        _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
     status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
