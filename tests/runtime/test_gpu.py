@@ -204,11 +204,11 @@ def test_a_thread_that_never_used_the_device(cp):
 
 def test_a_captured_launch_replays(cp):
     n = 1000
-    a, b, c = cp.full(n, 2, "f4"), cp.full(n, 3, "f4"), cp.zeros(n, "f4")
     plan = multiply_plan(n)
     warmup(plan)
     stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
+    with stream:                                       # which does not wait for arrays that other streams fill
+        a, b, c = cp.full(n, 2, "f4"), cp.full(n, 3, "f4"), cp.zeros(n, "f4")
         stream.begin_capture()
         launch(cp, executor(plan), a, b, c, beta=1)
         graph = stream.end_capture()
