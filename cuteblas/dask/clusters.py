@@ -48,7 +48,8 @@ class GPUCluster(LocalCluster):
         if not self._devices:
             raise ValueError("a GPUCluster has a worker for each device, but there is none")
         self._env = {**arguments.pop("env", {})}
-        given = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": "auto", **arguments, "n_workers": 0}
+        given = {"threads_per_worker": 1, "preload": ["cuteblas.dask"], "dashboard_address": None, "memory_limit": "auto",
+                 **arguments, "n_workers": 0}
         super().__init__(**given)
         self.scale(len(self._devices))
         self.sync(self._correct_state)

@@ -317,6 +317,9 @@ def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequenc
         groups = [ends[i:i + _ENDS] for i in range(0, len(ends), _ENDS)]
         ends = []
         for i, group in enumerate(groups):
+            if len(group) == 1:                         # the last of them, alone
+                ends += group
+                continue
             key = result if len(groups) == 1 else (f"sum-of-sums-of-{name}", *block, level, i)
             graph[key] = (partial(add, dtype=term.dtype) if len(groups) == 1 else add, *group)
             ends.append(key)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -38,10 +40,10 @@ def _register(serialize: Any, deserialize: Any) -> None:
 @dask_serialize.register_lazy("cupy")
 @dask_deserialize.register_lazy("cupy")
 def _register_cupy() -> None:
-    """CuPy's arrays as distributed moves them; that needs RMM or Numba on the workers, and what is here does not."""
-    try:
+    """CuPy's arrays as distributed moves them where RMM is; without, by way of the host, into memory of CuPy's pool."""
+    with suppress(ImportError):
         import_module("distributed.protocol.cupy")
-    except ImportError:
+    if find_spec("rmm") is None:
         import cupy
 
         dask_serialize.register(cupy.ndarray, _by_way_of_the_host)

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import dask.array as da
 import numpy as np
-from workers import on_host, samples, workers
+from workers import held, on_host, samples, workers
 
 import cuteblas.dask  # noqa: F401 - the products of Dask's arrays are its from here on
 
@@ -25,7 +25,7 @@ def principal_components(x, components):
 def main(rows=200_000, columns=4000, components=32, devices=""):
     with workers(devices) as place:
         empty = da.zeros((rows, columns), chunks=(max(1, rows // 50), columns), dtype="float32")
-        x = place(empty.map_blocks(samples, dtype="float32"))
+        x = held(place(empty.map_blocks(samples, dtype="float32")))
         start = perf_counter()
         directions, variances = principal_components(x, components)
         seconds = perf_counter() - start

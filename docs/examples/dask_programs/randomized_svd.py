@@ -10,7 +10,7 @@ from time import perf_counter
 
 import dask.array as da
 import numpy as np
-from workers import on_host, samples, workers
+from workers import held, on_host, samples, workers
 
 import cuteblas.dask  # noqa: F401 - the products of Dask's arrays are its from here on
 
@@ -31,7 +31,7 @@ def randomized_svd(x, place, components, rounds=3):
 def main(rows=200_000, columns=4000, components=16, devices=""):
     with workers(devices) as place:
         empty = da.zeros((rows, columns), chunks=(max(1, rows // 50), columns), dtype="float32")
-        x = place(empty.map_blocks(samples, dtype="float32"))
+        x = held(place(empty.map_blocks(samples, dtype="float32")))
         start = perf_counter()
         values, vectors = randomized_svd(x, place, components)
         seconds = perf_counter() - start

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import dask.array as da
 import numpy as np
-from workers import on_host, workers
+from workers import held, on_host, workers
 
 import cuteblas.dask  # noqa: F401 - the products of Dask's arrays are its from here on
 
@@ -37,8 +37,8 @@ def squared_norm(sites):
 def main(sites=6, bond=4096, chunk=2048, devices=""):
     with workers(devices) as place:
         shape, chunks = (bond, 2, bond), (chunk, 2, chunk)
-        chain = [place(da.zeros(shape, chunks=chunks, dtype="float32").map_blocks(tensor, site=i, dtype="float32")) / np.float32(
-            (2 * bond) ** 0.5) for i in range(sites)]
+        chain = held(*(place(da.zeros(shape, chunks=chunks, dtype="float32").map_blocks(tensor, site=i, dtype="float32"))
+                       / np.float32((2 * bond) ** 0.5) for i in range(sites)))
         start = perf_counter()
         found = float(on_host(squared_norm(chain).compute()))
         seconds = perf_counter() - start

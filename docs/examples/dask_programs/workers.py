@@ -2,7 +2,9 @@
 
 from contextlib import contextmanager
 
+import dask
 import numpy as np
+from distributed import futures_of, wait
 
 
 @contextmanager
@@ -24,6 +26,14 @@ def workers(devices="", memory="auto"):
         cluster = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=memory, dashboard_address=None)
     with cluster, cluster.get_client():
         yield (lambda x: x.to_backend("cupy")) if devices else (lambda x: x)
+
+
+def held(*arrays):
+    """The arrays computed, on the workers, which is waited for: what follows is timed without them."""
+    found = dask.persist(*arrays)
+    if any(futures_of(x) for x in found):
+        wait(found)
+    return found if len(arrays) > 1 else found[0]
 
 
 def on_host(x):
