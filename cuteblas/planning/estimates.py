@@ -55,11 +55,8 @@ def estimate(plan: Plan) -> Estimate:
         return Estimate(0.0, floor, "nothing")
     if plan.seconds is None:
         return Estimate(None, floor, floor.limit)
-    least = 0.0
-    if isinstance(plan.problem, CopyProblem):
-        least = floor.traffic_s                         # arrays that are in L2 may be copied faster, those of a first call not
-    elif not isinstance(plan.problem, ReductionProblem):
-        least = floor.traffic_s / plan.device.fitted["traffic"]["products: share of bandwidth"]
+    # Arrays that are in L2 may be read faster, those of a first call not.
+    least = 0.0 if isinstance(plan.problem, ReductionProblem) else floor.traffic_s
     seconds = max(plan.seconds, floor.arithmetic_s, least)
     waits = seconds <= plan.device.seconds(launches=_SHORT) and floor.seconds < _HALF * seconds
     return Estimate(seconds, floor, "latency" if waits else floor.limit)

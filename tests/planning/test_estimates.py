@@ -20,7 +20,7 @@ from cuteblas.planning import (
     plan_gemm,
     plan_reduction,
 )
-from cuteblas.planning.devices import DEVICES, device_named, is_measured
+from cuteblas.planning.devices import DEVICES, device_named
 from cuteblas.planning.estimates import casting_seconds, estimate, touched_bytes
 from cuteblas.planning.floors import floor_of
 from cuteblas.planning.gemm.contraction import contraction_problem, plan_contraction
@@ -125,7 +125,6 @@ def test_cards():
     for name, single, half in (("a100", 19.5, 312), ("l40s", 91.6, 362), ("rtx4090", 82.6, 165), ("h100", 67, 1070)):
         assert tflops(name, "gemm_simt", "float32") == pytest.approx(single, rel=0.01)
         assert tflops(name, "gemm_mma", "float16") == pytest.approx(half, rel=0.02)
-    assert [name for name, card in DEVICES.items() if is_measured(card)] == ["h200"]
     assert device_named(" NVIDIA RTX 4090".strip()) is DEVICES["rtx4090"]
 
 

@@ -57,8 +57,8 @@ class Family:
         Makes its plan within a device's limit of the workspace; ``None`` if that leaves no room.
     precisions : tuple of str
         Those of :data:`PRECISIONS` for which it may be taken.
-    moves : bool
-        Whether its estimates have the traffic of A, B and C in them.
+    moves : str, optional
+        The family whose share of the bandwidth A, B and C move at; ``None`` where estimates have this traffic in them.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Family:
     alternatives: Callable[[GemmProblem, DeviceInfo], Iterator[Alternative]]
     plan: Callable[[GemmProblem, DeviceInfo], Plan | None]
     precisions: tuple[str, ...] = _NATIVE
-    moves: bool = False
+    moves: str | None = "gemm_simt"
 
     def timed(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
         """The alternatives; none is expected to take less than its traffic and most of its multiply-adds do."""
@@ -81,15 +81,18 @@ class _Floor:
 
     clocks: float
     nbytes: int
+    moves: str | None
 
     @classmethod
     def of(cls, problem: GemmProblem, family: Family, device: DeviceInfo) -> _Floor:
         floor = floor_of(problem, family.name, device)
-        return cls(_OF_FLOOR * floor.arithmetic_s * device.clock_hz, 0 if family.moves else floor.bytes)
+        return cls(_OF_FLOOR * floor.arithmetic_s * device.clock_hz, floor.bytes if family.moves else 0, family.moves)
 
     def moving(self, device: DeviceInfo) -> float:
         """The time of the bytes."""
-        return device.seconds(nbytes=from_memory(self.nbytes, device) / device.fitted["traffic"]["products: share of bandwidth"])
+        if self.moves is None:
+            return 0.0
+        return device.seconds(nbytes=from_memory(self.nbytes, device) / device.fitted[self.moves]["share of bandwidth"])
 
     def seconds(self, device: DeviceInfo) -> float:
         """What no plan is expected to be faster than."""
@@ -123,17 +126,18 @@ def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 FAMILIES = (
-    Family("reduce", why_not_dots, dots_alternatives, plan_dots, moves=True),
-    Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin, moves=True),
-    Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched, moves=True),
-    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",), moves=True),
-    Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",)),
+    Family("reduce", why_not_dots, dots_alternatives, plan_dots, moves=None),
+    Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin, moves=None),
+    Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched, moves=None),
+    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",), moves=None),
+    Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",),
+           "gemm_split"),
     Family("gemm_split", why_not_split, planes_alternatives,
-           lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)), tuple(FORMATS)),
-    Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",)),
-    Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",)),
-    Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32")),
-    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma, moves=True),
+           lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)), tuple(FORMATS), "gemm_split"),
+    Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",), "gemm_modular"),
+    Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",), "gemm_modular"),
+    Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32"), "gemm_wgmma"),
+    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma, moves=None),
     Family("gemm_simt", lambda _p, _device: None, simt_alternatives, plan_simt),
 )
 """All of them. A new family is a row."""

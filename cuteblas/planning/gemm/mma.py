@@ -196,13 +196,13 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
             yield replace(tile, stages=stages)
 
 
-def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
-    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other."""
+def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo, beside: int = 1) -> float:
+    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other and so many run side by side."""
     if _wide_shapes(tile.atom):
         return _wide_block_seconds(tile, depth, device)
     costs, element = device.fitted["gemm_mma"], dtype(tile.atom.element)
     per_clock = min(_PER_CLOCK[element.bytes], multiply_adds_per_clock("gemm_mma", element.name, device)) * _rate(tile, device)
-    steps = (depth / tile.k + 1) * costs["step: clocks"]       # a barrier, fragments and multiplications after each other, at least
+    steps = (depth / tile.k + 1) * costs["step: clocks"] / beside      # a barrier, fragments, multiplications after each other
     return device.seconds(max(tile.m * tile.n * (depth + tile.k) / per_clock, steps))
 
 
@@ -330,6 +330,8 @@ def reestimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -
         times = busy, hypot(memory, _latency_of_memory(p, tile, min(resident, busiest), device))
         if _wide_shapes(tile.atom):
             tile = _apart(tile, busiest, device)
+        else:
+            times += _reading(p, tile, device),
     seconds = device.seconds(launches=1) + with_blocks(together(*times), blocks, device)
     nbytes = outputs * dtype(tile.atom.accumulator).bytes
     if tile.atom.splits:
@@ -365,17 +367,25 @@ def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: 
     per_clock /= 4 if kind == "complex128" else 1
     steps, on_one = -(-depth // tile.k), -(-blocks // device.multiprocessors)
     multiplying = on_one * steps * tile.m * tile.n * tile.k / (per_clock * costs[f"{kind} thin: rate"])
+    if tile.atom.splits:                                   # each warp splits what it loads
+        loaded = tile.m * tile.warps[1] + tile.n * tile.warps[0]
+        multiplying += on_one * steps * tile.k * loaded * dtype(tile.atom.element).bytes / costs["thin: bytes split in a clock"]
     step = max(costs["thin: a step: clocks"], costs["thin: latency: clocks"] / (tile.stages - 1))
     waiting = -(-on_one // tile.min_blocks) * (costs["thin: a block: clocks"] + steps * step)
-    again = p.m * p.k * -(-p.n // tile.n) + p.n * p.k * -(-p.m // tile.m)                  # elements that come from L2
-    reading = again * prod(p.batch) * dtype(tile.atom.element).bytes / (device.multiprocessors * costs["thin: bytes in a clock"])
-    return device.seconds(multiplying), device.seconds(waiting), device.seconds(reading)
+    return device.seconds(multiplying), device.seconds(waiting), _reading(p, tile, device)
+
+
+def _reading(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
+    """What the loads of all blocks take, which come from L2."""
+    again = p.m * p.k * -(-p.n // tile.n) + p.n * p.k * -(-p.m // tile.m)
+    nbytes = again * prod(p.batch) * dtype(tile.atom.element).bytes
+    return device.seconds(nbytes / (device.multiprocessors * device.fitted["gemm_mma"]["L2: bytes in a clock"]))
 
 
 def _block_by_block(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int, slices: int, blocks: int) -> float:
     """What the busiest multiprocessor takes for its blocks, and to start and to drain."""
     busiest = -(-blocks // device.multiprocessors)
-    block = mma_block_seconds(tile, chunk, device)
+    block = mma_block_seconds(tile, chunk, device, min(busiest, _resident(tile, device)))
     if _wide_shapes(tile.atom):
         costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
         narrow = costs["float64: narrow copy of an element: clocks"] * sum(

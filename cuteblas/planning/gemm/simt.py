@@ -29,7 +29,17 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import MOST_BLOCKS, Choice, adding_seconds, numbers_of_slices, reduction, sliced, with_blocks, workspace_bytes
+from .slices import (
+    MOST_BLOCKS,
+    Choice,
+    adding_seconds,
+    not_hidden,
+    numbers_of_slices,
+    reduction,
+    sliced,
+    with_blocks,
+    workspace_bytes,
+)
 
 __all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
            "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "types"]
@@ -105,6 +115,7 @@ _TILES = {
 _CANDIDATES = {sums: tuple(Candidate(tile, sums) for tile in tiles) for sums, tiles in _TILES.items()}
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
 _LONGEST_CHAIN, _FEW = 4096, 2        # elements of K; blocks for each multiprocessor
+_THREADS = 256                       # of a multiprocessor, with as many registers as a thread can have
 
 
 def candidates(sums: str) -> tuple[Candidate, ...]:
@@ -146,6 +157,11 @@ def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: D
     count, width = written or (t.m * t.n, widest)
     writing = count * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"]
     return computing + device.seconds(writing * (1 + own["narrow C: part"] * (widest / min(widest, width) - 1)))
+
+
+def _resident(tile: TileShape) -> int:
+    """Blocks that a multiprocessor has registers for at once."""
+    return max(tile.min_blocks, _THREADS // tile.threads)
 
 
 def _latency(tile: TileShape, depth: int, device: DeviceInfo) -> float:
@@ -198,8 +214,10 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     width = MAX_VECTOR if slices > 1 else simt_access(p.c, (p.m, p.n), t.values[0]).width
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t),
                           written=(min(t.m, p.m) * min(t.n, p.n), width))
-    multiplying = with_blocks(block * (busiest + candidate.ramp(device.fitted)), blocks, device)
-    seconds = multiplying + _latency(t, chunk, device) + device.seconds(launches=1)
+    multiplying = block * (busiest + candidate.ramp(device.fitted))
+    written = outputs * slices * dtype(p.c.dtype if slices == 1 else p.accumulator).bytes
+    multiplying += not_hidden(multiplying, written, _resident(t), busiest, device)
+    seconds = with_blocks(multiplying, blocks, device) + _latency(t, chunk, device) + device.seconds(launches=1)
     t = summing(t, chunk, blocks, accumulator.bytes, device)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
 

@@ -116,9 +116,8 @@ def not_hidden(busy: float, written: int, resident: int, busiest: int, device: D
     """What blocks that are busy for so long add to that by writing so many bytes: while a block writes, those that its
     multiprocessor has beside it multiply, and one that is alone does not.
     """
-    costs = device.fitted["traffic"]
-    writing = device.seconds(nbytes=from_memory(written, device) / costs["products: share of bandwidth"])
-    return min(busy, writing) * costs["writing alone: part"] / min(resident, busiest)
+    writing = device.seconds(nbytes=from_memory(written, device))
+    return min(busy, writing) * device.fitted["traffic"]["writing alone: part"] / min(resident, busiest)
 
 
 def with_blocks(seconds: float, blocks: int, device: DeviceInfo) -> float:

@@ -18,7 +18,7 @@ from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.condition import RECORD
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, together
 from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
@@ -464,8 +464,10 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[
     products = len(form.main) + len(form.corrections)
     costs = device.fitted["gemm_split"]
     share = device.seconds(costs[f"{64 * groups}x{columns}: share of a tile"])
-    multiplying, ending = share * depth * products * costs["product of planes 128x128x1: clocks"], share * costs["tile: clocks"]
-    waves, rest = -(-tiles // most), tiles % most
+    read = (64 * groups + columns) * depth * 2 * form.planes
+    multiplying = together(share * depth * products * costs["product of planes 128x128x1: clocks"],
+                           device.seconds(read / costs["L2: bytes in a clock"]))
+    waves, rest, ending = -(-tiles // most), tiles % most, share * costs["tile: clocks"]
     yield _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
     # The tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice.
     for divided, apart in ((rest, 0.0), (rest + most, costs["divided tiles apart: part"])):
