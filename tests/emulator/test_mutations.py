@@ -175,9 +175,14 @@ def _on(multiprocessors: int):
     return replace(H200, multiprocessors=multiprocessors)
 
 
-def _undivided(p, tile: int) -> Choice:
-    """A tile of float32 for a product that is one block."""
-    return Choice(candidates("float32")[tile].tile, 1, p.k, 1, 0.0)
+def _undivided(p, tile: int, blocks: int = 1) -> Choice:
+    """A tile of float32 for a product that is one block, or so many."""
+    return Choice(candidates("float32")[tile].tile, 1, p.k, blocks, 0.0)
+
+
+def _in_turns(slices: int) -> Choice:
+    """Slices of a tile of float32 with one chain."""
+    return Choice(replace(candidates("float32")[0].tile, totals=None), slices, 192, slices, 0.0)
 
 
 TRIALS: dict[str, Callable[[], Trial]] = {
@@ -201,9 +206,11 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "complex_planes": lambda: product(_planes, 70, 20, 100, "c8", error=2e-5),
     "mma": lambda: product(lambda p: _square_tile(p, 64), 40, 48, 168, "f2", "f4"),
     "mma64": lambda: product(lambda p: _square_tile(p, 32), 40, 48, 72, "f8"),
-    "simt": lambda: product(lambda p: plan_simt(p, H200), 30, 44, 100, "f4"),
+    "simt": lambda: product(lambda p: plan_simt(p, H200, choice=_undivided(p, 6, blocks=2)), 30, 44, 100, "f4"),
     # Three chunks, whose totals are in shared memory.
     "simt_shared": lambda: product(lambda p: plan_simt(p, H200, choice=_undivided(p, 3)), 20, 24, 2100, "f4"),
+    # Seven slices of one chain each, which take turns; the last one ends early.
+    "simt_turns": lambda: product(lambda p: plan_simt(p, H200, choice=_in_turns(7)), 20, 24, 960, "f4"),
     "slices": lambda: product(lambda p: plan_simt(p, H200), 16, 16, 1024, "f4"),
     # Six columns by a ring of stages, shared by lanes along K; three by warps and slices.
     "thin": lambda: product(lambda p: plan_thin(p, H200, choice=_sharing(p, lanes=8, stages=4)), 30, 6, 1300, "f4"),
@@ -470,9 +477,20 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "the second chunk is taken for the first": (r"chunk_tiles < first", "2 * chunk_tiles < first"),
         "threads have one total": (r"(tCsT = &sT\[)[^\]]*", r"\g<1>0"),
     },
+    "simt_turns": {
+        "all slices have the depth of the first": (r"item \* 64, 0\), 64\)", "0, 0), 64)"),
+        "a slice goes on where its turn ends": (r"L0 \* 64", "64"),
+        "turns have a step less": (r"& 7\)", "& 3)"),
+    },
     "slices:1": {
-        "the sum is not set": (r"total\[0\] = cb::zero<float>\(\);", NOTHING),
+        "the sums are not set": (r"total\[l\] = cb::zero<float>\(\);", NOTHING),
         "a part is not loaded": (r"cb::load_global<1>[^;]*;", NOTHING),
+        "slices are left out": (r"slice \+= 4", "slice += 8"),
+        "a chain is left out": (r"total\[1\] = cb::add[^;]*;", NOTHING),
+    },
+    "simt_turns:1": {
+        "parts of the slices before are added again": (r"part\[l\] = cb::zero<float>\(\);", NOTHING),
+        "a slice of what is left is left out": (r"whole \+ 2 < S", "whole + 3 < S"),
     },
     "thin": {
         "lanes are not added": (r"cb::shuffle_xor\([^;]*, 2\)\)", "cb::zero<float>())"),
@@ -489,8 +507,8 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     },
     "thin_slices:1": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
-        "a slice is left out": (r"slice \+= \d+", "slice += 128"),
-        "the sum is not set": (r"total\[0\] = cb::zero<float>\(\);", NOTHING),
+        "a slice is left out": (r"whole \+ first \+ 16 < S", "whole + first + 17 < S"),
+        "the sums are not set": (r"total\[l\] = cb::zero<float>\(\);", NOTHING),
     },
     "transpose": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),

@@ -33,7 +33,7 @@ from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.gemm.mma import mma_tiles, thin_tiles
 from cuteblas.planning.gemm.modular import plan_modular
-from cuteblas.planning.gemm.simt import candidates
+from cuteblas.planning.gemm.simt import candidates, summing
 from cuteblas.planning.gemm.split import STAGES, plan_split
 from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
 from cuteblas.planning.problem import GroupedProblem
@@ -86,6 +86,17 @@ def test_products_do_not_spill(element, candidate, tmp_path):
     assert registers * kernel.threads * kernel.min_blocks <= 65536
 
 
+@pytest.mark.parametrize("element, candidate", [(d, c) for d in ("float32", "complex64") for c in candidates(d)
+                                                if c.tile.chains > 1], ids=str)
+@pytest.mark.parametrize("a", [OperandAccess(0, 2), OperandAccess(1), OperandAccess(None)], ids=["MN-major", "K-major", "strided"])
+def test_small_products_in_eight_chains_do_not_spill(element, candidate, a, tmp_path):
+    tile = summing(candidate.tile, 64, 1, 4, H200)
+    kernel = gemm_simt(SimtConfig(element, element, tile, a, OperandAccess(1), OperandAccess(0, 2)))
+    registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+    assert tile.chains == 8 and stack == 0, f"{kernel.name} spills"
+    assert registers * kernel.threads * kernel.min_blocks <= 65536
+
+
 @pytest.mark.parametrize("n", [3, 4, 5, 8, 16, 32])
 def test_small_matrices_do_not_spill(n, tmp_path):
     for element in ("int8", "int64", "float16", *FLOATS):
@@ -102,6 +113,10 @@ def test_large_products_of_float32_do_not_spill(a, b, aligned, tmp_path):
     """They keep the order in which multiplications are written, for which the assembler has an option."""
     for candidate in candidates("float32")[:2]:
         kernel = gemm_simt(SimtConfig("float32", "float32", candidate.tile, a, b, OperandAccess(0, 4), aligned=aligned))
+        turns = replace(candidate.tile, totals=None)
+        slices = SimtConfig("float32", "float32", turns, a, b, OperandAccess(0, 4), batch_modes=1, split_k=True, aligned=aligned,
+                            turn=64)
+        assert resources(cubin(gemm_simt(slices), "sm_90"), tmp_path)[1] == 0
         registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
         assert kernel.assembler == (("-O1",) if candidate.tile.in_order else ())

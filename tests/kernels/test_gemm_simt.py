@@ -209,6 +209,66 @@ def test_sums_in_chunks(engine, dtype, candidate: Candidate):
         assert chunk * t.k <= 1024 and (abs(lost) < chunk * t.k + tiles // chunk).all(), (k, chunk, lost)
 
 
+def lost_ones(engine, dtype, k, large, tile=None, slices=1):
+    """How many ones beside a 2^24 at ``large`` are lost: those that are added to it one by one."""
+    a, b = np.ones((5, k), dtype), np.ones((k, 7), dtype)
+    a[:, large] = 2.0**24
+    pa, pb, pc = place(a), place(b), place(np.full((5, 7), np.nan, dtype))
+    choice = None if tile is None else Choice(tile, slices, -(-k // slices), slices, 0.0)
+    plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=choice)
+    engine.run(plan, a=pa, b=pb, c=pc)
+    lost = 2**24 + k - 1 - pc.view.real.astype(float)
+    assert (lost == lost[0, 0]).all()
+    return lost[0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("k", [64, 65, 128])
+def test_chains_of_a_short_k(engine, dtype, k):
+    """Other libraries add chains of 8 elements one after the other: 8 + k/8 ones at least are lost in the first."""
+    assert lost_ones(engine, dtype, k, 0) <= -(-k // 8) + 1
+
+
+@pytest.mark.parametrize("tile, k", [(0, 2048), (0, 2100), (1, 2048), (1, 2005)])
+def test_slices_of_one_chain_take_turns(engine, tile, k):
+    """A sum that grows to the end of K is not that of the last slice alone: the last eighth is added by all slices."""
+    single = replace(candidates("float32")[tile].tile, totals=None)
+    lost = lost_ones(engine, "float32", k, k - k // 8, single, slices=4)
+    assert lost <= 64 + 16, lost
+
+
+@pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=2)])
+@pytest.mark.parametrize("k, slices", [(512, 2), (513, 4), (575, 3), (640, 3), (449, 7)])
+def test_turns_of_slices(engine, orders, k, slices):
+    """Every element of K belongs to one slice, with and without predicates, in turns that are whole or not; batches too."""
+    rng = np.random.default_rng(21)
+    single = replace(candidates("float32")[0].tile, totals=None)
+    for batch, extents in (((), (128, 256)), ((2,), (9, 12))):
+        a, b = (rng.integers(-9, 10, (*batch, *s)).astype("f4") for s in ((extents[0], k), (k, extents[1])))
+        pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((*batch, *extents), np.nan, "f4"))
+        choice = Choice(single, slices, -(-k // (64 * slices)) * 64, slices * len(a) if batch else slices, 0.0)
+        plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=choice)
+        assert "turns64" in plan.launches[0].kernel.name and "that take turns of 64" in plan.reason
+        engine.run(plan, a=pa, b=pb, c=pc)
+        np.testing.assert_array_equal(pc.view, a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("slices", [2, 3, 4, 5, 7, 33])
+def test_slices_are_added_in_chains(engine, dtype, slices):
+    """The first of many slices is added to a fourth of the others, or their sums, in order."""
+    tile = candidates(dtype)[-1].tile
+    small = replace(tile, chains=1)
+    k = 16 * slices
+    a, b = np.zeros((5, k), dtype), np.ones((k, 7), dtype)
+    a[:, ::16] = 1
+    a[:, 0] = 2.0**24
+    pa, pb, pc = place(a), place(b), place(np.full((5, 7), np.nan, dtype))
+    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=Choice(small, slices, 16, slices, 0.0)), a=pa, b=pb, c=pc)
+    lost = 2**24 + slices - 1 - pc.view.real.astype(float)
+    assert (lost <= (slices - 1) // 4 + 2).all(), lost
+
+
 def test_small_integers_in_floats_are_exact(engine):
     rng = np.random.default_rng(13)
     for dtype in FLOATS:
@@ -306,6 +366,22 @@ def test_where_large_tiles_have_totals():
     for each in candidates("float32"):
         kernel = gemm_simt(SimtConfig("float32", "float32", each.tile, *3 * (OperandAccess(0, 1),)))
         assert abs(kernel.shared_bytes - each.tile.shared_bytes(4)) < 256 and each.tile.totals
+
+
+def test_where_small_tiles_have_more_chains():
+    """Where all blocks run at once with the registers for them; not where how many there are is unknown, as in groups."""
+    for element, per_multiprocessor in (("float32", 4), ("complex64", 2)):
+        small, most = candidates(element)[-1 if element == "complex64" else 6].tile, per_multiprocessor * H200.multiprocessors
+        assert small.chains == 4 == summing(small, 100, 0, 4, H200).chains == summing(small, 100, most + 1, 4, H200).chains
+        more = summing(small, 100, most, 4, H200)
+        assert more.chains == 8 and more.min_blocks == per_multiprocessor
+
+
+def test_slices_that_take_turns_are_of_a_plain_k():
+    tile, access = TileShape(64, 64, 16), 3 * (OperandAccess(0, 1),)
+    for options in ({"turn": 24, "split_k": True}, {"turn": 64}, {"turn": 64, "split_k": True, "modes": (1, 1, 2)}):
+        with pytest.raises(CodegenError, match="slices take turns"):
+            gemm_simt(SimtConfig("float32", "float32", tile, *access, batch_modes=1, **options))
 
 
 def test_the_source_is_for_people():

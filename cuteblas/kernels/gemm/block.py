@@ -16,8 +16,8 @@ from ...codegen.engine import CodegenError
 from ...codegen.grouped import TableBuilder
 from ...codegen.nested import by_coordinate
 from ...codegen.signature import GlobalTensor
-from ...layout import Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
-from ...layout.symbolic import Expr, IntLike, ceil_div, less, minimum
+from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, make_layout
+from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue
 from ..guard import gate_tag
@@ -63,6 +63,9 @@ class GemmConfig:
         What is written of a square C: one triangle, or both, of which the lower one is computed.
     hermitian : bool
         Whether C is a Hermitian matrix, of whose triangle the diagonal has no imaginary parts.
+    turn : int
+        With ``split_k``, elements of K that a slice takes before it is the next slice's turn, a multiple of the tile's step; 0: a
+        slice is a range of K.
     """
 
     element: str
@@ -85,12 +88,15 @@ class GemmConfig:
     grouped: bool = False
     triangle: str | None = None
     hermitian: bool = False
+    turn: int = 0
 
     def __post_init__(self) -> None:
         if self.modes != (1, 1, 1) and (self.aligned or self.epilogue):
             raise CodegenError(f"nested modes have predicates and no epilogue, got {self}")
         if self.triangle and (self.modes != (1, 1, 1) or self.aligned or self.split_k):
             raise CodegenError(f"triangles have predicates, plain modes and all of K, got {self}")
+        if self.turn and (self.turn % self.tile.k or not self.split_k or self.modes != (1, 1, 1)):
+            raise CodegenError(f"slices take turns of some steps of {self.tile.k} along a plain K, got {self}")
 
     @property
     def elements(self) -> tuple[str, str]:
@@ -109,7 +115,8 @@ class GemmConfig:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = {0: "m", 1: "k", None: "s"}
         access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
-        flags = (("split", self.split_k), ("wide", self.wide), ("aligned", self.aligned), ("grouped", self.grouped),
+        flags = (("split", self.split_k), (f"turns{self.turn}", self.turn > 0), ("wide", self.wide),
+                 ("aligned", self.aligned), ("grouped", self.grouped),
                  (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)),
                  (f"{self.triangle}", self.triangle is not None), ("hermitian", self.hermitian))
         return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}" + "".join(f"_{name}" for name, on in flags if on)
@@ -121,6 +128,21 @@ def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> Kern
     if config.grouped:
         return TableBuilder(name, threads, inline=("alpha", "beta"), **options)
     return KernelBuilder(name, threads, **options)
+
+
+def _depth_in_turns(depth: IntLike, turn: int, index: IntLike, slices: IntLike) -> IntLike:
+    """How much of K belongs to one of so many slices that take turns of ``turn`` elements."""
+    rounds = depth // (slices * turn)
+    return rounds * turn + minimum(maximum(depth - (rounds * slices + index) * turn, 0), turn)
+
+
+def _tiles_in_turns(matrix: Tensor, tile: tuple[int, int], at: IntLike, turn: int, slices: IntLike) -> Tensor:
+    """(BM, BK, k tile) of a slice that begins where the (M, K) ``matrix`` does, and takes turns with others."""
+    (rows, depth), (along_m, along_k) = matrix.layout.shape, matrix.layout.stride
+    in_turns = Layout((rows, turn, ceil_div(depth, turn)), (along_m, along_k, slices * turn * along_k))
+    tiles = local_tile(Tensor(matrix.engine, in_turns), (*tile, 1), (at, _, _))        # (BM, BK, 1, tile of a turn, turn)
+    bm, bk, _one, of_turn, turns = (tiles.layout[i] for i in range(5))
+    return Tensor(tiles.engine, make_layout(bm, bk, make_layout(of_turn, turns)))
 
 
 class GemmBlock:
@@ -171,7 +193,9 @@ class GemmBlock:
             item = k.let("item", block // tiles)
             block = k.let("block_in_item", block % tiles)
         depth, first_k = K, 0
-        if config.split_k:
+        if config.turn:
+            depth = k.let("depth", _depth_in_turns(K, config.turn, idx2crd(item, batch)[-1], batch[-1]))
+        elif config.split_k:
             chunk = k.integer("chunk", multiple=max(A.param.along("k"), B.param.along("k"), multiples.get("k", 1)))
             first_k = idx2crd(item, batch)[-1] * chunk
             depth = k.let("depth", minimum(chunk, K - first_k))
@@ -192,9 +216,13 @@ class GemmBlock:
             # A slice of a plain K is a batch index; of a nested K, a range of its flat coordinate.
             return domain_offset((0, first_k), flat) if config.split_k and modes[1] == "k" and nested["k"] > 1 else flat
 
-        mA, mB, mC = matrix(A), matrix(B), matrix(C)
-        self.gA = local_tile(mA, (tile.m, tile.k), (bm, _))
-        self.gB = local_tile(mB, (tile.n, tile.k), (bn, _))
+        def tiles_of(tensor: GlobalTensor, extent: int, at: IntLike) -> Tensor:
+            if config.turn:
+                return _tiles_in_turns(matrix(tensor), (extent, tile.k), at, config.turn, batch[-1])
+            return local_tile(matrix(tensor), (extent, tile.k), (at, _))
+
+        mC = matrix(C)
+        self.gA, self.gB = tiles_of(A, tile.m, bm), tiles_of(B, tile.n, bn)
         self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
         self._mirrored = local_tile(mirrored(mC), (tile.m, tile.n), (bm, bn)) if config.triangle == "both" else None
         self._item = item

@@ -1,7 +1,7 @@
 """``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
 
 The slices follow each other in a workspace, each M-major. They are added in a fixed order, so the result is the same bit for bit in
-every run: one after the other by one thread or, where they are many, by several threads of which each adds some.
+every run: in chains of additions that take turns, by one thread or, where slices are many, by several of which each adds some.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = ["TILE", "ReduceConfig", "reduce_split"]
 
 TILE = (32, 8)
 _THREADS = 256
+_CHAINS = 4                          # of additions, of each thread: the rounding of one would grow with the number of slices
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     """
     k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
                       summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
-                              "slices added in order")
+                              "slices added in a fixed order")
     k.gate(config.gate)
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
     (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mnS", batch=config.batch_modes,
@@ -115,12 +116,28 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     cC = local_tile(make_identity_tensor((M, N)), tile, (tile_m, tile_n))
     tWgW = k.pin("tWgW", tiled.partition(gW, thread))
     guard = Guard(k.pin("tCcC", tiled.partition(cC, thread)), (M, N), triangle=config.triangle)
-    one = Layout((1, 1, 1))
-    total, part = k.registers("total", config.accumulator, one), k.registers("part", config.accumulator, one)
-    k.fill(total)
-    with k.loop("slice", S, start=first, step=along) as index:
-        k.copy(Vector(1), tWgW[_, _, _, index], part, guard=guard)
-        k.fold(total, part)
+    several = Layout((1, 1, 1, _CHAINS))
+    totals, parts = (k.registers(name, config.accumulator, several) for name in ("total", "part"))
+    total, part = totals[_, _, _, 0], parts[_, _, _, 0]
+    k.fill(totals)
+    k.comment("Chains of additions that take turns: slice after slice, while each has one, then what is left")
+    each = along * _CHAINS
+    whole = k.let("whole", S // each * each)
+    with k.loop("slice", whole, start=first, step=each) as index:
+        for chain in range(_CHAINS):
+            k.copy(Vector(1), tWgW[_, _, _, index + chain * along], parts[_, _, _, chain], guard=guard)
+        k.fold(totals, parts)
+    k.fill(parts)
+    for chain in range(_CHAINS if along > 1 else _CHAINS - 1):
+        index = whole + first + chain * along
+        with k.when(less(index, S)):
+            k.copy(Vector(1), tWgW[_, _, _, index], parts[_, _, _, chain], guard=guard)
+    k.fold(totals, parts)
+    half = _CHAINS
+    while half > 1:
+        half //= 2
+        for chain in range(half):
+            k.fold(totals[_, _, _, chain], totals[_, _, _, chain + half])
     if along > 1:
         k.comment("Fold the threads of an element, half onto half")
         sR = k.shared("sR", config.accumulator, Layout((product(tile), along)))

@@ -114,8 +114,9 @@ _TILES = {
 }
 _CANDIDATES = {sums: tuple(Candidate(tile, sums) for tile in tiles) for sums, tiles in _TILES.items()}
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
+_MOST_CHAINS, _THREADS_OF_MOST_REGISTERS = 8, 256      # of small tiles; threads of a multiprocessor that have 255 registers
 _LONGEST_CHAIN, _FEW = 4096, 2        # elements of K; blocks for each multiprocessor
-_THREADS = 256                       # of a multiprocessor, with as many registers as a thread can have
+_TURN = 64                           # elements of K that a slice takes at a time: lines of 128 bytes, of any type, are read whole
 
 
 def candidates(sums: str) -> tuple[Candidate, ...]:
@@ -127,10 +128,16 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
 
 
 def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo) -> TileShape:
-    """The tile as so many blocks add along a depth: large ones have totals where few blocks have a long K, and room for them.
+    """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few blocks have a long K, and room
+    for them. There, other libraries cut K; elsewhere they add in one chain too, and totals in shared memory take 3 % of the time.
 
-    There, other libraries cut K; elsewhere they add in one chain as well, and totals in shared memory take 3 % of the time.
+    Small ones have more chains where all blocks run at once with the registers for them: of a K of 65, cuBLAS adds nine chains of 8
+    one after the other, so that the first term is rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
     """
+    if tile.chains > 1:
+        resident = _THREADS_OF_MOST_REGISTERS // tile.threads
+        at_once = 0 < blocks <= resident * device.multiprocessors
+        return replace(tile, chains=_MOST_CHAINS, min_blocks=resident) if at_once else tile
     deep = depth > _LONGEST_CHAIN and blocks <= _FEW * device.multiprocessors
     if tile.totals != "shared" or tile.m * tile.n < _ALONE or (deep and tile.shared_bytes(item) <= device.shared_bytes_per_block):
         return tile
@@ -161,7 +168,7 @@ def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: D
 
 def _resident(tile: TileShape) -> int:
     """Blocks that a multiprocessor has registers for at once."""
-    return max(tile.min_blocks, _THREADS // tile.threads)
+    return max(tile.min_blocks, _THREADS_OF_MOST_REGISTERS // tile.threads)
 
 
 def _latency(tile: TileShape, depth: int, device: DeviceInfo) -> float:
@@ -220,6 +227,17 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     seconds = with_blocks(multiplying, blocks, device) + _latency(t, chunk, device) + device.seconds(launches=1)
     t = summing(t, chunk, blocks, accumulator.bytes, device)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
+
+
+def _turn(p: GemmProblem, choice: Choice[TileShape]) -> int:
+    """Elements of K that a slice takes before the next one does; 0: slices are ranges of K.
+
+    A sum that grows along K is rounded as if it were the last slice's alone where slices are ranges. Chunks that have totals make
+    that small; slices of a tile with one chain take turns, as cuBLAS's do, which costs 4 instructions of 1100.
+    """
+    sums = dtype(p.accumulator)
+    single = choice.tile.totals is None and sums.kind in "fc" and sums.bytes <= (8 if sums.is_complex else 4)
+    return _TURN if single and choice.slices > 1 else 0
 
 
 def _aligned(p: GemmProblem, tile: TileShape) -> bool:
@@ -295,8 +313,9 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         launches: tuple[Launch, ...] = (simt_product(p, choice, roles, aligned=aligned, gate=gate),)
         workspace = 0
     else:
-        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
-        partial = sliced(p, choice.slices, choice.chunk)
+        turns = f" that take turns of {_TURN}" if _turn(p, choice) else ""
+        reason += f", K in {choice.slices} slices of {choice.chunk}{turns}, added in order"
+        partial = sliced(p, choice.slices, _turn(p, choice) or choice.chunk)
         product = simt_product(partial, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
         launches = product, reduction(p, choice.slices, gate)
         workspace = workspace_bytes(p, choice.slices)
@@ -324,10 +343,12 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
     gate : int, optional
         The verdict without which the kernel does nothing.
     """
-    wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
+    turn = _turn(p, choice)
+    wide = gemm_span(p, None if turn else choice.chunk) >= NARROW_SPAN
     c = simt_access(p.c, (p.m, p.n), choice.tile.values[0])
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
                         element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
-                        accumulator=p.accumulator, gate=gate, triangle=p.triangle, hermitian=p.hermitian)
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))
+                        accumulator=p.accumulator, gate=gate, triangle=p.triangle, hermitian=p.hermitian, turn=turn)
+    return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), {} if turn else choice.values,
+                  gate_values(gate))

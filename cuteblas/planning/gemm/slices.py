@@ -129,7 +129,7 @@ def with_blocks(seconds: float, blocks: int, device: DeviceInfo) -> float:
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
-    """The product of every slice of K, ``chunk`` deep, into the workspace; also of a triangle all of it."""
+    """The product of every slice of K, which begins ``chunk`` after the one before, into the workspace; also of a triangle all."""
     return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]), b=_with_mode(p.b, chunk * p.b.strides[1]),
                    c=_slice_of_workspace(p), batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator, fusion=None,
                    triangle=None, hermitian=False)
