@@ -3,8 +3,8 @@
 Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each task adds one product to what
 was summed before it, so that a chunk of the operands is needed by one task at a time, and there is one partial sum in place of one
 product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains, of four terms at least,
-that depends on the numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``) have the chunks on one side of the diagonal
-computed.
+that depends on the numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``) have the chunks on one side
+of the diagonal computed.
 """
 
 from __future__ import annotations

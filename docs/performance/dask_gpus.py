@@ -2,7 +2,8 @@
 
 A of ROWS x K by B of K x COLUMNS, float32, in square chunks, which workers hold: by a worker of one GPU, by one for each of DEVICES
 ("0,1" by default), and without Dask by ``cuteblas.matmul`` on the first of them. Times are medians, from the call to the end of all
-work on the GPUs; workers have B's chunks from the calls before, except where B is new: there the chunks that move are in the time.
+work on the GPUs; workers have B's chunks already, except where B is new: there the chunks that move are in the time, by copies
+between the GPUs (with DASK_CUTEBLAS__PEER_COPIES=False by way of the host).
 CHUNKS is "cupy" (default), or "numpy" for a trial without GPUs.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from importlib import import_module
 from itertools import count
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,15 @@ def by_workers(rows: int, k: int, columns: int, chunk: int, devices: list[str], 
             a, b = a.to_backend("cupy"), b.to_backend("cupy")
         a, b = a.persist(), b.persist()
         wait([a, b])
+        known = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+        def forget() -> None:
+            while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > known:       # results of before
+                sleep(0.01)
+
+        def everywhere() -> None:
+            forget()
+            client.replicate(b)
 
         def product(a: Any, b: Any) -> Any:
             c = (a @ b).persist()
@@ -81,17 +91,22 @@ def by_workers(rows: int, k: int, columns: int, chunk: int, devices: list[str], 
             client.run(finish)                          # tasks end when their kernels are launched
             return c
 
-        warm = seconds(lambda: product(a, b), lambda: client.replicate(b))
+        warm = seconds(lambda: product(a, b), everywhere)
         first = product(a, b)[0].compute()
-        held: list[Any] = [b]
+        held: list[Any] = []
         factors = count(2)
 
         def renew() -> None:
+            held.clear()
+            forget()
             held[:] = [(b * np.float32(next(factors))).persist()]
             wait(held)
             client.run(finish)
 
         new = seconds(lambda: product(a, held[0]), renew, rounds=2)
+        ways = [stats.get("dask.chunks", {}) for stats in client.run(cuteblas.stats).values()]
+        if any(ways):
+            print("chunks that moved, by worker:", *(way.get("moved") for way in ways))
     return warm, new, first.get() if hasattr(first, "get") else first
 
 
