@@ -53,8 +53,8 @@ class Memory:
         driver = require("cuda.bindings.driver")
         with x.device:
             self._cupy.cuda.runtime.deviceSynchronize()
-            base, _size = check(driver.cuMemGetAddressRange(x.data.ptr), "cuMemGetAddressRange")
-            return self._cupy.cuda.runtime.ipcGetMemHandle(int(base)), x.data.ptr - int(base)
+            base = int(check(driver.cuMemGetAddressRange(x.data.ptr), "cuMemGetAddressRange"))
+            return self._cupy.cuda.runtime.ipcGetMemHandle(base), x.data.ptr - base
 
     def on_host(self, x: Any) -> np.ndarray:
         """A contiguous array's bytes."""

@@ -23,7 +23,7 @@ from .offers import Memory, fetch, offers, possible
 
 __all__: list[str] = []
 
-_LEAST_BYTES = 1 << 20                  # of an array that is worth a question to the process that has it
+_LEAST_BYTES = 1 << 21                  # of an array that is worth a question to the process that has it
 _memory = cache(Memory)
 
 

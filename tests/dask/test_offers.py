@@ -128,6 +128,36 @@ def test_an_array_stays_if_the_copy_fails():
     assert until_empty(held)
 
 
+def test_what_cuda_is_asked_for(monkeypatch):
+    """The handle of the whole allocation, and where in it the array begins; each allocation is mapped once, and 32 at most."""
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    calls = []
+    runtime = SimpleNamespace(deviceSynchronize=lambda: calls.append("wait"), ipcGetMemHandle=lambda base: b"%064d" % base,
+                              ipcOpenMemHandle=lambda handle, flags: calls.append(("open", flags)) or int(handle),
+                              ipcCloseMemHandle=lambda address: calls.append("close"),
+                              memcpyAsync=lambda *arguments: calls.append(arguments))
+    stream = SimpleNamespace(ptr=7, synchronize=lambda: calls.append("wait"))
+    driver = SimpleNamespace(cuMemGetAddressRange=lambda address: (0, address // 4096 * 4096, 1 << 20))
+    monkeypatch.setattr("cuteblas.runtime.errors.require", lambda name: driver)
+    memory = offers.Memory.__new__(offers.Memory)
+    memory._cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream))
+    memory._mapped = {}
+    x = SimpleNamespace(device=nullcontext(), data=SimpleNamespace(ptr=3 * 4096 + 512), nbytes=600)
+    handle, offset = memory.handle_of(x)
+    assert (int(handle), offset, calls) == (3 * 4096, 512, ["wait"])
+    calls.clear()
+    target = SimpleNamespace(data=SimpleNamespace(ptr=10**6), nbytes=600)
+    for _ in range(2):
+        memory.copy(target, handle, offset)
+    assert calls == [("open", 1), *[(10**6, 3 * 4096 + 512, 600, 4, 7), "wait"] * 2]
+    for i in range(40):
+        memory.copy(target, b"%064d" % (i + 4), 0)
+        assert len(memory._mapped) <= 32
+    assert calls.count("close") == 32
+
+
 @pytest.mark.parametrize(("on", "sender", "recipient", "expected"), [
     (True, "tcp://127.0.0.1:41", "tcp://127.0.0.1:42", True), (True, "tcp://127.0.0.1:41", "tcp://10.0.0.2:42", False),
     (None, "tcp://127.0.0.1:41", "tcp://127.0.0.1:42", False), (True, "tcp://127.0.0.1:41", "", False)])
