@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import dask
 
+from .offers import MESSAGE_BYTES
+
 try:
-    from distributed import LocalCluster
+    from distributed import LocalCluster, Nanny
 except ImportError:                     # dask[array] alone: schedulers of this process
-    LocalCluster = object               # type: ignore[assignment,misc]
+    LocalCluster = Nanny = object       # type: ignore[assignment,misc]
 
 __all__ = ["GPUCluster"]
+
+_OFFLOAD = "DASK_DISTRIBUTED__COMM__OFFLOAD"
+"""Of which size on a worker reads messages in a thread of its own; distributed asks for it when it is imported."""
+
+
+class _Keeper(Nanny):
+    """What starts a worker, and starts it again: one that reads messages which offer an array while it does other things."""
+
+    def __init__(self, *arguments: Any, **named: Any):
+        super().__init__(*arguments, **named)
+        if _OFFLOAD not in os.environ:
+            self.pre_spawn_env = {**self.pre_spawn_env, _OFFLOAD: str(MESSAGE_BYTES // 2)}
 
 
 class GPUCluster(LocalCluster):
@@ -66,13 +81,12 @@ class GPUCluster(LocalCluster):
         own = name % len(self._devices)
         env = {**self._env, "CUDA_VISIBLE_DEVICES": ",".join(self._devices[own:] + self._devices[:own])}
         config = {"cuteblas": {"peer-copies": self._peer_copies}}
-        return {name: {**spec, "options": {**spec["options"], "env": env, "config": config}}}
+        keeper = _Keeper if self._peer_copies and spec["cls"] is Nanny else spec["cls"]
+        return {name: {**spec, "cls": keeper, "options": {**spec["options"], "env": env, "config": config}}}
 
 
 def _all_devices() -> Sequence[int | str]:
     """The GPUs that this process may see, without a context on any of them."""
-    import os
-
     if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [device.strip() for device in named.split(",") if device.strip()]
     from ..runtime.peers import peers

@@ -22,8 +22,10 @@ import numpy as np
 from .._forks import forget_in_children, surviving
 from ..engines.counters import tally
 
-__all__ = ["Offers", "fetch", "offers", "possible"]
+__all__ = ["MESSAGE_BYTES", "Memory", "Offers", "fetch", "offers", "possible"]
 
+MESSAGE_BYTES = 1 << 16
+"""Of a message that offers an array: so long that workers read it in a thread of its own, which may wait."""
 _TOKEN_BYTES = 16
 _SECONDS = 300.0                        # that an array is held for somebody who does not ask
 _PATIENCE = 60.0                        # seconds that one waits for the other
@@ -102,13 +104,13 @@ class Offers:
         Thread(target=self._listen, name="cuteblas-offers", daemon=True).start()
 
     def add(self, x: Any) -> bytes:
-        """Hold an array until it is fetched; its token."""
+        """Hold an array until it is fetched; the message, which begins with its token."""
         token, now = token_bytes(_TOKEN_BYTES), monotonic()
         with self._lock:
             for old in [old for old, (_x, since) in self._held.items() if now - since > _SECONDS]:
                 del self._held[old]
             self._held[token] = x, now
-        return token
+        return token.ljust(MESSAGE_BYTES, b"\0")
 
     def __len__(self) -> int:
         """How many arrays are held."""
@@ -142,7 +144,7 @@ class Offers:
             self._held.pop(token, None)
 
 
-def fetch(memory: Any, address: str, token: bytes, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+def fetch(memory: Any, address: str, message: bytes, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     """A copy of an array that a process of this host holds, on the current GPU.
 
     Raises
@@ -153,7 +155,7 @@ def fetch(memory: Any, address: str, token: bytes, shape: tuple[int, ...], dtype
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE)
         connection.connect(f"\0{address}")
-        connection.sendall(token)
+        connection.sendall(message[:_TOKEN_BYTES])
         x = memory.empty(shape, dtype)
         if not prod(shape):
             connection.sendall(_DONE)

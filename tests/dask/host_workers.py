@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from threading import current_thread
 from types import SimpleNamespace
 
 import cupy
@@ -11,6 +12,9 @@ import pytest
 
 from cuteblas.dask import offers, serialization
 from tests.functions import host_cupy
+
+readers: set[str] = set()
+"""The threads in which arrays were fetched."""
 
 
 class HostMemory:
@@ -26,6 +30,7 @@ class HostMemory:
         return host_cupy.on_gpu(np.empty(shape, dtype))
 
     def put(self, x, elements):
+        readers.add(current_thread().name)
         host_cupy.on_host(x)[...] = np.frombuffer(elements, x.dtype).reshape(x.shape)
 
 

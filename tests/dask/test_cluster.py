@@ -114,8 +114,9 @@ def test_a_worker_for_each_gpu():
             cluster.get_client() as client:
         client.wait_for_workers(2, timeout=60)
         seen = client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUTEBLAS_BACKEND"],
-                                   dask.config.get("cuteblas.peer-copies"), "cuteblas.dask" in sys.modules))
-        assert {*seen.values()} == {("3,GPU-5", "numpy", True, True), ("GPU-5,3", "numpy", True, True)}
+                                   dask.config.get("cuteblas.peer-copies"), "cuteblas.dask" in sys.modules,
+                                   sys.modules["distributed.comm.utils"].OFFLOAD_THRESHOLD))
+        assert {*seen.values()} == {("3,GPU-5", "numpy", True, True, 32768), ("GPU-5,3", "numpy", True, True, 32768)}
         x = da.ones((10, 10), chunks=5)
         assert (x @ x).sum().compute(scheduler=client) == 1000
     with pytest.raises(ValueError, match="none"):

@@ -64,6 +64,15 @@ def test_chunks_move_from_worker_to_worker(client):
     moved = [stats.get("dask.chunks", {}).get("moved", {}) for stats in client.run(cuteblas.stats).values()]
     assert sum(sum(each.values()) for each in moved) > 0
     assert all("by the host" in way for each in moved for way in each)
+    # a worker goes on while it waits for the other one's GPU
+    names = {name for found in client.run(_readers).values() for name in found}
+    assert names and all(name.startswith("Dask-Offload") for name in names)
+
+
+def _readers():
+    from tests.dask import host_workers
+
+    return host_workers.readers
 
 
 def test_nothing_is_held_in_the_end(client):
