@@ -8,9 +8,11 @@ task writes into what another one has computed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,8 @@ class Term:
                     total = _sum(before, self._product([_cast(x, self.sums) for x in arrays], self.sums))
                 if self.last:
                     total = total.astype(self.dtype, copy=False)
+        if kind_of(total) == "cupy":
+            _keep_pace()
         return wrap(total) if ours and hasattr(total, "strides") else total
 
     def _product(self, arrays: Sequence[Any], dtype: str | None) -> Any:
@@ -85,6 +89,24 @@ class Term:
         if dtype is not None and "dtype" in named:
             named["dtype"] = dtype
         return _FUNCTIONS[self.function](*subscripts, *arrays, precision=self.precision, **named)
+
+
+_AHEAD = 2                              # tasks of a thread whose kernels may not have ended
+_running = local()
+
+
+def _keep_pace() -> None:
+    """Wait until the GPU has come so far that few tasks are launched ahead of it: what is asked of a worker meanwhile, a chunk for
+    another one, follows what has been launched, and Dask plans by how long tasks take."""
+    import cupy
+
+    if not hasattr(_running, "events"):
+        _running.events = deque()
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record()
+    _running.events.append(event)
+    if len(_running.events) > _AHEAD:
+        _running.events.popleft().synchronize()
 
 
 def _backend(name: str | None) -> AbstractContextManager[None]:

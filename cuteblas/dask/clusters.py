@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
+import dask
+
+from .offers import MESSAGE_BYTES
+
 try:
-    from distributed import LocalCluster
+    from distributed import LocalCluster, Nanny
 except ImportError:                     # dask[array] alone: schedulers of this process
-    LocalCluster = object               # type: ignore[assignment,misc]
+    LocalCluster = Nanny = object       # type: ignore[assignment,misc]
 
 __all__ = ["GPUCluster"]
 
+_OFFLOAD = "DASK_DISTRIBUTED__COMM__OFFLOAD"
+"""Of which size on a worker reads messages in a thread of its own; distributed asks for it when it is imported."""
+
+
+class _Keeper(Nanny):
+    """What starts a worker, and starts it again: one that reads messages which offer an array while it does other things."""
+
+    def __init__(self, *arguments: Any, **named: Any):
+        super().__init__(*arguments, **named)
+        if _OFFLOAD not in os.environ:
+            self.pre_spawn_env = {**self.pre_spawn_env, _OFFLOAD: str(MESSAGE_BYTES // 2)}
+
 
 class GPUCluster(LocalCluster):
-    """Workers of this host, each of which sees one GPU, with one thread.
+    """Workers of this host, one for each GPU, with one thread.
+
+    Chunks go from one worker to another by a copy between their GPUs, unless Dask's setting ``cuteblas.peer-copies`` is false when
+    the cluster is made.
 
     Parameters
     ----------
     devices : "all" or sequence of int or str
-        What ``CUDA_VISIBLE_DEVICES`` is for each worker: ordinals, or UUIDs.
+        Of which each worker has one: ordinals, or UUIDs. Its own one is the first that it sees.
     **arguments
         Those of ``distributed.LocalCluster``: ``memory_limit``, ``local_directory``, ... ``env`` is passed on, too.
 
@@ -48,6 +68,7 @@ class GPUCluster(LocalCluster):
         if not self._devices:
             raise ValueError("a GPUCluster has a worker for each device, but there is none")
         self._env = {**arguments.pop("env", {})}
+        self._peer_copies = dask.config.get("cuteblas.peer-copies", None) is not False
         given = {"threads_per_worker": 1, "preload": ["cuteblas.dask"], "dashboard_address": None, "memory_limit": "auto",
                  **arguments, "n_workers": 0}
         super().__init__(**given)
@@ -57,14 +78,15 @@ class GPUCluster(LocalCluster):
     def new_worker_spec(self) -> dict[Any, Any]:
         """The next worker: the first device that has none."""
         (name, spec), = super().new_worker_spec().items()
-        env = {**self._env, "CUDA_VISIBLE_DEVICES": self._devices[name % len(self._devices)]}
-        return {name: {**spec, "options": {**spec["options"], "env": env}}}
+        own = name % len(self._devices)
+        env = {**self._env, "CUDA_VISIBLE_DEVICES": ",".join(self._devices[own:] + self._devices[:own])}
+        config = {"cuteblas": {"peer-copies": self._peer_copies}}
+        keeper = _Keeper if self._peer_copies and spec["cls"] is Nanny else spec["cls"]
+        return {name: {**spec, "cls": keeper, "options": {**spec["options"], "env": env, "config": config}}}
 
 
 def _all_devices() -> Sequence[int | str]:
     """The GPUs that this process may see, without a context on any of them."""
-    import os
-
     if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [device.strip() for device in named.split(",") if device.strip()]
     from ..runtime.peers import peers

@@ -2,9 +2,9 @@
 
 Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each task adds one product to what
 was summed before it, so that a chunk of the operands is needed by one task at a time, and there is one partial sum in place of one
-product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains that depends on the
-numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``) have the chunks on one side of the diagonal
-computed.
+product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains, of four terms at least,
+that depends on the numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``) have the chunks on one side
+of the diagonal computed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
 """Dask's own functions."""
 
 _CHAINS = 64                            # of partial sums that may be computed at the same time at least, if there are so many
+_LEAST_TERMS = 4                        # of a chain: a further one is a further partial sum, and a task that adds its end
 _ENDS = 8                               # of chains that one task adds, so that there are not many more tasks than products
 
 
@@ -277,7 +278,7 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: S
             at = dict(zip((*out, *summed), (*block, *inner), strict=True))
             keys.append([(x.name, *(at[index] if n > 1 else 0 for index, n in zip(indices, x.numblocks, strict=True)))
                          for x, indices in zip(arrays, inputs, strict=True)])
-        _add_sum(graph, (name, *block), keys, term, min(length, -(-_CHAINS // blocks)))
+        _add_sum(graph, (name, *block), keys, term, max(1, min(length // _LEAST_TERMS, -(-_CHAINS // blocks))))
     chunks = tuple(extents[index] for index in out)
     return Array(HighLevelGraph.from_collections(name, graph, dependencies=arrays), name, chunks, dtype=dtype,
                  meta=meta_from_array(meta, ndim=len(out), dtype=dtype))

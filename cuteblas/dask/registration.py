@@ -20,7 +20,7 @@ from . import chunks, products
 
 __all__ = ["install", "uninstall"]
 
-dask.config.update_defaults({"cuteblas": {"precision": None, "backend": None}})
+dask.config.update_defaults({"cuteblas": {"precision": None, "backend": None, "peer-copies": None}})
 
 with suppress(ImportError):             # without distributed, arrays do not move
     from . import serialization as serialization

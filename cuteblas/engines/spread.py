@@ -12,7 +12,7 @@ from typing import Any
 
 import cupy
 
-from ..planning.sharding import AXES, Extents, Held, Operands, Panel, Part, Share, Spread, spread
+from ..planning.sharding import AXES, Cost, Extents, Held, Operands, Panel, Part, Share, Spread, spread
 from ..runtime.peers import LANES, Peers, peers
 from .counters import tally
 from .cuda import CUDA
@@ -29,7 +29,7 @@ Multiply = Callable[[Any, Any, Any], None]
 """A product of CuPy arrays of one device: A, B and where C goes."""
 
 
-def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, seconds: float,
+def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, cost: Cost,
                   multiply: Multiply, reads_c: bool = False) -> Spread:
     """Compute C of matrices, or of one batch axis of them, over devices.
 
@@ -41,8 +41,8 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
         Which may compute.
     a, b, c : ShardedArray
         Of shapes (batch, m, k), (batch, k, n) and (batch, m, n), or without the batch; C is written where it is.
-    seconds : float
-        The expected time of all of it on one device.
+    cost : Cost
+        The expected time of it and of its parts on one device.
     multiply : callable
         Multiplies tiles.
     reads_c : bool
@@ -62,7 +62,7 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     extents = Extents(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
     held = Operands(_held("a", a), _held("b", b), replace(_held("c", c), read=reads_c))
     for halving in range(_MOST_HALVINGS + 1):
-        plan = spread(extents, held, tuple(devices), seconds, between.rate, 2**halving, _FEW_SLOTS if halving else None)
+        plan = spread(extents, held, tuple(devices), cost, between.rate, 2**halving, _FEW_SLOTS if halving else None)
         workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply, reads_c) for share in plan.shares]
         try:
             for worker in workers:

@@ -21,6 +21,7 @@ from .gufunc import operand_matrices, resolve_product, result_matrices
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
+    from ..planning.sharding import Cost
 
 __all__ = ["as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result", "on_host_alone", "put",
            "shares_memory", "spread_product", "stand_in_of"]
@@ -154,8 +155,8 @@ def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: Sh
     from ..engines.spread import multiply_over
 
     if c.nbytes and a.shape[-1]:
-        seconds = _seconds(stand_in_of(a, None), stand_in_of(b, None), precision, CUDA.device(c.shards[0]))
-        multiply_over(function, devices, a, b, c, seconds, multiply, reads_c)
+        cost = _cost(stand_in_of(a, None), stand_in_of(b, None), precision, CUDA.device(c.shards[0]))
+        multiply_over(function, devices, a, b, c, cost, multiply, reads_c)
         return
     for shard in c.shards if c.nbytes else ():          # sums of nothing
         with CUDA.on_device_of(shard):
@@ -168,6 +169,18 @@ _resolved = lru_cache(maxsize=1024)(lambda first, second, out: resolve_product(f
 
 
 @lru_cache(maxsize=1024)
+def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> Cost:
+    """The expected time of a product, and of parts of it, on one device: what two halves of it take more is what is made of A."""
+    from ..planning.sharding import Cost
+
+    whole, n = _seconds(first, second, precision, device), second.shape[-1]
+    if n < 4 * _ROWS:
+        return Cost(whole)
+    half = Memory((*second.shape[:-1], n // 2), second.strides, second.dtype)
+    again = max(0.0, 2 * _seconds(first, half, precision, device) - whole)
+    return Cost(whole, min(again / first.size, whole / (2 * (first.size + second.size))))
+
+
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
     """The expected time of a product on one device."""
     from ..engines.execution import plan_for

@@ -6,25 +6,30 @@ Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise, product
-from typing import NamedTuple
+from itertools import pairwise
+from itertools import product as combinations_of
+from typing import Any, NamedTuple
 
 from .streaming import Tile
 
-__all__ = ["AXES", "Extents", "Held", "Operands", "Panel", "Part", "Share", "Spread", "Step", "spread"]
+__all__ = ["AXES", "Cost", "Extents", "Held", "Operands", "Panel", "Part", "Share", "Spread", "Step", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 """The axes of A, B and C, by the names of the product's extents."""
 
 _ALL = slice(None)
 _ROWS = 128                             # of which parts have a multiple: a tile of most kernels
-_TILE_BYTES = 64 << 20                  # that move for a tile at least: shorter copies do not fill the link
+_TILE_BYTES = 32 << 20                  # that move for a tile at least: shorter copies do not fill the link
 _LEAST_EXTENT = 512                     # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
+_COUNTS = 2, 4, 8, 16                   # of the least tiles that would be a part
 _LEAST_SHARE = 0.02                     # of the work, which a device is asked for at least
 _CALL = 100e-6                          # seconds that a further device costs: launches, and copies that begin
+_LAUNCHES = 20e-6                       # seconds of a further tile, besides what planning estimates of its product
+_INSIDE = 1e12                          # bytes in a second of copies within a device
+_ROUNDS = 3                             # of shares that are made even
 
 
 class Part(NamedTuple):
@@ -170,8 +175,32 @@ class Operands(NamedTuple):
     c: Held
 
 
+class Cost(NamedTuple):
+    """The time of a product, and of parts of it, on one device.
+
+    Attributes
+    ----------
+    seconds : float
+        Of all of it.
+    prepare : float
+        Of each element of A and of B that a part of it reads, whatever it is multiplied with: planes or residues that are made of
+        it. It is in ``seconds`` once.
+    """
+
+    seconds: float
+    prepare: float = 0.0
+
+    def of(self, extents: Extents, batch: int, m: int, n: int) -> float:
+        """The time of a part of C."""
+        def elements(batch: int, m: int, n: int) -> int:
+            return batch * (m + n) * extents.k
+
+        products = self.seconds - self.prepare * elements(*extents[:3])
+        return products * (batch * m * n) / max(extents.batch * extents.m * extents.n, 1) + self.prepare * elements(batch, m, n)
+
+
 @lru_cache(maxsize=256)
-def spread(extents: Extents, held: Operands, devices: tuple[int, ...], seconds: float, rate: Callable[[int, int], float],
+def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cost, rate: Callable[[int, int], float],
            finer: int = 1, slots: int | None = None) -> Spread:
     """Divide a product among devices so that it is expected to end first.
 
@@ -183,8 +212,8 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], seconds: 
         Where A, B and C are.
     devices : tuple of int
         Which may compute.
-    seconds : float
-        The time of all of it on one of them.
+    cost : Cost
+        The time on one of them.
     rate : callable
         Bytes in a second from a device to another one.
     finer : int
@@ -195,14 +224,19 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], seconds: 
     Examples
     --------
     >>> whole = [Held(AXES[name], "m" if name != "b" else "k", (Part(0, 0, 16384),), 2**30) for name in "abc"]
-    >>> found = spread(Extents(1, 16384, 16384, 16384), Operands(*whole), (0, 1), 43e-3, lambda i, j: 390e9)
+    >>> found = spread(Extents(1, 16384, 16384, 16384), Operands(*whole), (0, 1), Cost(43e-3), lambda i, j: 390e9)
     >>> [(share.device, len(share.tiles)) for share in found.shares]
-    [(0, 1), (1, 3)]
+    [(0, 1), (1, 4)]
     """
     order = _in_order(held, devices)
-    candidates = [_divided(extents, held, order[:count], grid, seconds, rate, finer)
-                  for count in range(1, len(order) + 1) for grid in _grids(extents, count)]
-    best = min(candidates, key=lambda found: found.seconds)
+    best: Spread | None = None
+    for count in range(len(order), 0, -1):
+        product = _Product(extents, held, tuple(order[:count]), cost, rate)
+        for grid in _grids(extents, count) if best is None or cost.seconds / count <= best.seconds else ():
+            found = _divided(product, grid, finer)
+            if best is None or found.seconds <= best.seconds:
+                best = found
+    assert best is not None
     return replace(best, shares=tuple(replace(share, steps=_steps(share, extents, held, slots)) for share in best.shares))
 
 
@@ -250,39 +284,96 @@ def _grids(extents: Extents, count: int) -> Iterator[dict[str, int]]:
             yield {"m": rows, "n": count // rows}
 
 
-def _divided(extents: Extents, held: Operands, devices: Sequence[int], grid: dict[str, int], seconds: float,
-             rate: Callable[[int, int], float], finer: int) -> Spread:
+class _Moved(NamedTuple):
+    """What moves between a device and others: bytes there, bytes within the device, and the seconds that it takes."""
+
+    bytes: float
+    inside: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What is divided, among which devices."""
+
+    extents: Extents
+    held: Operands
+    devices: tuple[int, ...]
+    cost: Cost
+    rate: Callable[[int, int], float]
+    known: dict[Any, _Moved] = field(default_factory=dict)
+
+    def moved(self, name: str, device: int, tile: Tile, leaves: bool = False) -> _Moved:
+        """What a tile needs of A, B or C and others hold, or what it gives them of C."""
+        one = getattr(self.held, name)
+        start, stop, _step = getattr(tile, one.axis).indices(self.extents.of(one.axis))
+        key = name, device, start, stop, leaves
+        if (found := self.known.get(key)) is None:
+            found = self.known[key] = self._of_all(one, device, start, stop, leaves)
+        share = 1.0
+        for axis in one.axes:
+            if axis != one.axis:
+                share *= self.length(tile, axis) / max(self.extents.of(axis), 1)
+        return _Moved(*(share * number for number in found))
+
+    def _of_all(self, one: Held, device: int, start: int, stop: int, leaves: bool) -> _Moved:
+        """The same of a range of the axis that is divided, and all of the others."""
+        total = inside = seconds = 0.0
+        meets = 0
+        for part in one.parts:
+            low, high = max(start, part.start), min(stop, part.stop)
+            if low < high:
+                meets += 1
+                size = one.bytes * (high - low) / self.extents.of(one.axis)
+                if part.device == device:
+                    inside += size
+                    continue
+                total += size
+                seconds += size / self.rate(device, part.device) if leaves \
+                    else size * _readers(one, self.devices) / self.rate(part.device, device)
+        if meets < 2:
+            inside = 0.0
+        return _Moved(total, inside, seconds + inside / _INSIDE)
+
+    def length(self, tile: Tile, axis: str) -> int:
+        """The extent of a tile."""
+        return _length(getattr(tile, axis), self.extents.of(axis))
+
+    def seconds(self, tile: Tile) -> float:
+        """The time of a tile on a device that has all that it needs."""
+        return self.cost.of(self.extents, *(self.length(tile, axis) for axis in ("batch", "m", "n"))) + _LAUNCHES
+
+
+def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
     """One way to divide: first equally, then so that devices that wait for others get less."""
-    even = {axis: [1 / count] * count for axis, count in grid.items()}
-    shares, times = _shares(extents, held, devices, even, seconds, rate, finer)
+    devices = product.devices
+    parts = {axis: [1 / count] * count for axis, count in grid.items()}
+    shares, times = _shares(product, parts, finer)
     axes = [axis for axis, count in grid.items() if count > 1]
-    if len(axes) == 1:
-        waits = [time - seconds / len(devices) for time in times]
-        level = (seconds + sum(waits)) / len(devices)
-        parts = [(level - wait) / seconds for wait in waits]
-        if min(parts) < _LEAST_SHARE:
-            return Spread(shares, max(times))
-        weighted, better = _shares(extents, held, devices, {**even, axes[0]: parts}, seconds, rate, finer)
-        if max(better) < max(times):
-            shares, times = weighted, better
+    for _round in range(_ROUNDS if len(axes) == 1 else 0):
+        level = sum(times) / len(times)
+        parts = {**parts, axes[0]: [part - (time - level) / product.cost.seconds
+                                    for part, time in zip(parts[axes[0]], times, strict=True)]}
+        if min(parts[axes[0]]) < _LEAST_SHARE:
+            break
+        weighted, better = _shares(product, parts, finer)
+        if max(better) >= max(times):
+            break
+        shares, times = weighted, better
     return Spread(shares, max(times) + _CALL * (len(devices) - 1))
 
 
-def _shares(extents: Extents, held: Operands, devices: Sequence[int], fractions: dict[str, list[float]], seconds: float,
-            rate: Callable[[int, int], float], finer: int) -> tuple[tuple[Share, ...], list[float]]:
+def _shares(product: _Product, fractions: dict[str, list[float]], finer: int) -> tuple[tuple[Share, ...], list[float]]:
+    extents, held, devices = product.extents, product.held, product.devices
     ranges = {axis: _cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices)) for axis, parts in fractions.items()}
-    cells = [dict(zip(ranges, cell, strict=True)) for cell in product(*ranges.values())]
+    cells = [dict(zip(ranges, cell, strict=True)) for cell in combinations_of(*ranges.values())]
     shares, times = [], []
     for device, cell in zip(devices, cells, strict=True):
         tile = Tile(cell.get("batch", _ALL), cell.get("m", _ALL), cell.get("n", _ALL), _ALL)
-        work = seconds
-        for axis, part in cell.items():
-            work *= (part.stop - part.start) / max(extents.of(axis), 1)
-        tiles = _tiles(extents, held, device, tile, work, rate, finer)
-        up, first, into = _moved(extents, held, device, tiles, devices, rate)
-        down, last, out_of = _returned(extents, held, device, tiles, rate)
+        tiles = _tiles(product, device, tile, finer)
+        seconds, up, down = _run_of(product, device, tiles)
         shares.append(Share(device, tiles, up, down))
-        times.append(max(work + first + last, into, out_of))
+        times.append(seconds)
     return tuple(shares), times
 
 
@@ -305,35 +396,73 @@ def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> lis
     return [slice(i, j) for i, j in pairwise(ends)]
 
 
-def _tiles(extents: Extents, held: Operands, device: int, tile: Tile, work: float, rate: Callable[[int, int], float],
-           finer: int) -> tuple[Tile, ...]:
+def _tiles(product: _Product, device: int, tile: Tile, finer: int) -> tuple[Tile, ...]:
     """The part of a device in tiles, so that it is computed while operands arrive and results leave.
 
     They are few: what an algorithm makes of the operand that they share, planes or residues, is made again for each. The first one
-    is small, since nothing is computed before it is there, and each of the next as large as what arrives meanwhile; the last one
-    is small if C leaves.
+    needs what is here already, or is small, since nothing is computed before it is there; each of the next is as large as what
+    arrives meanwhile; and the last one is small if C leaves.
     """
-    here = {axis: _length(part, extents.of(axis)) for axis, part in tile._asdict().items()}
-    missing = {name: sum(n for other, n in _sources(extents, one, tile) if other != device)
-               for name, one in zip("abc", held, strict=True)}
-    count = min(_MOST_TILES, sum(missing.values()) // _TILE_BYTES) * finer
+    missing = {name: int(product.moved(name, device, tile).bytes) for name in "abc"}
+    moves = sum(missing.values()) // _TILE_BYTES
+    if finer > 1:
+        return _finer_tiles(product, tile, missing, min(_MOST_TILES, moves) * finer, finer)
+    if moves < 2:
+        return (tile,)
+    # of those that end at the same time the first one
+    return min(_tilings(product, device, tile, missing, moves),
+               key=lambda tiles: round(_run_of(product, device, tiles)[0] / product.cost.seconds, 4))
+
+
+def _tilings(product: _Product, device: int, tile: Tile, missing: dict[str, int], moves: int) -> Iterator[tuple[Tile, ...]]:
+    """Ways to cut a part along one axis."""
+    yield (tile,)
+    others = {part.device for one in (product.held.a, product.held.b) for part in one.parts} - {device}
+    slowest = min((product.rate(other, device) for other in others), default=1.0)
+    for axis in ("batch",) if product.length(tile, "batch") > 1 else ("m", "n"):
+        arriving = missing["a"] + missing["b"] if axis == "batch" else missing["a" if axis == "m" else "b"]
+        most = product.length(tile, axis) // (1 if axis == "batch" else _LEAST_EXTENT)
+        for inner in _by_place(product, device, tile, axis):
+            if len(inner) > 1:
+                yield inner
+            *first, last = inner
+            share = product.length(last, axis) / product.length(tile, axis)
+            for count in _COUNTS:
+                if count > min(moves, most * share):
+                    break
+                for leaves in (False, True) if missing["c"] else (False,):
+                    pieces = _growing(1 / count, arriving / slowest, product.seconds(tile), leaves)
+                    yield (*first, *_cut_tile(product, last, axis, pieces))
+
+
+def _by_place(product: _Product, device: int, tile: Tile, axis: str) -> Iterator[tuple[Tile, ...]]:
+    """What needs the device's own part of an operand before the rest, and a tile as it is."""
+    for one in (product.held.a, product.held.b):
+        own = [part for part in one.parts if part.device == device]
+        if one.axis == axis and len(one.parts) > len(own) == 1:
+            start, stop, _step = getattr(tile, axis).indices(product.extents.of(axis))
+            low, high = max(start, own[0].start), min(stop, own[0].stop)
+            if low < high and (start, stop) != (low, high):
+                rest = sorted(((start, low), (high, stop)), key=lambda part: part[1] - part[0])
+                yield tuple(tile._replace(**{axis: slice(*part)}) for part in ((low, high), *rest) if part[0] < part[1])
+    yield (tile,)
+
+
+def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: int, finer: int) -> tuple[Tile, ...]:
+    """Many equal tiles along both axes."""
     if count < 2:
         return (tile,)
+    here = {axis: product.length(tile, axis) for axis in ("batch", "m", "n")}
     axis = "batch" if here["batch"] > 1 else "m" if missing["a"] > missing["b"] or (missing["a"] == missing["b"]
                                                                                 and here["m"] >= here["n"]) else "n"
     count = min(count, here[axis] if axis == "batch" else max(1, here[axis] * finer // _LEAST_EXTENT))
-    if finer == 1:
-        arriving = missing["a"] + missing["b"] if axis == "batch" else missing["a" if axis == "m" else "b"]
-        others = {part.device for one in (held.a, held.b) for part in one.parts} - {device}
-        slowest = min((rate(other, device) for other in others), default=1.0)
-        return tuple(tile._replace(**{axis: part})
-                     for part in _ranges(tile, axis, here[axis], _growing(1 / count, arriving / slowest, work, bool(missing["c"]))))
-    inner = _ranges(tile, axis, here[axis], [1 / count] * count)
+    inner = _ranges(product, tile, axis, [1 / count] * count)
     if axis == "batch":
         return tuple(tile._replace(**{axis: part}) for part in inner)
-    other, parts = "n" if axis == "m" else "m", min(finer, here["n" if axis == "m" else "m"])
+    other = "n" if axis == "m" else "m"
+    parts = min(finer, here[other])
     found = []
-    for i, part in enumerate(_ranges(tile, other, here[other], [1 / parts] * parts)):
+    for i, part in enumerate(_ranges(product, tile, other, [1 / parts] * parts)):
         # there and back, so that panels are used again
         found += [tile._replace(**{axis: each, other: part}) for each in (inner if i % 2 == 0 else reversed(inner))]
     return tuple(found)
@@ -351,10 +480,15 @@ def _growing(least: float, arrives: float, work: float, leaves: bool) -> list[fl
     return found + last
 
 
-def _ranges(tile: Tile, axis: str, extent: int, fractions: Sequence[float]) -> list[slice]:
+def _ranges(product: _Product, tile: Tile, axis: str, fractions: Sequence[float]) -> list[slice]:
     """A tile's range of an axis in parts."""
     start = getattr(tile, axis).start or 0
-    return [slice(start + part.start, start + part.stop) for part in _cut(extent, fractions, None) if part.stop > part.start]
+    return [slice(start + part.start, start + part.stop) for part in _cut(product.length(tile, axis), fractions, None)
+            if part.stop > part.start]
+
+
+def _cut_tile(product: _Product, tile: Tile, axis: str, fractions: Sequence[float]) -> list[Tile]:
+    return [tile._replace(**{axis: part}) for part in _ranges(product, tile, axis, fractions)]
 
 
 def _places(extents: Extents, held: Held, tile: Tile) -> list[tuple[Part, dict[str, slice]]]:
@@ -369,56 +503,33 @@ def _places(extents: Extents, held: Held, tile: Tile) -> list[tuple[Part, dict[s
     return found
 
 
-def _sources(extents: Extents, held: Held, tile: Tile) -> list[tuple[int, int]]:
-    """The bytes that a tile needs of an operand, by the devices that hold them."""
-    found = []
-    for part, box in _places(extents, held, tile):
-        size = float(held.bytes)
-        for axis, cut in box.items():
-            size *= _length(cut, extents.of(axis)) / max(extents.of(axis), 1)
-        found.append((part.device, int(size)))
-    return found
-
-
 def _readers(held: Held, devices: Sequence[int]) -> int:
     """How many devices read from one at the same time."""
     return len(devices) - (held.parts[0].device in devices) if len(held.parts) == 1 else 1
 
 
-def _moved(extents: Extents, held: Operands, device: int, tiles: Sequence[Tile], devices: Sequence[int],
-           rate: Callable[[int, int], float]) -> tuple[int, float, float]:
-    """The bytes of operands that come from other devices; the seconds before the first tile has its own, and of all."""
-    total, first, seconds = 0, 0.0, 0.0
-    seen = set()
-    for i, tile in enumerate(tiles):
-        for name, one in zip("abc", held, strict=True):
-            if name == "c" and not one.read:
-                continue
-            key = name, *((cut.start, cut.stop) for cut in one.box(tile).values())
-            if key in seen:
-                continue
-            seen.add(key)
-            for other, size in _sources(extents, one, tile):
-                if other != device:
-                    total += size
-                    seconds += size * _readers(one, devices) / rate(other, device)
-        if not i:
-            first = seconds
-    return total, first, seconds
-
-
-def _returned(extents: Extents, held: Operands, device: int, tiles: Sequence[Tile],
-              rate: Callable[[int, int], float]) -> tuple[int, float, float]:
-    """The bytes of C that leave; the seconds of the last tile, and of all."""
-    total, last, seconds = 0, 0.0, 0.0
+def _run_of(product: _Product, device: int, tiles: Sequence[Tile]) -> tuple[float, int, int]:
+    """The time of tiles that follow each other while operands arrive in the same order and results leave; the bytes that come from
+    other devices, and those that go there."""
+    arrived = computed = left = 0.0                     # when copies in, kernels and copies out have ended
+    up = down = 0.0
+    there: dict[Any, float] = {}
     for tile in tiles:
-        last = 0.0
-        for other, size in _sources(extents, held.c, tile):
-            if other != device:
-                total += size
-                last += size / rate(device, other)
-        seconds += last
-    return total, last, seconds
+        ready = 0.0
+        for name in ("a", "b", "c") if product.held.c.read else ("a", "b"):
+            key = name, *((cut.start, cut.stop) for cut in getattr(product.held, name).box(tile).values())
+            if key not in there:
+                moved = product.moved(name, device, tile)
+                arrived += moved.seconds
+                up += moved.bytes
+                there[key] = arrived if moved.seconds else 0.0
+            ready = max(ready, there[key])
+        computed = max(computed, ready) + product.seconds(tile)
+        leaving = product.moved("c", device, tile, leaves=True)
+        if leaving.bytes:
+            down += leaving.bytes
+            left = max(left, computed) + leaving.seconds
+    return max(computed, left), int(up), int(down)
 
 
 def _length(part: slice, extent: int) -> int:

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 import cuteblas
-from cuteblas.planning.sharding import AXES, Extents, Held, Operands, Part, spread
+from cuteblas.planning.sharding import AXES, Cost, Extents, Held, Operands, Part, spread
 
 NVLINK, NETWORK, GPUS_OF_A_HOST = 376e9, 45e9, 8
 CASES = (("float32", 16384), ("float64", 16384), ("float16", 16384), ("float32", 32768), ("float64", 32768))
@@ -30,12 +30,15 @@ def held(name: str, n: int, itemsize: int, devices: int, axis: str) -> Held:
     return Held(AXES[name], axis, tuple(Part(i, *part) for i, part in enumerate(pairwise(ends))), n * n * itemsize)
 
 
-def seconds(dtype: str, n: int) -> float:
-    """The estimate of one product on one GPU."""
-    x, y = (np.broadcast_to(np.zeros((), dtype), (n, n)) for _ in range(2))
-    found = cuteblas.explain(x, y, device="h200").plan.seconds
-    assert found is not None
-    return found
+def cost(dtype: str, n: int) -> Cost:
+    """The estimate of one product on one GPU, and of parts of it, as functions/devices.py has it."""
+    found = []
+    for columns in (n, n // 2):
+        x, y = (np.broadcast_to(np.zeros((), dtype), (n, extent)) for extent in (n, columns))
+        plan = cuteblas.explain(x, y, device="h200").plan
+        assert plan is not None and plan.seconds is not None
+        found.append(plan.seconds)
+    return Cost(found[0], max(0.0, 2 * found[1] - found[0]) / n**2)
 
 
 def main() -> None:
@@ -43,7 +46,7 @@ def main() -> None:
     print("| square matrices, H200 | one GPU, estimated | GPUs | from one GPU | A and C by rows, B by rows |")
     print("|---|---:|---:|---:|---:|")
     for dtype, n in (*CASES, *OF_A_CLUSTER):
-        one, itemsize = seconds(dtype, n), np.dtype(dtype).itemsize
+        whole, itemsize = cost(dtype, n), np.dtype(dtype).itemsize
         for count in (64,) if (dtype, n) in OF_A_CLUSTER else (2, 4, 8):
             ratios = []
             for parts in (1, count):
@@ -52,8 +55,9 @@ def main() -> None:
                     continue
                 operands = Operands(held("a", n, itemsize, parts, "m"), held("b", n, itemsize, parts, "k"),
                                     held("c", n, itemsize, parts, "m"))
-                ratios.append(f"{one / spread(Extents(1, n, n, n), operands, tuple(range(count)), one, rate).seconds:.2f}")
-            print(f"| {dtype} {n} | {one * 1e3:.1f} ms | {count} | {' | '.join(ratios)} |")
+                found = spread(Extents(1, n, n, n), operands, tuple(range(count)), whole, rate)
+                ratios.append(f"{whole.seconds / found.seconds:.2f}")
+            print(f"| {dtype} {n} | {whole.seconds * 1e3:.1f} ms | {count} | {' | '.join(ratios)} |")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 pytest.importorskip("dask.array", reason="Dask, of the extra dask, is not installed")
 
 import cuteblas
+from cuteblas.dask import chunks
 from cuteblas.dask.chunks import Term, concatenate
 from tests.functions import host_cupy
 
@@ -16,7 +17,8 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture
-def on_gpu():
+def on_gpu(monkeypatch):
+    monkeypatch.setattr(chunks, "_keep_pace", lambda: None)
     with host_cupy.installed():
         yield host_cupy.on_gpu
 
@@ -93,8 +95,8 @@ def test_arrays_move_by_way_of_the_host(on_gpu, wrapped, monkeypatch):
 
     monkeypatch.setattr(cupy, "asnumpy", host_cupy.on_host)
     monkeypatch.setattr(cupy, "asarray", lambda x: on_gpu(np.array(x)))
-    for table, own in ((serialize.dask_serialize, serialization._by_way_of_the_host),
-                       (serialize.dask_deserialize, serialization._from_the_host)):
+    for table, own in ((serialize.dask_serialize, serialization._from_a_gpu),
+                       (serialize.dask_deserialize, serialization._to_a_gpu)):
         monkeypatch.setitem(table._lookup, cupy.ndarray, own)
     a = integers(6, 7, dtype="float64")
     for x in (a, a.T, a[::2, 1:], a[:0], integers(3, 4, 5, dtype="int8")):
@@ -104,3 +106,31 @@ def test_arrays_move_by_way_of_the_host(on_gpu, wrapped, monkeypatch):
         back = serialize.deserialize(header, [bytes(frame) for frame in frames])
         assert type(back) is type(there)
         np.testing.assert_array_equal(host_cupy.on_host(back._data if wrapped else back), x)
+
+
+class Event:
+    """In place of CUDA's."""
+
+    waited_for: list[Event] = []            # noqa: RUF012
+
+    def __init__(self, disable_timing):
+        assert disable_timing
+
+    def record(self):
+        pass
+
+    def synchronize(self):
+        self.waited_for.append(self)
+
+
+def test_few_tasks_are_ahead_of_the_gpu(monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(cupy.cuda, "Event", Event)
+    monkeypatch.setattr(chunks, "_running", type(chunks._running)())
+    monkeypatch.setattr(Event, "waited_for", [])
+    with host_cupy.installed():
+        for count in range(1, 6):
+            Term("matmul", (), "float32", "float32", alone=True)(None, *(host_cupy.on_gpu(integers(8, 8)) for _ in range(2)))
+            assert len(Event.waited_for) == max(0, count - 2)
+        assert len({*Event.waited_for}) == 3

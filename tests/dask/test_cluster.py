@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -112,8 +113,10 @@ def test_a_worker_for_each_gpu():
     with cuteblas.dask.GPUCluster(devices=[3, "GPU-5"], env={"CUTEBLAS_BACKEND": "numpy"}, memory_limit=0) as cluster, \
             cluster.get_client() as client:
         client.wait_for_workers(2, timeout=60)
-        seen = client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUTEBLAS_BACKEND"]))
-        assert {*seen.values()} == {("3", "numpy"), ("GPU-5", "numpy")}
+        seen = client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUTEBLAS_BACKEND"],
+                                   dask.config.get("cuteblas.peer-copies"), "cuteblas.dask" in sys.modules,
+                                   sys.modules["distributed.comm.utils"].OFFLOAD_THRESHOLD))
+        assert {*seen.values()} == {("3,GPU-5", "numpy", True, True, 32768), ("GPU-5,3", "numpy", True, True, 32768)}
         x = da.ones((10, 10), chunks=5)
         assert (x @ x).sum().compute(scheduler=client) == 1000
     with pytest.raises(ValueError, match="none"):

@@ -25,11 +25,13 @@ def small(monkeypatch):
     monkeypatch.setattr(sharding, "_TILE_BYTES", 64)
     monkeypatch.setattr(sharding, "_LEAST_EXTENT", 3)
     monkeypatch.setattr(sharding, "_CALL", 0.0)
+    monkeypatch.setattr(sharding, "_LAUNCHES", 0.0)
     monkeypatch.setattr(peer_copies, "_LEAST_RUN", 16)
     monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)
     # the time of a product on one device is as long as it takes to be worth while
     whole = spread.spread.__wrapped__
-    monkeypatch.setattr(spread, "spread", lambda extents, held, devices, seconds, *rest: whole(extents, held, devices, 1.0, *rest))
+    monkeypatch.setattr(spread, "spread",
+                        lambda extents, held, devices, cost, *rest: whole(extents, held, devices, sharding.Cost(1.0), *rest))
 
 
 def shards(x, cuts, devices, axis=0):

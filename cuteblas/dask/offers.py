@@ -1,0 +1,215 @@
+"""CuPy arrays from one process of this host to another by a copy between their GPUs.
+
+What travels with Dask's message is the address of a socket and a number that nobody guesses. Who receives the message asks there
+for CUDA's handle of the memory, copies from it, and says so: until then the array is held. Where a GPU does not reach the memory of
+the other one, the elements follow by the socket.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from math import prod
+from secrets import token_bytes
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from .._forks import forget_in_children, surviving
+from ..engines.counters import tally
+
+__all__ = ["MESSAGE_BYTES", "Memory", "Offers", "fetch", "offers", "possible"]
+
+MESSAGE_BYTES = 1 << 16
+"""Of a message that offers an array: so long that workers read it in a thread of its own, which may wait."""
+_TOKEN_BYTES = 16
+_SECONDS = 300.0                        # that an array is held for somebody who does not ask
+_PATIENCE = 60.0                        # seconds that one waits for the other
+_MAPPED = 32                            # allocations of other processes that stay mapped
+_HANDLE, _BYTES, _DONE = b"h", b"b", b"d"
+_PLACE = struct.Struct("<IQ")           # the length of a handle, and where in its memory the array begins
+
+
+def possible() -> bool:
+    """Whether processes of this system open each other's memory on a GPU."""
+    return sys.platform == "linux"
+
+
+class Memory:
+    """What CUDA is asked for. Tests replace it."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._cupy = cupy
+        self._mapped: dict[bytes, int] = {}             # memory of other processes
+
+    def handle_of(self, x: Any) -> tuple[bytes, int]:
+        """The handle of the allocation in which an array is, all of whose elements are there, and where in it the array begins."""
+        from ..runtime.errors import check, require
+
+        driver = require("cuda.bindings.driver")
+        with x.device:
+            self._cupy.cuda.runtime.deviceSynchronize()
+            base = int(check(driver.cuMemGetAddressRange(x.data.ptr), "cuMemGetAddressRange"))
+            return self._cupy.cuda.runtime.ipcGetMemHandle(base), x.data.ptr - base
+
+    def on_host(self, x: Any) -> np.ndarray:
+        """A contiguous array's bytes."""
+        with x.device:
+            return self._cupy.asnumpy(x.ravel(order="K")).view(np.uint8)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """A new array."""
+        return self._cupy.empty(shape, dtype)
+
+    def copy(self, x: Any, handle: bytes, offset: int) -> None:
+        """Fill a new array from another process's memory."""
+        runtime = self._cupy.cuda.runtime
+        if handle not in self._mapped:
+            if len(self._mapped) == _MAPPED:            # the copies from them have ended
+                for address in self._mapped.values():
+                    runtime.ipcCloseMemHandle(address)
+                self._mapped.clear()
+            self._mapped[handle] = runtime.ipcOpenMemHandle(handle, 1)             # with peer access, where it is not there yet
+        stream = self._cupy.cuda.get_current_stream()
+        runtime.memcpyAsync(x.data.ptr, self._mapped[handle] + offset, x.nbytes, 4, stream.ptr)         # whichever way
+        stream.synchronize()
+
+    def put(self, x: Any, elements: bytearray) -> None:
+        """Fill a new array with bytes of the host."""
+        x.set(np.frombuffer(elements, x.dtype).reshape(x.shape))
+
+
+class Offers:
+    """The arrays that this process holds for others, and a thread that hands them out.
+
+    Parameters
+    ----------
+    memory : Memory
+        What CUDA is asked for.
+    """
+
+    def __init__(self, memory: Any):
+        self._memory, self._lock = memory, surviving(Lock())
+        self._held: dict[bytes, tuple[Any, float]] = {}
+        self.address = f"cuteblas-{os.getpid()}-{token_bytes(8).hex()}"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"\0{self.address}")
+        self._listener.listen(64)
+        Thread(target=self._listen, name="cuteblas-offers", daemon=True).start()
+
+    def add(self, x: Any) -> bytes:
+        """Hold an array until it is fetched; the message, which begins with its token."""
+        token, now = token_bytes(_TOKEN_BYTES), monotonic()
+        with self._lock:
+            for old in [old for old, (_x, since) in self._held.items() if now - since > _SECONDS]:
+                del self._held[old]
+            self._held[token] = x, now
+        return token.ljust(MESSAGE_BYTES, b"\0")
+
+    def __len__(self) -> int:
+        """How many arrays are held."""
+        return len(self._held)
+
+    def _listen(self) -> None:
+        while True:
+            connection, _address = self._listener.accept()
+            Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        token = b""
+        try:
+            with connection:
+                connection.settimeout(_PATIENCE)
+                token = bytes(_received(connection, _TOKEN_BYTES))
+                with self._lock:
+                    x, _since = self._held[token]
+                while (wish := _received(connection, 1)) != _DONE:
+                    if wish == _HANDLE:
+                        try:
+                            handle, offset = self._memory.handle_of(x)
+                        except RuntimeError:            # CUDA's: memory of a kind that has none
+                            handle, offset = b"", 0
+                        connection.sendall(_PLACE.pack(len(handle), offset) + handle)
+                    else:
+                        connection.sendall(memoryview(self._memory.on_host(x)))
+        except (KeyError, OSError):
+            return                                      # they have seen it too, and ask again if they need it
+        with self._lock:
+            self._held.pop(token, None)
+
+
+def fetch(memory: Any, address: str, message: bytes, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """A copy of an array that a process of this host holds, on the current GPU.
+
+    Raises
+    ------
+    OSError
+        If that process has ended, or holds it no longer.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_PATIENCE)
+        connection.connect(f"\0{address}")
+        connection.sendall(message[:_TOKEN_BYTES])
+        x = memory.empty(shape, dtype)
+        if not prod(shape):
+            connection.sendall(_DONE)
+            return x
+        if _by_handle(memory, connection, x):
+            tally("dask.chunks", "moved", "between GPUs").tick()
+        else:
+            connection.sendall(_BYTES)
+            memory.put(x, _received(connection, x.nbytes))
+            tally("dask.chunks", "moved", f"by the host: {_refused[0]}").tick()
+        connection.sendall(_DONE)
+    return x
+
+
+def _by_handle(memory: Any, connection: socket.socket, x: Any) -> bool:
+    """Fill an array by a copy between GPUs; false where they do not reach each other."""
+    if _refused:
+        return False
+    connection.sendall(_HANDLE)
+    length, offset = _PLACE.unpack(_received(connection, _PLACE.size))
+    handle = bytes(_received(connection, length))
+    try:
+        if not handle:
+            raise RuntimeError("memory of its kind has no handle")
+        memory.copy(x, handle, offset)
+    except RuntimeError as error:                       # CUDA's
+        _refused.append(str(error))
+        return False
+    return True
+
+
+_refused: list[str] = []
+"""Why memory of other processes was not opened: nobody asks again."""
+
+
+def _received(connection: socket.socket, count: int) -> bytearray:
+    found = bytearray(count)
+    view = memoryview(found)
+    while view.nbytes:
+        got = connection.recv_into(view)
+        if not got:
+            raise ConnectionError("the process that holds an array has closed the connection")
+        view = view[got:]
+    return found
+
+
+_made: list[Any] = []
+_making = surviving(Lock())
+forget_in_children(_made.clear)
+
+
+def offers() -> Offers:
+    """Those of this process."""
+    with _making:
+        if not _made:
+            _made.append(Offers(Memory()))
+    return _made[0]
