@@ -115,7 +115,8 @@ _TILES = {
 _CANDIDATES = {sums: tuple(Candidate(tile, sums) for tile in tiles) for sums, tiles in _TILES.items()}
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
 _MOST_CHAINS, _THREADS_OF_MOST_REGISTERS = 8, 256      # of small tiles; threads of a multiprocessor that have 255 registers
-_LONGEST_CHAIN, _FEW = 4096, 2        # elements of K; blocks for each multiprocessor
+_SHORT, _LONG = 32, 512               # elements of K between which so many chains are added
+_LONGEST_CHAIN, _FEW = 2048, 2        # elements of K; blocks for each multiprocessor
 _TURN = 64                           # elements of K that a slice takes at a time: lines of 128 bytes, of any type, are read whole
 
 
@@ -131,13 +132,13 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
     """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few blocks have a long K, and room
     for them. There, other libraries cut K; elsewhere they add in one chain too, and totals in shared memory take 3 % of the time.
 
-    Small ones have more chains where all blocks run at once with the registers for them: of a K of 65, cuBLAS adds nine chains of 8
-    one after the other, so that the first term is rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
+    Small ones have more chains of K up to 512 where all blocks run at once with the registers for them: of a K of 65, cuBLAS adds
+    nine chains of 8 one after the other, so that the first term is rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
     """
     if tile.chains > 1:
         resident = _THREADS_OF_MOST_REGISTERS // tile.threads
         at_once = 0 < blocks <= resident * device.multiprocessors
-        return replace(tile, chains=_MOST_CHAINS, min_blocks=resident) if at_once else tile
+        return replace(tile, chains=_MOST_CHAINS, min_blocks=resident) if at_once and _SHORT < depth <= _LONG else tile
     deep = depth > _LONGEST_CHAIN and blocks <= _FEW * device.multiprocessors
     if tile.totals != "shared" or tile.m * tile.n < _ALONE or (deep and tile.shared_bytes(item) <= device.shared_bytes_per_block):
         return tile
