@@ -358,10 +358,11 @@ def test_where_large_tiles_have_totals():
     """Where few blocks have a long K; not where shared memory is too small for them, nor in groups."""
     large = next(x.tile for x in candidates("float32") if (x.tile.m, x.tile.n) == (256, 128))
 
-    def totals(depth, blocks, device=H200):
-        return summing(large, depth, blocks, 4, device).totals
+    def totals(depth, blocks, device=H200, slices=1):
+        return summing(large, depth, blocks, 4, device, slices).totals
 
     assert totals(4096, 128) == "shared" and totals(2048, 128) is totals(16384, 512) is None
+    assert totals(2048, 128, slices=2) == "shared" and totals(1024, 128, slices=2) is None
     assert totals(16384, 128, replace(H200, shared_bytes_per_block=101376)) is None
     for each in candidates("float32"):
         kernel = gemm_simt(SimtConfig("float32", "float32", each.tile, *3 * (OperandAccess(0, 1),)))

@@ -162,3 +162,15 @@ def test_what_is_chosen():
         nothing = replace(x, triangle="lower", alpha="zero", beta="value")
         assert plan_gemm(nothing, H200).family == "gemm_simt"
         assert plan_gemm(replace(x, triangle="lower"), replace(H200, workspace_limit=0)).family == "gemm_simt"
+
+
+@pytest.mark.parametrize("dtype, n, k", [
+    ("float32", 16, 10**5), ("float32", 256, 65536), ("complex64", 16, 10**5), ("complex64", 512, 512), ("complex64", 8, 64),
+    ("complex64", 3, 4096)])
+@pytest.mark.parametrize("limit", [None, 1 << 20])
+def test_all_of_c_is_symmetric_only_where_both_halves_add_in_one_order(dtype, n, k, limit):
+    """Products of planes are added high by low before low by high, which the opposite element has the other way round."""
+    a = Operand(dtype, (1, n))
+    plan = plan_gemm(GemmProblem(n, n, k, a, a, Operand(dtype, (n, 1)), triangle="both"), replace(H200, workspace_limit=limit))
+    in_another_order = {"gemm_skinny", "gemm_split"} | ({"gemm_batched", "gemm_thin"} if dtype == "complex64" else set())
+    assert "triangle" in plan.reason or plan.family not in in_another_order

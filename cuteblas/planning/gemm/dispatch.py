@@ -38,6 +38,11 @@ _NATIVE = ("auto", "ieee")
 # Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee" holds.
 _WIDE = ("float64", "complex128")
 
+# Families in which an element and the one opposite add the same products in another order: a high plane of A by a low one of B
+# comes before a low plane of A by a high one of B.
+_ANOTHER_ORDER = frozenset({"gemm_skinny", "gemm_split"})
+_ANOTHER_COMPLEX_ORDER = frozenset({"gemm_batched", "gemm_thin"})
+
 _OF_FLOOR = 0.8                      # of the time of all multiply-adds: no estimate is below it
 
 
@@ -235,16 +240,18 @@ def _noted(plan: Plan, over: str = "") -> Plan:
 def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     """The plan of one triangle of C; ``None`` if this has to be planned as any other product.
 
-    Both triangles are all of C, and planned so where that is estimated to be faster. One is computed in one piece.
+    Both triangles are all of C, and planned so where that is estimated to be faster and as symmetric. One is computed in one piece.
     """
-    if device.workspace_limit is not None:
-        return plan_simt(problem, device) if problem.triangle != "both" else plan_gemm(replace(problem, triangle=None), device)
+    limited = device.workspace_limit is not None
     if problem.triangle != "both":
-        return None
-    half, whole = _planned(problem, device), plan_gemm(replace(problem, triangle=None), device)
-    # There a complex element and the one opposite add the same products in another order.
-    as_exact = whole.family not in ("gemm_batched", "gemm_thin") or not dtype(problem.a.dtype).is_complex
-    return half if not as_exact or (half.seconds or 0.0) < (whole.seconds or 0.0) else replace(whole, problem=problem)
+        return plan_simt(problem, device) if limited else None
+    another_order = _ANOTHER_ORDER | (_ANOTHER_COMPLEX_ORDER if dtype(problem.a.dtype).is_complex else frozenset())
+    whole = plan_gemm(replace(problem, triangle=None), device)
+    if limited:
+        return plan_simt(problem, device) if whole.family in another_order else whole
+    half = _planned(problem, device)
+    faster = (half.seconds or 0.0) < (whole.seconds or 0.0)
+    return half if faster or whole.family in another_order else replace(whole, problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:

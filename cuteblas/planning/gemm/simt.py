@@ -128,9 +128,10 @@ def candidates(sums: str) -> tuple[Candidate, ...]:
     return _CANDIDATES["float64" if accumulator.bytes == 8 else "float32"]
 
 
-def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo) -> TileShape:
-    """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few blocks have a long K, and room
-    for them. There, other libraries cut K; elsewhere they add in one chain too, and totals in shared memory take 3 % of the time.
+def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo, slices: int = 1) -> TileShape:
+    """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few blocks have a long K, or half as
+    long a slice of it, and room for them. There, other libraries cut K; elsewhere they add in one chain too, and totals in shared
+    memory take 3 % of the time.
 
     Small ones have more chains of K up to 512 where all blocks run at once with the registers for them: of a K of 65, cuBLAS adds
     nine chains of 8 one after the other, so that the first term is rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
@@ -139,7 +140,7 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
         resident = _THREADS_OF_MOST_REGISTERS // tile.threads
         at_once = 0 < blocks <= resident * device.multiprocessors
         return replace(tile, chains=_MOST_CHAINS, min_blocks=resident) if at_once and _SHORT < depth <= _LONG else tile
-    deep = depth > _LONGEST_CHAIN and blocks <= _FEW * device.multiprocessors
+    deep = depth > _LONGEST_CHAIN // min(slices, 2) and blocks <= _FEW * device.multiprocessors
     if tile.totals != "shared" or tile.m * tile.n < _ALONE or (deep and tile.shared_bytes(item) <= device.shared_bytes_per_block):
         return tile
     return replace(tile, totals=None)
@@ -226,7 +227,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     written = outputs * slices * dtype(p.c.dtype if slices == 1 else p.accumulator).bytes
     multiplying += not_hidden(multiplying, written, _resident(t), busiest, device)
     seconds = with_blocks(multiplying, blocks, device) + _latency(t, chunk, device) + device.seconds(launches=1)
-    t = summing(t, chunk, blocks, accumulator.bytes, device)
+    t = summing(t, chunk, blocks, accumulator.bytes, device, slices)
     return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
 
 
