@@ -213,9 +213,9 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
                     for warp in range(1, warps):
                         k.assign(total(0), k.call(by, total(0), parts(warp)))
     with k.when(all_of(less(row, M), mine_alone)):
-        at = row + M * item + M * prod(x.batch, start=1) * chunk
         for pointer, total in zip(partials, own, strict=True):
-            k.do("store_global", pointer[at], total(0), of=1)
+            gP = Tensor(pointer, Layout((M, prod(x.batch, start=1), chunks)))
+            k.copy(Vector(1), total(0), gP(row, item, chunk))
 
 
 @cache
@@ -254,8 +254,9 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, partials: list[Poin
         found = [k.registers(f"found_{letter}", element, Layout(_PARTS_AT_ONCE)) for letter, element in _PARTIALS]
         with k.loop("part", parts, step=_PARTS_AT_ONCE) as part:
             for pointer, fragment in zip(partials, found, strict=True):
+                gP = Tensor(pointer, Layout((rows, parts)))
                 for i in range(_PARTS_AT_ONCE):
-                    k.do("load_global", fragment(i), pointer[row + rows * (part + i)], less(part + i, parts), of=1)
+                    k.copy(Vector(1), gP(row, part + i), fragment(i), when=less(part + i, parts))
             for i in range(_PARTS_AT_ONCE):
                 with k.when(less(part + i, parts)):
                     for total, fragment, by in zip((sums, squares, lowest), found, _COMBINES, strict=True):
