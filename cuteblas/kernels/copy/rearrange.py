@@ -244,12 +244,14 @@ class _Side:
 
     def row(self, row: IntLike, name: str, exists: Expr | bool = True) -> _Row:
         """The run at a flat coordinate of the other modes."""
-        k, held, others = self._k, self._config.held, self._others
-        crd = dict(zip(others, _flat(idx2crd(row, tuple(self._config.box[q] for q in others))), strict=True)) if others else {}
-        above = k.let(f"{self.name}_above_{name}", sum((crd[q] * held[q] for q in others), 0))
-        start = k.let(f"{self.name}_start_{name}", sum((crd[q] * self.strides[q] for q in others), self._first))
-        return _Row(start, above, all_of(exists, less(row, self.count), *(less(crd[q], self._limits[q]) for q in others
-                                                                          if q in self._limits)))
+        k, others = self._k, self._others
+        extents = tuple(self._config.box[q] for q in others) or (1,)
+        held, memory = (Layout(extents, tuple(strides[q] for q in others) or (0,)) for strides in (self._config.held, self.strides))
+        at = _flat(idx2crd(row, extents))
+        above = k.let(f"{self.name}_above_{name}", held(*at))
+        start = k.let(f"{self.name}_start_{name}", self._first + memory(*at))
+        partial = (less(i, self._limits[q]) for i, q in zip(at, others, strict=False) if q in self._limits)
+        return _Row(start, above, all_of(exists, less(row, self.count), *partial))
 
     def rows(self) -> Iterator[_Row]:
         """Those of which this thread moves words."""
