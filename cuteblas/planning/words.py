@@ -66,13 +66,14 @@ def _device(plan: Plan) -> str:
 
 
 def time_words(plan: Plan, expected: Estimate) -> str:
-    """The expected time, what bounds it, and the floor."""
+    """The expected time, what bounds it, and the floor unless that is not what bounds it."""
     if plan.family == "nothing":
         return "none"
     least = f"no kernel takes less than {duration(expected.floor.seconds)}"
     if expected.seconds is None:
         return f"no estimate; {least} on {_device(plan)}, bound by {expected.bound}"
-    return f"{duration(expected.seconds)} expected on {_device(plan)}, bound by {expected.bound}; {least}"
+    bounded = "" if expected.bound == "latency" else f"; {least}"
+    return f"{duration(expected.seconds)} expected on {_device(plan)}, bound by {expected.bound}{bounded}"
 
 
 def _work_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -119,6 +119,13 @@ def test_it_begins_with_what_a_user_needs():
     assert "2.75e+03" not in cuteblas.explain(a, a, precision="ieee").verbose()
 
 
+def test_a_floor_is_told_where_it_bounds_the_time():
+    """Not of a call that waits for its launch: there it is a few picoseconds."""
+    small = np.ones((2, 2))
+    told = str(cuteblas.explain(small, small)).splitlines()[1]
+    assert told.endswith("bound by latency") and "floor" in cuteblas.explain(small, small).verbose()
+
+
 def test_what_cannot_be_allocated_is_explained():
     """NumPy asks for memory of the size of an operand when it has accepted the call."""
     x = np.broadcast_to(np.float32(0), (10**6, 10**6))
