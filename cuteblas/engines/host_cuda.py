@@ -154,7 +154,7 @@ class Crossing:
         self._pairs: list[tuple[np.ndarray, Any]] = []          # of operands that were moved
         self._targets: list[tuple[np.ndarray, Any]] = []        # and of results
         self._kept: list[Any] = []
-        self.bytes_up = self.bytes_down = 0
+        self.bytes_down = 0
         self._direct = False                            # whether the driver writes into an array itself
 
     # -- to the device ------------------------------------------------------------------------------------------------------------
@@ -205,7 +205,6 @@ class Crossing:
         memory = cupy.cuda.alloc(high - low)
         if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low) and self.ring.link.is_pinned(high - 1):
             self.ring.link.upload(memory.ptr, low, high - low)
-            self.bytes_up += high - low
         else:
             self._send(bytes_at(low, high - low), memory)
         return memory
@@ -217,7 +216,6 @@ class Crossing:
 
     def _send(self, x: np.ndarray, memory: Any) -> None:
         """Begin to move elements, which are contiguous on the device."""
-        self.bytes_up += x.nbytes
         self.uploads.append(self.ring.upload(x, memory.ptr, self.streams))
 
     # -- and back -----------------------------------------------------------------------------------------------------------------
