@@ -24,7 +24,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ..operands import NARROW_SPAN, Roles, fused, gemm_span, gemm_values, launch
+from ..operands import NARROW_SPAN, Roles, fused, gemm_span, gemm_values, launch, tiles_of_c
 from ..plan import Argument, Plan
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .dispatch import plan_gemm
@@ -404,7 +404,12 @@ class _Simt:
         accumulator = dtype(p.accumulator)
         for candidate in candidates(accumulator.name):
             of_block = partial(block_seconds, candidate, element=p.a.dtype, accumulator=accumulator, device=device, a=a, b=b)
-            yield summing(candidate.tile, 0, 0, accumulator.bytes, device), candidate.ramp(device.fitted), of_block
+            t = candidate.tile
+            depth, blocks = 0, 0                       # large tiles have one chain
+            if t.chains > 1:
+                depth = max(member.problem.k for member in members)
+                blocks = sum(tiles_of_c(member.problem, (t.m, t.n)) for member in members)
+            yield summing(t, depth, blocks, accumulator.bytes, device), candidate.ramp(device.fitted), of_block
 
     def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
         """One of the products, and how A and B of all are read."""
