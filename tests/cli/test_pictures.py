@@ -30,7 +30,7 @@ def tile_of(lines):
     return [[int(t) for t in re.findall(r"T(\d+)", line)] for line in lines[1:] if re.match(r" +T\d", line)]
 
 
-@pytest.mark.parametrize("m, n, k, dtype", [(64, 64, 64, "f4"), (1536, 1536, 1536, "f4"), (256, 256, 64, "F"),
+@pytest.mark.parametrize("m, n, k, dtype", [(64, 64, 64, "f4"), (1152, 1152, 1152, "f4"), (256, 256, 64, "F"),
                                             (48, 48, 48, "l")])
 def test_every_thread_owns_blocks_of_the_tile(m, n, k, dtype):
     plan = product(m, n, k, dtype, precision="ieee")
