@@ -170,15 +170,14 @@ _resolved = lru_cache(maxsize=1024)(lambda first, second, out: resolve_product(f
 
 @lru_cache(maxsize=1024)
 def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> Cost:
-    """The expected time of a product, and of parts of it, on one device: what two halves of it take more is what is made of A."""
+    """The expected time of a product, and of parts of it, on one device."""
     from ..planning.sharding import Cost
 
     whole, n = _seconds(first, second, precision, device), second.shape[-1]
     if n < 4 * _ROWS:
         return Cost(whole)
     half = Memory((*second.shape[:-1], n // 2), second.strides, second.dtype)
-    again = max(0.0, 2 * _seconds(first, half, precision, device) - whole)
-    return Cost(whole, min(again / first.size, whole / (2 * (first.size + second.size))))
+    return Cost.from_halves(whole, _seconds(first, half, precision, device), first.size, second.size)
 
 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:

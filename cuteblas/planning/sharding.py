@@ -190,6 +190,13 @@ class Cost(NamedTuple):
     seconds: float
     prepare: float = 0.0
 
+    @classmethod
+    def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
+        """From the time of all and of half of the columns, of operands of so many elements: what two halves take more is what is
+        made of the first one again."""
+        again = max(0.0, 2 * half - whole)
+        return cls(whole, min(again / first, whole / (2 * (first + second))))
+
     def of(self, extents: Extents, batch: int, m: int, n: int) -> float:
         """The time of a part of C."""
         def elements(batch: int, m: int, n: int) -> int:
@@ -337,7 +344,7 @@ class _Product:
 
     def length(self, tile: Tile, axis: str) -> int:
         """The extent of a tile."""
-        return _length(getattr(tile, axis), self.extents.of(axis))
+        return len(range(*getattr(tile, axis).indices(self.extents.of(axis))))
 
     def seconds(self, tile: Tile) -> float:
         """The time of a tile on a device that has all that it needs."""
@@ -530,7 +537,3 @@ def _run_of(product: _Product, device: int, tiles: Sequence[Tile]) -> tuple[floa
             down += leaving.bytes
             left = max(left, computed) + leaving.seconds
     return max(computed, left), int(up), int(down)
-
-
-def _length(part: slice, extent: int) -> int:
-    return len(range(*part.indices(extent)))

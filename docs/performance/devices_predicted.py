@@ -31,14 +31,14 @@ def held(name: str, n: int, itemsize: int, devices: int, axis: str) -> Held:
 
 
 def cost(dtype: str, n: int) -> Cost:
-    """The estimate of one product on one GPU, and of parts of it, as functions/devices.py has it."""
+    """The estimate of one product on one GPU, and of parts of it."""
     found = []
     for columns in (n, n // 2):
         x, y = (np.broadcast_to(np.zeros((), dtype), (n, extent)) for extent in (n, columns))
         plan = cuteblas.explain(x, y, device="h200").plan
         assert plan is not None and plan.seconds is not None
         found.append(plan.seconds)
-    return Cost(found[0], max(0.0, 2 * found[1] - found[0]) / n**2)
+    return Cost.from_halves(*found, n**2, n**2)
 
 
 def main() -> None:

@@ -20,9 +20,9 @@ from cuteblas.planning.estimates import estimate
 from cuteblas.planning.problem import H200
 
 DATA = Path(__file__).parent / "data"
-# Of earlier kernels, and at the clocks that loads of seconds leave.
+# Of earlier kernels, at the clocks that loads of seconds leave, and of another card.
 LEFT_OUT = {("h200-bench", "gemm"), ("h200-bench", "transpose"), ("h200-bench", "epilogue"), ("h200-sustained", "gemm"),
-            ("h200-transpose-random", "transpose")}
+            ("h200-transpose-random", "transpose"), ("h100-random", "gemm")}
 BYTES = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 # Of CUTLASS's figure: types of A and B, of C, and of the sums.
 KINDS = {"S": ("float32", "float32", None), "D": ("float64", "float64", None), "H": ("float16", "float16", None),

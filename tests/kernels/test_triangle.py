@@ -174,3 +174,9 @@ def test_all_of_c_is_symmetric_only_where_both_halves_add_in_one_order(dtype, n,
     plan = plan_gemm(GemmProblem(n, n, k, a, a, Operand(dtype, (n, 1)), triangle="both"), replace(H200, workspace_limit=limit))
     in_another_order = {"gemm_skinny", "gemm_split"} | ({"gemm_batched", "gemm_thin"} if dtype == "complex64" else set())
     assert "triangle" in plan.reason or plan.family not in in_another_order
+
+
+def test_a_limit_does_not_replace_an_algorithm_by_name():
+    a = Operand("float32", (1, 512))
+    problem = GemmProblem(512, 512, 512, a, a, Operand("float32", (512, 1)), triangle="both", precision="fp16x3")
+    assert plan_gemm(problem, replace(H200, workspace_limit=64 << 20)).family == "gemm_split"

@@ -247,8 +247,8 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         return plan_simt(problem, device) if limited else None
     another_order = _ANOTHER_ORDER | (_ANOTHER_COMPLEX_ORDER if dtype(problem.a.dtype).is_complex else frozenset())
     whole = plan_gemm(replace(problem, triangle=None), device)
-    if limited:
-        return plan_simt(problem, device) if whole.family in another_order else whole
+    if limited:                                        # an algorithm that is asked for by name is not replaced
+        return plan_simt(problem, device) if whole.family in another_order and problem.precision in _NATIVE else whole
     half = _planned(problem, device)
     faster = (half.seconds or 0.0) < (whole.seconds or 0.0)
     return half if faster or whole.family in another_order else replace(whole, problem=problem)
