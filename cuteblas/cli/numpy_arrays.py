@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = ["CASES", "Case", "link", "number_of_calls", "numpy_arrays"]
 
 _SECONDS = 1.0                  # for all timings of NumPy in one case, one if that takes longer, and for those of the others
 _COMPARED = 256                 # rows of a result
+_SETTLED = 0.3                  # seconds for which NumPy's BLAS may keep its threads looking for work: they would compete with ours
 _BLOCK = 256 << 20              # bytes that the link moves
 
 
@@ -126,6 +127,7 @@ def numpy_arrays(machine: Any, which: Selection) -> Iterator[Row]:
         begin = perf_counter()
         expected = numpys()
         numpy_s = perf_counter() - begin
+        sleep(_SETTLED)
         ours_s, trip_s = _side_by_side(which.repeats, ours, trip, seconds=_SECONDS)
         (new_s,) = _side_by_side(which.repeats, new, seconds=_SECONDS / 2)
         if numpy_s < _SECONDS:

@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
 
+from .background import later
 from .memory import Memory, without_imaginary_part
 from .settings import limited
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["CUDA", "Cuda", "current_device", "current_stream", "keep_in_pool", "launcher_for", "on_device_of", "require_one_device",
-           "several_devices", "uploaded"]
+__all__ = ["CUDA", "Compiling", "Cuda", "current_device", "current_stream", "keep_in_pool", "launcher_for", "on_device_of",
+           "require_one_device", "several_devices", "uploaded", "wait_from_now_on", "without_waiting"]
+
+
+class Compiling(Exception):
+    """Kernels of a call are being compiled, and it does not wait for them.
+
+    Attributes
+    ----------
+    ready : Future
+        Ends when they are on the device, or with the reason why they are not.
+    """
+
+    def __init__(self, ready: Future[Any]):
+        super().__init__("kernels are being compiled")
+        self.ready = ready
+
+
+_waits: ContextVar[bool] = ContextVar("cuteblas_waits", default=True)
+
+
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """Let calls end with :class:`Compiling` where kernels have to be compiled, until :func:`wait_from_now_on`."""
+    token = _waits.set(False)
+    try:
+        yield
+    finally:
+        _waits.reset(token)
+
+
+def wait_from_now_on() -> None:
+    """Let what has to be compiled be waited for: something has been written that cannot be taken back."""
+    _waits.set(True)
 
 
 @lru_cache(maxsize=4096)
@@ -26,10 +62,23 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     """What launches a plan on a device, which is the current one; compiled once.
 
     It is a function of the addresses in the order of the problem's roles, of a stream's handle and of scalars.
+
+    Raises
+    ------
+    Compiling
+        If kernels have to be compiled, inside :func:`without_waiting`.
     """
     from .. import runtime
+    from ..runtime.loading import are_compiled
 
+    if not _waits.get() and not are_compiled((launch.kernel for launch in plan.launches), ordinal):
+        raise Compiling(later(_make_ready, plan, ordinal))
     return runtime.executor(plan).launch
+
+
+def _make_ready(plan: Plan, ordinal: int) -> None:
+    with cupy.cuda.Device(ordinal):
+        launcher_for(plan, ordinal)
 
 
 def current_stream() -> int:

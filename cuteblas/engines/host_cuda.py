@@ -21,7 +21,7 @@ from ..runtime.link import Link
 from ..runtime.mover import SOURCE, Mover
 from ..runtime.ring import Ring
 from .counters import tally
-from .cuda import CUDA, current_device
+from .cuda import CUDA, current_device, wait_from_now_on
 from .emulator import HOST_CUDA
 from .execution import Execution
 from .memory import Memory, contiguous_strides
@@ -272,11 +272,13 @@ class Crossing:
         if view.flags.c_contiguous and here.dtype.isnative:
             self.fetch_bytes(there, *_span(view))
             return
+        wait_from_now_on()
         self.bytes_down += here.nbytes
         self.downloads.append(self.ring.download(view, there.data.ptr, there, self.streams))
 
     def fetch_bytes(self, there: Any, low: int, high: int) -> None:
         """Begin to bring the memory of an array to a region of the host."""
+        wait_from_now_on()
         self.bytes_down += high - low
         if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low):
             self.ring.link.download(low, there.data.ptr, high - low)

@@ -2,26 +2,28 @@
 
 ``backend("auto")`` compares the times that both are expected to take. As long as CUDA has not been started, what the GPU would have
 saved is added up, and CUDA is started when that reaches what starting it costs: so a program never takes more than twice the time
-of the better choice (the ski-rental rule). From then on it is what the GPU has saved less what it took, kernels that were compiled
-among it, and while that is less than nothing, calls unlike any before stay on the host: they might compile more.
+of the better choice (the ski-rental rule). CUDA starts, and kernels are compiled, in other threads, while calls stay on the host.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._forks import orphaned
+from .._forks import orphaned, use_cuda
+from .background import later
 from .counters import tally
 from .settings import backend, current_backend, driver_is_there, workspace_limit
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from ..planning.cost.hosts import HostCosts
     from .engine import Engine
 
@@ -98,9 +100,9 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
-_saved = 0.0                            # seconds
-_ran: set[tuple[Any, ...]] = set()      # kinds of calls on the GPU, whose kernels are there
-_MOST_KINDS = 4096
+_saved = 0.0                            # seconds that the GPU would have saved
+_compiling: dict[tuple[Any, ...], Future[None]] = {}        # what kinds of calls wait for
+_starting: Future[None] | None = None
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
 
@@ -190,33 +192,32 @@ def _cost_of_start() -> float:
     return _costs().started if "cupy" in sys.modules else _costs().start
 
 
-def _pays(work: Work, kind: tuple[Any, ...]) -> str | None:
-    """Why the GPU is not worth its while, now that a call is about to run; ``None`` if it is. What it would save is noted."""
-    global _saved
+def _start_and_make_ready() -> None:
+    if _start():
+        from .host_cuda import current_ring
+
+        current_ring()                  # whose threads may have to be compiled
+
+
+def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
+    """Why a call that is about to run is not for the GPU; ``None`` if it is. What would have been saved is noted."""
+    global _saved, _starting
     if current_backend() == "cuda":
         return None
     here, there = work.seconds()
     if there >= here:
         return "NumPy is expected to be faster" if _started else "CUDA is not started yet"
-    if _started and (_saved >= 0 or kind in _ran):
-        return None
-    _saved += here - there
-    if _started:
-        return "it might compile kernels, and those so far are not paid for"
-    begin = perf_counter()
-    if _saved < _cost_of_start() or not _start():
-        return "CUDA is not started yet"
-    _saved -= perf_counter() - begin
-    return None
-
-
-def _note(work: Work, kind: tuple[Any, ...], seconds: float) -> None:
-    """Note what a call on the GPU took."""
-    global _saved
-    _saved += work.seconds()[0] - seconds
-    if len(_ran) >= _MOST_KINDS:
-        _ran.clear()
-    _ran.add(kind)
+    if _starting is None and not _started:
+        _saved += here - there
+        if _saved < _cost_of_start():
+            return "CUDA is not started yet"
+        use_cuda()                      # children that are forked meanwhile must not wait for imports that have begun here
+        _starting = later(_start_and_make_ready)
+    if _starting is not None and not _starting.done():
+        return "CUDA is being started"
+    if not _started:
+        return "there is no GPU"
+    return "its kernels are being compiled" if kind in _compiling and not _compiling[kind].done() else None
 
 
 def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None,
@@ -239,18 +240,26 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it cannot.
     """
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
-    why = _pays(work, kind)
+    why = _stays(work, kind)
     if why is None:
+        from .cuda import Compiling, without_waiting
         from .host_cuda import carry
 
-        limit, begin = workspace_limit(), perf_counter()
-        result = None if stream is None else stream()
-        if result is None and (limit is None or work.up + work.down <= limit):
-            result = carry(function, run, arrays, out, written)
-        if result is not None:
-            _note(work, kind, perf_counter() - begin)
-            return result
-        why = "no memory on the GPU"
+        compiled = _compiling.pop(kind, None)
+        waits = current_backend() == "cuda" or (compiled is not None and compiled.exception() is not None)      # raised once more
+        limit = workspace_limit()
+        try:
+            with nullcontext() if waits else without_waiting():
+                result = None if stream is None else stream()
+                if result is None and (limit is None or work.up + work.down <= limit):
+                    result = carry(function, run, arrays, out, written)
+        except Compiling as compiling:
+            _compiling[kind] = compiling.ready
+            why = "its kernels are being compiled"
+        else:
+            if result is not None:
+                return result
+            why = "no memory on the GPU"
     tally(function, "moved", f"stayed: {why}").tick()
     with backend("numpy"):
         return stay()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .._forks import refuse_orphans, surviving
 from .architectures import target_architecture
-from .compiler import compile
+from .compiler import compile, is_compiled
 from .devices import capturing, device_info
 from .driver import check_status, driver_function
 from .errors import DriverError, require
@@ -17,7 +17,7 @@ from .errors import DriverError, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["Loadable", "LoadedKernel", "is_loaded", "load", "load_all", "load_cubin"]
+__all__ = ["Loadable", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all", "load_cubin"]
 
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
@@ -66,37 +66,44 @@ def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
     CompileError, DriverError
         If the compiler or the driver refuses it.
     """
-    refuse_orphans()
-    key = _key(kernel, ordinal)
-    with _lock:
-        if key not in _loaded:
-            if capturing():
-                raise RuntimeError(f"kernel {kernel.name} is not loaded on device {ordinal} yet and nothing can be compiled or "
-                                   "loaded while a stream is being captured: call warmup, or run the operation once, before the "
-                                   "capture")
-            _loaded[key] = _load(kernel, ordinal, _compiled(kernel, ordinal))
-        return _loaded[key]
+    return load_all([kernel], ordinal)[0]
 
 
 def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
-    """The same for several kernels, which are compiled side by side."""
-    if len(kernels) > 1 and not capturing():
-        missing = list({_key(kernel, ordinal): kernel for kernel in kernels if _key(kernel, ordinal) not in _loaded}.values())
-        from concurrent.futures import ThreadPoolExecutor
+    """The same for several kernels, which are compiled side by side; other threads can load others meanwhile."""
+    refuse_orphans()
+    missing = {key: kernel for kernel in kernels if (key := _key(kernel, ordinal)) not in _loaded}
+    if missing and capturing():
+        name = next(iter(missing.values())).name
+        raise RuntimeError(f"kernel {name} is not loaded on device {ordinal} yet and nothing can be compiled or loaded while a "
+                           "stream is being captured: call warmup, or run the operation once, before the capture")
+    for key, cubin in zip(missing, _compiled([*missing.values()], ordinal), strict=True):
+        with _lock:
+            if key not in _loaded:
+                _loaded[key] = _load(missing[key], ordinal, cubin)
+    return [_loaded[_key(kernel, ordinal)] for kernel in kernels]
 
-        with ThreadPoolExecutor(max(1, len(missing))) as pool:
-            for kernel, cubin in zip(missing, pool.map(lambda kernel: _compiled(kernel, ordinal), missing), strict=True):
-                with _lock:
-                    _loaded.setdefault(_key(kernel, ordinal), _load(kernel, ordinal, cubin))
-    return [load(kernel, ordinal) for kernel in kernels]
+
+def _compiled(kernels: Sequence[GeneratedKernel], ordinal: int) -> Iterable[bytes]:
+    if len(kernels) < 2:
+        return [compile(kernel, _target(kernel, ordinal)) for kernel in kernels]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(kernels)) as pool:
+        return list(pool.map(lambda kernel: compile(kernel, _target(kernel, ordinal)), kernels))
+
+
+def _target(kernel: GeneratedKernel, ordinal: int) -> str:
+    return target_architecture(kernel.arch, device_info(ordinal).arch)
+
+
+def are_compiled(kernels: Iterable[GeneratedKernel], ordinal: int) -> bool:
+    """Whether nothing has to be compiled to load these kernels on a device."""
+    return all(is_loaded(kernel, ordinal) or is_compiled(kernel, _target(kernel, ordinal)) for kernel in kernels)
 
 
 def _key(kernel: GeneratedKernel, ordinal: int) -> tuple[str, str, str, int]:
     return kernel.name, kernel.arch, kernel.digest, ordinal
-
-
-def _compiled(kernel: GeneratedKernel, ordinal: int) -> bytes:
-    return compile(kernel, target_architecture(kernel.arch, device_info(ordinal).arch))
 
 
 def is_loaded(kernel: GeneratedKernel, ordinal: int) -> bool:

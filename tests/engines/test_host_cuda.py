@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -422,55 +422,90 @@ def test_explanations(link):
 
 # -- which of them ----------------------------------------------------------------------------------------------------------------
 def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
-    """The ski-rental rule: what the GPU would have saved reaches what it costs to start it."""
-    started = []
+    """The ski-rental rule: what the GPU would have saved reaches what it costs to start it; another thread does."""
+    started, future = [], Future()
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     monkeypatch.setattr(placement, "_possible", lambda: True)
     monkeypatch.setattr(placement, "_saved", 0.0)
-    monkeypatch.setattr(placement, "_start", lambda: started.append(1) or False)
+    monkeypatch.setattr(placement, "_starting", None)
     monkeypatch.setattr(placement, "_started", False)
+    monkeypatch.setattr(placement, "use_cuda", lambda: started.append("children are told"))
+    monkeypatch.setattr(placement, "later", lambda start: started.append("a thread begins") or future)
     work = placement.work_of(1e10, np.float64, [], None, (1000, 1000))
     here, there = work.seconds()
     times = int(placement._cost_of_start() / (here - there))
     with cuteblas.backend("auto"):
-        assert {placement._pays(work, ()) for _ in range(times)} == {"CUDA is not started yet"} and not started
-        placement._pays(work, ())
-        assert started
+        assert {placement._stays(work, ()) for _ in range(times)} == {"CUDA is not started yet"} and not started
+        assert {placement._stays(work, ()) for _ in range(3)} == {"CUDA is being started"}
+        assert started == ["children are told", "a thread begins"]
         tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
-        assert placement._pays(tiny, ())
+        assert placement._stays(tiny, ())
+        future.set_result(None)
+        assert placement._stays(work, ()) == "there is no GPU"
+        monkeypatch.setattr(placement, "_started", True)
+        assert placement._stays(work, ()) is None and len(started) == 2
 
 
-def test_what_was_compiled_is_paid_for_before_more_is(monkeypatch):
-    """A call that took longer than was saved so far keeps others that are unlike it on the host, until that has been made good."""
+@pytest.fixture
+def compilers(monkeypatch):
+    """Kernels are compiled when a test says so: the futures, and how many of the next plans are compiled already."""
+    class Compilers:
+        ready, compiled = [], 0
+
+    def are_compiled(_kernels, _ordinal):
+        Compilers.compiled -= 1
+        return Compilers.compiled >= 0
+
+    def later(_make_ready, _plan, _ordinal):
+        Compilers.ready.append(Future())
+        return Compilers.ready[-1]
+
     costs = replace(placement._costs(), multiplications={"float32": 1e5}, call=1e-4)
     monkeypatch.setattr(placement, "_costs", lambda: costs)
-    x, y = small(300, 300), small(310, 310)
-    took = 0.0
     with linked(backend="auto"):
-        monkeypatch.setattr(placement, "_saved", 0.0)
-        monkeypatch.setattr(placement, "perf_counter", lambda: took)
-
-        def moved():
-            return cuteblas.stats()["matmul"]["moved"]
-
+        monkeypatch.setattr("cuteblas.runtime.loading.are_compiled", are_compiled)
+        monkeypatch.setattr(cuda, "later", later)
+        cuda.launcher_for.cache_clear()
         cuteblas.reset_stats()
-        here, _there = placement.work_of(300**3, "float32", [x, x], None, x.shape).seconds()
+        yield Compilers
+    cuda.launcher_for.cache_clear()
 
-        def slow(*arguments, before=tiles.product_in_tiles):
-            nonlocal took
-            took += 2.5 * here
-            return before(*arguments)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(tiles, "product_in_tiles", slow)
-            cuteblas.matmul(x, x)
-        assert moved() == {"to cuda:0": 1} and placement._saved == pytest.approx(-1.5 * here)
-        assert (cuteblas.matmul(y, y) == y @ y).all()
-        assert moved() == {"to cuda:0": 1, "stayed: it might compile kernels, and those so far are not paid for": 1}
-        cuteblas.matmul(x, x)
-        assert moved()["to cuda:0"] == 2 and placement._saved > 0
-        cuteblas.matmul(y, y)
-        assert moved()["to cuda:0"] == 3
+def moved(function="matmul"):
+    return cuteblas.stats()[function]["moved"]
+
+
+def test_calls_stay_while_their_kernels_are_compiled(compilers):
+    x = small(300, 300)
+    for times in (1, 2):
+        assert (cuteblas.matmul(x, x) == x @ x).all()
+        assert moved() == {"stayed: its kernels are being compiled": times} and len(compilers.ready) == 1
+    with cuteblas.backend("cuda"):                          # as always: it waits
+        cuteblas.matmul(x.T, x)
+    assert moved()["to cuda:0"] == 1 and len(compilers.ready) == 1
+    compilers.ready[0].set_result(None)
+    compilers.compiled = 9
+    assert (cuteblas.matmul(x, x) == x @ x).all() and moved()["to cuda:0"] == 2
+    assert (cuteblas.matmul(x, x) == x @ x).all() and moved()["to cuda:0"] == 3
+
+
+def test_what_fails_to_compile_is_waited_for(compilers):
+    x = small(300, 300)
+    cuteblas.matmul(x, x)
+    compilers.ready[0].set_exception(ValueError("no compiler"))
+    assert (cuteblas.matmul(x, x) == x @ x).all()           # which raises what is wrong, if something still is
+    assert moved() == {"stayed: its kernels are being compiled": 1, "to cuda:0": 1} and len(compilers.ready) == 1
+
+
+def test_what_was_written_is_not_computed_again(compilers, short, limited_to, monkeypatch):
+    """C that is read and written in place: when its first tile has left, the others' kernels are waited for."""
+    monkeypatch.setattr(placement, "FEW", 0)
+    limited_to(30_000)
+    a, b, c = small(70, 60), small(60, 301), np.array(small(70, 301), order="F")
+    expected, compilers.compiled = a @ b + 3 * c, 1
+    got = blas.sgemm(1, a, b, beta=3, c=c, overwrite_c=1)
+    assert np.shares_memory(got, c) and (got == expected).all()
+    assert moved("sgemm") == {"to cuda:0": 1} and not compilers.ready
 
 
 def test_auto_takes_the_faster_one(monkeypatch):

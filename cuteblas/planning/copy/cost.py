@@ -30,6 +30,7 @@ CopyConfigs = TileConfigs | RearrangeConfig
 _THREADS, _REGISTERS, _ISSUED, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 2.0, 1024, 32
 _WARP, _WORD, _VECTOR = 32, 4, 16
 _COVERING_WORDS = 5                  # of 4 bytes, that are read for 16 where rows begin anywhere
+_COVERING = 2                        # that are read for one
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ def _passes(config: TileConfigs) -> tuple[float, float, int, float]:
     if isinstance(config, TransposeConfig):
         tiles = 2 if config.in_place else 1
         nbytes = tiles * prod(config.tile) * config.item
-        return nbytes / config.load / config.threads, nbytes / config.store / config.threads, config.threads, nbytes
+        covering = _COVERING if config.item < _WORD and _cut(config) else 1
+        return covering * nbytes / config.load / config.threads, nbytes / config.store / config.threads, config.threads, nbytes
     threads, each = prod(config.threads), prod(config.words)
     vectors = each * config.word / _VECTOR
     passes = (each, vectors) if isinstance(config, ShortRowsConfig) else (vectors, each)
