@@ -144,7 +144,7 @@ def test_operands_that_are_the_same_for_many_matrices(engine, shapes):
     run(engine, *operands, place(np.full((*batch, 5, 4), np.nan), pad=2), dtype)
 
 
-@pytest.mark.parametrize("shapes", [((7, 1000, 4), (7, 4, 3)), ((7, 3, 5), (7, 5, 130)), ((2, 72, 9), (2, 9, 66)),
+@pytest.mark.parametrize("shapes", [((7, 1000, 4), (7, 4, 3)), ((7, 3, 5), (7, 5, 130)), ((2, 72, 9), (2, 9, 64)),
                                     ((3, 4, 200, 2), (3, 1, 2, 8))], ids=str)
 def test_more_rows_than_a_matrix_has_are_many_matrices(engine, shapes):
     rng, dtype = np.random.default_rng(9), "float32"
@@ -163,6 +163,16 @@ def test_rows_that_cannot_be_cut_are_refused():
     assert "1009 x 3 are larger than" in why_not_batched(p, H200)
     x = Operand("float32", (3, 1), (3 * 1000,))
     assert why_not_batched(replace(p, m=1000, a=x, c=x), H200) is None
+
+
+@pytest.mark.parametrize("m, n, dtype, cut", [(66, 8, "float16", True), (51, 8, "int8", True), (68, 72, "float32", False),
+                                              (221, 8, "float16", False), (221, 8, "float32", True), (66, 8, "int8", False)])
+def test_parts_of_rows_are_whole_words_of_one_side(m, n, dtype, cut):
+    def matrix(rows, columns):
+        return Operand(dtype, (columns, 1), (rows * columns,))
+
+    p = GemmProblem(m, n, 6, matrix(m, 6), matrix(n, 6), matrix(m, n), (100,))
+    assert (why_not_batched(p, H200) is None) == cut
 
 
 def test_one_element_is_read_for_all_rows(engine):

@@ -39,6 +39,7 @@ _BLOCK_BYTES = 32 << 10              # of shared memory that a block should need
 _THREADS, _MOST_THREADS = 128, 256   # that should multiply in a block; that may for a single matrix
 _VECTOR_BYTES = 16
 _QUAD = 4                            # bytes that are multiplied together
+_WORD = 4                            # bytes
 _WORDS = 112                         # registers of operands and sums of a thread that has whole matrices
 _OTHERS = 60                         # instructions of a thread beside those that loads, products and sums take
 _LEAST_PART = 8                      # rows of C, of which there are too many for one matrix
@@ -65,14 +66,16 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _cut(p: GemmProblem) -> GemmProblem:
-    """The problem with rows and columns of C in parts where they are too many: so a B that matrices share is read for many rows."""
-    return transposed(_cut_rows(transposed(_cut_rows(p))))
+    """The problem with rows of C in parts where they are too many, or else columns: so a B that matrices share is read for many rows.
+    Where both are too many, as many parts would be read as there are blocks of C."""
+    return transposed(_cut_rows(transposed(p))) if p.m <= _MOST else _cut_rows(p)
 
 
 def _cut_rows(p: GemmProblem) -> GemmProblem:
-    """The problem with one more batch mode, the innermost, which counts parts of the rows: B is the same for them."""
-    part = max((d for d in range(1, _MOST + 1) if p.m % d == 0), key=lambda d: (d % _QUAD == 0, d))
-    if p.m <= _MOST or part < _LEAST_PART:
+    """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole words: B is the same for them."""
+    parts = (d for d in range(_LEAST_PART, _MOST + 1) if p.m % d == 0 and d * dtype(p.a.dtype).bytes % _WORD == 0)
+    part = max(parts, key=lambda d: (d % _QUAD == 0, d), default=None)
+    if p.m <= _MOST or part is None:
         return p
 
     def cut(x: Operand) -> Operand:
