@@ -295,7 +295,6 @@ INTRINSICS = {row.name: row for row in (
         residue_reciprocal(uint32) -> uint32
         residue_of_sum(int32, uint32, uint32, uint32) -> uint8
         reconstruction_weight(int32, int32, uint32&, uint32&, uint32&)
-        dot_of_residues(uint32, uint32, uint32) -> uint32
         fraction_of_sums(uint32[], uint64&, uint32&)
         subtract_fraction(uint64&, uint32&, uint64, uint32)
         integer_of(uint64, uint32, float64, float64) -> float64

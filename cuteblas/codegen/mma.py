@@ -20,7 +20,8 @@ from .engine import CodegenError
 from .tiled import partition
 from .values import Value
 
-__all__ = ["MMA_ATOMS", "PLANES", "SPLIT_ATOMS", "MmaAtom", "RegisterPlanes", "WarpMma", "mma_atom", "operand_tile", "split_atom"]
+__all__ = ["MMA_ATOMS", "PLANES", "SPLIT_ATOMS", "UNSIGNED_BYTES", "MmaAtom", "RegisterPlanes", "WarpMma", "mma_atom",
+           "operand_tile", "split_atom"]
 
 _WARP = 32
 _WORD_BYTES = 4
@@ -151,6 +152,9 @@ MMA_ATOMS = (
     _atom("complex128", "complex128", (8, 8, 4), "sm_80", columns=(1, 4)),
 )
 """The best atom of a type on an architecture comes first."""
+
+UNSIGNED_BYTES = _atom("uint8", "int32", (16, 8, 32), "sm_80")
+"""Bytes from 0 to 255, whose sums NumPy's products of uint8 do not have: for kernels that ask for it."""
 
 SPLIT_ATOMS = (
     _atom("float32", "float32", (16, 8, 16), "sm_80", together=2),

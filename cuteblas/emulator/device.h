@@ -295,6 +295,7 @@ CB_MMA(16, 8, 16, half, half, float, uint)
 CB_MMA(16, 8, 8, bfloat16, bfloat16, float, uint)
 CB_MMA(16, 8, 16, bfloat16, bfloat16, float, uint)
 CB_MMA(16, 8, 32, signed char, int8, int, uint)
+CB_MMA(16, 8, 32, unsigned char, uint8, int, uint)
 CB_MMA(8, 8, 4, double, float64, double, double)
 CB_MMA(16, 8, 4, double, float64, double, double)
 CB_MMA(16, 8, 8, double, float64, double, double)
@@ -692,16 +693,13 @@ To const* recast(From const* r) {
 #define __fmaf_rn __builtin_fmaf
 #define __dsqrt_rn __builtin_sqrt
 #define __ffs __builtin_ffs
+extern "C" double rint(double);
 #include "../codegen/prelude/float8.cuh"
 
 namespace cb {
 
 inline int dot_of_bytes(uint a, uint b, int sum) {
     for (int shift = 0; shift < 32; shift += 8) sum += static_cast<int>(a >> shift & 255u) * static_cast<signed char>(b >> shift & 255u);
-    return sum;
-}
-inline uint dot_of_residues(uint a, uint b, uint sum) {
-    for (int shift = 0; shift < 32; shift += 8) sum += (a >> shift & 255u) * (b >> shift & 255u);
     return sum;
 }
 

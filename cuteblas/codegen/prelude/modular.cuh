@@ -79,15 +79,10 @@ CB_DEVICE int row_exponent(double squares, int low, unsigned choice, double most
 
 // -- Residues ------------------------------------------------------------------------------------------------------------
 #ifdef __CUDACC__
-// Four products of unsigned and signed bytes, and of unsigned ones.
+// Four products of unsigned and signed bytes.
 CB_DEVICE int dot_of_bytes(unsigned a, unsigned b, int sum) {
   int r;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
-  return r;
-}
-CB_DEVICE unsigned dot_of_residues(unsigned a, unsigned b, unsigned sum) {
-  unsigned r;
-  asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
   return r;
 }
 #endif
@@ -150,8 +145,8 @@ CB_DEVICE void reconstruction_weight(int count, int index, unsigned& high, unsig
 }
 // Twelve sums of bytes times bytes of the weights, from the lowest: a part of the product of moduli, in units of 2^-96, whatever is
 // whole left out. As 64 bits, and 32 bits below them.
-CB_DEVICE unsigned long long four_sums(unsigned const* sums) {
-  return (static_cast<unsigned long long>(sums[3]) << 24) + (static_cast<unsigned long long>(sums[2]) << 16) + (sums[1] << 8) + sums[0];
+CB_DEVICE unsigned long long four_sums(unsigned const* sums) {                 // pairs of sums below 2^20 fit a word
+  return static_cast<unsigned long long>(sums[2] + (sums[3] << 8)) * 65536u + (sums[0] + (sums[1] << 8));
 }
 CB_DEVICE void fraction_of_sums(unsigned const (&sums)[12], unsigned long long& part, unsigned& below) {
   unsigned long long const low = four_sums(sums);
@@ -162,13 +157,15 @@ CB_DEVICE void subtract_fraction(unsigned long long& part, unsigned& below, unsi
   part = part - other - (below < other_below ? 1u : 0u);
   below = below - other_below;
 }
-CB_DEVICE double nearest_integer(double x) { return exponent_of(x) < 52 ? static_cast<double>(__double2ll_rn(x)) : x; }
-// The integer, rounded once; `most` and `rest` are 2^-64 of the product of moduli.
+// The integer, rounded once; `most` and `rest` are 2^-64 of the product of moduli. Words become float64 by their bits, above 2^84, 2^52
+// and 2^20, in place of conversions; `first` is the nearest to the upper two, and what it leaves of them is exact. Zero is positive.
 CB_DEVICE double integer_of(unsigned long long part, unsigned below, double most, double rest) {
-  long long const whole = static_cast<long long>(part);
-  double const first = static_cast<double>(whole);
-  double const second = static_cast<double>(whole - static_cast<long long>(first)) + static_cast<double>(below) * (1.0 / 4294967296.0);
-  return nearest_integer(__fma_rn(first, most, __fma_rn(first, rest, second * most)));
+  unsigned const high = static_cast<unsigned>(part >> 32) ^ 0x80000000u, low = static_cast<unsigned>(part);
+  double const upper = __hiloint2double(0x45300000, high) - (power_of_two_f64(84) + power_of_two_f64(63));
+  double const lower = __hiloint2double(0x43300000, low) - power_of_two_f64(52);
+  double const first = upper + lower;
+  double const second = lower - (first - upper) + (__hiloint2double(0x41300000, below) - power_of_two_f64(20));
+  return ::rint(__fma_rn(first, most, __fma_rn(first, rest, second * most))) + 0.0;
 }
 CB_DEVICE double unscaled(double x, int row, int column) { return x * power_of_two_f64(-row - column); }
 

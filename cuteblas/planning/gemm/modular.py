@@ -16,12 +16,13 @@ from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC
 from ...kernels.guard import NATIVE
 from ...kernels.modular.residues import K_MULTIPLE, ResiduesConfig, planes_of, residues
-from ...kernels.modular.restore import N_MULTIPLE, RESTORED, RestoreConfig, restore
+from ...kernels.modular.restore import N_MULTIPLE, RestoreConfig, restore
 from ...kernels.modular.survey import (
     MOST,
     RECORD,
     STATE_BYTES,
     THREADS,
+    WEIGHTS,
     SurveyConfig,
     SurveyOperand,
     choice,
@@ -353,16 +354,17 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     """The launch that makes C of residues."""
     modes = len(p.batch)
     pitch = _pitch(p.n, N_MULTIPLE)
-    c = _access(p.c, (p.m, p.n))
+    c = replace(_access(p.c, (p.m, p.n)), width=1, conj=False)
     planes = planes_of(p.c.dtype) * MOST
     wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
-    config = RestoreConfig(p.c.dtype, replace(c, conj=False), alpha_kind(p.alpha), p.beta, *_present(p, sides), wide,
-                           fused(p, 1, RESTORED[1] // 32), p.triangle is not None)
-    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": _at(memory.c)}
+    config = RestoreConfig(p.c.dtype, c, alpha_kind(p.alpha), p.beta, *_present(p, sides), wide, fused(p, 1, 1),
+                           p.triangle is not None)
+    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": _at(memory.c),
+                              "weights": _at(WEIGHTS)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         at = side.exponents + 4 * side.first_row(block, row, modes)
         values[f"E{name}"] = View(_at(at), (1,), side.row_strides(modes))
-    rows, columns = RESTORED
+    rows, columns = config.tile
     blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
     return with_roles(launch(restore(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                              fusion_values(p.fusion), _state()), block.places)
