@@ -176,6 +176,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
                     k.assign(limbs(i + 2 * pair), cast(sums(i, other, pair), "uint32"))
                 k.do("fraction_of_sums", limbs, parts(word + other, plane), belows(word + other, plane))
 
+    k.let_next_launch_begin()
     k.comment("Numbers")
     product = k.registers("product", element, Layout((1, many)))
     with k.loops((many,)) as (i,):
