@@ -22,7 +22,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import SIGNED_BYTES
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value, choose
+from ...codegen.values import Term, Value, choose
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import OperandAccess, operand
@@ -143,7 +143,7 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     """
     element = config.operands[0].element
     planes = planes_of(element)
-    few = config.wide or planes > 1 or any(x.batch_modes for x in config.operands)
+    few = config.wide or planes > 1 or any(x.batch_modes or (not x.k_major and x.x.width == 1) for x in config.operands)
     k = KernelBuilder(config.name, THREADS, arch=SIGNED_BYTES.arch, min_blocks=2 if few else 3, wide=config.wide,
                       summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
                               f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K")
@@ -235,6 +235,22 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
     def mine(tensor: Tensor, who: TiledCopy = worker) -> Tensor:        # (elements, rows, runs)
         return who.partition(local_tile(tensor, (rows, depth), at), k.thread)
 
+    def scale_of(row: IntLike, first: Expr | bool) -> Term:
+        """The power of two that scales a row, which whoever is the first of its block leaves."""
+        norms, squares, lowest = (k.declare(name, kind) for name, kind in
+                                  (("norms", "float64"), ("squares", "float64"), ("lowest", "int32")))
+        k.do("load_global", norms, norms_at, of=1)
+        k.assign(squares, 0.0)
+        k.assign(lowest, 0)
+        flat = k.let("flat", row + side.matrix_rows * item)
+        with k.when(less(row, M)):
+            k.do("load_global", squares, side.squares[flat], of=1)
+            k.do("load_global", lowest, side.lowest[flat], of=1)
+        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, chosen, norms), const=True)
+        with k.when(all_of(less(row, M), first)):
+            k.do("store_global", side.exponents[flat], scale, of=1)
+        return scale
+
     mX, elements = X.at(item), make_identity_tensor((M, K))
     coordinates = k.pin("tXcX", mine(elements))
     if config.k_major:
@@ -246,10 +262,13 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
         tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
+        scales = k.shared(f"scales{side.letter}", "int32", Layout(rows))
+        with k.when(less(k.thread, rows)):
+            scale = scale_of(first * rows + k.thread, equal(second, 0))
+            k.do("store_shared", scales(k.thread), scale, of=1)
         k.wait(0)
         k.barrier()
     read = k.registers("tXrX", element, Layout((WORD, runs)))
-    norms, squares, lowest = k.declare("norms", "float64"), k.declare("squares", "float64"), k.declare("lowest", "int32")
     integers = k.registers("integers", "int64", Layout((WORD, runs, parts)))
     pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))                     # (number of a pair, word, pair, run)
     sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))             # (modulus, number of a pair, pair)
@@ -274,18 +293,13 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
         else:
             k.copy(Vector(1), tXsX[_, line, _], read)
         k.comment("The scale of the row, and its integers")
-        row, along = coordinates(0, line, 0)
-        k.do("load_global", norms, norms_at, of=1)
-        k.assign(squares, 0.0)
-        k.assign(lowest, 0)
-        flat = k.let("flat", row + side.matrix_rows * item)
-        with k.when(less(row, M)):
-            k.do("load_global", squares, side.squares[flat], of=1)
-            k.do("load_global", lowest, side.lowest[flat], of=1)
-        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, chosen, norms), const=True)
+        if config.k_major:
+            row, along = coordinates(0, line, 0)
+            scale = scale_of(row, equal(along, 0))
+        else:
+            scale = k.declare("scale", "int32")
+            k.do("load_shared", scale, scales(k.thread // _WARP + worker.tile[0] * line), of=1)
         factor = k.declare("factor", "float64", k.call("power_of_two_f64", scale), const=True)
-        with k.when(all_of(less(row, M), equal(along, 0))):
-            k.do("store_global", side.exponents[flat], scale, of=1)
         with k.loops((WORD, runs)) as (i, run):
             for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):
                 k.assign(integers(i, run, part), k.call("scaled_integer", number, factor))
