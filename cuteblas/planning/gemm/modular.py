@@ -70,7 +70,7 @@ _MOST_BLOCKS = 64                    # of C
 _WORDS = 1                           # of the verdict
 _LEAST_COSINE = 0.125                # of the angles of rows of A and B together, for 14 moduli; twice as much for complex numbers
 _UNROLL = 4
-_STEPS = {True: 8, False: 32}        # of a block that reads rows along K, or across it, at most
+_STEPS = 8                           # that a block reads, at most: the last ones end together
 _LEAST_BLOCKS = 256                  # that read an operand, if there are as many
 _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and stages
 
@@ -171,7 +171,7 @@ class _Side:
     def reading(self) -> SurveyOperand:
         """How it is read before it becomes residues."""
         access = replace(_access(self.operand, (self.rows, self.k)), conj=False)
-        reading = SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS[access.unit != 0])
+        reading = SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS)
         while reading.steps > 1 and prod(reading.blocks(self.rows, self.k)) * prod(self.batch) < _LEAST_BLOCKS:
             reading = replace(reading, steps=reading.steps // 2)
         return reading
