@@ -103,13 +103,13 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     are the powers of two by which rows of A and of B were scaled; words and numbers are the state of the product.
     """
     element, planes = config.output, planes_of(config.output)
-    little = planes == 1 and not config.wide and not config.symmetric and config.epilogue is None
+    little = planes == 1 and not (config.wide or config.symmetric or config.epilogue or config.batch_a)
     k = KernelBuilder(config.name, _THREADS, arch=UNSIGNED_BYTES.arch, min_blocks=3 if little else 2, wide=config.wide,
                       summary=f"C = alpha * product + beta * C from {planes} planes of residues for each modulus to {element}")
     (C,) = k.tensors(operand("C", "mn", element, config.c, written=True), modes="mn", batch=len(config.batch_a))
     R, pitch = k.pointer("R", "uint32", alignment=16), k.integer("pitch", multiple=N_MULTIPLE // WORD)
-    rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess()), batch=len(config.batch_a))[0] for side, mode in
-                      (("A", "m"), ("B", "n")))
+    rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess(0)), batch=len(config.batch_a))[0]
+                      for side, mode in (("A", "m"), ("B", "n")))
     words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
     weights = k.pointer("weights", "uint32", alignment=16)
     epilogue = Epilogue(k, element, element, config.c, config.alpha, config.beta, config.epilogue)
