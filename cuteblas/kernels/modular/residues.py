@@ -159,7 +159,7 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     count = k.variable("moduli", 0, hi=MOST)
     k.assign(count, k.call("moduli_of", chosen))
     norms = numbers[NORMS // 8]
-    with k.when(less(block, blocks[0]) if blocks else True):
+    with k.when(less(block, blocks[0]) if blocks else True), k.scratch():
         _residues(k, sides[0], pitch, block, norms, chosen, count, multipliers)
     if blocks:
         with k.otherwise():
