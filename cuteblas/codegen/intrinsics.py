@@ -201,6 +201,7 @@ INTRINSICS = {row.name: row for row in (
         between_words(uint32, uint32, int32) -> uint32
         load_flag(uint32 const*) -> uint32
         store_flag(uint32*, uint32)
+        count_arrival(uint32*) -> uint32
         syncthreads()
         syncthreads_or(bool) -> bool
         syncwarp()
@@ -290,12 +291,15 @@ INTRINSICS = {row.name: row for row in (
         moduli_of(uint32) -> int32
         row_exponent(float64, int32, uint32, float64) -> int32
         scaled_integer(float64, float64) -> int64
-        residue<int32>(int64) -> int8
+        signed_bytes(int64, uint32&, uint32&)
+        residue_weights(int32, uint32&, uint32&)
+        residue_factors(int32, int32&, float32&, int32&)
+        residue_bits(int32, float32, int32) -> uint32
+        low_bytes(uint32, uint32, uint32, uint32) -> uint32
         residue_offset(uint32) -> uint32
         residue_reciprocal(uint32) -> uint32
         residue_of_sum(int32, uint32, uint32, uint32) -> uint8
-        reconstruction_weight(int32, int32, uint32&, uint32&, uint32&)
-        dot_of_residues(uint32, uint32, uint32) -> uint32
+        weights_of_moduli(int32, int32) -> uint32
         fraction_of_sums(uint32[], uint64&, uint32&)
         subtract_fraction(uint64&, uint32&, uint64, uint32)
         integer_of(uint64, uint32, float64, float64) -> float64

@@ -20,7 +20,8 @@ from .engine import CodegenError
 from .tiled import partition
 from .values import Value
 
-__all__ = ["MMA_ATOMS", "PLANES", "SPLIT_ATOMS", "MmaAtom", "RegisterPlanes", "WarpMma", "mma_atom", "operand_tile", "split_atom"]
+__all__ = ["MMA_ATOMS", "PLANES", "SIGNED_BYTES", "SPLIT_ATOMS", "UNSIGNED_BYTES", "MmaAtom", "RegisterPlanes", "WarpMma",
+           "mma_atom", "operand_tile", "split_atom"]
 
 _WARP = 32
 _WORD_BYTES = 4
@@ -139,11 +140,13 @@ def _atom(element: str, accumulator: str, shape: tuple[int, int, int], arch: str
     return MmaAtom(element, accumulator, shape, arch, operand(m), tv_b, tv_c)
 
 
+SIGNED_BYTES = _atom("int8", "int32", (16, 8, 32), "sm_80")
+
 MMA_ATOMS = (
     _atom("float16", "float32", (16, 8, 16), "sm_80"),
     _atom("float16", "float32", (16, 8, 8), "sm_75"),
     _atom("bfloat16", "float32", (16, 8, 16), "sm_80"),
-    _atom("int8", "int32", (16, 8, 32), "sm_80"),
+    SIGNED_BYTES,
     _atom("float64", "float64", (16, 8, 8), "sm_90"),
     _atom("float64", "float64", (8, 8, 4), "sm_80"),
     # Neighbouring lanes have neighbouring elements of C, of which two fill a sector.
@@ -151,6 +154,9 @@ MMA_ATOMS = (
     _atom("complex128", "complex128", (8, 8, 4), "sm_80", columns=(1, 4)),
 )
 """The best atom of a type on an architecture comes first."""
+
+UNSIGNED_BYTES = _atom("uint8", "int32", (16, 8, 32), "sm_80")
+"""Bytes from 0 to 255, whose sums NumPy's products of uint8 do not have: for kernels that ask for it."""
 
 SPLIT_ATOMS = (
     _atom("float32", "float32", (16, 8, 16), "sm_80", together=2),

@@ -271,6 +271,12 @@ inline uint between_words(uint first, uint second, int bits) {
 
 inline uint load_flag(uint const* g, CB_SITE) { return cuteblas_runtime->load_flag(g, site.line); }
 inline void store_flag(uint* g, uint v, CB_SITE) { cuteblas_runtime->store_flag(g, v, site.line); }
+// No other thread runs between the two: a look lets them run before it.
+inline uint count_arrival(uint* g, CB_SITE) {
+    uint const before = cuteblas_runtime->load_flag(g, site.line);
+    cuteblas_runtime->store_flag(g, before + 1, site.line);
+    return before;
+}
 
 // Warp-wide matrix loads and products
 
@@ -295,6 +301,7 @@ CB_MMA(16, 8, 16, half, half, float, uint)
 CB_MMA(16, 8, 8, bfloat16, bfloat16, float, uint)
 CB_MMA(16, 8, 16, bfloat16, bfloat16, float, uint)
 CB_MMA(16, 8, 32, signed char, int8, int, uint)
+CB_MMA(16, 8, 32, unsigned char, uint8, int, uint)
 CB_MMA(8, 8, 4, double, float64, double, double)
 CB_MMA(16, 8, 4, double, float64, double, double)
 CB_MMA(16, 8, 8, double, float64, double, double)
@@ -682,6 +689,7 @@ To const* recast(From const* r) {
 
 // CUDA's names for what the text needs that both preludes have.
 #define CB_DEVICE inline
+#define CB_TABLE static constexpr
 #define __float_as_int cb::detail::bit_cast<int, float>
 #define __int_as_float cb::detail::bit_cast<float, int>
 #define __double2hiint(x) static_cast<int>(cb::detail::bit_cast<unsigned long long>(x) >> 32)
@@ -692,23 +700,18 @@ To const* recast(From const* r) {
 #define __fmaf_rn __builtin_fmaf
 #define __dsqrt_rn __builtin_sqrt
 #define __ffs __builtin_ffs
+extern "C" double rint(double);
 #include "../codegen/prelude/float8.cuh"
 
 namespace cb {
 
-inline int dot_of_bytes(uint a, uint b, int sum) {
-    for (int shift = 0; shift < 32; shift += 8) sum += static_cast<int>(a >> shift & 255u) * static_cast<signed char>(b >> shift & 255u);
-    return sum;
-}
-inline uint dot_of_residues(uint a, uint b, uint sum) {
-    for (int shift = 0; shift < 32; shift += 8) sum += (a >> shift & 255u) * (b >> shift & 255u);
-    return sum;
-}
+inline uint low_bytes(uint a, uint b, uint c, uint d) { return (a & 255u) | (b & 255u) << 8 | (c & 255u) << 16 | d << 24; }
 
 }  // namespace cb
 
 #include "../codegen/prelude/modular.cuh"
 #undef CB_DEVICE
+#undef CB_TABLE
 
 namespace cb::detail {
 

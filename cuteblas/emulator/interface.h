@@ -59,7 +59,7 @@ struct WgmmaRequest {
     bool signed_a, signed_b;  // of bytes
 };
 
-enum class MmaInput : int { half, bfloat16, int8, float64 };
+enum class MmaInput : int { half, bfloat16, int8, uint8, float64 };
 
 // mma.sync: D (m x n) += A (m x k) B (n x k)^T; the registers of one lane.
 struct MmaRequest {

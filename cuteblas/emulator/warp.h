@@ -170,6 +170,9 @@ inline void multiply(Warp& warp) {
         case MmaInput::int8:
             return multiply_in_order<uint32_t, int8_t>(
                 warp, 4, [](uint32_t c, int8_t a, int8_t b) { return c + static_cast<uint32_t>(a * b); });
+        case MmaInput::uint8:
+            return multiply_in_order<uint32_t, uint8_t>(
+                warp, 4, [](uint32_t c, uint8_t a, uint8_t b) { return c + static_cast<uint32_t>(a * b); });
         case MmaInput::float64:
             return multiply_in_order<double, double>(warp, 1, [](double c, double a, double b) { return std::fma(a, b, c); });
     }
@@ -191,7 +194,7 @@ inline unsigned exchange(unsigned value, int mask, int line) {
 
 // A lane's registers; those of float64 have two words.
 inline void mma(MmaRequest const* request) {
-    int const packed = request->input == MmaInput::int8 ? 4 : request->input == MmaInput::float64 ? 1 : 2;
+    int const packed = request->input == MmaInput::int8 || request->input == MmaInput::uint8 ? 4 : request->input == MmaInput::float64 ? 1 : 2;
     int const words = request->input == MmaInput::float64 ? 2 : 1;
     expect_set(request->a, words * request->m * request->k / warp_threads / packed, request->line);
     expect_set(request->b, words * request->n * request->k / warp_threads / packed, request->line);

@@ -55,6 +55,18 @@ def test_what_is_ordered_is_none(text, schedule):
     run(text, **schedule)
 
 
+LAST = ("if (threadIdx.x == 0) {{ cb::store_global<1>(A + blockIdx.x, one); if (cb::count_arrival(F) == {0}u) "
+        "for (unsigned i = 0; i < gridDim.x; ++i) {{ cb::load_global<1>(r, A + i); cb::store_global<1>(A + 64 + i, r); }} }}")
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES, {"blocks": [4, 2, 0, 1, 3]}])
+def test_the_last_to_arrive_sees_what_all_have_written(schedule):
+    a, f = run(LAST.format(4), grid=5, **schedule)
+    assert (a[64:69] == 1).all() and f[0] == 5
+    with pytest.raises(emulator.DataRace, match="no flag orders the two"):
+        run(LAST.format(3), grid=5, **schedule)
+
+
 RELEASE = "if (blockIdx.x == 0) {{ cb::store_global<1>(A + threadIdx.x, one); {0} if (threadIdx.x == 0) {1} }}"
 ACQUIRE = "else {{ {0} {1} cb::load_global<1>(r, A + 63 - threadIdx.x); cb::store_global<1>(A + 64 + threadIdx.x, r); }}"
 STORE = "cb::store_flag(F, 1u);"

@@ -8,7 +8,7 @@ import pytest
 
 from cuteblas import emulator
 from cuteblas.codegen.dtypes import dtype
-from cuteblas.codegen.mma import MMA_ATOMS, MmaAtom
+from cuteblas.codegen.mma import MMA_ATOMS, UNSIGNED_BYTES, MmaAtom
 
 from ..codegen.ptx_fragments import fragments
 from .kernels import launch, ptr
@@ -133,6 +133,14 @@ def test_eight_bit_products_wrap_in_32_bits() -> None:
     a, b = np.full((m, k), -128, np.int8), np.full((n, k), -128, np.int8)
     got = product(atom, a, b, np.full((m, n), 2**31 - 5, np.int32))
     assert (got == np.int32(2**31 - 5 + k * 2**14 - 2**32)).all()
+
+
+def test_unsigned_bytes_are_multiplied_as_such() -> None:
+    m, n, k = UNSIGNED_BYTES.shape
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 256, (rows, k), np.uint8) for rows in (m, n))
+    a[0], b[0] = 255, 255
+    np.testing.assert_array_equal(product(UNSIGNED_BYTES, a, b, np.ones((m, n), np.int32)), 1 + a.astype(int) @ b.T.astype(int))
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])

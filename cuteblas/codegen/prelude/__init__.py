@@ -37,6 +37,7 @@ _MMA_TYPES = {
     "cb::half": _MmaType("f16", "unsigned", "r", 2, "f32", "float", "f"),
     "cb::bfloat16": _MmaType("bf16", "unsigned", "r", 2, "f32", "float", "f"),
     "signed char": _MmaType("s8", "unsigned", "r", 4, "s32", "int", "r"),
+    "unsigned char": _MmaType("u8", "unsigned", "r", 4, "s32", "int", "r"),
     "double": _MmaType("f64", "double", "d", 1, "f64", "double", "d"),
 }
 

@@ -2,6 +2,7 @@
 namespace cb {
 
 #define CB_DEVICE __device__ __forceinline__
+#define CB_TABLE static __device__ constexpr
 
 // -- Types ---------------------------------------------------------------------------------------------------------------
 struct half { unsigned short bits; };
@@ -176,6 +177,12 @@ template <class To, int Bytes, class From> CB_DEVICE To* aligned_down(From* g) {
 CB_DEVICE unsigned between_words(unsigned first, unsigned second, int bits) { return __funnelshift_r(first, second, bits); }
 
 CB_DEVICE unsigned load_flag(unsigned const* g) { unsigned v; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(g) : "memory"); return v; }
+// How many have arrived before: who sees them sees what they have written.
+CB_DEVICE unsigned count_arrival(unsigned* g) {
+  unsigned v;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(v) : "l"(g) : "memory");
+  return v;
+}
 CB_DEVICE void store_flag(unsigned* g, unsigned v) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(g), "r"(v) : "memory"); }
 
 // -- Asynchronous copies from global to shared memory (sm_80; before that, ordinary ones) -------------------------------------

@@ -158,6 +158,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
                         total = tCrC(v, i, j + of_piece * piece)
                         k.assign(written(v), k.call("residue_of_sum", total, modulus, offset, reciprocal))
                     k.copy(Vector(pairs), written, target[_, i, j])
+        k.let_next_launch_begin()
         staged.leave()
     place.leave()
     return k.build()

@@ -1,8 +1,11 @@
-"""``modular_residues``: a float64 or complex128 operand as residues modulo small numbers, for products of bytes.
+"""``modular_residues``: float64 or complex128 operands as residues modulo small numbers, for products of bytes.
 
 Each row is scaled by a power of two and rounded to integers of up to 62 bits; a plane has their residues modulo one number, in
 signed bytes, contiguous along K whatever the strides of the operand are. A complex element has three planes for each modulus: the
 residues of its real part, of its imaginary part and of their sum, so that three real products make a complex one.
+
+Warps multiply the bytes of integers with powers of 256 modulo each number, as matrices; what is left of the sums takes two
+instructions. One launch takes A and B, or one of them.
 """
 
 from __future__ import annotations
@@ -14,23 +17,28 @@ from math import prod
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError
+from ...codegen.engine import CodegenError, Element, Pointer
 from ...codegen.kernel import GeneratedKernel
+from ...codegen.mma import SIGNED_BYTES
+from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value
+from ...codegen.values import Term, Value, choose
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import OperandAccess, operand
-from .survey import CHOICE, MODULI, MOST, NORMS, THREADS, numbers_of, parts_of
+from .survey import CHOICE, MOST, NORMS, THREADS, WORD, numbers_of, parts_of
 
-__all__ = ["K_MULTIPLE", "ResiduesConfig", "planes_of", "residues"]
+__all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
 
 K_MULTIPLE = 32
 """Bytes of a row of residues, of which those at the end may be zeros."""
 
-_WARP = 32
-_NUMBERS = 8                        # along K of a thread
+_WARP, _LANES = 32, 4               # a group of lanes has a row of a matrix of bytes
+_GROUPS = _WARP // _LANES
+_NUMBERS = 8                        # of elements of a thread
 _ROWS = 16                          # that a block reads where rows are across K: whole lines
+_MODULI = 8                         # by which a matrix product multiplies
+_EACH = _MODULI // _LANES           # whose residues a lane gets
 
 
 def planes_of(element: str) -> int:
@@ -39,8 +47,8 @@ def planes_of(element: str) -> int:
 
 
 @dataclass(frozen=True)
-class ResiduesConfig:
-    """What a ``modular_residues`` kernel is specialised on.
+class ResiduesOperand:
+    """How one operand is read, and who computes its residues.
 
     Attributes
     ----------
@@ -50,14 +58,11 @@ class ResiduesConfig:
         float64 or complex128.
     batch_modes : int
         Number of batch modes.
-    wide : bool
-        Whether offsets need 64 bits.
     """
 
     x: OperandAccess
     element: str = "float64"
     batch_modes: int = 0
-    wide: bool = False
 
     def __post_init__(self) -> None:
         if self.element not in ("float64", "complex128"):
@@ -69,14 +74,14 @@ class ResiduesConfig:
         return self.x.unit != 0
 
     @property
-    def run(self) -> int:
-        """Elements along K whose residues a thread computes together."""
-        return _NUMBERS // parts_of(self.element)
+    def runs(self) -> int:
+        """Runs of elements along K, of a word of residues each, of a thread in a row."""
+        return _NUMBERS // parts_of(self.element) // WORD
 
     @property
     def worker(self) -> TiledCopy:
         """Who has which elements of rows: each warp those of one."""
-        return TiledCopy(Layout((THREADS // _WARP, _WARP), (_WARP, 1)), (1, self.run))
+        return TiledCopy(Layout((THREADS // _WARP, _WARP), (_WARP, 1)), (1, WORD))
 
     @property
     def bringer(self) -> TiledCopy:
@@ -87,116 +92,234 @@ class ResiduesConfig:
     @property
     def turned(self) -> ComposedLayout:
         """Rows and K in shared memory, rows side by side; swizzled: lanes write neighbours, and read each another run of K."""
-        width, run = self.x.width.bit_length() - 1, self.run.bit_length() - 1
+        width, run = self.x.width.bit_length() - 1, WORD.bit_length() - 1
         return ComposedLayout(Swizzle(3, width, _ROWS.bit_length() - 1 + run - width), 0, Layout(self.tile, (1, _ROWS)))
 
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and elements along K of a block."""
         rows, depth = self.worker.tile
-        return rows if self.k_major else _ROWS, depth
+        return rows if self.k_major else _ROWS, depth * self.runs
 
     def blocks(self, rows: int, depth: int) -> int:
         """Blocks of a matrix."""
         return -(-rows // self.tile[0]) * -(-depth // self.tile[1])
 
     @property
+    def tag(self) -> str:
+        """Its part of a kernel's name."""
+        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
+        return f"{dtype(self.element).tag}{unit}{self.x.width}{'c' if self.x.conj else ''}_b{self.batch_modes}"
+
+
+@dataclass(frozen=True)
+class ResiduesConfig:
+    """What a ``modular_residues`` kernel is specialised on.
+
+    Attributes
+    ----------
+    operands : tuple of ResiduesOperand
+        One or two: the first blocks have those of the first.
+    wide : bool
+        Whether offsets need 64 bits.
+    """
+
+    operands: tuple[ResiduesOperand, ...]
+    wide: bool = False
+
+    @property
     def name(self) -> str:
         """The kernel's symbol."""
-        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
-        return (f"modular_residues_{dtype(self.element).tag}{unit}{self.x.width}{'c' if self.x.conj else ''}_b{self.batch_modes}"
-                f"{'_wide' if self.wide else ''}")
+        return "_".join(("modular_residues", *(x.tag for x in self.operands))) + "_wide" * self.wide
 
 
 @cache
 def residues(config: ResiduesConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    X is the operand; Q has the squared norms of its rows, D their lowest bits, E takes the powers of two by which they are scaled,
-    each ``matrix_rows`` for a matrix; P takes the planes, whose rows are ``pitch`` long: row after row, matrix after matrix, plane
-    after plane.
+    Of each operand, 0 or 1, X has the elements, Q the squared norms of its rows, D their lowest bits, E takes the powers of two by
+    which they are scaled, each ``matrix_rows`` for a matrix; P takes the planes, whose rows are ``pitch`` words long: row after
+    row, matrix after matrix, plane after plane. The first ``blocks_0`` blocks are those of the first operand.
     """
-    parts, run, worker, (rows, depth) = parts_of(config.element), config.run, config.worker, config.tile
-    planes = planes_of(config.element)
-    # Offsets of 64 bits take registers that two blocks of complex elements do not leave.
-    k = KernelBuilder(config.name, THREADS, min_blocks=1 if config.wide else 2, wide=config.wide,
-                      summary=f"{config.element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
-                              f"threads {worker.threads}, each {run} elements along K")
-    (X,) = k.tensors(operand("X", "mk", config.element, config.x), modes="mk", batch=config.batch_modes)
-    squares_of, lowest_of = k.pointer("Q", "float64", alignment=8), k.pointer("D", "int32", alignment=4)
+    element = config.operands[0].element
+    planes = planes_of(element)
+    few = config.wide or planes > 1 or any(x.batch_modes or (not x.k_major and x.x.width == 1) for x in config.operands)
+    k = KernelBuilder(config.name, THREADS, arch=SIGNED_BYTES.arch, min_blocks=2 if few else 3, wide=config.wide,
+                      summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
+                              f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K")
     words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
-    exponents = k.pointer("E", "int32", const=False, alignment=4)
-    P, pitch = k.pointer("P", "int8", const=False, alignment=16), k.integer("pitch", multiple=K_MULTIPLE)
-    matrix_rows = k.integer("matrix_rows")
-    (M, K), matrices = (k.extent(mode) for mode in "mk"), prod(X.batch, start=1)
-
+    pitch = k.integer("pitch", multiple=K_MULTIPLE // WORD)
+    sides = [_Side.declared(k, i, x) for i, x in enumerate(config.operands)]
+    blocks = [k.integer(f"blocks_{i}") for i in range(len(sides) - 1)]
     block = k.block_index("block", "x")
-    tiles, steps = k.let("tiles", ceil_div(M, rows)), k.let("steps", ceil_div(pitch, depth))
-    inner, others = (steps, tiles) if config.k_major else (tiles, steps)
-    first, above = k.let("first", block % inner), k.let("above", block // inner)
-    second, item = k.let("second", above % others), k.let("item", above // others)
-    at = (second, first) if config.k_major else (first, second)
-
-    chosen, norms = k.declare("chosen", "uint32"), k.declare("norms", "float64")
+    chosen = k.declare("chosen", "uint32")
     k.do("load_global", chosen, words[CHOICE // 4], of=1)
+    multipliers = _Multipliers(k)
     k.stop(chosen.equals(0))
-    k.do("load_global", norms, numbers[NORMS // 8], of=1)
     count = k.variable("moduli", 0, hi=MOST)
     k.assign(count, k.call("moduli_of", chosen))
+    norms = numbers[NORMS // 8]
+    with k.when(less(block, blocks[0]) if blocks else True), k.scratch():
+        _residues(k, sides[0], pitch, block, norms, chosen, count, multipliers)
+    if blocks:
+        with k.otherwise():
+            _residues(k, sides[1], pitch, k.let("block_of_1", maximum(block - blocks[0], 0)), norms, chosen, count, multipliers)
+    return k.build()
 
-    def mine(tensor: Tensor, who: TiledCopy = worker) -> Tensor:        # (elements, rows)
+
+@dataclass(frozen=True)
+class _Side:
+    """An operand's parameters."""
+
+    config: ResiduesOperand
+    letter: str
+    x: GlobalTensor
+    squares: Pointer
+    lowest: Pointer
+    exponents: Pointer
+    planes: Pointer
+    matrix_rows: IntLike
+
+    @classmethod
+    def declared(cls, k: KernelBuilder, number: int, config: ResiduesOperand) -> _Side:
+        """The parameters of an operand."""
+        side = str(number)
+        (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk", batch=config.batch_modes, suffix=side)
+        return cls(config, side, x, k.pointer(f"Q{side}", "float64", alignment=8), k.pointer(f"D{side}", "int32", alignment=4),
+                   k.pointer(f"E{side}", "int32", const=False, alignment=4), k.pointer(f"P{side}", "uint32", const=False),
+                   k.integer(f"matrix_rows_{side}"))
+
+
+class _Multipliers:
+    """A lane's numbers, of a block of moduli: of that by which it multiplies, and of the two whose residues it gets.
+
+    Attributes
+    ----------
+    weights : Tensor
+        (word of an integer, lane of a group): what integers are multiplied with. A row of bytes has an integer of each lane of its
+        group; only those of one lane are not multiplied with zeros.
+    starts, inverses, minus : Tensor
+        What sums begin with, 1 / p and -p.
+    """
+
+    def __init__(self, k: KernelBuilder):
+        self._k, self._own = k, k.registers("own_weights", "uint32", Layout(2))
+        self._group, self._lane = k.let("group", k.thread % _WARP // _LANES), k.let("lane", k.thread % _LANES)
+        self.weights = k.registers("tCrB", "uint32", Layout((2, _LANES)))
+        self.starts, self.inverses, self.minus = (
+            k.registers(name, kind, Layout(_EACH)) for name, kind in
+            (("starts", "int32"), ("inverses", "float32"), ("minus", "int32")))
+
+    def load(self, moduli: IntLike) -> None:
+        """Load those of a block of moduli."""
+        k = self._k
+        k.do("residue_weights", self._group + _MODULI * moduli, *(self._own(word) for word in range(2)))
+        with k.loops((2, _LANES)) as (word, lane):
+            k.assign(self.weights(word, lane), choose(equal(self._lane, lane), self._own(word), 0, "uint32"))
+        for i in range(_EACH):
+            k.do("residue_factors", _EACH * self._lane + i + _MODULI * moduli, self.starts(i), self.inverses(i), self.minus(i))
+
+
+def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, norms_at: Element, chosen: Value, count: Expr,
+              by: _Multipliers) -> None:
+    config, X = side.config, side.x
+    element, worker, runs, (rows, depth) = config.element, config.worker, config.runs, config.tile
+    parts, planes, lines = parts_of(element), planes_of(element), rows // worker.tile[0]
+    (M, K), matrices = (k.extent(f"{mode}{side.letter}") for mode in "mk"), prod(X.batch, start=1)
+    tiles, steps = k.let("tiles", ceil_div(M, rows)), k.let("steps", ceil_div(pitch, depth // WORD))
+    inner, others = (steps, tiles) if config.k_major else (tiles, steps)
+    first, above = k.let("first", block % inner), k.let("above", block // inner)
+    second, item = (k.let("second", above % others), k.let("item", above // others)) if X.batch else (above, 0)
+    at = (second, first) if config.k_major else (first, second)
+
+    def mine(tensor: Tensor, who: TiledCopy = worker) -> Tensor:        # (elements, rows, runs)
         return who.partition(local_tile(tensor, (rows, depth), at), k.thread)
 
-    mX, elements = X.at(item if X.batch else 0), make_identity_tensor((M, K))
-    coordinates = k.pin("tXcX", mine(elements)[_, _, 0])
-    read = k.registers("tXrX", config.element, Layout(run))
+    def scale_of(row: IntLike, first: Expr | bool) -> Term:
+        """The power of two that scales a row, which whoever is the first of its block leaves."""
+        norms, squares, lowest = (k.declare(name, kind) for name, kind in
+                                  (("norms", "float64"), ("squares", "float64"), ("lowest", "int32")))
+        k.do("load_global", norms, norms_at, of=1)
+        k.assign(squares, 0.0)
+        k.assign(lowest, 0)
+        flat = k.let("flat", row + side.matrix_rows * item)
+        with k.when(less(row, M)):
+            k.do("load_global", squares, side.squares[flat], of=1)
+            k.do("load_global", lowest, side.lowest[flat], of=1)
+        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, chosen, norms), const=True)
+        with k.when(all_of(less(row, M), first)):
+            k.do("store_global", side.exponents[flat], scale, of=1)
+        return scale
+
+    mX, elements = X.at(item), make_identity_tensor((M, K))
+    coordinates = k.pin("tXcX", mine(elements))
     if config.k_major:
-        tXgX = k.pin("tXgX", mine(mX)[_, _, 0])
+        tXgX = k.pin("tXgX", mine(mX))
     else:
-        sX = k.shared("sX", config.element, config.turned)
+        sX = k.shared(f"sX{side.letter}", element, config.turned)
         there = Guard(k.pin("tBcX", mine(elements, config.bringer)), (M, K))
         source = k.pin("tBgX", mine(mX, config.bringer))
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
-        tXsX = k.pin("tXsX", worker.partition(sX, k.thread)[_, _, 0])
+        tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
+        scales = k.shared(f"scales{side.letter}", "int32", Layout(rows))
+        with k.when(less(k.thread, rows)):
+            scale = scale_of(first * rows + k.thread, equal(second, 0))
+            k.do("store_shared", scales(k.thread), scale, of=1)
         k.wait(0)
         k.barrier()
-    squares, lowest = k.declare("squares", "float64"), k.declare("lowest", "int32")
-    integers = k.registers("integers", "int64", Layout((run, parts)))
-    written = k.registers("tXrP", "int8", Layout(run))
-    mP = Tensor(P, Layout((M, pitch, matrices, planes * MOST), (pitch, 1, pitch * M, pitch * M * matrices)))
-    tPgP = k.pin("tPgP", mine(mP[_, _, item, _])[_, _, 0, _])
+    read = k.registers("tXrX", element, Layout((WORD, runs)))
+    integers = k.registers("integers", "int64", Layout((WORD, runs, parts)))
+    pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))                     # (number of a pair, word, pair, run)
+    sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))             # (modulus, number of a pair, pair)
+    written = k.registers("tCrP", "uint32", Layout((_LANES, _EACH)))
+    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (_WARP, _LANES, 1)), (1, _LANES, _EACH))
 
-    def number_of(plane: int, i: IntLike) -> Value:
-        return integers(i, 0) + integers(i, 1) if plane == 2 else integers(i, plane)
+    def mine_of_planes(tensor: Tensor) -> Tensor:                      # (words and moduli, rows, runs, blocks of moduli, ...)
+        return writer.partition(local_tile(tensor, (rows, depth // WORD, MOST + 1), (*at, 0)), k.thread)
 
-    with k.loop("line", rows // worker.tile[0], unroll=False) as line:
+    mP = Tensor(side.planes, Layout((M, pitch, MOST + 1, planes, matrices),
+                                    (pitch, 1, planes * pitch * M * matrices, pitch * M * matrices, pitch * M)))
+    tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
+    exists = Guard(k.pin("tPcP", mine_of_planes(make_identity_tensor((M, pitch, MOST + 1)))), (M, pitch, count))
+
+    def number_of(plane: int, i: IntLike, run: IntLike) -> Value:
+        return integers(i, run, 0) + integers(i, run, 1) if plane == 2 else integers(i, run, plane)
+
+    k.let_next_launch_begin()
+    with k.loop("line", lines, unroll=False) as line:
         if config.k_major:
-            k.copy(Vector(config.x.width), tXgX[_, line], read, guard=Guard(coordinates[_, line], (M, K)))
+            k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=Guard(coordinates[_, line, _], (M, K)))
         else:
-            k.copy(Vector(1), tXsX[_, line], read)
+            k.copy(Vector(1), tXsX[_, line, _], read)
         k.comment("The scale of the row, and its integers")
-        row, along = coordinates(0, line)
-        k.assign(squares, 0.0)
-        k.assign(lowest, 0)
-        flat = k.let("flat", row + matrix_rows * item)
-        with k.when(less(row, M)):
-            k.do("load_global", squares, squares_of[flat], of=1)
-            k.do("load_global", lowest, lowest_of[flat], of=1)
-        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, chosen, norms), const=True)
+        if config.k_major:
+            row, along = coordinates(0, line, 0)
+            scale = scale_of(row, equal(along, 0))
+        else:
+            scale = k.declare("scale", "int32")
+            k.do("load_shared", scale, scales(k.thread // _WARP + worker.tile[0] * line), of=1)
         factor = k.declare("factor", "float64", k.call("power_of_two_f64", scale), const=True)
-        with k.when(all_of(less(row, M), equal(along, 0))):
-            k.do("store_global", exponents[flat], scale, of=1)
-        with k.loops((run,)) as (i,):
-            for part, number in enumerate(numbers_of(read(i), config.element, conj=config.x.conj)):
-                k.assign(integers(i, part), k.call("scaled_integer", number, factor))
+        with k.loops((WORD, runs)) as (i, run):
+            for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):
+                k.assign(integers(i, run, part), k.call("scaled_integer", number, factor))
 
-        k.comment("Planes")
-        exists = Guard(coordinates[_, line], (M, pitch))
-        for index, modulus in enumerate(MODULI):
-            with k.when(less(index, count)):
-                for plane in range(planes):
-                    with k.loops((run,)) as (i,):
-                        k.assign(written(i), k.call("residue", number_of(plane, i), of=modulus))
-                    k.copy(Vector(run), written, tPgP[_, line, index * planes + plane], guard=exists)
-    return k.build()
+        for plane in range(planes):
+            k.comment(f"Plane {plane} of each modulus")
+            with k.loops((2, WORD // 2, runs)) as (i, pair, run):
+                k.do("signed_bytes", number_of(plane, i + 2 * pair, run), pairs(i, 0, pair, run), pairs(i, 1, pair, run))
+            with k.loop("moduli", ceil_div(count, _MODULI), unroll=False) as moduli:
+                by.load(moduli)
+                with k.loops((runs,)) as (run,):
+                    with k.loops((_LANES,)) as (lane,):
+                        with k.loops((_EACH, 2, WORD // 2)) as (m, i, pair):
+                            k.assign(sums(m, i, pair), by.starts(m))
+                        with k.loops((WORD // 2,)) as (pair,):
+                            k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run), by.weights(0, lane),
+                                 of=SIGNED_BYTES.element)
+                        with k.loops((_EACH,)) as (m,):
+                            found = (k.call("residue_bits", sums(m, i, pair), by.inverses(m), by.minus(m))
+                                     for pair in range(WORD // 2) for i in range(2))
+                            k.assign(written(lane, m), k.call("low_bytes", *found))
+                    k.copy(Vector(_LANES), written, tPgP[(0, _, _), line, run, moduli, plane],
+                           guard=exists[(0, _, _), line, run, moduli])

@@ -1,8 +1,8 @@
 """``modular_restore``: C from the residues of integer products, by the Chinese remainder theorem, and its epilogue.
 
-Residues are multiplied with fractions of 96 bits, whose sum, without what is whole, is the integer over the product of all moduli:
-four residues and four bytes of fractions by an instruction.
-It becomes a float64 by one rounding, and powers of two undo the scaling of its row and its column.
+Residues are multiplied with fractions of 96 bits, whose sum, without what is whole, is the integer over the product of all moduli.
+Both are bytes, and warps multiply them as matrices. It becomes a float64 by one rounding, and powers of two undo the scaling of its
+row and its column.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from math import prod
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
+from ...codegen.engine import Pointer
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import complex_of, run_of
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import all_of, less
+from ...codegen.mma import UNSIGNED_BYTES
+from ...codegen.tiled import TiledCopy, partition
+from ...codegen.values import cast, choose, complex_of
+from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, make_layout
+from ...layout.symbolic import IntLike, equal, less
 from ..common import OperandAccess, operand, tile_of_block, transpose_words
 from ..epilogue import Epilogue, FusedEpilogue
 from ..gemm.triangle import mirrored
 from .residues import planes_of
-from .survey import CHOICE, LIMBS, MOST, PRODUCT, WEIGHTS, WORD
+from .survey import CHOICE, LIMBS, MOST, PRODUCT, WORD
 
-__all__ = ["N_MULTIPLE", "RESTORED", "RestoreConfig", "restore"]
+__all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
 
 N_MULTIPLE = 16
 """Bytes of a row of residues of C."""
 
 _THREADS, _WARP = 256, 32
-_GROUPS = (MOST + 1) // WORD         # of four moduli
-_RUN = 4                            # elements of C of a thread: as many as a word has residues
-
-RESTORED = _THREADS // _WARP, _WARP * _RUN
-"""Rows and columns of C of a block."""
+_LANES = 4                          # of a group: each reads the residues of four moduli, and gets one of each four elements
+_GROUPS = _WARP // _LANES
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,22 @@ class RestoreConfig:
     symmetric: bool = False
 
     @property
+    def words(self) -> int:
+        """Words of a plane, each of four elements, that a lane reads at a time: those of three planes take more registers."""
+        return 4 if planes_of(self.output) == 1 else 2
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of C of a block: a row of each warp."""
+        return _THREADS // _WARP, _WARP * self.words
+
+    @property
+    def returned(self) -> Layout:
+        """((thread), (values)) -> position in the tile: of each word that its group of lanes reads a thread has one element."""
+        rows, _columns = self.tile
+        return Layout(((_LANES, _GROUPS, rows), (1, self.words)), ((rows, rows * _LANES * self.words, 1), (0, rows * _LANES)))
+
+    @property
     def name(self) -> str:
         """The kernel's symbol."""
         unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
@@ -88,18 +103,20 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     are the powers of two by which rows of A and of B were scaled; words and numbers are the state of the product.
     """
     element, planes = config.output, planes_of(config.output)
-    k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
+    little = planes == 1 and not (config.wide or config.symmetric or config.epilogue or config.batch_a)
+    k = KernelBuilder(config.name, _THREADS, arch=UNSIGNED_BYTES.arch, min_blocks=3 if little else 2, wide=config.wide,
                       summary=f"C = alpha * product + beta * C from {planes} planes of residues for each modulus to {element}")
     (C,) = k.tensors(operand("C", "mn", element, config.c, written=True), modes="mn", batch=len(config.batch_a))
     R, pitch = k.pointer("R", "uint32", alignment=16), k.integer("pitch", multiple=N_MULTIPLE // WORD)
-    rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess()), batch=len(config.batch_a))[0] for side, mode in
-                      (("A", "m"), ("B", "n")))
+    rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess(0)), batch=len(config.batch_a))[0]
+                      for side, mode in (("A", "m"), ("B", "n")))
     words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
+    weights = k.pointer("weights", "uint32", alignment=16)
     epilogue = Epilogue(k, element, element, config.c, config.alpha, config.beta, config.epilogue)
     (M, N), batch = map(k.extent, "mn"), C.batch
 
     epilogue.load_scalars()
-    tile = RESTORED
+    tile, many = config.tile, config.words
     tile_n, tile_m, item = tile_of_block(k, (N, M), tile[::-1], bool(batch))
     at = tile_m, tile_n
     if config.symmetric:
@@ -112,77 +129,87 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     count = k.variable("moduli", 0, hi=MOST)
     k.assign(count, k.call("moduli_of", chosen))
 
-    who = Layout((tile[0], _WARP), (_WARP, 1))
-    tiled, words_of = TiledCopy(who, (1, _RUN)), TiledCopy(who, (1, 1))
+    group, lane = k.let("group", k.thread % _WARP // _LANES), k.let("lane", k.thread % _LANES)
+    reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (_WARP, _LANES, 1)), (1, many, WORD))
     matrices = prod(batch, start=1)
-    residues = Tensor(R, Layout((M, pitch, matrices, planes * MOST), (pitch, 1, pitch * M, pitch * M * matrices)))
+    residues = Tensor(R, Layout((M, pitch, MOST + 1, planes, matrices),
+                                (pitch, 1, planes * pitch * M * matrices, pitch * M * matrices, pitch * M)))
 
     def mine(tensor: Tensor) -> Tensor:
-        return tiled.partition(local_tile(tensor, tile, at), k.thread)
+        return reader.partition(local_tile(tensor, reader.tile, (*at, 0)), k.thread)
 
-    def mine_in_words(tensor: Tensor) -> Tensor:
-        return words_of.partition(local_tile(tensor, (tile[0], _WARP), at), k.thread)
+    def mine_of_c(tensor: Tensor) -> Tensor:
+        return partition(tensor, tile, config.returned, k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
-    tRgR = k.pin("tRgR", mine_in_words(residues[_, _, item, _])[0, 0, 0, _])
-    exists = Guard(k.pin("tRcR", mine_in_words(make_identity_tensor((M, pitch)))), (M, pitch)).at((0, 0, 0))
-    coordinates = k.pin("tCcC", mine(make_identity_tensor((M, N))))
+    tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
+    exists = Guard(k.pin("tRcR", mine(make_identity_tensor((M, pitch, MOST + 1)))), (M, pitch, count))
+    coordinates = k.pin("tCcC", mine_of_c(local_tile(make_identity_tensor((M, N)), tile, at)))
     guard = Guard(coordinates, (M, N))
-    found = k.registers("tRrR", "uint32", Layout((WORD, _GROUPS)))
-    turned = k.registers("turned", "uint32", Layout(WORD))
-    weights = k.registers("weights", "uint32", Layout((WORD, LIMBS // WORD)))
-    sums = k.registers("sums", "uint32", Layout((LIMBS, _RUN)))
-    parts, belows = (k.registers(name, kind, Layout((_RUN, planes))) for name, kind in (("parts", "uint64"), ("belows", "uint32")))
-    table = Tensor(words, Layout((WORD, WEIGHTS // 16 + _GROUPS * LIMBS // WORD)))
-    for plane in range(planes):
-        k.comment(f"Fractions of plane {plane}")
-        k.fill(found)
-        for index in range(MOST):
-            with k.when(all_of(less(index, count), exists)):
-                k.do("load_global", found(index % WORD, index // WORD), tRgR(index * planes + plane), of=1)
-        k.fill(sums)
-        for group in range(_GROUPS):
-            with k.when(less(WORD * group, count)):
-                for at_word in range(LIMBS // WORD):
-                    k.copy(Vector(WORD), table[_, WEIGHTS // 16 + LIMBS // WORD * group + at_word], weights[_, at_word])
-                transpose_words(k, found[_, group], turned)                 # from residues of elements to those of moduli
-                with k.loops((LIMBS, _RUN)) as (limb, i):
-                    weight = weights(limb % WORD, limb // WORD)
-                    k.assign(sums(limb, i), k.call("dot_of_residues", turned(i), weight, sums(limb, i)))
-        with k.loops((_RUN,)) as (i,):
-            k.do("fraction_of_sums", run_of(sums(0, i), LIMBS), parts(i, plane), belows(i, plane))
-
-    k.comment("Numbers")
+    found = k.registers("tRrR", "uint32", Layout((many, WORD)))
+    turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))        # (element, word)
+    fractions = _fractions(k, weights, group, lane)
+    sums = k.registers("tCrC", "int32", Layout((2, 2, LIMBS // 2)))               # (limb, word, pair of limbs)
+    limbs = k.registers("limbs", "uint32", Layout(LIMBS))
+    parts, belows = (k.registers(name, kind, Layout((many, planes))) for name, kind in (("parts", "uint64"), ("belows", "uint32")))
     most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
     for number, offset in ((most, 0), (rest, 1)):
         k.do("load_global", number, numbers[PRODUCT // 8 + offset], of=1)
-    row, column = coordinates(0, 0, 0)
-    row_of = k.declare("row_of", "int32", 0)
-    with k.when(less(row, M)):
-        k.do("load_global", row_of, rows_a.at(item)(row), of=1)
-    columns_of = k.registers("columns_of", "int32", Layout(_RUN))
+    row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32", Layout(many))
+    with k.when(less(coordinates(0, 0)[0], M)):
+        k.do("load_global", row_of, rows_a.at(item)(coordinates(0, 0)[0]), of=1)
     k.fill(columns_of)
-    with k.loops((_RUN,)) as (i,), k.when(less(column + i, N)):
-        k.do("load_global", columns_of(i), rows_b.at(item)(column + i), of=1)
-    product = k.registers("product", element, Layout((_RUN, 1, 1)))
-    with k.loops((_RUN,)) as (i,):
+    for word in range(many):
+        with k.when(less(coordinates(0, word)[1], N)):
+            k.do("load_global", columns_of(word), rows_b.at(item)(coordinates(0, word)[1]), of=1)
+    for plane in range(planes):
+        k.comment(f"Fractions of plane {plane}")
+        k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found, guard=exists[(0, _, _), 0, 0, 0])
+        # From words of four elements to words of four moduli.
+        transpose_words(k, Tensor(found.engine, Layout((WORD, many), (many, 1))), turned)
+        for word in range(0, many, 2):
+            k.fill(sums)
+            with k.loops((2, LIMBS // 2)) as (step, pair):
+                k.do(UNSIGNED_BYTES.function, sums(0, 0, pair), turned(2 * step, word), fractions(0, step, pair),
+                     of=UNSIGNED_BYTES.element)
+            for other in range(2):
+                with k.loops((2, LIMBS // 2)) as (i, pair):
+                    k.assign(limbs(i + 2 * pair), cast(sums(i, other, pair), "uint32"))
+                k.do("fraction_of_sums", limbs, parts(word + other, plane), belows(word + other, plane))
+
+    k.let_next_launch_begin()
+    k.comment("Numbers")
+    product = k.registers("product", element, Layout((1, many)))
+    with k.loops((many,)) as (i,):
         if planes > 1:                                  # of x, y and z the real part x - y and the imaginary one z - x - y
             for plane, other in ((2, 0), (2, 1), (0, 1)):
                 k.do("subtract_fraction", parts(i, plane), belows(i, plane), parts(i, other), belows(i, other))
         wholes = (k.call("integer_of", parts(i, plane), belows(i, plane), most, rest) for plane in range(0, planes, 2))
         real, *imag = (k.call("unscaled", whole, row_of, columns_of(i)) for whole in wholes)
-        k.assign(product(i, 0, 0), complex_of(element, real, *imag) if imag else real)
+        k.assign(product(0, i), complex_of(element, real, *imag) if imag else real)
     epilogue.clear(product)
 
     def tiled_c(matrix: Tensor) -> Tensor:
         return local_tile(matrix, tile, at)
 
-    def partition(tensor: Tensor) -> Tensor:
-        return tiled.partition(tensor, k.thread)
-
     if config.symmetric:
         diagonal = less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
-        epilogue.store_triangle("both", diagonal, product, partition, tiled_c(C.at(item)), guard, (M, N), item, tiled_c,
+        epilogue.store_triangle("both", diagonal, product, mine_of_c, tiled_c(C.at(item)), guard, (M, N), item, tiled_c,
                                 mirrored=tiled_c(mirrored(C.at(item))))
     else:
-        epilogue.store(product, partition, tiled_c(C.at(item)), guard, (M, N), item, tiled_c)
+        epilogue.store(product, mine_of_c, tiled_c(C.at(item)), guard, (M, N), item, tiled_c)
     return k.build()
+
+
+def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike) -> Tensor:
+    """A lane's registers of the matrices that residues are multiplied by: (element of a pair, pair, pair of limbs).
+
+    A row of residues has those of two elements, one after the other; a matrix has two limbs of weights for the one and for the
+    other, in columns of their own, and zeros elsewhere. So of each row, which is a group's, a lane gets all limbs of an element.
+    """
+    own = k.registers("own_limbs", "uint32", Layout(LIMBS // 2))
+    k.copy(Vector(1), Tensor(weights, Layout((2, LIMBS // 2, _LANES), (1, 2, LIMBS)))[group % 2, _, lane], own)
+    matrices = k.registers("tCrB", "uint32", Layout((2, 2, LIMBS // 2)))
+    with k.loops((LIMBS // 2,)) as (pair,):
+        for element in range(_LANES):
+            k.assign(matrices(element % 2, element // 2, pair), choose(equal(group // 2, element), own(pair), 0, "uint32"))
+    return matrices

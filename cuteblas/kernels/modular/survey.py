@@ -1,14 +1,13 @@
 """What is known of float64 and complex128 operands before they become residues: norms of rows, their lowest bits, and the choice.
 
-Three kernels follow each other. ``modular_survey`` reads both operands once, whatever their strides: for each row and each part of
-K it leaves the sums of magnitudes and of squares, and the lowest bit that is set. ``modular_rows`` adds the parts up, row by row,
-in order, and leaves a record of each warp's rows. ``modular_choice`` makes of all records the verdict, the number of moduli, and
-the numbers by which results are put together. docs/performance/gemm-modular.md derives the condition.
+Two kernels follow each other. ``modular_survey`` reads both operands once, whatever their strides: for each row and each part of
+K it leaves the sums of magnitudes and of squares, and the lowest bit that is set. ``modular_choice`` adds the parts up, row by row,
+in order, and leaves a record of each block's rows; its last block makes of all records the verdict, the number of moduli, and the
+numbers by which results are put together. docs/performance/gemm-modular.md derives the condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -22,12 +21,12 @@ from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value, cast, choose, integer
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum
+from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum
 from ..common import OperandAccess, operand
 from ..guard import HOLDS, NATIVE, Field, Record
 
-__all__ = ["CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "STATE_BYTES", "THREADS", "WEIGHTS", "WORD",
-           "SurveyConfig", "SurveyOperand", "choice", "numbers_of", "parts_of", "rows_of", "survey"]
+__all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS",
+           "WEIGHTS", "WORD", "SurveyConfig", "SurveyOperand", "choice", "numbers_of", "parts_of", "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """Pairwise coprime: the largest numbers that are."""
@@ -35,7 +34,7 @@ MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 
 MOST = len(MODULI)
 
 RECORD = Record((Field("cosine", "min", 1.0), Field("bits", "max", 0.0)))
-"""What a warp leaves of its rows.
+"""What a block leaves of its rows.
 
 0. The least cosine of the angle between the magnitudes of a row and a row of ones; -1 if a row is left to native arithmetic.
 1. The most bits of a row, twice: its squared norm in units of its lowest bit, squared.
@@ -44,16 +43,18 @@ RECORD = Record((Field("cosine", "min", 1.0), Field("bits", "max", 0.0)))
 WORD, LIMBS = 4, 12
 """Bytes that an instruction multiplies, and those of a weight."""
 
-CHOICE, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 8, 16, 32, 32 + LIMBS * (MOST + 1)
-"""Where in the state of a product its words are, in bytes, and how many bytes it has: the choice; the most that norms may be; the
-product of moduli over 2^64, in two parts; for each four moduli the bytes that their residues are multiplied with, from the lowest,
-each a word of four."""
+CHOICE, ARRIVED, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 4, 8, 16, 32, 32 + LIMBS * (MOST + 1)
+"""Where in the state of a product its words are, in bytes, and how many bytes it has: the choice; how many blocks have left their
+records, which the survey sets to 0; the most that norms may be; the product of moduli over 2^64, in two parts; for each four moduli
+the bytes that their residues are multiplied with, from the lowest, each a word of four."""
 
-THREADS = 256
+THREADS, ROWS = 256, 32
+"""Threads of a block, and how many rows those of ``modular_choice`` have."""
+
 _WARP, _LOWEST = 32, 4096
 _PARTIALS = (("T", "float64"), ("S", "float64"), ("E", "int32"))
 _COMBINES = "add", "add", "min"
-_PARTS_AT_ONCE = 4                  # that a thread asks for before it adds them
+_RECORDS_AT_ONCE = 4                # that a lane asks for before it looks at them
 
 
 @dataclass(frozen=True)
@@ -143,13 +144,17 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     """Generate ``modular_survey``.
 
     The first ``blocks_A`` blocks read A, the others B. Of each side X is the operand; T, S and E have the sums of magnitudes, of
-    squares and the lowest bits: a row of the operand after the other, then part after part of K.
+    squares and the lowest bits: a row of the operand after the other, then part after part of K. ``words`` is the state of the
+    product, in which nobody has arrived.
     """
     k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
                       summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
     of_a, of_b = (_survey_tensors(k, side, x) for side, x in (("A", config.a), ("B", config.b)))
+    words, nobody = k.pointer("words", "uint32", const=False, alignment=16), k.declare("nobody", "uint32", 0, const=True)
     block = k.block_index("block", "x")
+    with k.when(all_of(equal(block, 0), equal(k.thread, 0))):
+        k.do("store_global", words[ARRIVED // 4], nobody, of=1)
     with k.when(less(block, blocks_a)):
         _survey(k, "A", config.a, *of_a, block)
     with k.otherwise():
@@ -178,17 +183,14 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
     values = config.reader.values
     read = k.registers("tXrX", config.element, Layout((prod(values), 1, config.unroll)))
-    own = [k.registers(name, element, Layout(values[0])) for name, (_letter, element) in
-           zip(("sums", "squares", "lowest"), _PARTIALS, strict=True)]
-    for total, start in zip(own, (0.0, 0.0, _LOWEST), strict=True):
-        with k.loops((values[0],)) as (v,):
-            k.assign(total(v), start)
+    own = _totals(k, values[0])
     with k.loop("step", config.steps) as step:
         k.copy(Vector(width), tXgX[_, _, _, step], read, guard=exists[_, _, _, step])
         with k.loops((prod(values), 1, config.unroll)) as (v, i, j):
             numbers = numbers_of(read(v, i, j), config.element)
             function = "add_element" if len(numbers) == 1 else "add_complex_element"
             k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own))
+    k.let_next_launch_begin()
     if config.k_major:
         for total, by in zip(own, _COMBINES, strict=True):
             k.fold_lanes(total(0), by, (1 << i for i in range(_WARP.bit_length() - 1)))
@@ -196,97 +198,137 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     if config.k_major:
         row, mine_alone = k.let("row", tile * rows + k.thread // _WARP), equal(k.thread % _WARP, 0)
     else:
-        k.comment("Warps have parts of K: a thread for each row adds them up")
-        warps = THREADS // _WARP
         row, mine_alone = k.let("row", tile * rows + k.thread), less(k.thread, rows)
-        with k.scratch():
-            found = [(k.shared(f"s_{name}", element, Layout((rows, warps))), k.registers(f"of_{name}", element, Layout(warps)))
-                     for name, element in _PARTIALS]
-            for (shared, _parts), total in zip(found, own, strict=True):
-                with k.loops((values[0],)) as (v,):
-                    k.do("store_shared", shared(k.thread % _WARP * values[0] + v, k.thread // _WARP), total(v), of=1)
-            k.barrier()
-            with k.when(mine_alone):
-                for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
-                    k.copy(Vector(1), shared[k.thread, _], parts)
-                    k.assign(total(0), parts(0))
-                    for warp in range(1, warps):
-                        k.assign(total(0), k.call(by, total(0), parts(warp)))
+        _add_up(k, own, rows)
     with k.when(all_of(less(row, M), mine_alone)):
         for pointer, total in zip(partials, own, strict=True):
             gP = Tensor(pointer, Layout((M, prod(x.batch, start=1), chunks)))
             k.copy(Vector(1), total(0), gP(row, item, chunk))
 
 
+def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
+    """Sums of a thread's rows that nothing has been added to."""
+    own = [k.registers(name, element, Layout(rows)) for name, (_letter, element) in
+           zip(("sums", "squares", "lowest"), _PARTIALS, strict=True)]
+    for total, start in zip(own, (0.0, 0.0, _LOWEST), strict=True):
+        with k.loops((rows,)) as (v,):
+            k.assign(total(v), start)
+    return own
+
+
+def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
+    """Warps have parts of K: of all rows of a block a thread for each adds them up."""
+    k.comment("Warps have parts of K: a thread for each row adds them up")
+    warps, values = THREADS // _WARP, rows // _WARP
+    with k.scratch():
+        found = [(k.shared(f"s_{name}", element, Layout((rows, warps))), k.registers(f"of_{name}", element, Layout(warps)))
+                 for name, element in _PARTIALS]
+        for (shared, _parts), total in zip(found, own, strict=True):
+            with k.loops((values,)) as (v,):
+                k.do("store_shared", shared(k.thread % _WARP * values + v, k.thread // _WARP), total(v), of=1)
+        k.barrier()
+        with k.when(less(k.thread, rows)):
+            for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
+                k.copy(Vector(1), shared[k.thread, _], parts)
+                k.assign(total(0), parts(0))
+                for warp in range(1, warps):
+                    k.assign(total(0), k.call(by, total(0), parts(warp)))
+
+
 @cache
-def rows_of(wide: bool = False) -> GeneratedKernel:
-    """Generate ``modular_rows``, a thread for each row.
+def choice(wide: bool = False) -> GeneratedKernel:
+    """Generate ``modular_choice``, a lane for each row and a warp for each part of it.
 
     The first ``blocks_A`` blocks have rows of A. T, S and E are those of :func:`survey`; Q takes the squared norms of the rows, D
-    their lowest bits, and R a :data:`RECORD` of each warp's.
+    their lowest bits, and R a :data:`RECORD` of each block's. The block that is the last to leave one makes the choice of all:
+    ``least`` is the cosine that 14 moduli need, ``status`` takes the verdict, ``words`` and ``numbers``, which are one address, the
+    state of the product.
     """
-    k = KernelBuilder(f"modular_rows{'_wide' if wide else ''}", THREADS, wide=wide,
-                      summary="Norms of rows and their lowest bits, from all parts of K")
+    k = KernelBuilder(f"modular_choice{'_wide' if wide else ''}", THREADS, wide=wide,
+                      summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow")
     blocks_a, length = k.integer("blocks_A"), k.integer("length")
     sides = {side: ([k.pointer(f"{name}{side}", element, alignment=8) for name, element in _PARTIALS],
                     k.pointer(f"Q{side}", "float64", const=False, alignment=8),
                     k.pointer(f"D{side}", "int32", const=False, alignment=4),
-                    k.pointer(f"R{side}", "float32", const=False, alignment=8),
                     k.integer(f"rows_{side}"), k.integer(f"parts_{side}"))
              for side in "AB"}
-    block = k.block_index("block", "x")
-    with k.when(less(block, blocks_a)):
-        _rows(k, length, block, *sides["A"])
-    with k.otherwise():
-        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), *sides["B"])
-    return k.build()
-
-
-def _rows(k: KernelBuilder, length: IntLike, block: IntLike, partials: list[Pointer], squares_of: Pointer, lowest_of: Pointer,
-          records: Pointer, rows: IntLike, parts: IntLike) -> None:
-    row = k.let("row", block * THREADS + k.thread)
-    sums, squares = k.declare("sums", "float64", 0.0), k.declare("squares", "float64", 0.0)
-    lowest = k.declare("lowest", "int32", _LOWEST)
-    record = k.registers("record", "float32", Layout(RECORD.size))
-    for at, field in enumerate(RECORD.fields):
-        k.assign(record(at), field.start)
-    with k.when(less(row, rows)):
-        found = [k.registers(f"found_{letter}", element, Layout(_PARTS_AT_ONCE)) for letter, element in _PARTIALS]
-        with k.loop("part", parts, step=_PARTS_AT_ONCE) as part:
-            for pointer, fragment in zip(partials, found, strict=True):
-                gP = Tensor(pointer, Layout((rows, parts)))
-                for i in range(_PARTS_AT_ONCE):
-                    k.copy(Vector(1), gP(row, part + i), fragment(i), when=less(part + i, parts))
-            for i in range(_PARTS_AT_ONCE):
-                with k.when(less(part + i, parts)):
-                    for total, fragment, by in zip((sums, squares, lowest), found, _COMBINES, strict=True):
-                        k.assign(total, k.call(by, total, fragment(i)))
-        k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
-        k.do("store_global", squares_of[row], squares, of=1)
-        k.do("store_global", lowest_of[row], lowest, of=1)
-    for at, field in enumerate(RECORD.fields):
-        k.fold_lanes(record(at), field.combine, (1 << i for i in range(_WARP.bit_length() - 1)))
-    with k.when(equal(k.thread % _WARP, 0)):
-        RECORD.leave(k, record, records, block * (THREADS // _WARP) + k.thread // _WARP)
-
-
-@cache
-def choice() -> GeneratedKernel:
-    """Generate ``modular_choice``, one warp.
-
-    ``RA`` and ``RB`` have the records of ``count_A`` and ``count_B`` warps, ``least`` is the cosine that 14 moduli need; ``status``
-    takes the verdict, ``words``, ``numbers`` and ``places``, which are one address, the state of the product.
-    """
-    k = KernelBuilder("modular_choice", _WARP,
-                      summary="How many moduli the records of all rows allow, and what follows from their number")
-    records = [(side, k.pointer(f"R{side}", "float32", alignment=8), k.integer(f"count_{side}")) for side in "AB"]
+    records = k.pointer("R", "float32", const=False, alignment=8)
     least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
     words = k.pointer("words", "uint32", const=False, alignment=16)
     numbers = k.pointer("numbers", "float64", const=False, alignment=8)
-    places = k.pointer("places", "uint8", const=False, alignment=16)
-    folded = [_folded(k, side, pointer, count) for side, pointer, count in records]
-    chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *folded[0], *folded[1], least), const=True)
+    block = k.block_index("block", "x")
+    k.let_next_launch_begin()
+    record = k.registers("record", "float32", Layout(RECORD.size))
+    for at, field in enumerate(RECORD.fields):
+        k.assign(record(at), field.start)
+    with k.when(less(block, blocks_a)):
+        _rows(k, length, block, record, *sides["A"])
+    with k.otherwise():
+        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), record, *sides["B"])
+    k.comment("A record of the block")
+    k.stop(cast(integer(k.thread), "int32") >= _WARP)
+    _fold(k, record)
+    before = k.declare("before", "uint32", 0)
+    with k.when(equal(k.thread, 0)):
+        RECORD.leave(k, record, records, block)
+        k.assign(before, k.call("count_arrival", words[ARRIVED // 4]))
+    k.fold_lanes(before, "max", (1 << i for i in range(_WARP.bit_length() - 1)))
+    blocks = k.grid_size("blocks", "x")
+    k.stop(cast(before + 1, "int32") < cast(integer(blocks), "int32"))
+    k.warp_barrier()
+    _choice(k, records, blocks_a, blocks, least, status, words, numbers)
+    return k.build()
+
+
+def _fold(k: KernelBuilder, record: Tensor) -> None:
+    """Fold what the lanes of a warp have seen."""
+    for at, field in enumerate(RECORD.fields):
+        k.fold_lanes(record(at), field.combine, (1 << i for i in range(_WARP.bit_length() - 1)))
+
+
+def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, partials: list[Pointer], squares_of: Pointer,
+          lowest_of: Pointer, rows: IntLike, parts: IntLike) -> None:
+    row, own = k.let("row", block * ROWS + k.thread % _WARP), _totals(k, 1)
+    with (k.when(less(row, rows)),
+          k.loop("part", parts, start=k.thread // _WARP, step=THREADS // _WARP, unroll=False) as part):
+        found = [k.registers(f"found_{letter}", element, Layout(1)) for letter, element in _PARTIALS]
+        for pointer, fragment in zip(partials, found, strict=True):
+            k.copy(Vector(1), Tensor(pointer, Layout((rows, parts)))(row, part), fragment(0))
+        for total, fragment, by in zip(own, found, _COMBINES, strict=True):
+            k.assign(total(0), k.call(by, total(0), fragment(0)))
+    _add_up(k, own, ROWS)
+    sums, squares, lowest = (total(0) for total in own)
+    with k.when(all_of(less(k.thread, _WARP), less(row, rows))):
+        k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
+        k.do("store_global", squares_of[row], squares, of=1)
+        k.do("store_global", lowest_of[row], lowest, of=1)
+
+
+def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike, least: Value, status: Pointer, words: Pointer,
+            numbers: Pointer) -> None:
+    """The choice of all records, by the first warp of a block."""
+    k.comment("The last block makes the choice")
+    folded = {side: k.registers(f"seen_{side}", "float32", Layout(RECORD.size)) for side in "AB"}
+    for numbers_of_side in folded.values():
+        for at, field in enumerate(RECORD.fields):
+            k.assign(numbers_of_side(at), field.start)
+    found = k.registers("found", "float32", Layout((RECORD.size, _RECORDS_AT_ONCE)))
+    tensor = Tensor(records, Layout((RECORD.size, blocks)))
+    with k.loop("first", blocks, start=k.thread, step=_WARP * _RECORDS_AT_ONCE, unroll=False) as first:
+        # The last one again where there are no more.
+        indices = [k.let(f"record_{i}", minimum(first + _WARP * i, maximum(blocks - 1, 0))) for i in range(_RECORDS_AT_ONCE)]
+        for i, index in enumerate(indices):
+            k.copy(Vector(RECORD.size), tensor[_, index], found[_, i])
+        for i, index in enumerate(indices):
+            with k.when(less(index, blocks_a)):
+                _see(k, found[_, i], folded["A"])
+            with k.otherwise():
+                _see(k, found[_, i], folded["B"])
+    for numbers_of_side in folded.values():
+        _fold(k, numbers_of_side)
+    seen = (folded[side](at) for side in "AB" for at in range(RECORD.size))
+    chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *seen, least), const=True)
     count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
     with k.when(equal(k.thread, 0)):
         verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"), const=True)
@@ -298,26 +340,14 @@ def choice() -> GeneratedKernel:
         for at, value in enumerate((most, rest)):
             k.assign(value, value * 2.0**-64)
             k.do("store_global", numbers[PRODUCT // 8 + at], value, of=1)
-    weight = [k.declare(f"weight_{at}", "uint32", 0) for at in range(LIMBS // WORD)]
-    with k.when(less(k.thread, MOST + 1)):
-        with k.when(cast(integer(k.thread), "int32") < count):
-            k.do("reconstruction_weight", count, k.thread, *reversed(weight))
-        byte = k.declare("byte", "uint8")
-        own = k.let("own", WEIGHTS + k.thread // WORD * (WORD * LIMBS) + k.thread % WORD)
-        for at in range(LIMBS):
-            k.assign(byte, cast(weight[at // WORD] >> 8 * (at % WORD), "uint8"))
-            k.do("store_global", places[own + WORD * at], byte, of=1)
-    return k.build()
+    weights = Tensor(words, Layout((2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2)))
+    weight = k.registers("weight", "uint32", Layout(2))
+    with k.when(less(k.thread, (MOST + 1) // WORD * LIMBS // 2)):
+        for i in range(2):
+            k.assign(weight(i), k.call("weights_of_moduli", count, 2 * k.thread + i))
+        k.copy(Vector(2), weight, weights[_, WEIGHTS // 8 + k.thread])
 
 
-def _folded(k: KernelBuilder, side: str, pointer: Pointer, count: IntLike) -> Sequence[Value]:
-    numbers = [k.declare(f"{field.name}_{side}", "float32", field.start) for field in RECORD.fields]
-    found = k.registers(f"found_{side}", "float32", Layout(RECORD.size))
-    tensor = Tensor(pointer, Layout((RECORD.size, count)))
-    with k.loop("i", count, start=k.thread, step=_WARP) as i:
-        k.copy(Vector(RECORD.size), tensor[_, i], found)
-        for at, (number, field) in enumerate(zip(numbers, RECORD.fields, strict=True)):
-            k.assign(number, k.call(field.combine, number, found(at)))
-    for number, field in zip(numbers, RECORD.fields, strict=True):
-        k.fold_lanes(number, field.combine, (1 << i for i in range(_WARP.bit_length() - 1)))
-    return numbers
+def _see(k: KernelBuilder, found: Tensor, seen: Tensor) -> None:
+    for at, field in enumerate(RECORD.fields):
+        k.assign(seen(at), k.call(field.combine, seen(at), found(at)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, inf, prod
@@ -15,18 +15,19 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC
 from ...kernels.guard import NATIVE
-from ...kernels.modular.residues import K_MULTIPLE, ResiduesConfig, planes_of, residues
-from ...kernels.modular.restore import N_MULTIPLE, RESTORED, RestoreConfig, restore
+from ...kernels.modular.residues import K_MULTIPLE, ResiduesConfig, ResiduesOperand, planes_of, residues
+from ...kernels.modular.restore import N_MULTIPLE, RestoreConfig, restore
 from ...kernels.modular.survey import (
     MOST,
     RECORD,
+    ROWS,
     STATE_BYTES,
-    THREADS,
+    WEIGHTS,
+    WORD,
     SurveyConfig,
     SurveyOperand,
     choice,
     parts_of,
-    rows_of,
     survey,
 )
 from ..cost.alternatives import Alternative
@@ -69,7 +70,7 @@ _MOST_BLOCKS = 64                    # of C
 _WORDS = 1                           # of the verdict
 _LEAST_COSINE = 0.125                # of the angles of rows of A and B together, for 14 moduli; twice as much for complex numbers
 _UNROLL = 4
-_STEPS = {True: 8, False: 32}        # of a block that reads rows along K, or across it, at most
+_STEPS = 8                           # that a block reads, at most: the last ones end together
 _LEAST_BLOCKS = 256                  # that read an operand, if there are as many
 _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and stages
 
@@ -140,8 +141,8 @@ class _Side:
         Its batch modes, of the problem's, innermost first.
     batch : tuple of int
         Their extents.
-    partials, norms, lowest, exponents, records, end : int
-        Offsets in the workspace, in bytes: of sums of parts of rows, of what is known of rows, of records.
+    partials, norms, lowest, exponents, end : int
+        Offsets in the workspace, in bytes: of sums of parts of rows, of what is known of rows.
     """
 
     operand: Operand
@@ -154,7 +155,6 @@ class _Side:
     norms: int = 0
     lowest: int = 0
     exponents: int = 0
-    records: int = 0
     end: int = 0
 
     @classmethod
@@ -165,15 +165,13 @@ class _Side:
         norms = begin + _aligned(20 * side.all_rows * side.parts)
         lowest = norms + _aligned(8 * side.all_rows)
         exponents = lowest + _aligned(4 * side.all_rows)
-        records = exponents + _aligned(4 * side.all_rows)
-        return replace(side, norms=norms, lowest=lowest, exponents=exponents, records=records,
-                       end=records + _aligned(4 * RECORD.size * side.warps))
+        return replace(side, norms=norms, lowest=lowest, exponents=exponents, end=exponents + _aligned(4 * side.all_rows))
 
     @property
     def reading(self) -> SurveyOperand:
         """How it is read before it becomes residues."""
         access = replace(_access(self.operand, (self.rows, self.k)), conj=False)
-        reading = SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS[access.unit != 0])
+        reading = SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS)
         while reading.steps > 1 and prod(reading.blocks(self.rows, self.k)) * prod(self.batch) < _LEAST_BLOCKS:
             reading = replace(reading, steps=reading.steps // 2)
         return reading
@@ -195,13 +193,8 @@ class _Side:
 
     @property
     def row_blocks(self) -> int:
-        """Blocks that have a thread for each row."""
-        return -(-self.all_rows // THREADS)
-
-    @property
-    def warps(self) -> int:
-        """Warps that do."""
-        return self.row_blocks * THREADS // 32
+        """Blocks that have some of its rows."""
+        return -(-self.all_rows // ROWS)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -246,14 +239,13 @@ def _survey(a: _Side, b: _Side, batch: tuple[int, ...]) -> Iterator[Launch]:
     """What reads both operands and chooses the number of moduli."""
     wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts) for x in (a, b)) >= NARROW_SPAN
     kernel = survey(SurveyConfig(a.reading, b.reading, wide))
-    yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks},
+    yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks, "words": _at(0)},
                  *_of_sides((a, b), lambda x: {**x.values, **x.partial_sums}))
-    yield launch(rows_of(wide), (a.row_blocks + b.row_blocks, 1, 1), {"blocks_A": a.row_blocks, "length": a.k},
-                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": _at(x.norms), "D": _at(x.lowest), "R": _at(x.records),
-                                               "rows_": x.all_rows, "parts_": x.parts}))
-    least = _LEAST_COSINE * parts_of(a.operand.dtype)
-    yield launch(choice(), (1, 1, 1), {"status": place(VERDICT), "least": least, "places": _at(0), **_state()},
-                 *_of_sides((a, b), lambda x: {"R": _at(x.records), "count_": x.warps}))
+    yield launch(choice(wide), (a.row_blocks + b.row_blocks, 1, 1),
+                 {"blocks_A": a.row_blocks, "length": a.k, "R": _at(b.end), "status": place(VERDICT),
+                  "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_state()},
+                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": _at(x.norms), "D": _at(x.lowest), "rows_": x.all_rows,
+                                               "parts_": x.parts}))
 
 
 @dataclass(frozen=True)
@@ -296,22 +288,38 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     return None
 
 
-def _residues(side: _Side, p: GemmProblem, block: Block, operand: Operand, rows: int, row: int, planes_at: int) -> Launch:
-    """The launch that makes residues of an operand of a block of C."""
-    batch = tuple(p.batch[i] for i in side.own)
-    pitch = _pitch(p.k, K_MULTIPLE)
-    planes = planes_of(operand.dtype) * MOST
-    span = max(operand_span(operand, (rows, p.k), p.batch), planes * rows * pitch * prod(batch))
-    config = ResiduesConfig(_access(operand, (rows, p.k)), operand.dtype, len(side.own), span >= NARROW_SPAN)
-    first = side.first_row(block, row, len(p.batch))
-    steps = tuple(operand.batch_strides[i] for i in side.own)
-    values = {"X": View(place(side.role), operand.strides, steps), "M": rows, "K": p.k, **({"L": batch} if batch else {}),
-              "matrix_rows": side.rows, "pitch": pitch, "P": _at(planes_at),
-              "Q": _at(side.norms + 8 * first),
-              "D": _at(side.lowest + 4 * first),
-              "E": _at(side.exponents + 4 * first)}
-    blocks = config.blocks(rows, pitch) * prod(batch)
-    return with_roles(launch(residues(config), (blocks, 1, 1), values, _state()), block.places)
+@dataclass(frozen=True)
+class _Made:
+    """An operand of a block of C whose residues are made: its rows begin at a row of the side, its planes at an offset."""
+
+    side: _Side
+    operand: Operand
+    rows: int
+    row: int
+    planes_at: int
+
+
+def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
+    """The launch that makes residues of one or two operands of a block of C: first of what is turned, whose blocks take longest."""
+    pitch, planes = _pitch(p.k, K_MULTIPLE), planes_of(p.a.dtype) * MOST
+    operands: list[ResiduesOperand] = []
+    values, blocks, spans = [], [], []
+    for x in sorted(made, key=lambda x: _access(x.operand, (x.rows, p.k)).unit != 0):
+        batch = tuple(p.batch[i] for i in x.side.own)
+        reading = ResiduesOperand(_access(x.operand, (x.rows, p.k)), x.operand.dtype, len(batch))
+        first = x.side.first_row(block, x.row, len(p.batch))
+        steps = tuple(x.operand.batch_strides[i] for i in x.side.own)
+        own = {"X": View(place(x.side.role), x.operand.strides, steps), "M": x.rows, "K": p.k, **({"L": batch} if batch else {}),
+               "matrix_rows_": x.side.rows, "P": _at(x.planes_at), "Q": _at(x.side.norms + 8 * first),
+               "D": _at(x.side.lowest + 4 * first), "E": _at(x.side.exponents + 4 * first)}
+        values.append({f"{name}{len(operands)}": value for name, value in own.items()})
+        operands.append(reading)
+        blocks.append(reading.blocks(x.rows, pitch) * prod(batch))
+        spans.append(max(operand_span(x.operand, (x.rows, p.k), p.batch), planes * x.rows * pitch * prod(batch)))
+    config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
+    of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
+    return with_roles(launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first}, *values, _state()),
+                      block.places)
 
 
 def _present(p: GemmProblem, sides: tuple[_Side, _Side]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
@@ -353,16 +361,17 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     """The launch that makes C of residues."""
     modes = len(p.batch)
     pitch = _pitch(p.n, N_MULTIPLE)
-    c = _access(p.c, (p.m, p.n))
+    c = replace(_access(p.c, (p.m, p.n)), width=1, conj=False)
     planes = planes_of(p.c.dtype) * MOST
     wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
-    config = RestoreConfig(p.c.dtype, replace(c, conj=False), alpha_kind(p.alpha), p.beta, *_present(p, sides), wide,
-                           fused(p, 1, RESTORED[1] // 32), p.triangle is not None)
-    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": _at(memory.c)}
+    config = RestoreConfig(p.c.dtype, c, alpha_kind(p.alpha), p.beta, *_present(p, sides), wide, fused(p, 1, 1),
+                           p.triangle is not None)
+    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": _at(memory.c),
+                              "weights": _at(WEIGHTS)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         at = side.exponents + 4 * side.first_row(block, row, modes)
         values[f"E{name}"] = View(_at(at), (1,), side.row_strides(modes))
-    rows, columns = RESTORED
+    rows, columns = config.tile
     blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
     return with_roles(launch(restore(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                              fusion_values(p.fusion), _state()), block.places)
@@ -425,19 +434,22 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     a = _Side.at(_aligned(STATE_BYTES), p.a, facing.roles[0], p.m, p)
     b = _Side.at(a.end, p.b, facing.roles[1], p.n, p)
     launches = list(_survey(a, b, p.batch))
-    if (cut := _cut(p, b.end, device)) is None:
+    begin = b.end + _aligned(4 * RECORD.size * (a.row_blocks + b.row_blocks))       # of planes, after records
+    if (cut := _cut(p, begin, device)) is None:
         return None
-    end, rows, config = b.end, None, None
+    end, rows, config = begin, None, None
     for block in cut.of(p, facing.roles):
         part = block.problem
-        memory = _memory(part, b.end)
+        memory = _memory(part, begin)
+        made: list[_Made] = []
         if block.start[:2] != rows:                         # blocks with the same rows follow each other
             rows = block.start[:2]
-            launches.append(_residues(a, part, block, part.a, part.m, block.start[1], memory.a))
+            made.append(_Made(a, part.a, part.m, block.start[1], memory.a))
         if p.triangle:
             b = a
         else:
-            launches.append(_residues(b, part, block, part.b, part.n, block.start[2], memory.b))
+            made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
+        launches.append(_residues(made, part, block))
         product, own = _product(part, device, (a, b), memory)
         launches += (product, _restore(part, block, (a, b), memory))
         config, end = config or own, max(end, memory.end)
