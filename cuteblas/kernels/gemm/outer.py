@@ -18,7 +18,7 @@ from functools import cache
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError
+from ...codegen.engine import CodegenError, static_extents
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
@@ -82,9 +82,15 @@ class OuterConfig(GemmConfig):
             raise CodegenError(f"outer products have plain modes and write all of C, got {self}")
 
     @property
-    def sums(self) -> str:
-        """The type of sums."""
+    def scalars(self) -> str:
+        """The type of alpha and beta, and that to which sums are rounded first."""
         return self.accumulator or dtype(self.element).accumulator
+
+    @property
+    def sums(self) -> str:
+        """The type of sums: of short integers that of registers, of whose bits they are the lowest; of bool a count of products."""
+        kind = dtype(self.scalars)
+        return "int32" if kind.kind in "iub" and kind.bytes < dtype("int32").bytes else kind.name
 
     @property
     def sector(self) -> int:
@@ -123,98 +129,121 @@ class _Vector:
     def __init__(self, k: KernelBuilder, config: OuterConfig, matrices: tuple[Tensor, Tensor, Tensor],
                  extents: tuple[IntLike, IntLike], v: IntLike):
         self.k, self.config, self._extents = k, config, extents
-        self._a, b, self._c = matrices
-        width, depth, sums = config.tile.width, config.tile.k, config.sums
-        self._pitch: IntLike = self._c.layout.stride[0]
+        self._a, self._b, self._c = matrices
+        width, depth = config.tile.width, config.tile.k
+        pitch = self._pitch = self._c.layout.stride[0]
         k.comment("The row, counted from the first of a stretch, and the column in which this thread's vector of it begins")
         if config.whole:
-            columns = self._pitch // width
-            self._row, self._column = k.let("row", v // columns), k.let("column", v % columns * width)
+            self._first, self._column = k.let("row", v // (pitch // width)), k.let("column", v % (pitch // width) * width)
         else:
             # It may be of two rows, also of the last one before the stretch: no row is shorter than a vector.
             self._memory = k.lines("C_vectors", self._c.engine, config.output, SECTOR)
             self._begin = k.let("begin", self._memory.place(self._c(0, 0)))
-            before = k.let("before", maximum(self._pitch - self._begin % config.sector, 0))
+            before = k.let("before", maximum(pitch - self._begin % config.sector, 0))
             after = k.let("after", before + v * width)
-            self._row, self._column = k.let("row", after // self._pitch - 1), k.let("column", after % self._pitch)
-            self._crosses = k.flag("crosses", less(self._pitch - width, self._column))
+            self._first, self._column = k.let("row", after // pitch - 1), k.let("column", after % pitch)
+            self._of_row = k.let("of_row", pitch - self._column)
+            self._crosses = k.let("crosses", select(less(self._of_row, width), 1, 0))
 
         k.comment("Its elements of B, the same in all stretches")
-        self._raw = k.registers("tArA", config.element, Layout((1, depth, 1 if config.whole else 2)))
-        raw = k.registers("tBrB", b.engine.dtype.name, Layout((width, depth)))
+        self._of_b = k.registers("tCrB", config.sums, Layout((width, depth)))
         if config.whole:
-            k.copy(Vector(config.b.width), local_tile(domain_offset((self._column, 0), b), (width, depth), (0, 0)), raw,
-                   when=less(self._column, extents[1]))
+            run = local_tile(domain_offset((self._column, 0), self._b), (width, depth), (0, 0))
+            self._load("tBrB", run, less(self._column, extents[1]), self._of_b, config.b.width)
         else:
-            with k.loops((width, depth)) as (e, step):
-                n = self._place(0, e)[1]
-                k.copy(Vector(1), b(n, step), raw(e, step), when=less(n, extents[1]))
-        self._of_a, self._of_b = k.registers("tCrA", sums, Layout((1, 1, depth))), k.registers("tCrB", sums, Layout((width, depth)))
-        self.total = k.registers("tCrC", sums, Layout((width, 1)))
-        with k.loops((width, depth)) as at:
-            k.assign(self._of_b(*at), k.convert(raw(*at), sums))
+            with k.loops((width,)) as (e,):
+                _m, n = self._place(0, e)
+                self._load("tBrB", _row(self._b, (n, 0), depth), less(n, extents[1]), _element(self._of_b, e))
 
     def _later(self, e: IntLike) -> Expr | bool:
         """Whether an element is of the next row."""
-        return less(self._pitch - 1, self._column + e)
+        return less(self._of_row - 1, e)
 
     def _place(self, m: IntLike, e: IntLike) -> tuple[IntLike, IntLike]:
-        """The row and the column of an element of the vector that begins in a row."""
-        later = self._later(e)
-        return m + select(later, 1, 0), self._column + e - select(later, self._pitch, 0)
+        """The row and the column of an element, where the vector begins in a row."""
+        return m + select(self._later(e), 1, 0), self._column + e - select(self._later(e), self._pitch, 0)
 
-    def _load(self, m: IntLike, later: int = 0, when: Expr | bool = True) -> None:
-        """A row of A, if it exists, for the elements of this row or the next one."""
-        row = local_tile(domain_offset((m, 0), self._a), (1, self.config.tile.k), (0, 0))
-        self.k.copy(Vector(1), row, self._raw[_, _, later], when=all_of(when, less(-1, m), less(m, self._extents[0])))
+    def _load(self, name: str, source: Tensor, exists: Expr | bool, target: Tensor, width: int = 1) -> None:
+        """Elements of A or B, in the type of sums."""
+        k, extents = self.k, static_extents(source)
+        loaded = k.registers(name, source.engine.dtype.name, Layout(extents))
+        k.copy(Vector(width), source, loaded, when=exists)
+        with k.loops(extents) as at:
+            k.assign(target(*at), k.convert(loaded(*at), target.engine.dtype.name))
 
-    def _multiply(self, first: IntLike, count: int, later: int = 0) -> None:
-        """Sums of so many elements, from one on, with a row of A that is loaded."""
-        k, config, depth = self.k, self.config, self.config.tile.k
-        total = Tensor(self.total.engine + first, Layout(((1, count), 1, 1)))
-        of_b = Tensor(self._of_b.engine + first, Layout((count, 1, depth), (1, 1, config.tile.width)))
-        k.fill(total)
+    def _of_a(self, name: str, m: IntLike) -> Tensor:
+        """A row of A, if it exists."""
+        of_a = self.k.registers(f"tCr{name}", self.config.sums, Layout((1, self.config.tile.k)))
+        self._load(f"tAr{name}", _row(self._a, (m, 0), self.config.tile.k), all_of(less(-1, m), less(m, self._extents[0])), of_a)
+        return of_a
+
+    def _multiply(self, total: Tensor, a: Tensor, b: Tensor) -> None:
+        """Add products of a row of A (1, K) by elements of B (N, K) to sums (N, 1)."""
+        k, (count, depth) = self.k, static_extents(b)
+        sums = Tensor(total.engine, Layout(((1, count), 1, 1)))
         with k.loops((depth,)) as (step,):
-            k.assign(self._of_a(0, 0, step), k.convert(self._raw(0, step, later), config.sums))
-            k.gemm(Fma(config.a.conj, config.b.conj), total, self._of_a[_, _, step], of_b[_, _, step])
+            k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums, *(_column(x[_, step]) for x in (a, b)))
 
     def write(self, epilogue: Epilogue, s: IntLike, rows: IntLike, item: IntLike) -> None:
         """Compute and write that of a stretch of so many rows."""
-        k, width, (M, N) = self.k, self.config.tile.width, self._extents
-        m = k.let("m", s * rows + self._row)
+        k, tile, (M, N) = self.k, self.config.tile, self._extents
+        width, m = tile.width, k.let("m", s * rows + self._first)
+        total = k.registers("tCrC", self.config.sums, Layout((width, 1)))
+        k.fill(total)
 
-        def store(first: IntLike, count: int, place: tuple[IntLike, IntLike], memory: Tensor | None = None) -> None:
-            """Elements of a row from one on, in memory that is provably aligned."""
+        def store(sums: Tensor, place: tuple[IntLike, IntLike], memory: Tensor | None = None) -> None:
+            """Sums of a row, to memory that is provably aligned."""
             def mine(matrix: Tensor) -> Tensor:
-                part = local_tile(domain_offset(place, matrix), (1, count), (0, 0))
+                part = local_tile(domain_offset(place, matrix), (1, static_extents(sums)[0]), (0, 0))
                 return part.map_domain(lambda layout: make_layout(layout[1], layout[0]))
 
-            total = Tensor(self.total.engine + first, Layout((count, 1)))
-            epilogue.store(total, lambda part: part, memory or mine(self._c), None, (M, N), item, mine, single=count == 1)
+            single = sums is not total
+            epilogue.clear(sums)
+            epilogue.store(sums, lambda part: part, memory or mine(self._c), None, (M, N), item, mine, single=single)
 
         if self.config.whole:
             with k.when(all_of(less(m, M), less(self._column, N))):
-                self._load(m)
-                self._multiply(0, width)
-                epilogue.clear(self.total)
-                store(0, width, (m, self._column))
+                self._multiply(total, self._of_a("A", m), self._of_b)
+                store(total, (m, self._column))
             return
         two = equal(self._crosses, 1)
-        self._load(m)
-        self._load(m + 1, 1, two)
-        self._multiply(0, width)
-        with k.when(two), k.loops((width,)) as (e,), k.when(self._later(e)):
-            self._multiply(e, 1, 1)
-        epilogue.clear(self.total)
-        last, inside = (m + self._crosses, True) if self.config.joined else (m, less(self._column + width - 1, N))
-        exists = k.flag("exists", all_of(less(-1, m), less(last, M), inside))
-        with k.when(equal(exists, 1)):
+        self._multiply(total, self._of_a("A", m), self._of_b)
+        with k.when(two):
+            next_row = self._of_a("N", m + 1)
+            with k.loops((width,)) as (e,), k.when(self._later(e)):
+                k.fill(_element(total, e))
+                self._multiply(_element(total, e), next_row, _element(self._of_b, e))
+        last, end = (m + self._crosses, 0) if self.config.joined else (m, self._column + (width - 1))
+        with k.when(all_of(less(-1, m), less(last, M), less(end, N))):
             place = self._begin + m * self._pitch + self._column
-            store(0, width, (m, self._column), self._memory.run(place, Layout((width, 1)), whole=width))
-        with k.otherwise(), k.loops((width,)) as (e,):
-            i, j = self._place(m, e)
-            with k.when(all_of(less(-1, i), less(i, M), less(j, N))):
-                store(e, 1, (i, j))
+            store(total, (m, self._column), self._memory.run(place, Layout((width, 1)), whole=width))
+        with k.otherwise(), k.when(all_of(less(m, M), less(select(two, 0, self._column), N))):
+            k.comment("Single elements, loaded and multiplied anew: registers are for vectors that exist")
+            with k.loop("e", width, unroll=False) as e:
+                i, j = (k.let(name, x) for name, x in zip("ij", self._place(m, e), strict=True))
+                with k.when(all_of(less(-1, i), less(i, M), less(j, N))):
+                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, Layout((1, 1))) for name in "CAB")
+                    k.fill(one)
+                    with k.loop("step", tile.k, unroll=False) as step:
+                        self._load("tArE", _row(self._a, (i, step), 1), True, a)
+                        self._load("tBrE", _row(self._b, (j, step), 1), True, b)
+                        self._multiply(one, a, b)
+                    store(one, (i, j))
+
+
+def _row(matrix: Tensor, first: tuple[IntLike, IntLike], depth: int) -> Tensor:
+    """A row of A or B from an element on, so deep: (1, K)."""
+    return local_tile(domain_offset(first, matrix), (1, depth), (0, 0))
+
+
+def _element(fragment: Tensor, e: IntLike) -> Tensor:
+    """One of the elements along the first mode."""
+    return Tensor(fragment.engine + e, Layout((1, *fragment.layout.shape[1:]), fragment.layout.stride))
+
+
+def _column(run: Tensor) -> Tensor:
+    """A run as (run, 1)."""
+    return run.map_domain(lambda layout: make_layout(layout, Layout(1)))
 
 
 @cache
@@ -243,20 +272,19 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     of_c = TensorParam("C", "mn", config.output, ("n" if config.dense else None, 1), width if config.whole else 1, True, lowest=0)
     A, B, C = k.tensors(operand("A", "mk", element_a, config.a), operand("B", "nk", element_b, config.b), of_c,
                         modes="mnk", batch=config.batch_modes)
-    epilogue = Epilogue(k, config.sums, config.output, config.c, config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, config.scalars, config.output, config.c, config.alpha, config.beta, config.epilogue, config.sums)
     rows, length = k.integer("rows", lo=1), k.integer("length", lo=1, multiple=config.sector)
     of_block = k.integer("stretches", lo=1)
-    M, N = k.extent("m"), k.extent("n")
-    before = 0 if config.whole else config.sector - 1
-    count = k.let("count", ceil_div(M * C.strides[0] + before, length))
+    M, N, pitch = k.extent("m"), k.extent("n"), C.at().layout.stride[0]
+    count = k.let("count", ceil_div(M * pitch + (0 if config.whole else config.sector - 1), length))
     part, group, item = tile_of_block(k, (length // width, count), (tile.threads, of_block), config.batch_modes > 0)
     v = k.let("v", part * tile.threads + k.thread)
-    k.stop(less(length // width - 1, v))
-    epilogue.load_scalars()
-    vector = _Vector(k, config, (A.at(item, (M, tile.k)), B.at(item, (N, tile.k)), C.at(item)), (M, N), v)
-    k.let_next_launch_begin()
-    k.comment("Stretch by stretch")
-    first = k.let("first", group * of_block)
-    with k.loop("s", minimum(first + of_block, count), start=first, unroll=False) as s:
-        vector.write(epilogue, s, rows, item)
+    with k.when(less(v, length // width)):
+        epilogue.load_scalars()
+        vector = _Vector(k, config, (A.at(item, (M, tile.k)), B.at(item, (N, tile.k)), C.at(item)), (M, N), v)
+        k.let_next_launch_begin()
+        k.comment("Stretch by stretch")
+        first = k.let("first", group * of_block)
+        with k.loop("s", minimum(first + of_block, count), start=first, unroll=False) as s:
+            vector.write(epilogue, s, rows, item)
     return k.build()

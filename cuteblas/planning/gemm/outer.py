@@ -23,7 +23,7 @@ __all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives
 DEEPEST = 8
 """The largest K: with more, too few elements of B are in registers for vectors that fill sectors."""
 _VECTOR_BYTES = 16
-_WORDS = 32                          # registers of a thread for elements of B
+_WORDS, _FEWER = 32, 28              # registers of a thread for elements of B; where others pack bytes or hold loaded scalars
 _WIDEST_GAP = 2                      # rows of C are at most so many times as far apart as they are long
 _STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
 _BLOCKS_OF_A_STRETCH = 8             # that are to have work for all threads
@@ -89,8 +89,9 @@ def _pitch(p: GemmProblem) -> int:
 
 def _width(p: GemmProblem) -> int:
     """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many for the registers."""
-    width = _VECTOR_BYTES // dtype(p.c.dtype).bytes
-    while width > 1 and width * p.k * max(4, dtype(p.accumulator).bytes) // 4 > _WORDS:
+    item = dtype(p.c.dtype).bytes
+    width, words = _VECTOR_BYTES // item, _FEWER if item == 1 or "device" in (p.alpha, p.beta) else _WORDS
+    while width > 1 and width * p.k * max(4, dtype(p.accumulator).bytes) // 4 > words:
         width //= 2
     return width
 
@@ -143,8 +144,9 @@ class _Model:
         on_one, warps = -(-blocks // device.multiprocessors), threads // 32
         kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
-        waits = -(-on_one // resident) * (costs["block: clocks"] + stretches * costs["a stretch: clocks"])
         own, each = self._instructions()
+        a_stretch = costs["a stretch: clocks"] + self._edges * tile.width * p.k * costs["an element of an edge: clocks"]
+        waits = -(-on_one // resident) * (costs["block: clocks"] + stretches * a_stretch)
         issued = on_one * warps * (own + stretches * each) / costs["instructions in a clock"]
         of_b = blocks * threads * tile.width * p.k * dtype(p.b.dtype).bytes
         traffic = max(from_memory(self._once, device) / costs["share of bandwidth"],
@@ -152,6 +154,12 @@ class _Model:
         seconds = (device.seconds(costs["block: clocks"], 1)
                    + together(device.seconds(nbytes=traffic), device.seconds(waits), device.seconds(issued)))
         return OuterChoice(tile, rows, length, stretches, blocks, seconds)
+
+    @property
+    def _edges(self) -> float:
+        """Of warps, those with a vector at the edge of a gap between rows, whose elements are written one by one."""
+        gaps = not self._is_whole and _pitch(self.p) > self.p.n
+        return min(1.0, 2 * 32 * self._width / _pitch(self.p)) if gaps else 0.0
 
     def _instructions(self) -> tuple[float, float]:
         """Instructions of a thread before the first stretch, and for each; those that take two clocks count twice."""
@@ -163,7 +171,8 @@ class _Model:
         if self._is_whole:
             return 80 + 2 * width * p.k, one
         crossing = min(1.0, 32 * width / _pitch(p))         # of warps, those that have a vector of two rows
-        return 160 + 8 * width + 4 * width * p.k, one + 10 + crossing * width * (3 + p.k * multiply)
+        each = one + 10 + crossing * width * (3 + p.k * multiply) + self._edges * width * (20 + p.k * (8 + multiply))
+        return 160 + 8 * width + 4 * width * p.k, each
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
