@@ -27,6 +27,7 @@ _WORDS, _FEWER = 32, 28              # registers of a thread for elements of B; 
 _WIDEST_GAP = 2                      # rows of C are at most so many times as far apart as they are long
 _STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
 _BLOCKS_OF_A_STRETCH = 8             # that are to have work for all threads
+_LOOP, _ANYWHERE = 11, 22            # instructions of a stretch beside its products, and where vectors may be of two rows
 _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8     # of a multiprocessor, of a thread beside B and sums; blocks at once
 
 
@@ -133,7 +134,8 @@ class _Model:
     def choice(self, stretches: int) -> OuterChoice:
         """A block with so many stretches.
 
-        What memory, L2, instructions and waiting take is at once; the longest counts most.
+        Blocks begin and end alone: at first nothing is written, and at last the others have none left, half of a block's time in
+        the mean. Between, what memory, L2, instructions and waiting take is at once; the longest counts most.
         """
         p, device, costs, tile = self.p, self.device, self._costs, self.tile
         rows, threads = self.rows, tile.threads
@@ -146,13 +148,14 @@ class _Model:
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
         a_stretch = costs["a stretch: clocks"] + self._edges * tile.width * p.k * costs["an element of an edge: clocks"]
-        waits = -(-on_one // resident) * (costs["block: clocks"] + stretches * a_stretch)
+        begun, written = costs["block: clocks"], stretches * a_stretch
+        waits = -(-on_one // resident) * (begun + written) - begun
         issued = on_one * warps * (own + stretches * each) / costs["instructions in a clock"]
         of_b = blocks * threads * tile.width * p.k * dtype(p.b.dtype).bytes
         traffic = max(from_memory(self._once, device) / costs["share of bandwidth"],
                       (self._once + of_b) / costs["L2: share of bandwidth"])
-        seconds = (device.seconds(costs["block: clocks"], 1)
-                   + together(device.seconds(nbytes=traffic), device.seconds(waits), device.seconds(issued)))
+        parts = device.seconds(nbytes=traffic), device.seconds(waits), device.seconds(issued)
+        seconds = device.seconds(begun + written / 2, 1) + together(*parts)
         return OuterChoice(tile, rows, length, stretches, blocks, seconds)
 
     @property
@@ -163,16 +166,16 @@ class _Model:
 
     def _instructions(self) -> tuple[float, float]:
         """Instructions of a thread before the first stretch, and for each; those that take two clocks count twice."""
-        p, width, sums = self.p, self._width, dtype(self.p.accumulator)
-        multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 2 if sums.kind == "b" else 1
-        multiply *= 2 if sums.part.bytes == 8 or sums.is_integer else 1
-        converted = width if dtype(p.c.dtype).bytes < 4 else 0
-        one = 20 + p.k * (2 + width * multiply) + converted + (width if p.fusion or p.beta != "zero" else 0)
+        p, width, sums, item = self.p, self._width, dtype(self.p.accumulator), dtype(self.p.c.dtype).bytes
+        multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
+        multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
+        packing = {1: 3.0, 2: 0.5}.get(item, 0.0) + (p.fusion is not None or p.beta != "zero")
+        each = _LOOP + p.k * (2 + width * multiply) + width * packing
         if self._is_whole:
-            return 80 + 2 * width * p.k, one
+            return 80 + 2 * width * p.k, each
         crossing = min(1.0, 32 * width / _pitch(p))         # of warps, those that have a vector of two rows
-        each = one + 10 + crossing * width * (3 + p.k * multiply) + self._edges * width * (20 + p.k * (8 + multiply))
-        return 160 + 8 * width + 4 * width * p.k, each
+        each += _ANYWHERE + crossing * (p.k * (2 + width * multiply) + 2 * width)
+        return 160 + 8 * width + 4 * width * p.k, each + self._edges * width * (20 + p.k * (8 + multiply))
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
