@@ -138,8 +138,7 @@ def test_products_with_few_columns_do_not_spill(element, tmp_path):
             assert stack == 0 and registers * launch.kernel.threads <= 65536, (arch, n, orders, str(plan.config))
 
 
-@pytest.mark.parametrize("element", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int64",
-                                     "bool"])
+@pytest.mark.parametrize("element", [*FLOATS, "float16", "bfloat16", "int8", "int16", "int64", "bool"])
 def test_products_with_a_short_k_leave_registers_for_four_blocks(element, tmp_path):
     """Also where rows of C begin anywhere, with gaps between them, and beta."""
     for k, n, (alpha, beta) in product((1, 4, 8), (1000, 1003), (("one", "zero"), ("value", "value"), ("device", "device"))):

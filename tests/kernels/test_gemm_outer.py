@@ -153,6 +153,15 @@ def test_every_choice_gives_the_same_bits(engine):
     assert len(results) == 1
 
 
+def test_a_stretch_ends_with_c():
+    """Few rows that begin anywhere are less than a stretch of whole sectors: no block is without work, and offsets fit 32 bits."""
+    a, b, c = (place(np.zeros(shape, "i1")) for shape in ((3, 1), (1, 33), (3, 33)))
+    problem, n = gemm_problem(a, b, c), 2**28 + 1
+    plan = plan_outer(replace(problem, n=n, b=replace(problem.b, strides=(1, n)), c=replace(problem.c, strides=(n, 1))), H200)
+    assert plan.config.rows == 32 and plan.config.length < 3 * n + 64 and "_wide" not in plan.launches[0].kernel.name
+    assert plan.config.blocks <= -(-plan.config.length // (plan.config.tile.width * plan.config.tile.threads))
+
+
 def test_offsets_of_64_bits(engine):
     rng = np.random.default_rng(15)
     a, b = random(rng, (36, 2), "float32"), random(rng, (2, 23), "float32")
@@ -162,7 +171,7 @@ def test_offsets_of_64_bits(engine):
     huge = plan_outer(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))), engine.device)
     assert "_wide" in huge.launches[0].kernel.name and "_wide" not in plan.launches[0].kernel.name
     launch = plan.launches[0]
-    wide = gemm_outer(replace(outer.config_of(problem, plan.config.tile), wide=True))
+    wide = gemm_outer(replace(outer.config_of(problem, plan.config), wide=True))
     assert [p.name for p in wide.params] == [p.name for p in launch.kernel.params]
     engine.run(replace(plan, launches=(replace(launch, kernel=wide),)), a=pa, b=pb, c=pc)
     check_product(pc.view, a, b, "float32")

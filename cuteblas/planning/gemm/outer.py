@@ -126,7 +126,7 @@ class _Model:
         most = max(1, min(_BLOCKS_OF_A_STRETCH * threads * width // (fewest * pitch), -(-p.m // fewest)))
 
         def idle(times: int) -> tuple[float, int]:
-            vectors, stretches = times * fewest * pitch // width, -(-p.m // (times * fewest))
+            vectors, stretches = min(times * fewest, p.m) * pitch // width, -(-p.m // (times * fewest))
             return round(-(-vectors // threads) * threads * width * stretches / (p.m * pitch), 2), times
 
         return fewest * min(range(1, most + 1), key=idle)
@@ -139,8 +139,9 @@ class _Model:
         """
         p, device, costs, tile = self.p, self.device, self._costs, self.tile
         rows, threads = self.rows, tile.threads
-        length = rows * _pitch(p)
-        vectors, count = length // tile.width, -(-(p.m * _pitch(p) + (0 if self._is_whole else SECTOR)) // length)
+        sector, memory = _sector(p, tile.width), p.m * _pitch(p) + (0 if self._is_whole else _sector(p, tile.width) - 1)
+        length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector      # one stretch ends with C
+        vectors, count = length // tile.width, -(-memory // length)
         stretches = min(stretches, count)
         blocks = -(-vectors // threads) * -(-count // stretches) * self._batch
         on_one, warps = -(-blocks // device.multiprocessors), threads // 32
@@ -219,19 +220,21 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     if choice.blocks > MOST_BLOCKS:
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
-    each = launch(gemm_outer(config_of(p, choice.tile)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
+    each = launch(gemm_outer(config_of(p, choice)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
                   rows=choice.rows, length=choice.length, stretches=choice.stretches)
     reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{facing.note}")
     return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.seconds)
 
 
-def config_of(p: GemmProblem, tile: OuterTile) -> OuterConfig:
+def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
     """What the kernel is specialised on, of a problem with C along its rows."""
+    tile = choice.tile
     whole = _whole(p, tile.width)
+    reached = max(gemm_span(p), (p.m * _pitch(p) + choice.length) // 2)         # the last stretch may end after C
     most = tile.width if whole else 1
     a = replace(simt_access(p.a, (p.m, p.k)), width=1)
     return OuterConfig(p.a.dtype, p.c.dtype, tile, a, simt_access(p.b, (p.n, p.k), most), OperandAccess(1, tile.width),
-                       alpha_kind(p.alpha), p.beta, len(p.batch), wide=gemm_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, most),
+                       alpha_kind(p.alpha), p.beta, len(p.batch), wide=reached >= NARROW_SPAN, epilogue=fused(p, 1, most),
                        element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, whole=whole,
                        dense=_pitch(p) == p.n)
