@@ -53,6 +53,8 @@ FAMILIES = (
     Variant("gemm_thin", "gemm", _CHOSEN, "products with few rows or columns, at the speed of the memory that holds the larger "
             "operand", "sm_75", plan_gemm,
             replace(_product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1)))),
+    Variant("gemm_outer", "gemm", _CHOSEN, "products with K up to 8, at the speed of the memory that C is written to", "sm_75",
+            plan_gemm, replace(_product("complex64"), k=1)),
     Variant("gemm_split", "gemm", _CHOSEN, "float32 and complex64 products as sums of products of float16 on Hopper's tensor "
             "cores, where the device finds that accurate", oldest_with("wgmma"), plan_gemm, _product("float32")),
     Variant("gemm_modular", "gemm", _CHOSEN, "large float64 and complex128 products as products of bytes, modulo up to 15 numbers, "

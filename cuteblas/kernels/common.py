@@ -59,7 +59,7 @@ def mapped(name: str, modes: str, element: str) -> TensorParam:
     return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
 
 
-def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int], batched: bool, group: int = 0,
+def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, IntLike], batched: bool, group: int = 0,
                   inner: IntLike = 1) -> tuple[IntLike, IntLike, IntLike]:
     """Tile coordinates of a block along two modes, and its flat batch index.
 

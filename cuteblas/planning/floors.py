@@ -23,7 +23,7 @@ _TENSOR_CORES = {"sm_70": (512, 0), "sm_75": (512, 0), "sm_80": (1024, 64), "sm_
                  "sm_90": (2048, 128), "sm_100": (1024, 64), "sm_120": (512, 0)}
 # GeForce cards sum in float32 at half the rate (whitepapers of GA102 and AD102: 71 TFLOP/s of an RTX 3090, 165 of an RTX 4090).
 _HALVED = "GeForce"
-_SIMT_FAMILIES = frozenset({"gemm_simt", "gemm_thin", "gemm_batched", "gemm_tutorial", "gett"})
+_SIMT_FAMILIES = frozenset({"gemm_simt", "gemm_thin", "gemm_outer", "gemm_batched", "gemm_tutorial", "gett"})
 # Products of float16 or bfloat16 in place of one of float32.
 _PRODUCTS = {"gemm_split": 3, "bf16x6": 6, "gemm_skinny": 6}
 _MODULI = 14                         # products of bytes for one of float64 by residues; a complex one takes three, not four

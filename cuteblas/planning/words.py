@@ -22,6 +22,7 @@ _FAMILIES = {
     "gemm_split": "16-bit tensor cores (wgmma), {products} products for each",
     "gemm_modular": "tensor cores that multiply bytes (wgmma), modulo up to 15 numbers",
     "gemm_thin": "fused multiply-adds, the larger operand straight into registers",
+    "gemm_outer": "fused multiply-adds, as C lies in memory",
     "gemm_skinny": "16-bit tensor cores, six products for each, split in registers",
 }
 _MOVES = {"copy": "a copy along the rows", "transpose": "a transpose through shared memory",

@@ -33,6 +33,7 @@ from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
 from cuteblas.planning.gemm.mma import mma_tiles, thin_tiles
 from cuteblas.planning.gemm.modular import plan_modular
+from cuteblas.planning.gemm.outer import plan_outer
 from cuteblas.planning.gemm.simt import candidates, summing
 from cuteblas.planning.gemm.split import STAGES, plan_split
 from cuteblas.planning.gemm.wgmma import TILES, TILES_OF_TWO_WORDS, plan_wgmma
@@ -135,6 +136,17 @@ def test_products_with_few_columns_do_not_spill(element, tmp_path):
         for launch in plan.launches:
             registers, stack = resources(cubin(launch.kernel, arch), tmp_path)
             assert stack == 0 and registers * launch.kernel.threads <= 65536, (arch, n, orders, str(plan.config))
+
+
+@pytest.mark.parametrize("element", [*FLOATS, "float16", "bfloat16", "int8", "int16", "int64", "bool"])
+def test_products_with_a_short_k_leave_registers_for_four_blocks(element, tmp_path):
+    """Also where rows of C begin anywhere, with gaps between them, and beta."""
+    for k, n, (alpha, beta) in product((1, 4, 8), (1000, 1003), (("one", "zero"), ("value", "value"), ("device", "device"))):
+        for a, b, pitch in (((k, 1), (1, n), n), ((1, 900), (k, 1), n + 40)):
+            problem = GemmProblem(900, n, k, *(Operand(element, x) for x in (a, b, (pitch, 1))), (), alpha, beta)
+            kernel = plan_outer(problem, H200).launches[0].kernel
+            registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
+            assert stack == 0 and 4 * registers * kernel.threads <= 65536, kernel.name
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)

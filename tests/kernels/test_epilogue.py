@@ -14,13 +14,15 @@ from cuteblas.kernels.gemm.block import GemmConfig
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.mma import plan_mma
+from cuteblas.planning.gemm.outer import plan_outer
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.wgmma import plan_wgmma
 from cuteblas.planning.problem import Fusion
 
 from .engines import UNIT, gemm_problem, place
 
-PLANNERS = {"gemm_batched": plan_batched, "gemm_simt": plan_simt, "gemm_mma": plan_mma, "gemm_wgmma": plan_wgmma}
+PLANNERS = {"gemm_batched": plan_batched, "gemm_outer": plan_outer, "gemm_simt": plan_simt, "gemm_mma": plan_mma,
+            "gemm_wgmma": plan_wgmma}
 TYPES = {"float16": np.dtype("f2"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -51,7 +53,8 @@ def check(got, want, bound):
     ("gemm_simt", "float32", 45, 37, 20), ("gemm_simt", "float64", 33, 70, 9), ("gemm_simt", "float32", 20, 12, 700),
     ("gemm_mma", "float64", 70, 45, 24), ("gemm_mma", "float16", 70, 46, 40), ("gemm_mma", "bfloat16", 20, 24, 4000),
     ("gemm_wgmma", "float16", 130, 72, 72), ("gemm_batched", "float32", 5, 7, 9), ("gemm_batched", "float16", 12, 8, 20),
-    ("gemm_batched", "float32", 72, 3, 5),
+    ("gemm_batched", "float32", 72, 3, 5), ("gemm_outer", "float32", 45, 37, 5), ("gemm_outer", "float64", 32, 40, 1),
+    ("gemm_outer", "float16", 33, 70, 2),
 ])
 def test_every_family_fuses(engine, family, dtype, m, n, k, with_c, c_order):
     rng = np.random.default_rng(1)
@@ -110,7 +113,8 @@ def test_complex_products_on_tensor_cores_fuse(engine, k, c_order):
 
 @pytest.mark.parametrize("family, dtype, k", [("gemm_simt", "float32", 9), ("gemm_simt", "complex64", 700),
                                               ("gemm_mma", "float16", 40), ("gemm_mma", "complex128", 21),
-                                              ("gemm_wgmma", "float16", 72)])
+                                              ("gemm_wgmma", "float16", 72), ("gemm_outer", "float32", 3),
+                                              ("gemm_outer", "float16", 4)])
 @pytest.mark.parametrize("alpha, beta", [(2, 3), (0, 3), (2, 0), (0, 0)])
 def test_scalars_in_device_memory(engine, family, dtype, k, alpha, beta):
     """Zero is found out when the kernel runs: NaN in what is then not to be read stays out."""

@@ -20,6 +20,7 @@ from .blocks import plan_in_blocks
 from .dots import dots_alternatives, plan_dots, why_not_dots
 from .mma import mma_alternatives, plan_mma, why_not_mma
 from .modular import modular_alternatives, plan_modular, why_not_modular, why_not_residues
+from .outer import outer_alternatives, plan_outer, why_not_outer
 from .packing import packed_alternatives, packed_problem, plan_packed
 from .simt import plan_simt, simt_alternatives
 from .skinny import plan_skinny, skinny_alternatives, why_not_skinny
@@ -41,7 +42,7 @@ _WIDE = ("float64", "complex128")
 # Families in which an element and the one opposite add the same products in another order: a high plane of A by a low one of B
 # comes before a low plane of A by a high one of B.
 _ANOTHER_ORDER = frozenset({"gemm_skinny", "gemm_split"})
-_ANOTHER_COMPLEX_ORDER = frozenset({"gemm_batched", "gemm_thin"})
+_ANOTHER_COMPLEX_ORDER = frozenset({"gemm_batched", "gemm_outer", "gemm_thin"})
 
 _OF_FLOOR = 0.8                      # of the time of all multiply-adds: no estimate is below it
 
@@ -133,6 +134,7 @@ def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
 FAMILIES = (
     Family("reduce", why_not_dots, dots_alternatives, plan_dots, moves=None),
     Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin, moves=None),
+    Family("gemm_outer", why_not_outer, outer_alternatives, plan_outer, moves=None),
     Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched, moves=None),
     Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",), moves=None),
     Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",),

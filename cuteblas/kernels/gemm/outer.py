@@ -1,0 +1,290 @@
+"""``gemm_outer``: C = alpha A B^T + beta C with a short K, as fast as memory takes C: every element type, every order of A and B.
+
+An outer product of vectors, or the sum of up to eight, is little but writing C, so the work is divided as C lies in memory. So many
+rows of C as are whole sectors long follow each other as stretches of memory, all of which begin at the same place within a sector,
+whether rows do or not. A thread has one vector of every stretch that its block writes: the elements of B that belong to it are the
+same in all of them, and are loaded into registers once; from stretch to stretch only the row of A changes. So every store is an
+aligned vector, and warps write whole sectors, wherever rows begin.
+
+A vector may be of two rows, where one ends and the next begins: it is computed with both rows of A. Elements are written one by one
+where C begins and ends within a vector, and around gaps between rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ...codegen.builder import KernelBuilder
+from ...codegen.copies import Vector
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, static_extents
+from ...codegen.fma import Fma
+from ...codegen.kernel import GeneratedKernel
+from ...codegen.signature import TensorParam
+from ...layout import Layout, Tensor, _, domain_offset, local_tile, make_layout
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
+from ..common import operand, tile_of_block
+from ..epilogue import Epilogue
+from .block import GemmConfig
+
+__all__ = ["SECTOR", "OuterConfig", "OuterTile", "gemm_outer"]
+
+SECTOR = 32
+"""Bytes of memory that are written together."""
+
+_BLOCKS = 4                          # that a multiprocessor has registers for
+
+
+@dataclass(frozen=True)
+class OuterTile:
+    """How the work of a block is divided.
+
+    Attributes
+    ----------
+    k : int
+        The extent of K.
+    width : int
+        Elements of a vector of C that a thread writes.
+    threads : int
+        Threads of a block: neighbours along C's memory.
+    """
+
+    k: int
+    width: int
+    threads: int = 256
+
+    def __str__(self) -> str:
+        return f"K of {self.k}, {self.threads} threads side by side with vectors of {self.width}"
+
+
+@dataclass(frozen=True)
+class OuterConfig(GemmConfig):
+    """Everything that a ``gemm_outer`` kernel is specialised on: see :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
+
+    Attributes
+    ----------
+    tile : OuterTile
+        The division of the work.
+    whole : bool
+        Whether every vector is of one row, and exists as a whole or not at all.
+    dense : bool
+        Whether rows of C follow each other without gaps.
+    """
+
+    tile: OuterTile
+    whole: bool = False
+    dense: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.triangle or self.split_k or self.grouped or self.modes != (1, 1, 1) or self.gate is not None:
+            raise CodegenError(f"outer products have plain modes and write all of C, got {self}")
+
+    @property
+    def scalars(self) -> str:
+        """The type of alpha and beta, and that to which sums are rounded first."""
+        return self.accumulator or dtype(self.element).accumulator
+
+    @property
+    def sums(self) -> str:
+        """The type of sums: of short integers that of registers, of whose bits they are the lowest; of bool a count of products."""
+        kind = dtype(self.scalars)
+        return "int32" if kind.kind in "iub" and kind.bytes < dtype("int32").bytes else kind.name
+
+    @property
+    def sector(self) -> int:
+        """Elements of C that are whole vectors and whole sectors."""
+        return max(self.tile.width, SECTOR // dtype(self.output).bytes)
+
+    @property
+    def joined(self) -> bool:
+        """Whether vectors of two rows are written at once: memory between them is C's, and no other matrix is read or written."""
+        return self.dense and not (self.epilogue and (self.epilogue.operands or self.epilogue.outputs))
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol."""
+        t, how = self.tile, f"{'_whole' if self.whole else ''}{'_dense' if self.dense else ''}"
+        return f"gemm_outer_{self.types}_k{t.k}_v{t.width}_t{t.threads}{how}_{self.traits}"
+
+
+class _Vector:
+    """The vector of a stretch that a thread has, with the elements of B that belong to it.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel.
+    config : OuterConfig
+        What it is specialised on.
+    matrices : tuple of Tensor
+        A, B and C of the block.
+    extents : tuple of IntLike
+        M and N.
+    v : IntLike
+        Which vector of a stretch it is.
+    """
+
+    def __init__(self, k: KernelBuilder, config: OuterConfig, matrices: tuple[Tensor, Tensor, Tensor],
+                 extents: tuple[IntLike, IntLike], v: IntLike):
+        self.k, self.config, self._extents = k, config, extents
+        self._a, self._b, self._c = matrices
+        width, depth = config.tile.width, config.tile.k
+        pitch = self._pitch = self._c.layout.stride[0]
+        k.comment("The row, counted from the first of a stretch, and the column in which this thread's vector of it begins")
+        if config.whole:
+            self._first, self._column = k.let("row", v // (pitch // width)), k.let("column", v % (pitch // width) * width)
+        else:
+            # It may be of two rows, also of the last one before the stretch: no row is shorter than a vector.
+            self._memory = k.lines("C_vectors", self._c.engine, config.output, SECTOR)
+            self._begin = k.let("begin", self._memory.place(self._c(0, 0)))
+            before = k.let("before", maximum(pitch - self._begin % config.sector, 0))
+            after = k.let("after", before + v * width)
+            self._first, self._column = k.let("row", after // pitch - 1), k.let("column", after % pitch)
+            self._of_row = k.let("of_row", pitch - self._column)
+            self._crosses = k.let("crosses", select(less(self._of_row, width), 1, 0))
+
+        k.comment("Its elements of B, the same in all stretches")
+        self._of_b = k.registers("tCrB", config.sums, Layout((width, depth)))
+        if config.whole:
+            run = local_tile(domain_offset((self._column, 0), self._b), (width, depth), (0, 0))
+            self._load("tBrB", run, less(self._column, extents[1]), self._of_b, config.b.width)
+        else:
+            with k.loops((width,)) as (e,):
+                _m, n = self._place(0, e)
+                self._load("tBrB", _row(self._b, (n, 0), depth), less(n, extents[1]), _element(self._of_b, e))
+
+    def _later(self, e: IntLike) -> Expr | bool:
+        """Whether an element is of the next row."""
+        return less(self._of_row - 1, e)
+
+    def _place(self, m: IntLike, e: IntLike) -> tuple[IntLike, IntLike]:
+        """The row and the column of an element, where the vector begins in a row."""
+        return m + select(self._later(e), 1, 0), self._column + e - select(self._later(e), self._pitch, 0)
+
+    def _load(self, name: str, source: Tensor, exists: Expr | bool, target: Tensor, width: int = 1) -> None:
+        """Elements of A or B, in the type of sums."""
+        k, extents = self.k, static_extents(source)
+        loaded = k.registers(name, source.engine.dtype.name, Layout(extents))
+        k.copy(Vector(width), source, loaded, when=exists)
+        with k.loops(extents) as at:
+            k.assign(target(*at), k.convert(loaded(*at), target.engine.dtype.name))
+
+    def _of_a(self, name: str, m: IntLike) -> Tensor:
+        """A row of A, if it exists."""
+        of_a = self.k.registers(f"tCr{name}", self.config.sums, Layout((1, self.config.tile.k)))
+        self._load(f"tAr{name}", _row(self._a, (m, 0), self.config.tile.k), all_of(less(-1, m), less(m, self._extents[0])), of_a)
+        return of_a
+
+    def _multiply(self, total: Tensor, a: Tensor, b: Tensor) -> None:
+        """Add products of a row of A (1, K) by elements of B (N, K) to sums (N, 1)."""
+        k, (count, depth) = self.k, static_extents(b)
+        sums = Tensor(total.engine, Layout(((1, count), 1, 1)))
+        with k.loops((depth,)) as (step,):
+            k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums, *(_column(x[_, step]) for x in (a, b)))
+
+    def write(self, epilogue: Epilogue, s: IntLike, rows: IntLike, item: IntLike) -> None:
+        """Compute and write that of a stretch of so many rows."""
+        k, tile, (M, N) = self.k, self.config.tile, self._extents
+        width, m = tile.width, k.let("m", s * rows + self._first)
+        total = k.registers("tCrC", self.config.sums, Layout((width, 1)))
+        k.fill(total)
+
+        def store(sums: Tensor, place: tuple[IntLike, IntLike], memory: Tensor | None = None) -> None:
+            """Sums of a row, to memory that is provably aligned."""
+            def mine(matrix: Tensor) -> Tensor:
+                part = local_tile(domain_offset(place, matrix), (1, static_extents(sums)[0]), (0, 0))
+                return part.map_domain(lambda layout: make_layout(layout[1], layout[0]))
+
+            single = sums is not total
+            epilogue.clear(sums)
+            epilogue.store(sums, lambda part: part, memory or mine(self._c), None, (M, N), item, mine, single=single)
+
+        if self.config.whole:
+            with k.when(all_of(less(m, M), less(self._column, N))):
+                self._multiply(total, self._of_a("A", m), self._of_b)
+                store(total, (m, self._column))
+            return
+        two = equal(self._crosses, 1)
+        self._multiply(total, self._of_a("A", m), self._of_b)
+        with k.when(two):
+            next_row = self._of_a("N", m + 1)
+            with k.loops((width,)) as (e,), k.when(self._later(e)):
+                k.fill(_element(total, e))
+                self._multiply(_element(total, e), next_row, _element(self._of_b, e))
+        last, end = (m + self._crosses, 0) if self.config.joined else (m, self._column + (width - 1))
+        with k.when(all_of(less(-1, m), less(last, M), less(end, N))):
+            place = self._begin + m * self._pitch + self._column
+            store(total, (m, self._column), self._memory.run(place, Layout((width, 1)), whole=width))
+        with k.otherwise(), k.when(all_of(less(m, M), less(select(two, 0, self._column), N))):
+            k.comment("Single elements, loaded and multiplied anew: registers are for vectors that exist")
+            with k.loop("e", width, unroll=False) as e:
+                i, j = (k.let(name, x) for name, x in zip("ij", self._place(m, e), strict=True))
+                with k.when(all_of(less(-1, i), less(i, M), less(j, N))):
+                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, Layout((1, 1))) for name in "CAB")
+                    k.fill(one)
+                    with k.loop("step", tile.k, unroll=False) as step:
+                        self._load("tArE", _row(self._a, (i, step), 1), True, a)
+                        self._load("tBrE", _row(self._b, (j, step), 1), True, b)
+                        self._multiply(one, a, b)
+                    store(one, (i, j))
+
+
+def _row(matrix: Tensor, first: tuple[IntLike, IntLike], depth: int) -> Tensor:
+    """A row of A or B from an element on, so deep: (1, K)."""
+    return local_tile(domain_offset(first, matrix), (1, depth), (0, 0))
+
+
+def _element(fragment: Tensor, e: IntLike) -> Tensor:
+    """One of the elements along the first mode."""
+    return Tensor(fragment.engine + e, Layout((1, *fragment.layout.shape[1:]), fragment.layout.stride))
+
+
+def _column(run: Tensor) -> Tensor:
+    """A run as (run, 1)."""
+    return run.map_domain(lambda layout: make_layout(layout, Layout(1)))
+
+
+@cache
+def gemm_outer(config: OuterConfig) -> GeneratedKernel:
+    """Generate the kernel of a configuration.
+
+    Parameters
+    ----------
+    config : OuterConfig
+        What the kernel is specialised on.
+
+    Returns
+    -------
+    GeneratedKernel
+        Its matrices are A, B and C; a stretch is ``rows`` of C, ``length`` elements of memory, whole sectors; a block writes its
+        part of so many ``stretches``.
+
+    Raises
+    ------
+    CodegenError
+        If a vector width is not provable.
+    """
+    tile, width, (element_a, element_b) = config.tile, config.tile.width, config.elements
+    k = KernelBuilder(config.name, tile.threads, min_blocks=_BLOCKS, wide=config.wide,
+                      summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, {tile}")
+    of_c = TensorParam("C", "mn", config.output, ("n" if config.dense else None, 1), width if config.whole else 1, True, lowest=0)
+    A, B, C = k.tensors(operand("A", "mk", element_a, config.a), operand("B", "nk", element_b, config.b), of_c,
+                        modes="mnk", batch=config.batch_modes)
+    epilogue = Epilogue(k, config.scalars, config.output, config.c, config.alpha, config.beta, config.epilogue, config.sums)
+    rows, length = k.integer("rows", lo=1), k.integer("length", lo=1, multiple=config.sector)
+    of_block = k.integer("stretches", lo=1)
+    M, N, pitch = k.extent("m"), k.extent("n"), C.at().layout.stride[0]
+    count = k.let("count", ceil_div(M * pitch + (0 if config.whole else config.sector - 1), length))
+    part, group, item = tile_of_block(k, (length // width, count), (tile.threads, of_block), config.batch_modes > 0)
+    v = k.let("v", part * tile.threads + k.thread)
+    with k.when(less(v, length // width)):
+        epilogue.load_scalars()
+        vector = _Vector(k, config, (A.at(item, (M, tile.k)), B.at(item, (N, tile.k)), C.at(item)), (M, N), v)
+        k.let_next_launch_begin()
+        k.comment("Stretch by stretch")
+        first = k.let("first", group * of_block)
+        with k.loop("s", minimum(first + of_block, count), start=first, unroll=False) as s:
+            vector.write(epilogue, s, rows, item)
+    return k.build()

@@ -1,0 +1,240 @@
+"""Plans on ``gemm_outer``: products with a short K, bound by the memory that C is written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from math import gcd, prod
+
+from ...codegen.dtypes import dtype
+from ...kernels.common import OperandAccess
+from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
+from ..cost.alternatives import Alternative, together
+from ..floors import compulsory_bytes, from_memory
+from ..operands import NARROW_SPAN, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
+from ..plan import Plan
+from ..problem import DeviceInfo, GemmProblem
+from .simt import simt_access, types
+from .slices import MOST_BLOCKS
+
+__all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives", "plan_outer", "why_not_outer"]
+
+DEEPEST = 8
+"""The largest K: with more, too few elements of B are in registers for vectors that fill sectors."""
+_VECTOR_BYTES = 16
+_WORDS, _FEWER = 32, 28              # registers of a thread for elements of B; where others pack bytes or hold loaded scalars
+_WIDEST_GAP = 2                      # rows of C are at most so many times as far apart as they are long
+_STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
+_BLOCKS_OF_A_STRETCH = 8             # that are to have work for all threads
+_LOOP, _ANYWHERE = 11, 22            # instructions of a stretch beside its products, and where vectors may be of two rows
+_REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8     # of a multiprocessor, of a thread beside B and sums; blocks at once
+
+
+@dataclass(frozen=True)
+class OuterChoice:
+    """How C is cut.
+
+    Attributes
+    ----------
+    tile : OuterTile
+        Vectors and threads.
+    rows, length : int
+        Rows of a stretch of C's memory, and its elements.
+    stretches : int
+        Those that a block has a part of.
+    blocks : int
+        Blocks of the launch.
+    seconds : float
+        The expected time.
+    """
+
+    tile: OuterTile
+    rows: int
+    length: int
+    stretches: int
+    blocks: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.tile}, {self.stretches} stretches of {self.rows} rows"
+
+
+def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why a problem cannot run on ``gemm_outer``, or ``None`` if it can."""
+    if p.k > DEEPEST:
+        return f"K is {p.k}, more than {DEEPEST}"
+    if p.k == 0 or p.alpha == "zero":
+        return "nothing is multiplied"
+    if p.precision not in ("auto", "ieee"):
+        return f"it has no {p.precision}"
+    if p.triangle:
+        return "it writes no triangles"
+    if p.digits != 1 or p.variant is not None:
+        return "its elements are planes of bytes"
+    p = oriented(p, 1).problem
+    item, pitch = dtype(p.c.dtype).bytes, _pitch(p)
+    if p.c.strides[1] != 1 and p.n > 1:
+        return "C is contiguous neither along its rows nor along its columns"
+    if p.n * item < SECTOR:
+        return f"rows of {p.n} elements are shorter than a sector of memory"
+    if not p.n <= pitch <= _WIDEST_GAP * p.n:
+        return f"rows of {p.n} elements of C are {pitch} apart"
+    return None
+
+
+def _pitch(p: GemmProblem) -> int:
+    """Elements from one row of C to the next."""
+    return p.c.strides[0] if p.m > 1 else p.n
+
+
+def _width(p: GemmProblem) -> int:
+    """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many for the registers."""
+    item = dtype(p.c.dtype).bytes
+    width, words = _VECTOR_BYTES // item, _FEWER if item == 1 or "device" in (p.alpha, p.beta) else _WORDS
+    while width > 1 and width * p.k * max(4, dtype(p.accumulator).bytes) // 4 > words:
+        width //= 2
+    return width
+
+
+def _sector(p: GemmProblem, width: int) -> int:
+    """Elements of C that are whole vectors and whole sectors."""
+    return max(width, SECTOR // dtype(p.c.dtype).bytes)
+
+
+def _whole(p: GemmProblem, width: int) -> bool:
+    """Whether vectors are of one row each, and aligned where rows begin; and matrices of a batch begin at sectors."""
+    aligned = p.c.alignment % (width * dtype(p.c.dtype).bytes) == 0 and not any(x % _sector(p, width) for x in p.c.batch_strides)
+    return aligned and p.n % width == _pitch(p) % width == 0
+
+
+class _Model:
+    """What a problem, with C along its rows, takes on a device."""
+
+    def __init__(self, p: GemmProblem, device: DeviceInfo):
+        self.p, self.device, self._costs = p, device, device.fitted["gemm_outer"]
+        self._width, self._batch = _width(p), prod(p.batch)
+        self.tile, self._is_whole = OuterTile(p.k, self._width), _whole(p, self._width)
+        self._once = compulsory_bytes(p) + (p.m * p.n * self._batch * dtype(p.c.dtype).bytes if p.beta != "zero" else 0)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a stretch: whole sectors, and as few as leave few threads of its last block, and of the last stretch, idle."""
+        p, width, threads = self.p, self._width, self.tile.threads
+        pitch, sector = _pitch(p), _sector(p, width)
+        fewest = sector // gcd(pitch, sector)
+        most = max(1, min(_BLOCKS_OF_A_STRETCH * threads * width // (fewest * pitch), -(-p.m // fewest)))
+
+        def idle(times: int) -> tuple[float, int]:
+            vectors, stretches = min(times * fewest, p.m) * pitch // width, -(-p.m // (times * fewest))
+            return round(-(-vectors // threads) * threads * width * stretches / (p.m * pitch), 2), times
+
+        return fewest * min(range(1, most + 1), key=idle)
+
+    def choice(self, stretches: int) -> OuterChoice:
+        """A block with so many stretches.
+
+        Blocks begin and end alone: at first nothing is written, and at last the others have none left, half of a block's time in
+        the mean. Between, what memory, L2, instructions and waiting take is at once; the longest counts most.
+        """
+        p, device, costs, tile = self.p, self.device, self._costs, self.tile
+        rows, threads = self.rows, tile.threads
+        sector, memory = _sector(p, tile.width), p.m * _pitch(p) + (0 if self._is_whole else _sector(p, tile.width) - 1)
+        length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector      # one stretch ends with C
+        vectors, count = length // tile.width, -(-memory // length)
+        stretches = min(stretches, count)
+        blocks = -(-vectors // threads) * -(-count // stretches) * self._batch
+        on_one, warps = -(-blocks // device.multiprocessors), threads // 32
+        kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
+        resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
+        own, each = self._instructions()
+        a_stretch = costs["a stretch: clocks"] + self._edges * tile.width * p.k * costs["an element of an edge: clocks"]
+        begun, written = costs["block: clocks"], stretches * a_stretch
+        waits = -(-on_one // resident) * (begun + written) - begun
+        issued = on_one * warps * (own + stretches * each) / costs["instructions in a clock"]
+        of_b = blocks * threads * tile.width * p.k * dtype(p.b.dtype).bytes
+        traffic = max(from_memory(self._once, device) / costs["share of bandwidth"],
+                      (self._once + of_b) / costs["L2: share of bandwidth"])
+        parts = device.seconds(nbytes=traffic), device.seconds(waits), device.seconds(issued)
+        seconds = device.seconds(begun + written / 2, 1) + together(*parts)
+        return OuterChoice(tile, rows, length, stretches, blocks, seconds)
+
+    @property
+    def _edges(self) -> float:
+        """Of warps, those with a vector at the edge of a gap between rows, whose elements are written one by one."""
+        gaps = not self._is_whole and _pitch(self.p) > self.p.n
+        return min(1.0, 2 * 32 * self._width / _pitch(self.p)) if gaps else 0.0
+
+    def _instructions(self) -> tuple[float, float]:
+        """Instructions of a thread before the first stretch, and for each; those that take two clocks count twice."""
+        p, width, sums, item = self.p, self._width, dtype(self.p.accumulator), dtype(self.p.c.dtype).bytes
+        multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
+        multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
+        packing = {1: 3.0, 2: 0.5}.get(item, 0.0) + (p.fusion is not None or p.beta != "zero")
+        each = _LOOP + p.k * (2 + width * multiply) + width * packing
+        if self._is_whole:
+            return 80 + 2 * width * p.k, each
+        crossing = min(1.0, 32 * width / _pitch(p))         # of warps, those that have a vector of two rows
+        each += _ANYWHERE + crossing * (p.k * (2 + width * multiply) + 2 * width)
+        return 160 + 8 * width + 4 * width * p.k, each + self._edges * width * (20 + p.k * (8 + multiply))
+
+
+def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
+    """What :func:`plan_outer` chooses among, each with its estimated time."""
+    model = _Model(oriented(problem, 1).problem, device)
+    yield from dict.fromkeys(map(model.choice, _STRETCHES))
+
+
+def outer_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    """The same as alternatives."""
+    model = lru_cache(maxsize=1)(partial(_Model, oriented(problem, 1).problem))
+    for choice in choices(problem, device):
+        def seconds(d: DeviceInfo, choice: OuterChoice = choice) -> float:
+            return choice.seconds if d is device else model(d).choice(choice.stretches).seconds
+
+        yield Alternative("gemm_outer", str(choice), seconds, partial(plan_outer, problem, device, choice=choice))
+
+
+def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice | None = None) -> Plan:
+    """Plan a product with a short K.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        What to compute.
+    device : DeviceInfo
+        Where.
+    choice : OuterChoice, optional
+        Overrules that of the least estimated time.
+
+    Raises
+    ------
+    ValueError
+        If the kernel does not take the problem, or for more blocks than a grid can have.
+    """
+    if (refused := why_not_outer(problem, device)) is not None:
+        raise ValueError(f"gemm_outer cannot compute this: {refused}")
+    facing = oriented(problem, 1)
+    p = facing.problem
+    choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
+    if choice.blocks > MOST_BLOCKS:
+        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
+                         "the 2^31 - 1 of a grid")
+    each = launch(gemm_outer(config_of(p, choice)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
+                  rows=choice.rows, length=choice.length, stretches=choice.stretches)
+    reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
+              f"{device.multiprocessors} multiprocessors{facing.note}")
+    return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.seconds)
+
+
+def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
+    """What the kernel is specialised on, of a problem with C along its rows."""
+    tile = choice.tile
+    whole = _whole(p, tile.width)
+    reached = max(gemm_span(p), (p.m * _pitch(p) + choice.length) // 2)         # the last stretch may end after C
+    most = tile.width if whole else 1
+    a = replace(simt_access(p.a, (p.m, p.k)), width=1)
+    return OuterConfig(p.a.dtype, p.c.dtype, tile, a, simt_access(p.b, (p.n, p.k), most), OperandAccess(1, tile.width),
+                       alpha_kind(p.alpha), p.beta, len(p.batch), wide=reached >= NARROW_SPAN, epilogue=fused(p, 1, most),
+                       element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, whole=whole,
+                       dense=_pitch(p) == p.n)
