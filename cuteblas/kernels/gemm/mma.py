@@ -13,27 +13,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from math import gcd
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Ldmatrix, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma, operand_tile
+from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...codegen.signature import TensorParam
-from ...codegen.tiled import TiledCopy
-from ...layout import ComposedLayout, Layout, Tensor, _, make_layout, size
+from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike
-from ..common import OperandAccess
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
+from .mma_operand import mma_operand
 from .skinny import RANGE
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
-_MATRICES = 4                        # registers that one ldmatrix fills
 _PAIR = 2                            # elements of C along N that a thread has side by side
 
 
@@ -114,57 +109,6 @@ class MmaConfig(GemmConfig):
                 f"_s{t.stages}_{self.traits}")
 
 
-def _loader(extent: int, tile: MmaTile, access: OperandAccess) -> TiledCopy:
-    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a vector along it."""
-    threads = tile.mma.threads
-    along, across = (extent, tile.k) if access.unit == 0 else (tile.k, extent)
-    lanes = gcd(along // access.width, threads)
-    rows = gcd(across, threads // lanes)
-    lanes = threads // rows
-    if access.unit == 0:
-        return TiledCopy(Layout((lanes, rows)), (access.width, 1))
-    return TiledCopy(Layout((rows, lanes), (lanes, 1)), (1, access.width))
-
-
-def _ring(k: KernelBuilder, name: str, mode: int, tile: MmaTile, k_major: bool) -> Tensor:
-    """A ring of swizzled operand tiles in shared memory: (extent, K, stage)."""
-    one = operand_tile((tile.m, tile.n)[mode], tile.k, tile.atom.element, k_major, tile.atom.apart[mode])
-    inner = make_layout(one.inner[0], one.inner[1], Layout(tile.stages, size(one.inner)))
-    return k.shared(name, tile.atom.element, ComposedLayout(one.outer, 0, inner), alignment=1024)
-
-
-class _Fragment:
-    """The registers of one operand, two buffers of them, and how they are loaded from shared memory."""
-
-    def __init__(self, k: KernelBuilder, name: str, config: MmaConfig, mode: int, ring: Tensor, k_major: bool):
-        tile, tiled = config.tile, config.tile.mma
-        atom, atoms = tile.atom, tiled.atoms[mode]
-        per_atom = atom.shape[mode] * atom.shape[2] // 32 // atom.per_register
-        count = per_atom * atoms
-        self._k, self._k_major = k, k_major
-        registers = k.registers(f"tCr{name}", atom.register, Layout((per_atom, atoms, 2)))
-        self.registers = registers
-        rows = tiled.matrices(mode, k_major)
-        self._by_rows = rows is not None
-        if rows is not None:
-            self._source = k.pin(f"tCs{name}", tiled.partition_rows(ring, mode, rows, k.thread))
-            self._target = Tensor(registers.engine, Layout((_MATRICES, count // _MATRICES, 2)))
-        elif atom.per_register == 1:
-            part = (tiled.partition_a, tiled.partition_b)[mode](ring, k.thread)
-            self._source = k.pin(f"tCs{name}", part.map_domain(lambda layout: make_layout(layout[0], *list(layout)[2:])))
-            self._target = Tensor(registers.engine, Layout((count, 2)))
-        else:
-            raise CodegenError(f"{config.name}: ldmatrix does not load operand {name} of {atom.element}: 8-bit elements are "
-                               "contiguous along K, and a warp owns quadruples of registers")
-
-    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        """Load what one step along K multiplies."""
-        if self._by_rows:
-            self._k.copy(Ldmatrix(not self._k_major), self._source[_, _, step, stage], self._target[_, _, buffer])
-        else:
-            self._k.copy(Vector(1), self._source[_, step, stage], self._target[_, buffer])
-
-
 @cache
 def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
@@ -188,54 +132,50 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     run = tile.run(config.output, config.triangle)
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds {run} elements side by side along N, the most that vectors of C have, got {config.c}")
-    load_a, load_b = _loader(tile.m, tile, config.a), _loader(tile.n, tile, config.b)
-    for what, extents, by in (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile)):
-        if any(e % b for e, b in zip(extents, by, strict=True)):
-            raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
+    operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
 
     k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
                 summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                         f"{config.element} to {config.output}, tile {tile}\n"
                         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
-                        f"threads of C {tiled.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
+                        f"threads of C {tiled.tv_c}, of A {a.text}, of B {b.text}")
     ranges = (("least", 2**32 - 1), ("most", 0), ("lost", 0)) if atom.splits else ()
     seen = [k.declare(name, "uint32", first) for name, first in ranges]
     block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
     status, = k.tensors(TensorParam("status", "", "uint32", written=True, batch=False)) if atom.splits else (None,)
-    tid, majors = k.thread, (config.a.unit != 0, config.b.unit != 0)
-    sA, sB = _ring(k, "sA", 0, tile, majors[0]), _ring(k, "sB", 1, tile, majors[1])
+    tid = k.thread
+    a.hold(k, block.gA)
+    b.hold(k, block.gB)
 
     k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
-    tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
-    tBgB, tBsB = k.pin("tBgB", load_b.partition(block.gB, tid)), k.pin("tBsB", load_b.partition(sB, tid))
-    tAcA = block.guard("tAcA", "mk", lambda c: load_a.partition(c, tid))
-    tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
+    for operand in operands:
+        operand.partition()
+    for operand in operands:
+        operand.guard(block)
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
-        here, exists = (_, _, _, k_tile), block.exists(k_tile)
-        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here], when=exists)
-        k.copy(CpAsync(config.b.width), tBgB[here], tBsB[_, _, _, stage], guard=tBcB and tBcB[here], when=exists)
+        for operand in operands:
+            operand.load(k_tile, stage, block.exists(k_tile))
 
     k.comment("Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)")
-    fragment_a = _Fragment(k, "A", config, 0, sA, majors[0])
-    fragment_b = _Fragment(k, "B", config, 1, sB, majors[1])
+    for operand in operands:
+        operand.fragment()
     pairs = 2 * atom.shape[0] // 8
     tCrC = k.registers("tCrC", atom.accumulator, Layout((pairs, *tiled.atoms)))
     k.fill(tCrC)
 
     def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        fragment_a.fetch(step, stage, buffer)
-        fragment_b.fetch(step, stage, buffer)
+        for operand in operands:
+            operand.fetch(step, stage, buffer)
 
-    fragments = fragment_a, fragment_b
-    planes = [RegisterPlanes(k, f"planes_of_{name}", atom, *(size(fragment.registers.layout[i]) for i in range(2)))
-              for name, fragment in zip("ab", fragments, strict=True) if atom.splits]
+    planes = [RegisterPlanes(k, f"planes_of_{name}", atom, *(size(operand.registers.layout[i]) for i in range(2)))
+              for name, operand in zip("ab", operands, strict=True) if atom.splits]
 
     def multiply(step: IntLike) -> None:
-        operands = [fragment.registers[_, _, step % 2] for fragment in fragments]
-        for plane, operand in zip(planes, operands, strict=False):
-            plane.split(operand, seen)
-        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or operands))
+        fragments = [operand.registers[_, _, step % 2] for operand in operands]
+        for plane, fragment in zip(planes, fragments, strict=False):
+            plane.split(fragment, seen)
+        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or fragments))
 
     main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
     if config.a.conj and dtype(atom.element).is_complex:

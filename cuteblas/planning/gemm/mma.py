@@ -112,6 +112,18 @@ def _access(operand: Operand, extents: tuple[int, int], most_bytes: int = _VECTO
     return replace(best, conj=operand.conj)
 
 
+def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
+    """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words that cover them.
+
+    The first word of a row may hold what is before it, which is memory of the array where none of its rows is before its first one
+    and that one begins at a word.
+    """
+    access = _access(operand, extents)
+    anywhere = access.unit is not None and access.width * dtype(operand.dtype).bytes == _LEAST_COPIED // 2
+    forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides, *operand.batch_strides)) >= 0
+    return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward)
+
+
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
     atom = mma_atom(p.a.dtype, device.arch)
@@ -296,7 +308,7 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
 
 def _narrow_reads(p: GemmProblem) -> bool:
     """Whether an operand cannot be copied asynchronously."""
-    return any(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
+    return any(not (access := _read(x, extents)).covering and access.width * dtype(x.dtype).bytes < _LEAST_COPIED
                for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
 
 
@@ -496,7 +508,7 @@ def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
-    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
+    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _read(p.a, (p.m, p.k)), _read(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
                        _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
     status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
