@@ -9,14 +9,16 @@ begins.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
-from ..layout import Layout, Tensor, counting_iterator, make_layout, size
+from ..layout import Layout, Tensor, counting_iterator, domain_offset, make_layout, rank, size
 from ..layout.symbolic import Expr, IntLike, all_of, bits_of, is_static, less, maximum, minimum, select
 from .builder import Guard, KernelBuilder
 from .copies import refuse_predicates
 from .engine import CodegenError, Pointer, static_extents
+from .tiled import TiledCopy
 
-__all__ = ["CoveredTiles", "CoveringAsync", "CutWords", "JoinPairs"]
+__all__ = ["CoveredCopy", "CoveredTiles", "CoveringAsync", "CutWords", "JoinPairs"]
 
 _WORD = 4                            # bytes of a word
 _PACKED = 2                          # elements of it
@@ -28,15 +30,14 @@ class CoveringAsync:
     """Copies of words that cover runs of 2-byte elements, which threads do not wait for (``cp.async``): only what exists is read,
     what is beyond the end of a run is zero. What is before its beginning in the first word is memory, but not of the run.
 
-    The source and the target are words, guarded by the coordinates of the elements with which they would begin if runs began at
-    words.
+    The source and the target are words, guarded by the coordinates at which their runs begin.
 
     Attributes
     ----------
     along : int
         The coordinate that counts along runs.
-    early : Tensor
-        How many elements before its run the first word of each run begins, in the modes of the source.
+    begin : Tensor
+        The element of its run with which each word begins, in the modes of the source: -1 where a run begins inside of its first.
 
     Examples
     --------
@@ -46,16 +47,13 @@ class CoveringAsync:
     >>> k = KernelBuilder("example", threads=32)
     >>> S, sS = Tensor(k.pointer("S", "b32"), Layout(1)), k.shared("sS", "b32", Layout(1))
     >>> at = Guard(make_identity_tensor((1,)), (k.integer("n"),))
-    >>> k.copy(CoveringAsync(0, Tensor(counting_iterator(1), Layout(1, 0))), S, sS, guard=at)
+    >>> k.copy(CoveringAsync(0, Tensor(counting_iterator(-1), Layout(1, 0))), S, sS, guard=at)
     >>> k.build().body.splitlines()[-2].strip()
     'cb::cp_async_part<1>(&sS[0], &S[0], cb::min(n * 2 + 2, 4));'
     """
 
     along: int
-    early: Tensor
-
-    def __getitem__(self, coordinate: tuple) -> CoveringAsync:
-        return CoveringAsync(self.along, self.early[coordinate])
+    begin: Tensor
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
         """Write the copies.
@@ -75,8 +73,7 @@ class CoveringAsync:
             exists, nbytes = when, _WORD
             for mode, (i, end) in enumerate(zip(coordinates, guard.extents, strict=True)):
                 if mode == self.along:
-                    left = end - i + self.early(*at)
-                    nbytes = maximum(minimum(left * (_WORD // _PACKED), _WORD), 0)
+                    nbytes = maximum(minimum((end - i - self.begin(*at)) * (_WORD // _PACKED), _WORD), 0)
                 else:
                     exists = all_of(exists, less(i, end))
             s, d = source(*at), target(*at)
@@ -166,6 +163,58 @@ def _expect_loads(source: Tensor, target: Tensor) -> None:
 
 
 @dataclass(frozen=True)
+class CoveredCopy:
+    """The threads that move the words of covered tiles: along rows first, all words but the last one of each; then the last ones.
+
+    Attributes
+    ----------
+    run, rows, threads : int
+        Elements of a row, rows of a tile, threads of a block.
+
+    Raises
+    ------
+    CodegenError
+        If the rows do not divide among the threads.
+
+    Examples
+    --------
+    >>> from cuteblas.codegen.covering import CoveredCopy
+    >>> [print(copy.tv, copy.tile) for copy in CoveredCopy(64, 64, 128).passes]
+    (128,(1,1)):(1,(1,32)) (32, 4)
+    (64,(1,1)):(1,(1,1)) (1, 64)
+    [None, None]
+    """
+
+    run: int
+    rows: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        if any(self.rows % copy.tile[1] for copy in self.passes):
+            raise CodegenError(f"rows do not divide among the threads that copy their words, got {self}")
+
+    @property
+    def passes(self) -> tuple[TiledCopy, TiledCopy]:
+        """Both copies."""
+        lanes = gcd(self.run // _PACKED, self.threads)
+        return (TiledCopy(Layout((lanes, self.threads // lanes)), (1, 1)),
+                TiledCopy(Layout((1, min(self.rows, self.threads))), (1, 1)))
+
+    def partition(self, tensor: Tensor, thread: IntLike) -> list[Tensor]:
+        """What a thread moves of (word, row, ...) in each."""
+        whole, parts = self.run // _PACKED, []
+        for copy, first, words in zip(self.passes, (0, whole), (whole, 1), strict=True):
+            offset = domain_offset((first, *(0,) * (rank(tensor.layout) - 1)), tensor)
+            part = Tensor(offset.engine, make_layout(Layout(words, tensor.layout[0].stride), *list(tensor.layout)[1:]))
+            parts.append(copy.partition(part, thread))
+        return parts
+
+    def busy(self, thread: IntLike) -> list[Expr | bool]:
+        """Whether a thread moves anything in each."""
+        return [less(thread, size(copy.threads)) for copy in self.passes]
+
+
+@dataclass(frozen=True)
 class CoveredTiles:
     """Tiles of 2-byte elements in global memory, ``(run, row, tile)``, as the words that cover their rows.
 
@@ -173,10 +222,8 @@ class CoveredTiles:
     ----------
     words : Tensor
         (word, row, tile): rows come in pairs, the word mode has one more than a run that begins at a word.
-    early : Tensor
-        In the same modes, how many elements before its row the first word of the row begins.
     phases : tuple of IntLike
-        That of even and of odd rows.
+        How many elements before its row the first word of an even and of an odd row begins.
 
     Examples
     --------
@@ -187,11 +234,10 @@ class CoveredTiles:
     >>> A = Tensor(k.pointer("A", "float16"), Layout((64, 16, 4), (1, k.integer("ld"), 64)))
     >>> tiles = CoveredTiles.of(k, "A", A)
     >>> print(tiles.words.layout, tiles.held(2))
-    (33,(2,8),4):(1,(A_step,ld),32) (33,16,2):(1,36,576)
+    (33,(2,8),4):(1,(A_word_1,ld),32) (33,16,2):(1,36,576)
     """
 
     words: Tensor
-    early: Tensor
     phases: tuple[IntLike, IntLike]
 
     @classmethod
@@ -224,8 +270,7 @@ class CoveredTiles:
         pairs = (_PACKED, rows // _PACKED)
         words = make_layout(Layout(run // _PACKED + 1), Layout(pairs, (k.let(f"{name}_step", second - first), pitch)),
                             Layout(layout[2].shape, step // _PACKED))
-        early = make_layout(Layout(run // _PACKED + 1, 0), Layout(pairs, (phases[1] - phases[0], 0)), Layout(layout[2].shape, 0))
-        return cls(Tensor(lines.words + first, words), Tensor(counting_iterator(phases[0]), early), phases)
+        return cls(Tensor(lines.words + first, words), phases)
 
     @property
     def run(self) -> int:
@@ -242,11 +287,26 @@ class CoveredTiles:
         """Words from a row to the next in shared memory: 8 rows of 4 words, or 4 pairs of rows of 5, meet every bank once."""
         return self.run // _PACKED + _APART
 
+    @property
+    def early(self) -> Tensor:
+        """How many elements before its row the first word of the row begins, in the modes of :attr:`words`."""
+        first, second = self.phases
+        words, rows, tiles = self.words.layout.shape
+        return Tensor(counting_iterator(first), make_layout(Layout(words, 0), Layout(rows, (second - first, 0)), Layout(tiles, 0)))
+
+    @property
+    def begin(self) -> Tensor:
+        """The element of its row with which each word begins."""
+        first, second = self.phases
+        words, rows, tiles = self.words.layout.shape
+        layout = make_layout(Layout(words, _PACKED), Layout(rows, (first - second, 0)), Layout(tiles, 0))
+        return Tensor(counting_iterator(-first), layout)
+
     def coordinates(self, identity: Tensor) -> Tensor:
-        """The coordinates of the elements with which words would begin if rows did, from those of (run, row, tile)."""
-        along, row, tile = (identity.layout[i] for i in range(3))
+        """The coordinates of the first elements of rows in the same modes, from those of (run, row, tile)."""
+        _along, row, tile = (identity.layout[i] for i in range(3))
         pairs = Layout((_PACKED, self.rows // _PACKED), (row.stride, row.stride * _PACKED))
-        return Tensor(identity.engine, make_layout(Layout(self.run // _PACKED + 1, along.stride * _PACKED), pairs, tile))
+        return Tensor(identity.engine, make_layout(Layout(self.run // _PACKED + 1, row.stride * 0), pairs, tile))
 
     def held(self, stages: int) -> Layout:
         """(word, row, stage) in shared memory."""

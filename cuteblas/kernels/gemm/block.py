@@ -19,7 +19,7 @@ from ...codegen.signature import GlobalTensor
 from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess, grouped_raster, operand
-from ..epilogue import Epilogue, FusedEpilogue
+from ..epilogue import Epilogue, FusedEpilogue, Pieces
 from ..guard import gate_tag
 from .triangle import Triangle, mirrored
 
@@ -166,6 +166,8 @@ class GemmBlock:
         (BM, BK, k tile), (BN, BK, k tile), (BM, BN).
     k_tiles : IntLike
         Steps along K.
+    at : tuple of IntLike
+        Coordinates of the tile of C among tiles.
     """
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str, *, several: bool = False):
@@ -206,7 +208,7 @@ class GemmBlock:
         self._diagonal: Expr | bool = False
         if triangle is not None:
             bm, bn, self._diagonal = triangle.at(bm, bn)
-        self._at = bm, bn
+        self.at = bm, bn
         self._extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
         def matrix(tensor: GlobalTensor) -> Tensor:
@@ -248,10 +250,10 @@ class GemmBlock:
             return None
         extents = tuple(self._extents[mode] for mode in modes)
         tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
-        at = tuple({"m": self._at[0], "n": self._at[1], "k": _}[mode] for mode in modes)
+        at = tuple({"m": self.at[0], "n": self.at[1], "k": _}[mode] for mode in modes)
         return Guard(self.k.pin(name, partition(local_tile(make_identity_tensor(extents), tile, at))), extents)
 
-    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor]) -> None:
+    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
         """The end of the kernel: C from the sums, rounded once.
 
         Parameters
@@ -260,15 +262,18 @@ class GemmBlock:
             (run, rest...): a run is contiguous in C if C is contiguous at all.
         partition : callable
             Gives a thread's part of the tile of C in the same modes.
+        pieces : context manager, optional
+            Where single elements of C go instead of memory: see :meth:`~cuteblas.kernels.epilogue.Epilogue.store`.
         """
         self.k.let_next_launch_begin()
         guard, extents = self.guard("tCcC", "mn", partition), (self._extents["m"], self._extents["n"])
 
         def tiled(matrix: Tensor) -> Tensor:
-            return local_tile(matrix, self._tile[:2], self._at)
+            return local_tile(matrix, self._tile[:2], self.at)
 
         if self.config.triangle is None or guard is None:
-            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled)
+            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled, pieces,
+                                 single=pieces is not None)
         else:
             self._epilogue.store_triangle(self.config.triangle, self._diagonal, accumulators, partition, self.gC, guard, extents,
                                           self._item, tiled, mirrored=self._mirrored, hermitian=self.config.hermitian)

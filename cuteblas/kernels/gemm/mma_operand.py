@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, Ldmatrix, Vector
-from ...codegen.covering import CoveredTiles, CoveringAsync, CutWords, JoinPairs
+from ...codegen.covering import CoveredCopy, CoveredTiles, CoveringAsync, CutWords, JoinPairs
 from ...codegen.engine import CodegenError
 from ...codegen.mma import WarpMma, operand_tile
 from ...codegen.tiled import TiledCopy
-from ...layout import ComposedLayout, Layout, Tensor, _, cosize, domain_offset, make_layout, size
-from ...layout.symbolic import IntLike, less
+from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
+from ...layout.symbolic import IntLike
 from ..common import OperandAccess
 from .block import GemmBlock
 
@@ -158,62 +158,44 @@ class _Covered(_Operand):
 
     def __init__(self, config: MmaConfig, mode: int):
         super().__init__(config, mode)
-        run, rows = self._by_runs(self._extent, config.tile.k)
-        threads, words = config.tile.mma.threads, run // config.tile.atom.per_register
-        lanes = gcd(words, threads)
-        # All words but the last one of each row; then the last ones.
-        self._lengths, self._loaders = (words, 1), (TiledCopy(Layout((lanes, threads // lanes)), (1, 1)),
-                                                    TiledCopy(Layout((1, min(rows, threads))), (1, 1)))
-        self.text = f"{self._loaders[0].tv} by words"
-        if rows % (threads // lanes) or rows % min(rows, threads):
-            raise CodegenError(f"{config.name}: rows of the tile {(self._extent, config.tile.k)} of {self._name} do not divide "
-                               f"among {threads} threads")
+        self._copy = CoveredCopy(*self._by_runs(self._extent, config.tile.k), config.tile.mma.threads)
+        self.text = f"{self._copy.passes[0].tv} by words"
 
     def _by_runs(self, extent: Any, along_k: Any) -> tuple[Any, Any]:
         """Something of both modes in the order (along runs, across them)."""
         return (along_k, extent) if self._k_major else (extent, along_k)
 
-    def _words(self, tensor: Tensor) -> list[Tensor]:
-        """The parts of (word, row, ...) that the copies move."""
-        first, (length, last) = 0, self._lengths
-        parts = []
-        for first, n in ((0, length), (length, last)):
-            part = domain_offset((first, *(0,) * (len(tensor.layout) - 1)), tensor)
-            parts.append(part.map_domain(lambda layout, n=n: make_layout(Layout(n, layout[0].stride), *list(layout)[1:])))
-        return parts
+    def _turned(self, tensor: Tensor) -> Tensor:
+        """(extent, K, ...) in the order (run, row, ...)."""
+        return tensor.map_domain(lambda layout: make_layout(*self._by_runs(layout[0], layout[1]), *list(layout)[2:]))
 
     def _threads(self, tensor: Tensor) -> list[Tensor]:
-        """What a thread moves of them."""
-        thread = self._k.thread
-        return [loader.partition(part, thread) for loader, part in zip(self._loaders, self._words(tensor), strict=True)]
+        """What a thread copies of (word, row, ...)."""
+        return self._copy.partition(tensor, self._k.thread)
 
     def hold(self, k: KernelBuilder, tiles: Tensor) -> None:
         name, stages = self._name, self._tile.stages
-        by_runs = tiles.map_domain(lambda layout: make_layout(*self._by_runs(layout[0], layout[1]), layout[2]))
-        self._k, self._tiles = k, CoveredTiles.of(k, name, by_runs)
+        self._k, self._tiles = k, CoveredTiles.of(k, name, self._turned(tiles))
         self._ring = k.shared(f"s{name}", "b32", self._tiles.held(stages))
 
     def partition(self) -> None:
         k, x = self._k, self._name
         self._sources = [k.pin(f"t{x}g{x}_{i}", part) for i, part in enumerate(self._threads(self._tiles.words))]
         self._targets = [k.pin(f"t{x}s{x}_{i}", part) for i, part in enumerate(self._threads(self._ring))]
-        self._early = self._threads(self._tiles.early)
+        self._begin = self._threads(self._tiles.begin)
 
     def guard(self, block: GemmBlock) -> None:
         def words(i: int) -> Callable[[Tensor], Tensor]:
-            def partition(identity: Tensor) -> Tensor:
-                by_runs = identity.map_domain(lambda layout: make_layout(*self._by_runs(layout[0], layout[1]), layout[2]))
-                return self._threads(self._tiles.coordinates(by_runs))[i]
-            return partition
+            return lambda identity: self._threads(self._tiles.coordinates(self._turned(identity)))[i]
 
-        self._guards = [self._guarded(block, f"t{self._name}c{self._name}_{i}", words(i)) for i in range(len(self._loaders))]
+        self._guards = [self._guarded(block, f"t{self._name}c{self._name}_{i}", words(i)) for i in range(len(self._sources))]
 
     def load(self, k_tile: IntLike, stage: IntLike, exists: Any) -> None:
         k, here = self._k, (_, _, _, k_tile)
-        parts = zip(self._loaders, self._sources, self._targets, self._early, self._guards, strict=True)
-        for loader, source, target, early, guard in parts:
-            with k.when(less(k.thread, size(loader.threads))):
-                k.copy(CoveringAsync(1 if self._k_major else 0, early[here]), source[here], target[_, _, _, stage],
+        parts = zip(self._copy.busy(k.thread), self._begin, self._sources, self._targets, self._guards, strict=True)
+        for busy, begin, source, target, guard in parts:
+            with k.when(busy):
+                k.copy(CoveringAsync(1 if self._k_major else 0, begin[here]), source[here], target[_, _, _, stage],
                        guard=guard and guard[here], when=exists)
 
     def fragment(self) -> None:
@@ -225,7 +207,7 @@ class _Covered(_Operand):
 
             def along_k(layout: Layout) -> Layout:
                 """(word, row, ...) -> (row, word of K, ...): without the last word."""
-                return make_layout(layout[1], Layout(self._lengths[0], layout[0].stride), *list(layout)[2:])
+                return make_layout(layout[1], Layout(tile.k // tile.atom.per_register, layout[0].stride), *list(layout)[2:])
 
             part = self._part(tiled, self._ring.map_domain(along_k), k.thread)
             early = self._part(tiled, tiles.early.map_domain(along_k), k.thread)

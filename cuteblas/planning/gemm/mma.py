@@ -124,6 +124,11 @@ def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward)
 
 
+def _by_words(p: GemmProblem) -> bool:
+    """Whether C is written by the words that cover its rows."""
+    return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, (p.m, p.n)).covering
+
+
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
     atom = mma_atom(p.a.dtype, device.arch)
@@ -508,6 +513,7 @@ def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
+    c = replace(c, covering=_by_words(p))
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _read(p.a, (p.m, p.k)), _read(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
                        _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
