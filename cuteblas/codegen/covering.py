@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from ..layout import Layout, Tensor, counting_iterator, domain_offset, make_layout, rank, size
-from ..layout.symbolic import Expr, IntLike, all_of, bits_of, is_static, less, maximum, minimum, select
+from ..layout import Layout, Tensor, counting_iterator, make_layout, size
+from ..layout.symbolic import Expr, IntLike, bits_of, is_static
 from .builder import Guard, KernelBuilder
 from .copies import refuse_predicates
 from .engine import CodegenError, Pointer, static_extents
 from .tiled import TiledCopy
 
-__all__ = ["CoveredCopy", "CoveredTiles", "CoveringAsync", "CutWords", "JoinPairs"]
+__all__ = ["CoveredTiles", "CpAsyncPart", "CutWords", "JoinPairs"]
 
 _WORD = 4                            # bytes of a word
 _PACKED = 2                          # elements of it
@@ -26,34 +26,28 @@ _APART = 4                           # words modulo 8 between rows, so that 8 ro
 
 
 @dataclass(frozen=True)
-class CoveringAsync:
-    """Copies of words that cover runs of 2-byte elements, which threads do not wait for (``cp.async``): only what exists is read,
-    what is beyond the end of a run is zero. What is before its beginning in the first word is memory, but not of the run.
-
-    The source and the target are words, guarded by the coordinates at which their runs begin.
+class CpAsyncPart:
+    """Copies of words from global to shared memory that threads do not wait for (``cp.async``), of which the first bytes are read;
+    the others are zero.
 
     Attributes
     ----------
-    along : int
-        The coordinate that counts along runs.
-    begin : Tensor
-        The element of its run with which each word begins, in the modes of the source: -1 where a run begins inside of its first.
+    nbytes : IntLike
+        How many, a multiple of 2.
 
     Examples
     --------
-    >>> from cuteblas.codegen.builder import Guard, KernelBuilder
-    >>> from cuteblas.codegen.covering import CoveringAsync
-    >>> from cuteblas.layout import Layout, Tensor, counting_iterator, make_identity_tensor, make_layout
+    >>> from cuteblas.codegen.builder import KernelBuilder
+    >>> from cuteblas.codegen.covering import CpAsyncPart
+    >>> from cuteblas.layout import Layout, Tensor
     >>> k = KernelBuilder("example", threads=32)
     >>> S, sS = Tensor(k.pointer("S", "b32"), Layout(1)), k.shared("sS", "b32", Layout(1))
-    >>> at = Guard(make_identity_tensor((1,)), (k.integer("n"),))
-    >>> k.copy(CoveringAsync(0, Tensor(counting_iterator(-1), Layout(1, 0))), S, sS, guard=at)
+    >>> k.copy(CpAsyncPart(2), S, sS)
     >>> k.build().body.splitlines()[-2].strip()
-    'cb::cp_async_part<1>(&sS[0], &S[0], cb::min(n * 2 + 2, 4));'
+    'cb::cp_async_part<1>(&sS[0], &S[0], 2);'
     """
 
-    along: int
-    begin: Tensor
+    nbytes: IntLike
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
         """Write the copies.
@@ -61,25 +55,14 @@ class CoveringAsync:
         Raises
         ------
         CodegenError
-            If they are not words from global to shared memory, or no guard says what exists.
+            If they are not words from global to shared memory.
         """
+        refuse_predicates(self, guard, when)
         spaces = source.engine.space, target.engine.space
         if spaces != ("gmem", "smem") or any(x.engine.dtype.bytes != _WORD for x in (source, target)):
             raise CodegenError(f"words of {_WORD} bytes are copied from global to shared memory, got {source} to {target}")
-        if guard is None or guard.halo or guard.triangle or static_extents(source) != static_extents(target):
-            raise CodegenError(f"the ends of runs are those of a guard, got {guard} for {source.layout} to {target.layout}")
         with k.loops(static_extents(source)) as at:
-            coordinates = guard.coordinates(*at)
-            exists, nbytes = when, _WORD
-            for mode, (i, end) in enumerate(zip(coordinates, guard.extents, strict=True)):
-                if mode == self.along:
-                    nbytes = maximum(minimum((end - i - self.begin(*at)) * (_WORD // _PACKED), _WORD), 0)
-                else:
-                    exists = all_of(exists, less(i, end))
-            s, d = source(*at), target(*at)
-            k.count(s, 1, "cp_async", source)
-            k.count(d, 1, "cp_async", target)
-            k.do("cp_async_part", d, s, nbytes if exists is True else select(exists, nbytes, 0), of=1)
+            k.do("cp_async_part", target(*at), source(*at), self.nbytes, of=1)
 
 
 @dataclass(frozen=True)
@@ -163,58 +146,6 @@ def _expect_loads(source: Tensor, target: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class CoveredCopy:
-    """The threads that move the words of covered tiles: along rows first, all words but the last one of each; then the last ones.
-
-    Attributes
-    ----------
-    run, rows, threads : int
-        Elements of a row, rows of a tile, threads of a block.
-
-    Raises
-    ------
-    CodegenError
-        If the rows do not divide among the threads.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.covering import CoveredCopy
-    >>> [print(copy.tv, copy.tile) for copy in CoveredCopy(64, 64, 128).passes]
-    (128,(1,1)):(1,(1,32)) (32, 4)
-    (64,(1,1)):(1,(1,1)) (1, 64)
-    [None, None]
-    """
-
-    run: int
-    rows: int
-    threads: int
-
-    def __post_init__(self) -> None:
-        if any(self.rows % copy.tile[1] for copy in self.passes):
-            raise CodegenError(f"rows do not divide among the threads that copy their words, got {self}")
-
-    @property
-    def passes(self) -> tuple[TiledCopy, TiledCopy]:
-        """Both copies."""
-        lanes = gcd(self.run // _PACKED, self.threads)
-        return (TiledCopy(Layout((lanes, self.threads // lanes)), (1, 1)),
-                TiledCopy(Layout((1, min(self.rows, self.threads))), (1, 1)))
-
-    def partition(self, tensor: Tensor, thread: IntLike) -> list[Tensor]:
-        """What a thread moves of (word, row, ...) in each."""
-        whole, parts = self.run // _PACKED, []
-        for copy, first, words in zip(self.passes, (0, whole), (whole, 1), strict=True):
-            offset = domain_offset((first, *(0,) * (rank(tensor.layout) - 1)), tensor)
-            part = Tensor(offset.engine, make_layout(Layout(words, tensor.layout[0].stride), *list(tensor.layout)[1:]))
-            parts.append(copy.partition(part, thread))
-        return parts
-
-    def busy(self, thread: IntLike) -> list[Expr | bool]:
-        """Whether a thread moves anything in each."""
-        return [less(thread, size(copy.threads)) for copy in self.passes]
-
-
-@dataclass(frozen=True)
 class CoveredTiles:
     """Tiles of 2-byte elements in global memory, ``(run, row, tile)``, as the words that cover their rows.
 
@@ -287,26 +218,50 @@ class CoveredTiles:
         """Words from a row to the next in shared memory: 8 rows of 4 words, or 4 pairs of rows of 5, meet every bank once."""
         return self.run // _PACKED + _APART
 
+    def _counted(self, word: int, even: IntLike, odd: IntLike) -> Tensor:
+        """Numbers in the modes of :attr:`words`: of even rows and of odd ones, and ``word`` more from a word to the next."""
+        words, rows, tiles = self.words.layout.shape
+        return Tensor(counting_iterator(even), make_layout(Layout(words, word), Layout(rows, (odd - even, 0)), Layout(tiles, 0)))
+
+    @property
+    def number(self) -> Tensor:
+        """The number of a word in its row, in the modes of :attr:`words`."""
+        return self._counted(1, 0, 0)
+
     @property
     def early(self) -> Tensor:
-        """How many elements before its row the first word of the row begins, in the modes of :attr:`words`."""
-        first, second = self.phases
-        words, rows, tiles = self.words.layout.shape
-        return Tensor(counting_iterator(first), make_layout(Layout(words, 0), Layout(rows, (second - first, 0)), Layout(tiles, 0)))
+        """How many elements before its row the first word of the row begins."""
+        return self._counted(0, *self.phases)
 
     @property
     def begin(self) -> Tensor:
-        """The element of its row with which each word begins."""
-        first, second = self.phases
-        words, rows, tiles = self.words.layout.shape
-        layout = make_layout(Layout(words, _PACKED), Layout(rows, (first - second, 0)), Layout(tiles, 0))
-        return Tensor(counting_iterator(-first), layout)
+        """The element of its row with which a word begins: -1 where the row begins inside of its first word."""
+        return self._counted(_PACKED, *(-phase for phase in self.phases))
+
+    def end(self, k: KernelBuilder, name: str, elements: IntLike) -> Tensor:
+        """The number of the first word of a row of which not all is within so many elements."""
+        return self._counted(0, *(k.let(f"{name}_{i}", (elements + phase) // _PACKED) for i, phase in enumerate(self.phases)))
 
     def coordinates(self, identity: Tensor) -> Tensor:
-        """The coordinates of the first elements of rows in the same modes, from those of (run, row, tile)."""
+        """The coordinates of the first elements of rows, in the modes of :attr:`words`, from those of (run, row, tile)."""
         _along, row, tile = (identity.layout[i] for i in range(3))
         pairs = Layout((_PACKED, self.rows // _PACKED), (row.stride, row.stride * _PACKED))
         return Tensor(identity.engine, make_layout(Layout(self.run // _PACKED + 1, row.stride * 0), pairs, tile))
+
+    def partition(self, tensor: Tensor, threads: int, thread: IntLike) -> Tensor:
+        """A thread's part of (word, row, ...) without the last word of each row: neighbours along rows first.
+
+        Raises
+        ------
+        CodegenError
+            If rows do not divide among the threads.
+        """
+        words = self.run // _PACKED
+        lanes = gcd(words, threads)
+        if self.rows % (threads // lanes):
+            raise CodegenError(f"{self.rows} rows do not divide among {threads} threads, {lanes} along each")
+        whole = tensor.map_domain(lambda layout: make_layout(Layout(words, layout[0].stride), *list(layout)[1:]))
+        return TiledCopy(Layout((lanes, threads // lanes)), (1, 1)).partition(whole, thread)
 
     def held(self, stages: int) -> Layout:
         """(word, row, stage) in shared memory."""

@@ -18,7 +18,7 @@ from functools import cache
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Covering, Vector
-from ...codegen.covering import CoveredCopy, CoveredTiles
+from ...codegen.covering import CoveredTiles
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, static_extents
 from ...codegen.kernel import GeneratedKernel
@@ -122,14 +122,13 @@ def _by_words(k: KernelBuilder, config: MmaConfig, block: GemmBlock,
     the elements that are alone in theirs.
     """
     tile, element = config.tile, config.output
-    copy = CoveredCopy(tile.n, tile.m, k.threads)
 
     def turned(tensor: Tensor) -> Tensor:
         """(M, N) as tiles of rows: (run, row, 1)."""
         return tensor.map_domain(lambda layout: make_layout(layout[1], layout[0], Layout(1, 0)))
 
     def part(tensor: Tensor) -> Tensor:
-        return copy.partition(tensor, k.thread)[0]
+        return tiles.partition(tensor, k.threads, k.thread)
 
     tiles = CoveredTiles.of(k, "C", turned(block.gC))
     k.wait(0)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, Ldmatrix, Vector
-from ...codegen.covering import CoveredCopy, CoveredTiles, CoveringAsync, CutWords, JoinPairs
-from ...codegen.engine import CodegenError
+from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, static_extents
 from ...codegen.mma import WarpMma, operand_tile
 from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
-from ...layout.symbolic import IntLike
+from ...layout.symbolic import IntLike, all_of, less, minimum, select
 from ..common import OperandAccess
 from .block import GemmBlock
 
@@ -156,22 +157,16 @@ class _Vectors(_Operand):
 class _Covered(_Operand):
     """An operand whose rows begin anywhere, in a ring of the words that cover them: each row at its own place in its first word."""
 
-    def __init__(self, config: MmaConfig, mode: int):
-        super().__init__(config, mode)
-        self._copy = CoveredCopy(*self._by_runs(self._extent, config.tile.k), config.tile.mma.threads)
-        self.text = f"{self._copy.passes[0].tv} by words"
-
-    def _by_runs(self, extent: Any, along_k: Any) -> tuple[Any, Any]:
-        """Something of both modes in the order (along runs, across them)."""
-        return (along_k, extent) if self._k_major else (extent, along_k)
+    text = "neighbours along rows of words"
 
     def _turned(self, tensor: Tensor) -> Tensor:
         """(extent, K, ...) in the order (run, row, ...)."""
-        return tensor.map_domain(lambda layout: make_layout(*self._by_runs(layout[0], layout[1]), *list(layout)[2:]))
+        return tensor.map_domain(lambda layout: make_layout(*(layout[i] for i in ((1, 0) if self._k_major else (0, 1))),
+                                                            *list(layout)[2:]))
 
-    def _threads(self, tensor: Tensor) -> list[Tensor]:
+    def _part_of_copy(self, tensor: Tensor) -> Tensor:
         """What a thread copies of (word, row, ...)."""
-        return self._copy.partition(tensor, self._k.thread)
+        return self._tiles.partition(tensor, self._tile.mma.threads, self._k.thread)
 
     def hold(self, k: KernelBuilder, tiles: Tensor) -> None:
         name, stages = self._name, self._tile.stages
@@ -180,23 +175,38 @@ class _Covered(_Operand):
 
     def partition(self) -> None:
         k, x = self._k, self._name
-        self._sources = [k.pin(f"t{x}g{x}_{i}", part) for i, part in enumerate(self._threads(self._tiles.words))]
-        self._targets = [k.pin(f"t{x}s{x}_{i}", part) for i, part in enumerate(self._threads(self._ring))]
-        self._begin = self._threads(self._tiles.begin)
+        self._source = k.pin(f"t{x}g{x}", self._part_of_copy(self._tiles.words))
+        self._target = k.pin(f"t{x}s{x}", self._part_of_copy(self._ring))
 
     def guard(self, block: GemmBlock) -> None:
-        def words(i: int) -> Callable[[Tensor], Tensor]:
-            return lambda identity: self._threads(self._tiles.coordinates(self._turned(identity)))[i]
-
-        self._guards = [self._guarded(block, f"t{self._name}c{self._name}_{i}", words(i)) for i in range(len(self._sources))]
+        x = self._name
+        rows = self._guarded(block, f"c{x}", self._turned)
+        guard = self._guarded(block, f"t{x}c{x}", lambda c: self._part_of_copy(self._tiles.coordinates(self._turned(c))))
+        if rows is None or guard is None:
+            raise CodegenError(f"{self._config.name}: rows of {x} that begin anywhere end anywhere too")
+        self._rows, self._guard = rows, guard
 
     def load(self, k_tile: IntLike, stage: IntLike, exists: Any) -> None:
-        k, here = self._k, (_, _, _, k_tile)
-        parts = zip(self._copy.busy(k.thread), self._begin, self._sources, self._targets, self._guards, strict=True)
-        for busy, begin, source, target, guard in parts:
-            with k.when(busy):
-                k.copy(CoveringAsync(1 if self._k_major else 0, begin[here]), source[here], target[_, _, _, stage],
-                       guard=guard and guard[here], when=exists)
+        k, x, tiles, ring, here = self._k, self._name, self._tiles, self._ring, (_, _, _, k_tile)
+        along = 1 if self._k_major else 0
+        columns = k.let(f"columns_{x}", minimum(self._rows.extents[along] - self._rows.coordinates(0, 0, k_tile)[along], tiles.run))
+        ends = tiles.end(k, f"end_{x}", columns)
+        source, target = self._source[here], self._target[_, _, _, stage]
+        number, end, guard = self._part_of_copy(tiles.number)[here], self._part_of_copy(ends)[here], self._guard[here]
+        with k.loops(static_extents(source)) as at:
+            word, last, exists = number(*at), end(*at), less(guard.coordinates(*at)[1 - along], guard.extents[1 - along])
+            with k.when(word.ne(last)):
+                k.copy(CpAsync(1), source(*at), target(*at), when=all_of(exists, less(word, last)))
+        # The word in which a row ends, and zeros of the last word if that is another one.
+        beyond, threads = tiles.run // self._tile.atom.per_register, self._tile.mma.threads
+        for row in (k.thread + first for first in range(0, tiles.rows, threads)):
+            with k.when(less(row, tiles.rows)):
+                last = k.let(f"last_{x}", ends(0, row, 0))
+                exists = less(self._rows.coordinates(0, row, k_tile)[1 - along], self._rows.extents[1 - along])
+                left = (columns + tiles.early(0, row, 0)) % 2 * dtype(self._tile.atom.element).bytes
+                k.copy(CpAsyncPart(select(exists, left, 0)), tiles.words(last, row, k_tile), ring(last, row, stage))
+                with k.when(less(last, beyond)):
+                    k.copy(CpAsyncPart(0), tiles.words(beyond, row, k_tile), ring(beyond, row, stage))
 
     def fragment(self) -> None:
         k, name, tile, tiles = self._k, self._name, self._tile, self._tiles
