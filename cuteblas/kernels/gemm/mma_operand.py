@@ -199,9 +199,10 @@ class _Covered(_Operand):
                 k.copy(CpAsync(1), source(*at), target(*at), when=all_of(exists, less(word, last)))
         # The word in which a row ends, and zeros of the last word if that is another one.
         beyond, threads = tiles.run // self._tile.atom.per_register, self._tile.mma.threads
-        for row in (k.thread + first for first in range(0, tiles.rows, threads)):
+        for i in range(-(-tiles.rows // threads)):
+            row = k.thread + i * threads
             with k.when(less(row, tiles.rows)):
-                last = k.let(f"last_{x}", ends(0, row, 0))
+                last = k.let(f"last_{x}_{i}", ends(0, row, 0))
                 exists = less(self._rows.coordinates(0, row, k_tile)[1 - along], self._rows.extents[1 - along])
                 left = (columns + tiles.early(0, row, 0)) % 2 * dtype(self._tile.atom.element).bytes
                 k.copy(CpAsyncPart(select(exists, left, 0)), tiles.words(last, row, k_tile), ring(last, row, stage))
