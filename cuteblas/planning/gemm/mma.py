@@ -66,6 +66,7 @@ _THREE_FIT = 64 * 64                 # the largest tile of float64 of which a mu
 _ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
 _WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
 
+_ROOM_OF_A_ROW = 16                  # bytes of shared memory that a row which is covered by words takes more than another
 _FEW = 64                            # rows, columns or products of a sum: there one operand is most of what is read or written
 _LINE = 128                          # bytes
 _FULL = (1, 2, 4)                    # times the blocks that fit on the device at once: into so many blocks thin products are cut
@@ -164,6 +165,11 @@ _THIN_SHAPES: dict[str, _WideShapes] = {
 }
 
 
+# Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep, and only blocks beside each other
+# hide that each waits for its operands.
+_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5),)
+
+
 def _wide_shapes(atom: MmaAtom) -> _WideShapes:
     """The tiles of float64 or complex128; none for other types."""
     return _WIDE_SHAPES.get((atom.element, atom.arch), ())
@@ -178,7 +184,7 @@ def _kind(atom: MmaAtom) -> str:
 def is_thin(tile: MmaTile) -> bool:
     """Whether a tile is one of those for products with few columns or rows."""
     shape = (tile.m, tile.n), tile.warps, tile.min_blocks
-    return tile.k == _thin_step(tile.atom) and shape in _THIN_SHAPES.get(_kind(tile.atom), ())
+    return tile.k == _thin_step(tile.atom) and shape in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
 
 
 def _thin_step(atom: MmaAtom) -> int:
@@ -186,10 +192,12 @@ def _thin_step(atom: MmaAtom) -> int:
     return max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
 
 
-def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
-    """The tiles for products with few columns or rows, with no more stages than the depth has use for."""
+def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int, covered: bool = False) -> Iterator[MmaTile]:
+    """The tiles for products with few columns or rows, with no more stages than the depth has use for; with those for operands
+    that are read by covering words.
+    """
     k = _thin_step(atom)
-    for (m, n), warps, blocks in _THIN_SHAPES.get(_kind(atom), ()):
+    for (m, n), warps, blocks in _THIN_SHAPES.get(_kind(atom), ()) + (_COVERED_SHAPES if covered else ()):
         tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
@@ -241,7 +249,9 @@ def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> 
     kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
     clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
     access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
-    if slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
+    if slices == 1 and _by_words(p):
+        clocks *= 1 + costs[f"{kind}: C by covering words: part"]
+    elif slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
         clocks *= 1 + costs[f"{kind}: C by single elements: part"]
     return device.seconds(clocks)
 
@@ -264,7 +274,10 @@ def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
     """What 16-bit operands add to the time of a block, as a part of it, that are read by few bytes at a time or across sectors."""
     costs, found = device.fitted["gemm_mma"], 0.0
     for x, extents, shared in ((p.a, (p.m, p.k), tile.n), (p.b, (p.n, p.k), tile.m)):
-        access, item = _access(x, extents), dtype(x.dtype).bytes
+        access, item = _read(x, extents), dtype(x.dtype).bytes
+        if access.covering:
+            found += costs["16-bit: an operand by covering words: part"] * _SHARED / shared
+            continue
         aligned = access.width * item
         if aligned == _VECTOR_BYTES and access.unit is not None:
             aligned = gcd(_SECTOR, x.strides[1 - access.unit] * item)
@@ -300,7 +313,9 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
     if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
-        for tile in thin_tiles(atom, device, p.k):
+        covered = any(_covered(p))
+        for each in thin_tiles(atom, device, p.k, covered):
+            tile = _with_room(p, each, device) if covered else each
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
                 yield reestimated(p, device, tile, chunk)
     if atom.splits:
@@ -309,6 +324,19 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
     for tile in mma_tiles(atom, device):
         for split_k in numbers:
             yield reestimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
+
+
+def _covered(p: GemmProblem) -> tuple[bool, bool]:
+    """Whether A and B are read by the words that cover their rows."""
+    return _read(p.a, (p.m, p.k)).covering, _read(p.b, (p.n, p.k)).covering
+
+
+def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
+    """A tile with no more stages than there is room for beside what covered rows take more than others."""
+    more = sum(_ROOM_OF_A_ROW * (extent if x.strides[1] == 1 else tile.k)
+               for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True) if covered)
+    room = device.shared_bytes_per_block // (tile.min_blocks * (tile.stage_bytes + more))
+    return replace(tile, stages=max(2, min(tile.stages, room)))
 
 
 def _narrow_reads(p: GemmProblem) -> bool:
@@ -387,6 +415,9 @@ def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: 
     if tile.atom.splits:                                   # each warp splits what it loads
         loaded = tile.m * tile.warps[1] + tile.n * tile.warps[0]
         multiplying += on_one * steps * tile.k * loaded * dtype(tile.atom.element).bytes / costs["thin: bytes split in a clock"]
+    covered = sum(extent for extent, by_words in zip((tile.m, tile.n), _covered(p), strict=True) if by_words)
+    if covered:
+        multiplying += on_one * steps * tile.k * covered * dtype(tile.atom.element).bytes / costs["thin: bytes covered in a clock"]
     step = max(costs["thin: a step: clocks"], costs["thin: latency: clocks"] / (tile.stages - 1))
     waiting = -(-on_one // tile.min_blocks) * (costs["thin: a block: clocks"] + steps * step)
     return device.seconds(multiplying), device.seconds(waiting), _reading(p, tile, device)
@@ -481,6 +512,9 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
         choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
+    covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
+    if covered:
+        reason += f"; {' and '.join(covered)} by the words that cover rows"
     if choice.slices > 1:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
     launches, workspace = mma_launches(p, choice, roles, gate)
