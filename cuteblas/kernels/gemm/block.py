@@ -168,6 +168,8 @@ class GemmBlock:
         Steps along K.
     at : tuple of IntLike
         Coordinates of the tile of C among tiles.
+    extents : dict
+        M, N, and what the block sums over of K, by their letters.
     """
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str, *, several: bool = False):
@@ -209,13 +211,13 @@ class GemmBlock:
         if triangle is not None:
             bm, bn, self._diagonal = triangle.at(bm, bn)
         self.at = bm, bn
-        self._extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
+        self.extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
         def matrix(tensor: GlobalTensor) -> Tensor:
             modes = tensor.param.modes
-            shape = tuple(extent if nested[mode] > 1 else self._extents[mode]
+            shape = tuple(extent if nested[mode] > 1 else self.extents[mode]
                           for mode, extent in zip(modes, tensor.extents, strict=True))
-            flat = by_coordinate(tensor.at(item, shape), tuple(self._extents[mode] for mode in modes))
+            flat = by_coordinate(tensor.at(item, shape), tuple(self.extents[mode] for mode in modes))
             # A slice of a plain K is a batch index; of a nested K, a range of its flat coordinate.
             return domain_offset((0, first_k), flat) if config.split_k and modes[1] == "k" and nested["k"] > 1 else flat
 
@@ -233,12 +235,12 @@ class GemmBlock:
     @property
     def depth(self) -> IntLike:
         """The extent along K that the block sums over."""
-        return self._extents["k"]
+        return self.extents["k"]
 
     @cached_property
     def k_tiles(self) -> IntLike:
         """Steps along K; named in the source where this is first used."""
-        return self.k.let("k_tiles", ceil_div(self._extents["k"], self._tile[2]))
+        return self.k.let("k_tiles", ceil_div(self.extents["k"], self._tile[2]))
 
     def exists(self, k_tile: IntLike) -> Any:
         """Whether a step along K exists, where no element has a predicate of its own: copies beyond the end write zeros."""
@@ -248,10 +250,14 @@ class GemmBlock:
         """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``); ``None`` if it always holds."""
         if self.config.aligned:
             return None
-        extents = tuple(self._extents[mode] for mode in modes)
+        return Guard(self.coordinates(name, modes, partition), tuple(self.extents[mode] for mode in modes))
+
+    def coordinates(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Tensor:
+        """The coordinates of the elements of such a partition."""
         tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
         at = tuple({"m": self.at[0], "n": self.at[1], "k": _}[mode] for mode in modes)
-        return Guard(self.k.pin(name, partition(local_tile(make_identity_tensor(extents), tile, at))), extents)
+        identity = make_identity_tensor(tuple(self.extents[mode] for mode in modes))
+        return self.k.pin(name, partition(local_tile(identity, tile, at)))
 
     def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
         """The end of the kernel: C from the sums, rounded once.
@@ -266,7 +272,7 @@ class GemmBlock:
             Where single elements of C go instead of memory: see :meth:`~cuteblas.kernels.epilogue.Epilogue.store`.
         """
         self.k.let_next_launch_begin()
-        guard, extents = self.guard("tCcC", "mn", partition), (self._extents["m"], self._extents["n"])
+        guard, extents = self.guard("tCcC", "mn", partition), (self.extents["m"], self.extents["n"])
 
         def tiled(matrix: Tensor) -> Tensor:
             return local_tile(matrix, self._tile[:2], self.at)

@@ -139,20 +139,18 @@ def _by_words(k: KernelBuilder, config: MmaConfig, block: GemmBlock,
     k.barrier()
     k.comment("C by words: (1, words, rows, 1)")
     source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC", part(tiles.words)), part(tiles.begin)
-    guard = block.guard("tWcC", "mn", lambda identity: part(tiles.coordinates(turned(identity))))
-    assert guard is not None
-    (M, N), (_row, first) = guard.extents, guard.coordinates(0, 0, 0, 0)
-    columns = k.let("columns", minimum(N - first, tile.n))
+    coordinates = block.coordinates("tWcC", "mn", lambda identity: part(tiles.coordinates(turned(identity))))
+    rows, columns = block.extents["m"], k.let("columns", minimum(block.extents["n"] - coordinates(0, 0, 0, 0)[1], tile.n))
     held = k.registers("tWrC", "b32", Layout(static_extents(source)))
     k.copy(Covering(1), source, held)
     with k.loops(static_extents(source)) as at:
-        (row, _first), element = guard.coordinates(*at), begin(*at)
-        k.copy(Vector(1), held(*at), target(*at), when=all_of(less(row, M), less(-1, element), less(element + 1, columns)))
+        first, exists = begin(*at), less(coordinates(*at)[0], rows)
+        k.copy(Vector(1), held(*at), target(*at), when=all_of(exists, less(-1, first), less(first + 1, columns)))
     k.comment("Elements that are alone in a word: the first and the last one of a row")
     with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:
         early = k.let("early", tiles.early(0, row, 0))
         for alone, column in ((early, 0), ((columns + early) % 2, columns - 1)):
-            with k.when(all_of(less(block.at[0] * tile.m + row, M), equal(alone, 1))):
+            with k.when(all_of(less(block.at[0] * tile.m + row, rows), equal(alone, 1))):
                 copy_element(k, "tErC", elements(column, row, 0), block.gC(row, column))
 
 

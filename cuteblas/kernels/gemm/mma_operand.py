@@ -6,11 +6,10 @@ where rows run along K, and made of single elements where they do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Ldmatrix, Vector
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
 from ...codegen.dtypes import dtype
@@ -81,10 +80,7 @@ class _Operand:
         self._config, self._tile, self._mode, self._name = config, config.tile, mode, "AB"[mode]
         self._access = (config.a, config.b)[mode]
         self._extent = (config.tile.m, config.tile.n)[mode]
-        self._k_major = self._access.unit != 0
-
-    def _guarded(self, block: GemmBlock, name: str, partition: Callable[[Tensor], Tensor]) -> Guard | None:
-        return block.guard(name, ("mk", "nk")[self._mode], partition)
+        self._k_major, self._modes = self._access.unit != 0, ("mk", "nk")[mode]
 
     def _registers(self, k: KernelBuilder) -> tuple[int, int]:
         """Declare the fragment; how many registers an atom has, and how many atoms."""
@@ -124,7 +120,7 @@ class _Vectors(_Operand):
 
     def guard(self, block: GemmBlock) -> None:
         x = self._name
-        self._guard = self._guarded(block, f"t{x}c{x}", lambda c: self._loader.partition(c, self._k.thread))
+        self._guard = block.guard(f"t{x}c{x}", self._modes, lambda c: self._loader.partition(c, self._k.thread))
 
     def load(self, k_tile: IntLike, stage: IntLike, exists: Any) -> None:
         here = (_, _, _, k_tile)
@@ -180,34 +176,33 @@ class _Covered(_Operand):
 
     def guard(self, block: GemmBlock) -> None:
         x = self._name
-        rows = self._guarded(block, f"c{x}", self._turned)
-        guard = self._guarded(block, f"t{x}c{x}", lambda c: self._part_of_copy(self._tiles.coordinates(self._turned(c))))
-        if rows is None or guard is None:
-            raise CodegenError(f"{self._config.name}: rows of {x} that begin anywhere end anywhere too")
-        self._rows, self._guard = rows, guard
+        self._rows = block.coordinates(f"c{x}", self._modes, self._turned)
+        self._words = block.coordinates(f"t{x}c{x}", self._modes,
+                                        lambda c: self._part_of_copy(self._tiles.coordinates(self._turned(c))))
+        self._extents = tuple(block.extents[mode] for mode in self._modes)
 
     def load(self, k_tile: IntLike, stage: IntLike, exists: Any) -> None:
-        k, x, tiles, ring, here = self._k, self._name, self._tiles, self._ring, (_, _, _, k_tile)
-        along = 1 if self._k_major else 0
-        columns = k.let(f"columns_{x}", minimum(self._rows.extents[along] - self._rows.coordinates(0, 0, k_tile)[along], tiles.run))
+        k, x, tiles, here = self._k, self._name, self._tiles, (_, _, _, k_tile)
+        along, across = (1, 0) if self._k_major else (0, 1)
+        columns = k.let(f"columns_{x}", minimum(self._extents[along] - self._rows(0, 0, k_tile)[along], tiles.run))
         ends = tiles.end(k, f"end_{x}", columns)
-        source, target = self._source[here], self._target[_, _, _, stage]
-        number, end, guard = self._part_of_copy(tiles.number)[here], self._part_of_copy(ends)[here], self._guard[here]
+        source, target, coordinates = self._source[here], self._target[_, _, _, stage], self._words[here]
+        numbers, lasts = (self._part_of_copy(tensor)[here] for tensor in (tiles.number, ends))
         with k.loops(static_extents(source)) as at:
-            word, last, exists = number(*at), end(*at), less(guard.coordinates(*at)[1 - along], guard.extents[1 - along])
+            word, last, exists = numbers(*at), lasts(*at), less(coordinates(*at)[across], self._extents[across])
             with k.when(word.ne(last)):
                 k.copy(CpAsync(1), source(*at), target(*at), when=all_of(exists, less(word, last)))
-        # The word in which a row ends, and zeros of the last word if that is another one.
+        # The word in which a row ends, and zeros of the one after a row of words if that is another one.
         beyond, threads = tiles.run // self._tile.atom.per_register, self._tile.mma.threads
         for i in range(-(-tiles.rows // threads)):
             row = k.thread + i * threads
             with k.when(less(row, tiles.rows)):
                 last = k.let(f"last_{x}_{i}", ends(0, row, 0))
-                exists = less(self._rows.coordinates(0, row, k_tile)[1 - along], self._rows.extents[1 - along])
-                left = (columns + tiles.early(0, row, 0)) % 2 * dtype(self._tile.atom.element).bytes
-                k.copy(CpAsyncPart(select(exists, left, 0)), tiles.words(last, row, k_tile), ring(last, row, stage))
+                exists = less(self._rows(0, row, k_tile)[across], self._extents[across])
+                alone = (columns + tiles.early(0, row, 0)) % 2 * dtype(self._tile.atom.element).bytes
+                k.copy(CpAsyncPart(select(exists, alone, 0)), tiles.words(last, row, k_tile), self._ring(last, row, stage))
                 with k.when(less(last, beyond)):
-                    k.copy(CpAsyncPart(0), tiles.words(beyond, row, k_tile), ring(beyond, row, stage))
+                    k.copy(CpAsyncPart(0), tiles.words(beyond, row, k_tile), self._ring(beyond, row, stage))
 
     def fragment(self) -> None:
         k, name, tile, tiles = self._k, self._name, self._tile, self._tiles

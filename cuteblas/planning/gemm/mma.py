@@ -122,7 +122,8 @@ def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     access = _access(operand, extents)
     anywhere = access.unit is not None and access.width * dtype(operand.dtype).bytes == _LEAST_COPIED // 2
     forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides, *operand.batch_strides)) >= 0
-    return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward)
+    matrix = min(extents) > 1                            # a vector has one row, which begins where it begins
+    return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward and matrix)
 
 
 def _by_words(p: GemmProblem) -> bool:
