@@ -187,7 +187,7 @@ def one_tile(monkeypatch):
     """Lets planning choose nothing but a tile."""
     def choose(tile):
         few, many = ([tile], []) if is_thin(tile) else ([], [tile])
-        monkeypatch.setattr(planning, "thin_tiles", lambda atom, device, depth: iter(few))
+        monkeypatch.setattr(planning, "thin_tiles", lambda atom, device, depth, covered=False: iter(few))
         monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter(many))
 
     return choose
@@ -316,7 +316,7 @@ def test_no_bank_conflicts(dtype, orders):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2), (40, 21, 33, 1)])
+@pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2), (40, 21, 33, "w")])
 @pytest.mark.parametrize("alpha, beta", [(1, 0), (2, 3)])
 def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
     rng, wide = np.random.default_rng(6), "float32"
@@ -330,6 +330,65 @@ def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
         engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
         want = alpha * (a.astype(wide) @ b.astype(wide)) + beta * c.astype(wide)
         np.testing.assert_allclose(pc.view.astype(wide), want, rtol=2.0**-7, atol=2.0**-7 * k**0.5)
+
+
+COVERED = [tile for tile in (*mma_tiles(mma_atom("float16", "sm_90"), H200),
+                             *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6, covered=True))]
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.min_blocks}")
+def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):
+    """Of all three matrices, in a batch, at every edge of a tile; what is between rows is not a number."""
+    one_tile(tile)
+    rng, between = np.random.default_rng(31), {"pad": 2, "poison": np.nan}
+    for m, n, k, where in ((tile.m + 5, tile.n - 1, tile.k + 1, between), (tile.m - 1, tile.n + 3, tile.k - 1, {}),
+                           (3, 5, 2 * tile.k + 7, {"offset": 2, **between})):
+        a, b = values(rng, (2, m, k), "float16"), values(rng, (2, k, n), "float16")
+        plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], a_place=where, b_place=where, c_place=where)
+        names = {"C": "kw", "F": "mw"}[orders[0]] + {"C": "mw", "F": "kw"}[orders[1]] + "kw"
+        assert names in plan.launches[0].kernel.name and len(plan.launches) == 1
+
+
+@pytest.mark.parametrize("a_order, b_order, c_order", ["CCC", "FCF", "CFF", "FFC"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("alpha, beta", [(1, 0), (-3, 2)])
+def test_only_some_rows_that_begin_inside_of_words(engine, dtype, a_order, b_order, c_order, alpha, beta):
+    """One operand by vectors, the other one by words; in either order of C."""
+    rng = np.random.default_rng(32)
+    for m, n, k in ((33, 48, 65), (64, 31, 40), (21, 96, 64)):
+        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), dtype, a_order=a_order, b_order=b_order,
+            c_order=c_order, alpha=alpha, beta=beta)
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_slices_of_rows_that_begin_inside_of_words(engine, monkeypatch, orders):
+    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
+    rng = np.random.default_rng(33)
+    a, b = values(rng, (35, 1001), "float16"), values(rng, (1001, 17), "float16")
+    pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 17), np.nan, "f2"))
+    plans = [x.plan() for x in mma_alternatives(gemm_problem(pa, pb, pc), engine.device) if is_thin(x.plan().config.tile)]
+    assert any(plan.config.slices > 2 for plan in plans)
+    for plan in plans[::5]:
+        pc.view[...] = np.nan
+        engine.run(plan, a=pa, b=pb, c=pc)
+        check_tensor_cores(pc.view, a, b)
+
+
+def test_what_is_not_read_by_covering_words():
+    """Where the word that covers the first element may begin before the array, and vectors."""
+    x = place(np.zeros((63, 63), "f2"))
+    for a, covering in ((x, True), (place(x.view, flip=(True, False)), False), (place(x.view, offset=1), False),
+                        (place(x.view[:, :62]), False), (place(np.zeros((63, 63), "f4")), False), (place(x.view[:1]), False)):
+        assert planning._read(a.operand(), a.shape).covering == covering
+
+
+def test_rows_are_moved_by_words():
+    """All but what is alone in a word at an end of a row."""
+    a, b, c = (place(np.ones((4, 63, 63), "f2")) for _ in range(3))
+    plan = next(x for x in mma_alternatives(gemm_problem(a, b, c), H200) if is_thin(x.plan().config.tile)).plan()
+    moved = [x for x in counted(plan, a=a, b=b, c=c) if x.space == "global"]
+    assert moved and all(x.bytes == 4 or x.bytes == 2 for x in moved)
 
 
 def test_stores_of_two_bytes_fill_sectors():
