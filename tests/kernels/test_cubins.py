@@ -244,6 +244,24 @@ def test_warp_level_products_with_few_columns_do_not_spill(element, tile, tmp_pa
         assert kernel.shared_bytes * kernel.min_blocks <= H200.shared_bytes_per_block
 
 
+COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200), *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6, covered=True),
+           *thin_tiles(mma_atom("float16", "sm_90"), H200, 64, covered=True)]
+
+
+@pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.stages} {x.min_blocks}")
+def test_products_of_rows_that_begin_inside_of_words_do_not_spill(tile, tmp_path):
+    rows, columns = (OperandAccess(unit, covering=True) for unit in (1, 0))
+    scalars = {"alpha": "value", "beta": "value"}
+    wide = {"wide": tile.min_blocks != 5}                # for which planning has no tile of five blocks
+    for a, b, c, traits in ((rows, columns, rows, {}), (columns, columns, rows, {"batch_modes": 1}),
+                            (rows, rows, rows, {"batch_modes": 1}),
+                            (rows, rows, OperandAccess(1, 2), {"batch_modes": 2, **scalars}),
+                            (OperandAccess(1, 8), columns, rows, scalars), (columns, OperandAccess(1, 2), rows, wide)):
+        kernel = gemm_mma(MmaConfig("float16", "float16", tile, a, b, c, **traits))
+        registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
+        assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536, f"{kernel.name} has {stack} bytes"
+
+
 @pytest.mark.parametrize("scalars", ["one zero", "value value"])
 @pytest.mark.parametrize("extent, columns", [(400, 64), (4096, 128)])
 @pytest.mark.parametrize("form", FORMATS)

@@ -265,6 +265,18 @@ def test_older_parts_multiply_shallower_matrices(engine):
     check_tensor_cores(pc.view, a, b)
 
 
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_older_parts_read_rows_that_begin_inside_of_words(engine, orders):
+    older = replace(engine.device, arch="sm_75", shared_bytes_per_block=65536)
+    rng = np.random.default_rng(34)
+    a, b = values(rng, (35, 77), "float16"), values(rng, (77, 65), "float16")
+    pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 65), np.nan, "f2"))
+    plan = plan_mma(gemm_problem(pa, pb, pc), older)
+    assert "by the words that cover rows" in plan.reason and plan.launches[0].kernel.arch == "sm_75"
+    engine.run(plan, a=pa, b=pb, c=pc)
+    check_tensor_cores(pc.view, a, b)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_small_integers_are_exact(engine, dtype):
     rng = np.random.default_rng(11)
@@ -332,8 +344,8 @@ def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
         np.testing.assert_allclose(pc.view.astype(wide), want, rtol=2.0**-7, atol=2.0**-7 * k**0.5)
 
 
-COVERED = [tile for tile in (*mma_tiles(mma_atom("float16", "sm_90"), H200),
-                             *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6, covered=True))]
+COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
+           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6, covered=True)]
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])

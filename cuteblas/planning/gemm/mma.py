@@ -167,7 +167,7 @@ _THIN_SHAPES: dict[str, _WideShapes] = {
 
 
 # Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep, and only blocks beside each other
-# hide that each waits for its operands.
+# hide that each waits for its operands. There are no registers for offsets of 64 bits.
 _COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5),)
 
 
@@ -315,7 +315,7 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
     """Tiles and slices of K to choose from."""
     if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
         covered = any(_covered(p))
-        for each in thin_tiles(atom, device, p.k, covered):
+        for each in thin_tiles(atom, device, p.k, covered and gemm_span(p, p.k) < NARROW_SPAN):
             tile = _with_room(p, each, device) if covered else each
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
                 yield reestimated(p, device, tile, chunk)
