@@ -12,7 +12,7 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import mma as planning
-from cuteblas.planning.gemm.mma import is_thin, mma_alternatives, mma_tiles, plan_mma, thin_tiles, why_not_mma
+from cuteblas.planning.gemm.mma import covered_tiles, is_thin, mma_alternatives, mma_tiles, plan_mma, thin_tiles, why_not_mma
 from cuteblas.planning.gemm.simt import plan_simt
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
@@ -187,7 +187,8 @@ def one_tile(monkeypatch):
     """Lets planning choose nothing but a tile."""
     def choose(tile):
         few, many = ([tile], []) if is_thin(tile) else ([], [tile])
-        monkeypatch.setattr(planning, "thin_tiles", lambda atom, device, depth, covered=False: iter(few))
+        monkeypatch.setattr(planning, "thin_tiles", lambda atom, device, depth: iter(few))
+        monkeypatch.setattr(planning, "covered_tiles", lambda atom, device, depth: iter(()))
         monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter(many))
 
     return choose
@@ -345,7 +346,7 @@ def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
 
 
 COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
-           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6, covered=True)]
+           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6), *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])

@@ -45,8 +45,9 @@ from .slices import (
     workspace_bytes,
 )
 
-__all__ = ["along", "choose_mma", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds", "mma_choices", "mma_launches",
-           "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "reestimated", "thin_tiles", "why_not_mma"]
+__all__ = ["along", "choose_mma", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds", "mma_choices",
+           "mma_launches", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "reestimated", "thin_tiles",
+           "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _SECTOR = 32                         # bytes
@@ -168,7 +169,7 @@ _THIN_SHAPES: dict[str, _WideShapes] = {
 
 # Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep, and only blocks beside each other
 # hide that each waits for its operands. There are no registers for offsets of 64 bits.
-_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5),)
+_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6), ((32, 32), (1, 1), 8))
 
 
 def _wide_shapes(atom: MmaAtom) -> _WideShapes:
@@ -193,12 +194,20 @@ def _thin_step(atom: MmaAtom) -> int:
     return max(_LINE // dtype(atom.element).bytes, 2 * atom.shape[2])
 
 
-def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int, covered: bool = False) -> Iterator[MmaTile]:
-    """The tiles for products with few columns or rows, with no more stages than the depth has use for; with those for operands
-    that are read by covering words.
-    """
+def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
+    """The tiles for products with few columns or rows, with no more stages than the depth has use for."""
+    return _by_lines(_THIN_SHAPES.get(_kind(atom), ()), atom, device, depth)
+
+
+def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
+    """Those beside them for operands that are read by covering words, in matrices of a batch or with few columns or rows."""
+    return _by_lines(_COVERED_SHAPES, atom, device, depth)
+
+
+def _by_lines(shapes: _WideShapes, atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
+    """Tiles whose step along K is a line."""
     k = _thin_step(atom)
-    for (m, n), warps, blocks in _THIN_SHAPES.get(_kind(atom), ()) + (_COVERED_SHAPES if covered else ()):
+    for (m, n), warps, blocks in shapes:
         tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
@@ -315,7 +324,8 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
     """Tiles and slices of K to choose from."""
     if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
         covered = any(_covered(p))
-        for each in thin_tiles(atom, device, p.k, covered and gemm_span(p, p.k) < NARROW_SPAN):
+        narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
+        for each in (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ())):
             tile = _with_room(p, each, device) if covered else each
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
                 yield reestimated(p, device, tile, chunk)
@@ -478,7 +488,9 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
             return choice.seconds if d is device else reestimated(p, d, choice.tile, choice.chunk).seconds
 
         lines = f" by {choice.tile.k} of K" if is_thin(choice.tile) else ""
-        name = f"{choice.tile.m}x{choice.tile.n}{lines} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
+        tile = choice.tile
+        blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps, tile.min_blocks) in _COVERED_SHAPES else ""
+        name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{blocks}, K by {choice.chunk}"
         yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
 
 
