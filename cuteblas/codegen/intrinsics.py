@@ -196,6 +196,8 @@ INTRINSICS = {row.name: row for row in (
         load_shared<int32>(A*, A const*)
         load_covering<int32>(A*, A const*)
         store_shared<int32>(A*, A const*)
+        load_shared_between(b32&, b32 const*, int32)
+        load_shared_pair(b32&, b16 const*, b16 const*)
         settled(A*) -> A
         aligned_down<T, int32>(A*) -> T
         between_words(uint32, uint32, int32) -> uint32
@@ -211,6 +213,7 @@ INTRINSICS = {row.name: row for row in (
         transpose_b16x2(uint32[])
         transpose_b8x4(uint32[])
         cp_async<int32>(A*, A const*, bool)
+        cp_async_part<int32>(A*, A const*, int32)
         cp_async_commit()
         cp_async_wait<int32>()
         next_launch_may_begin()

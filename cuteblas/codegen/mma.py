@@ -114,6 +114,12 @@ class MmaAtom:
         return self.tv_a(4), self.tv_b(4)
 
     @property
+    def of_words(self) -> MmaAtom:
+        """The same layouts of the words that elements of A and B make: registers in place of elements."""
+        m, n, k = self.shape
+        return _atom("b32", self.accumulator, (m, n, k // self.per_register), self.arch)
+
+    @property
     def splits(self) -> bool:
         """Whether it multiplies planes of its operands (:class:`RegisterPlanes`)."""
         return dtype(self.element).part.bytes == _WORD_BYTES

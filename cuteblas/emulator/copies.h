@@ -32,21 +32,27 @@ inline void store_shared(void* to, void const* from, int bytes, int line) {
     if (machine.launch->counting) counts.note(true, true, bytes, line, offset);
 }
 
-inline void cp_async(void* to, void const* from, int bytes, bool fetch, int line) {
-    auto const size = static_cast<uint32_t>(bytes);
+// A copy of which so many bytes are read; the others are zero.
+inline void cp_async_part(void* to, void const* from, int bytes, int fetched, int line) {
+    auto const size = static_cast<uint32_t>(bytes), read = static_cast<uint32_t>(fetched);
     uint32_t const offset = shared.locate(to, size, size, "copies to", line);
-    uint8_t const* source = fetch ? global(from, size, false, line) : nullptr;
+    uint8_t const* source = fetched ? global(from, read, false, line) : nullptr;
     shared.write(machine.running, offset, size, line, copy_pending);
     std::memset(shared.data + offset, 0xff, size);
-    if (source != nullptr) global_shadow.read(window_of(from), source, size, by_running(line));
-    machine.self().copies.push_back({offset, size, source, window_of(from), line});
+    bool const covers = reinterpret_cast<uint64_t>(from) & covering;
+    if (source != nullptr) global_shadow.read(window_of(from), source, read, by_running(line), covers);
+    machine.self().copies.push_back({offset, size, source, read, covers, window_of(from), line});
     if (machine.launch->counting) {
-        if (fetch)
-            count_global(from, source, false, bytes, line);
+        if (fetched)
+            count_global(from, source, false, fetched, line);
         else
             counts.note(false, false, bytes, line, Counts::nowhere);
         counts.note(true, true, bytes, line, offset);
     }
+}
+
+inline void cp_async(void* to, void const* from, int bytes, bool fetch, int line) {
+    cp_async_part(to, from, bytes, fetch ? bytes : 0, line);
 }
 
 inline void cp_async_commit() {
@@ -59,11 +65,14 @@ inline void cp_async_wait(int pending) {
     for (; thread.copy_groups.size() - thread.copy_groups_done > static_cast<size_t>(pending); ++thread.copy_groups_done)
         for (; thread.copied < thread.copy_groups[thread.copy_groups_done]; ++thread.copied) {
             Copy const& copy = thread.copies[thread.copied];
+            std::memset(shared.data + copy.offset, 0, copy.bytes);
             if (copy.source != nullptr) {
-                global_shadow.read(copy.window, static_cast<uint8_t const*>(copy.source), copy.bytes, by_running(copy.line));
-                std::memcpy(shared.data + copy.offset, copy.source, copy.bytes);
-            } else
-                std::memset(shared.data + copy.offset, 0, copy.bytes);
+                uint32_t const foreign = global_shadow.read(copy.window, static_cast<uint8_t const*>(copy.source), copy.read,
+                                                            by_running(copy.line), copy.covers);
+                std::memcpy(shared.data + copy.offset, copy.source, copy.read);
+                for (int i = 0; foreign >> i != 0; ++i)
+                    if (foreign >> i & 1) shared.data[copy.offset + i] ^= 0xff;
+            }
             shared.arrive(machine.running, copy.offset, copy.bytes);
         }
 }

@@ -250,6 +250,19 @@ void store_shared(T* s, T const* r, CB_SITE) {
     cuteblas_runtime->store_shared(s, r, detail::access_bytes<N, T>(), site.line);
 }
 
+inline void load_shared_between(uint& r, uint const* s, int bits, CB_SITE) {
+    uint words[2];
+    for (int i = 0; i < 2; ++i) load_shared<1>(words + i, s + i, site);
+    r = uint((static_cast<unsigned long long>(words[1]) << 32 | words[0]) >> (bits & 31));
+}
+
+inline void load_shared_pair(uint& r, unsigned short const* first, unsigned short const* second, CB_SITE) {
+    unsigned short halves[2];
+    load_shared<1>(halves, first, site);
+    load_shared<1>(halves + 1, second, site);
+    r = uint(halves[0]) | uint(halves[1]) << 16;
+}
+
 template <class T>
 T* shared_memory(int byte_offset) {
     return reinterpret_cast<T*>(emulator::shared_window + emulator::shared_start + byte_offset);
@@ -368,6 +381,12 @@ void cp_async(T* s, T const* g, bool p, CB_SITE) {
         load_global<N, T>(r, g, p, site);
         store_shared<N, T>(s, r, site);
     }
+}
+
+template <int N, class T>
+void cp_async_part(T* s, T const* g, int bytes, CB_SITE) {
+    static_assert(N == 1 && sizeof(T) == 4, "a word is copied in part");
+    cuteblas_runtime->cp_async_part(s, g, sizeof(T), bytes, site.line);
 }
 
 inline void cp_async_commit() { cuteblas_runtime->cp_async_commit(); }

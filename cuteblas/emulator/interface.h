@@ -87,6 +87,7 @@ struct Runtime {
     unsigned (*exchange)(unsigned value, int mask, int line);  // with the lane that differs in the mask's bits
 
     void (*cp_async)(void* to, void const* from, int bytes, bool fetch, int line);
+    void (*cp_async_part)(void* to, void const* from, int bytes, int fetched, int line);
     void (*cp_async_commit)();
     void (*cp_async_wait)(int pending);
 

@@ -39,6 +39,8 @@ struct Copy {
     uint32_t offset;
     uint32_t bytes;
     void const* source;  // host address, or null for zeros
+    uint32_t read;       // bytes of it, before zeros
+    bool covers;         // words of which a part is not what the reader needs
     unsigned window;
     int line;
 };

@@ -87,6 +87,7 @@ static Runtime const runtime = {
     mma,
     exchange,
     cp_async,
+    cp_async_part,
     cp_async_commit,
     cp_async_wait,
     syncthreads,

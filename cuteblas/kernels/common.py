@@ -32,15 +32,20 @@ class OperandAccess:
         Elements of one vector access along the mode with stride 1; more than 1 where address, other strides and extent allow it.
     conj : bool
         Whether elements are conjugated as they are read.
+    covering : bool
+        Whether rows begin anywhere in words of 4 bytes, and are moved by the words that cover them.
     """
 
     unit: int | None = None
     width: int = 1
     conj: bool = False
+    covering: bool = False
 
     def __post_init__(self) -> None:
         if self.width != 1 and self.unit is None:
             raise CodegenError(f"vectors of {self.width} elements need a mode with stride 1, got {self}")
+        if self.covering and (self.unit is None or self.width != 1):
+            raise CodegenError(f"words cover rows of elements that are no vectors, got {self}")
 
 
 PAIRS = OperandAccess(1, 2)

@@ -22,7 +22,7 @@ from ..layout import Layout, Tensor, _, composition, flatten, rank, size
 from ..layout.symbolic import Expr, IntLike, equal, select
 from .common import OperandAccess, combine
 
-__all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix"]
+__all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "Pieces"]
 
 _MOST_BYTES = 16                        # of one access
 
@@ -255,7 +255,7 @@ class Epilogue:
             if pieces is None:
                 k.copy(Vector(width), tCrD, target, guard=inside)
             else:
-                k.copy(Vector(min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD, target)
+                k.copy(Vector(1 if single else min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD, target)
 
         if pieces is None:
             with k.loops(rest) as at:

@@ -31,7 +31,7 @@ from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Reduction
 from cuteblas.planning.gemm import skinny, thin
 from cuteblas.planning.gemm.batched import plan_batched
 from cuteblas.planning.gemm.grouped import plan_grouped
-from cuteblas.planning.gemm.mma import mma_tiles, thin_tiles
+from cuteblas.planning.gemm.mma import covered_tiles, mma_tiles, thin_tiles
 from cuteblas.planning.gemm.modular import plan_modular
 from cuteblas.planning.gemm.outer import plan_outer
 from cuteblas.planning.gemm.simt import candidates, summing
@@ -254,6 +254,25 @@ def test_warp_level_products_with_few_columns_do_not_spill(element, tile, tmp_pa
         registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
         assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536, kernel.name
         assert kernel.shared_bytes * kernel.min_blocks <= H200.shared_bytes_per_block
+
+
+HALF = mma_atom("float16", "sm_90")
+COVERED = [*mma_tiles(HALF, H200), *(tile for depth in (64, 10**6) for tiles in (thin_tiles, covered_tiles)
+                                     for tile in tiles(HALF, H200, depth))]
+
+
+@pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.stages} {x.min_blocks}")
+def test_products_of_rows_that_begin_inside_of_words_do_not_spill(tile, tmp_path):
+    rows, columns = (OperandAccess(unit, covering=True) for unit in (1, 0))
+    scalars = {"alpha": "value", "beta": "value"}
+    wide = {"wide": (tile.m, tile.n, tile.min_blocks) not in {(x.m, x.n, x.min_blocks) for x in covered_tiles(HALF, H200, 64)}}
+    for a, b, c, traits in ((rows, columns, rows, {}), (columns, columns, rows, {"batch_modes": 1}),
+                            (rows, rows, rows, {"batch_modes": 1}),
+                            (rows, rows, OperandAccess(1, 2), {"batch_modes": 2, **scalars}),
+                            (OperandAccess(1, 8), columns, rows, scalars), (columns, OperandAccess(1, 2), rows, wide)):
+        kernel = gemm_mma(MmaConfig("float16", "float16", tile, a, b, c, **traits))
+        registers, stack = resources(cubin(kernel, "sm_90a"), tmp_path)
+        assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536, f"{kernel.name} has {stack} bytes"
 
 
 @pytest.mark.parametrize("scalars", ["one zero", "value value"])

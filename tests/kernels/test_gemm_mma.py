@@ -12,7 +12,7 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import mma as planning
-from cuteblas.planning.gemm.mma import is_thin, mma_alternatives, mma_tiles, plan_mma, thin_tiles, why_not_mma
+from cuteblas.planning.gemm.mma import covered_tiles, is_thin, mma_alternatives, mma_tiles, plan_mma, thin_tiles, why_not_mma
 from cuteblas.planning.gemm.simt import plan_simt
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
@@ -188,6 +188,7 @@ def one_tile(monkeypatch):
     def choose(tile):
         few, many = ([tile], []) if is_thin(tile) else ([], [tile])
         monkeypatch.setattr(planning, "thin_tiles", lambda atom, device, depth: iter(few))
+        monkeypatch.setattr(planning, "covered_tiles", lambda atom, device, depth: iter(()))
         monkeypatch.setattr(planning, "mma_tiles", lambda atom, device: iter(many))
 
     return choose
@@ -265,6 +266,18 @@ def test_older_parts_multiply_shallower_matrices(engine):
     check_tensor_cores(pc.view, a, b)
 
 
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_older_parts_read_rows_that_begin_inside_of_words(engine, orders):
+    older = replace(engine.device, arch="sm_75", shared_bytes_per_block=65536)
+    rng = np.random.default_rng(34)
+    a, b = values(rng, (35, 77), "float16"), values(rng, (77, 65), "float16")
+    pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 65), np.nan, "f2"))
+    plan = plan_mma(gemm_problem(pa, pb, pc), older)
+    assert "by the words that cover rows" in plan.reason and plan.launches[0].kernel.arch == "sm_75"
+    engine.run(plan, a=pa, b=pb, c=pc)
+    check_tensor_cores(pc.view, a, b)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_small_integers_are_exact(engine, dtype):
     rng = np.random.default_rng(11)
@@ -316,7 +329,7 @@ def test_no_bank_conflicts(dtype, orders):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2), (40, 21, 33, 1)])
+@pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2), (40, 21, 33, "w")])
 @pytest.mark.parametrize("alpha, beta", [(1, 0), (2, 3)])
 def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
     rng, wide = np.random.default_rng(6), "float32"
@@ -330,6 +343,65 @@ def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
         engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
         want = alpha * (a.astype(wide) @ b.astype(wide)) + beta * c.astype(wide)
         np.testing.assert_allclose(pc.view.astype(wide), want, rtol=2.0**-7, atol=2.0**-7 * k**0.5)
+
+
+COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
+           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6), *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.min_blocks}")
+def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):
+    """Of all three matrices, in a batch, at every edge of a tile; what is between rows is not a number."""
+    one_tile(tile)
+    rng, between = np.random.default_rng(31), {"pad": 2, "poison": np.nan}
+    for m, n, k, where in ((tile.m + 5, tile.n - 1, tile.k + 1, between), (tile.m - 1, tile.n + 3, tile.k - 1, {}),
+                           (3, 5, 2 * tile.k + 7, {"offset": 2, **between})):
+        a, b = values(rng, (2, m, k), "float16"), values(rng, (2, k, n), "float16")
+        plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], a_place=where, b_place=where, c_place=where)
+        names = {"C": "kw", "F": "mw"}[orders[0]] + {"C": "mw", "F": "kw"}[orders[1]] + "kw"
+        assert names in plan.launches[0].kernel.name and len(plan.launches) == 1
+
+
+@pytest.mark.parametrize("a_order, b_order, c_order", ["CCC", "FCF", "CFF", "FFC"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("alpha, beta", [(1, 0), (-3, 2)])
+def test_only_some_rows_that_begin_inside_of_words(engine, dtype, a_order, b_order, c_order, alpha, beta):
+    """One operand by vectors, the other one by words; in either order of C."""
+    rng = np.random.default_rng(32)
+    for m, n, k in ((33, 48, 65), (64, 31, 40), (21, 96, 64)):
+        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), dtype, a_order=a_order, b_order=b_order,
+            c_order=c_order, alpha=alpha, beta=beta)
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_slices_of_rows_that_begin_inside_of_words(engine, monkeypatch, orders):
+    monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
+    rng = np.random.default_rng(33)
+    a, b = values(rng, (35, 1001), "float16"), values(rng, (1001, 17), "float16")
+    pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 17), np.nan, "f2"))
+    plans = [x.plan() for x in mma_alternatives(gemm_problem(pa, pb, pc), engine.device) if is_thin(x.plan().config.tile)]
+    assert any(plan.config.slices > 2 for plan in plans)
+    for plan in plans[::5]:
+        pc.view[...] = np.nan
+        engine.run(plan, a=pa, b=pb, c=pc)
+        check_tensor_cores(pc.view, a, b)
+
+
+def test_what_is_not_read_by_covering_words():
+    """Where the word that covers the first element may begin before the array, and vectors."""
+    x = place(np.zeros((63, 63), "f2"))
+    for a, covering in ((x, True), (place(x.view, flip=(True, False)), False), (place(x.view, offset=1), False),
+                        (place(x.view[:, :62]), False), (place(np.zeros((63, 63), "f4")), False), (place(x.view[:1]), False)):
+        assert planning._read(a.operand(), a.shape).covering == covering
+
+
+def test_rows_are_moved_by_words():
+    """All but what is alone in a word at an end of a row."""
+    a, b, c = (place(np.ones((4, 63, 63), "f2")) for _ in range(3))
+    plan = next(x for x in mma_alternatives(gemm_problem(a, b, c), H200) if is_thin(x.plan().config.tile)).plan()
+    moved = [x for x in counted(plan, a=a, b=b, c=c) if x.space == "global"]
+    assert moved and all(x.bytes == 4 or x.bytes == 2 for x in moved)
 
 
 def test_stores_of_two_bytes_fill_sectors():

@@ -120,7 +120,7 @@ def test_what_planning_copies():
     for arch, family, copied in (("sm_90", "gemm_wgmma", True), ("sm_80", "gemm_mma", False), ("sm_70", "gemm_simt", False)):
         plan = planned(2049, 2049, 2049, replace(H200, arch=arch))
         assert plan.family == family and ("A is copied first" in plan.reason) == copied
-    for n, family in ((17, "gemm_simt"), (1001, "gemm_wgmma")):
+    for n, family in ((17, "gemm_mma"), (1001, "gemm_wgmma")):
         assert planned(n, n, n).family == family
     many = replace(planned(8, 9, 9).problem, batch=(2,) * 4, a=Operand("float16", (9, 1), (648, 324, 162, 81)),
                    b=Operand("float16", (1, 9), (0,) * 4), c=Operand("float16", (9, 1), (576, 288, 144, 72)))

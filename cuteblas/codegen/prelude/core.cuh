@@ -160,6 +160,11 @@ template <int N, class T> CB_DEVICE void load_shared(T* r, T const* s) { read_ve
 // Of which a part may never have been written: what comes of that is cut off.
 template <int N, class T> CB_DEVICE void load_covering(T* r, T const* s) { read_vector<N>(r, s); }
 template <int N, class T> CB_DEVICE void store_shared(T* s, T const* r) { write_vector<N>(s, r); }
+// The word that begins some bits behind a word, and the word of two elements.
+CB_DEVICE void load_shared_between(unsigned& r, unsigned const* s, int bits) { r = __funnelshift_r(s[0], s[1], bits); }
+CB_DEVICE void load_shared_pair(unsigned& r, unsigned short const* first, unsigned short const* second) {
+  r = __byte_perm(*first, *second, 0x5410);
+}
 
 // An address of global memory that the compiler computes here, once, instead of wherever it is used.
 template <class T> CB_DEVICE T* settled(T* g) {
@@ -200,6 +205,15 @@ template <int N, class T> CB_DEVICE void cp_async(T* s, T const* g, bool p) {
   T r[N];
   load_global<N>(r, g, p);
   store_shared<N>(s, r);
+}
+// Words of which so many bytes are read, a multiple of 2; the others are zero.
+template <int N, class T> CB_DEVICE void cp_async_part(T* s, T const* g, int bytes) {
+  static_assert(N == 1 && sizeof(T) == 4, "a word is copied in part");
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(s)), "l"(g), "r"(bytes));
+#else
+  *s = bytes == 4 ? *g : bytes == 2 ? static_cast<T>(*reinterpret_cast<unsigned short const*>(g)) : T{};
+#endif
 }
 CB_DEVICE void cp_async_commit() {
 #if __CUDA_ARCH__ >= 800

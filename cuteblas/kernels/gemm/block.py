@@ -19,7 +19,7 @@ from ...codegen.signature import GlobalTensor
 from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess, grouped_raster, operand
-from ..epilogue import Epilogue, FusedEpilogue
+from ..epilogue import Epilogue, FusedEpilogue, Pieces
 from ..guard import gate_tag
 from .triangle import Triangle, mirrored
 
@@ -114,7 +114,8 @@ class GemmConfig:
     def traits(self) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = {0: "m", 1: "k", None: "s"}
-        access = "".join(f"{major[o.unit]}{o.width}{'c' if o.conj else ''}" for o in (self.a, self.b, self.c))
+        access = "".join(f"{major[o.unit]}{'w' if o.covering else o.width}{'c' if o.conj else ''}"
+                         for o in (self.a, self.b, self.c))
         flags = (("split", self.split_k), (f"turns{self.turn}", self.turn > 0), ("wide", self.wide),
                  ("aligned", self.aligned), ("grouped", self.grouped),
                  (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)),
@@ -165,6 +166,10 @@ class GemmBlock:
         (BM, BK, k tile), (BN, BK, k tile), (BM, BN).
     k_tiles : IntLike
         Steps along K.
+    at : tuple of IntLike
+        Coordinates of the tile of C among tiles.
+    extents : dict
+        M, N, and what the block sums over of K, by their letters.
     """
 
     def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str, *, several: bool = False):
@@ -205,14 +210,14 @@ class GemmBlock:
         self._diagonal: Expr | bool = False
         if triangle is not None:
             bm, bn, self._diagonal = triangle.at(bm, bn)
-        self._at = bm, bn
-        self._extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
+        self.at = bm, bn
+        self.extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
         def matrix(tensor: GlobalTensor) -> Tensor:
             modes = tensor.param.modes
-            shape = tuple(extent if nested[mode] > 1 else self._extents[mode]
+            shape = tuple(extent if nested[mode] > 1 else self.extents[mode]
                           for mode, extent in zip(modes, tensor.extents, strict=True))
-            flat = by_coordinate(tensor.at(item, shape), tuple(self._extents[mode] for mode in modes))
+            flat = by_coordinate(tensor.at(item, shape), tuple(self.extents[mode] for mode in modes))
             # A slice of a plain K is a batch index; of a nested K, a range of its flat coordinate.
             return domain_offset((0, first_k), flat) if config.split_k and modes[1] == "k" and nested["k"] > 1 else flat
 
@@ -230,12 +235,12 @@ class GemmBlock:
     @property
     def depth(self) -> IntLike:
         """The extent along K that the block sums over."""
-        return self._extents["k"]
+        return self.extents["k"]
 
     @cached_property
     def k_tiles(self) -> IntLike:
         """Steps along K; named in the source where this is first used."""
-        return self.k.let("k_tiles", ceil_div(self._extents["k"], self._tile[2]))
+        return self.k.let("k_tiles", ceil_div(self.extents["k"], self._tile[2]))
 
     def exists(self, k_tile: IntLike) -> Any:
         """Whether a step along K exists, where no element has a predicate of its own: copies beyond the end write zeros."""
@@ -245,12 +250,16 @@ class GemmBlock:
         """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``); ``None`` if it always holds."""
         if self.config.aligned:
             return None
-        extents = tuple(self._extents[mode] for mode in modes)
-        tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
-        at = tuple({"m": self._at[0], "n": self._at[1], "k": _}[mode] for mode in modes)
-        return Guard(self.k.pin(name, partition(local_tile(make_identity_tensor(extents), tile, at))), extents)
+        return Guard(self.coordinates(name, modes, partition), tuple(self.extents[mode] for mode in modes))
 
-    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor]) -> None:
+    def coordinates(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Tensor:
+        """The coordinates of the elements of such a partition."""
+        tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
+        at = tuple({"m": self.at[0], "n": self.at[1], "k": _}[mode] for mode in modes)
+        identity = make_identity_tensor(tuple(self.extents[mode] for mode in modes))
+        return self.k.pin(name, partition(local_tile(identity, tile, at)))
+
+    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
         """The end of the kernel: C from the sums, rounded once.
 
         Parameters
@@ -259,15 +268,18 @@ class GemmBlock:
             (run, rest...): a run is contiguous in C if C is contiguous at all.
         partition : callable
             Gives a thread's part of the tile of C in the same modes.
+        pieces : context manager, optional
+            Where single elements of C go instead of memory: see :meth:`~cuteblas.kernels.epilogue.Epilogue.store`.
         """
         self.k.let_next_launch_begin()
-        guard, extents = self.guard("tCcC", "mn", partition), (self._extents["m"], self._extents["n"])
+        guard, extents = self.guard("tCcC", "mn", partition), (self.extents["m"], self.extents["n"])
 
         def tiled(matrix: Tensor) -> Tensor:
-            return local_tile(matrix, self._tile[:2], self._at)
+            return local_tile(matrix, self._tile[:2], self.at)
 
         if self.config.triangle is None or guard is None:
-            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled)
+            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled, pieces,
+                                 single=pieces is not None)
         else:
             self._epilogue.store_triangle(self.config.triangle, self._diagonal, accumulators, partition, self.gC, guard, extents,
                                           self._item, tiled, mirrored=self._mirrored, hermitian=self.config.hermitian)

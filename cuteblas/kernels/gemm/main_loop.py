@@ -14,7 +14,8 @@ __all__ = ["main_loop"]
 
 def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntLike, IntLike], None],
               fetch: Callable[[IntLike, IntLike, IntLike], None], multiply: Callable[[IntLike], None],
-              spelled: bool = False, chunk: IntLike | None = None, end_chunk: Callable[[IntLike], None] | None = None) -> None:
+              spelled: bool = False, beyond: bool = True, chunk: IntLike | None = None,
+              end_chunk: Callable[[IntLike], None] | None = None) -> None:
     """Three streams of instructions, each a step ahead of the next.
 
     Tiles are copied from global to shared memory ``stages - 1`` steps along K ahead; fragments from shared memory into one of two
@@ -37,6 +38,9 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
     spelled : bool
         Whether the steps of a tile are written one after the other instead of as an unrolled loop: in a swizzled address, a step
         that is a constant costs nothing.
+    beyond : bool
+        Whether tiles beyond the last one are loaded and fetched, as zeros that nobody multiplies: cheaper than a condition, unless
+        copies are many.
     chunk : IntLike, optional
         Tiles after which ``end_chunk`` is called, unless they were the last.
     end_chunk : callable, optional
@@ -53,7 +57,8 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
                            f"and {steps}")
 
     def start(k_tile: IntLike, stage: IntLike) -> None:
-        load(k_tile, stage)
+        with k.when(beyond or less(k_tile, k_tiles)):
+            load(k_tile, stage)
         k.commit()
 
     k.comment("Fill the ring")
@@ -62,7 +67,8 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
         start(stage, stage)
     k.wait(ahead - 1)
     k.barrier()
-    fetch(0, 0, 0)
+    with k.when(beyond or less(0, k_tiles)):
+        fetch(0, 0, 0)
 
     k.comment("Main loop: copy a tile ahead, multiply this one, operands fetched one step early")
     read, write = RingIndex(k, stages, "read"), RingIndex(k, stages, "write", ahead)
@@ -84,7 +90,8 @@ def main_loop(block: GemmBlock, stages: int, steps: int, *, load: Callable[[IntL
         k.barrier()
         read.advance()
         write.advance()
-        fetch(0, read.index, (last + 1) % 2)
+        with k.when(beyond or less(k_tile + 1, k_tiles)):
+            fetch(0, read.index, (last + 1) % 2)
         multiply(last)
 
     if end_chunk is None or chunk is None:

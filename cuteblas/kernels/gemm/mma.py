@@ -11,29 +11,30 @@ four elements of k first what the real part of B multiplies, then what the imagi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from math import gcd
 
 from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Ldmatrix, Vector
+from ...codegen.copies import Covering, Vector
+from ...codegen.covering import CoveredTiles
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError
+from ...codegen.engine import CodegenError, static_extents
 from ...codegen.kernel import GeneratedKernel
-from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma, operand_tile
+from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...codegen.signature import TensorParam
-from ...codegen.tiled import TiledCopy
-from ...layout import ComposedLayout, Layout, Tensor, _, make_layout, size
-from ...layout.symbolic import IntLike
-from ..common import OperandAccess
+from ...layout import Layout, Tensor, _, cosize, make_layout, size
+from ...layout.symbolic import IntLike, all_of, equal, less, minimum
+from ..common import copy_element
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
+from .mma_operand import mma_operand
 from .skinny import RANGE
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
-_MATRICES = 4                        # registers that one ldmatrix fills
 _PAIR = 2                            # elements of C along N that a thread has side by side
 
 
@@ -114,55 +115,43 @@ class MmaConfig(GemmConfig):
                 f"_s{t.stages}_{self.traits}")
 
 
-def _loader(extent: int, tile: MmaTile, access: OperandAccess) -> TiledCopy:
-    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a vector along it."""
-    threads = tile.mma.threads
-    along, across = (extent, tile.k) if access.unit == 0 else (tile.k, extent)
-    lanes = gcd(along // access.width, threads)
-    rows = gcd(across, threads // lanes)
-    lanes = threads // rows
-    if access.unit == 0:
-        return TiledCopy(Layout((lanes, rows)), (access.width, 1))
-    return TiledCopy(Layout((rows, lanes), (lanes, 1)), (1, access.width))
+@contextmanager
+def _by_words(k: KernelBuilder, config: MmaConfig, block: GemmBlock,
+              partition: Callable[[Tensor], Tensor]) -> Iterator[tuple[IntLike, Tensor]]:
+    """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words of memory that are whole, then
+    the elements that are alone in theirs.
+    """
+    tile, element = config.tile, config.output
 
+    def turned(tensor: Tensor) -> Tensor:
+        """(M, N) as tiles of rows: (run, row, 1)."""
+        return tensor.map_domain(lambda layout: make_layout(layout[1], layout[0], Layout(1, 0)))
 
-def _ring(k: KernelBuilder, name: str, mode: int, tile: MmaTile, k_major: bool) -> Tensor:
-    """A ring of swizzled operand tiles in shared memory: (extent, K, stage)."""
-    one = operand_tile((tile.m, tile.n)[mode], tile.k, tile.atom.element, k_major, tile.atom.apart[mode])
-    inner = make_layout(one.inner[0], one.inner[1], Layout(tile.stages, size(one.inner)))
-    return k.shared(name, tile.atom.element, ComposedLayout(one.outer, 0, inner), alignment=1024)
+    def part(tensor: Tensor) -> Tensor:
+        return tiles.partition(tensor, k.threads, k.thread)
 
-
-class _Fragment:
-    """The registers of one operand, two buffers of them, and how they are loaded from shared memory."""
-
-    def __init__(self, k: KernelBuilder, name: str, config: MmaConfig, mode: int, ring: Tensor, k_major: bool):
-        tile, tiled = config.tile, config.tile.mma
-        atom, atoms = tile.atom, tiled.atoms[mode]
-        per_atom = atom.shape[mode] * atom.shape[2] // 32 // atom.per_register
-        count = per_atom * atoms
-        self._k, self._k_major = k, k_major
-        registers = k.registers(f"tCr{name}", atom.register, Layout((per_atom, atoms, 2)))
-        self.registers = registers
-        rows = tiled.matrices(mode, k_major)
-        self._by_rows = rows is not None
-        if rows is not None:
-            self._source = k.pin(f"tCs{name}", tiled.partition_rows(ring, mode, rows, k.thread))
-            self._target = Tensor(registers.engine, Layout((_MATRICES, count // _MATRICES, 2)))
-        elif atom.per_register == 1:
-            part = (tiled.partition_a, tiled.partition_b)[mode](ring, k.thread)
-            self._source = k.pin(f"tCs{name}", part.map_domain(lambda layout: make_layout(layout[0], *list(layout)[2:])))
-            self._target = Tensor(registers.engine, Layout((count, 2)))
-        else:
-            raise CodegenError(f"{config.name}: ldmatrix does not load operand {name} of {atom.element}: 8-bit elements are "
-                               "contiguous along K, and a warp owns quadruples of registers")
-
-    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        """Load what one step along K multiplies."""
-        if self._by_rows:
-            self._k.copy(Ldmatrix(not self._k_major), self._source[_, _, step, stage], self._target[_, _, buffer])
-        else:
-            self._k.copy(Vector(1), self._source[_, step, stage], self._target[_, buffer])
+    tiles = CoveredTiles.of(k, "C", turned(block.gC))
+    k.wait(0)
+    k.barrier()
+    words = k.shared("sC", "b32", tiles.held(1), over="sA")
+    elements = tiles.held_elements(k.shared("sC_elements", element, Layout(2 * cosize(words.layout)), over="sA").engine, 1)
+    yield 0, k.pin("tCsC", partition(elements.map_domain(lambda layout: make_layout(layout[1], layout[0]))))
+    k.barrier()
+    k.comment("C by words: (1, words, rows, 1)")
+    source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC", part(tiles.words)), part(tiles.begin)
+    coordinates = block.coordinates("tWcC", "mn", lambda identity: part(tiles.coordinates(turned(identity))))
+    rows, columns = block.extents["m"], k.let("columns", minimum(block.extents["n"] - coordinates(0, 0, 0, 0)[1], tile.n))
+    held = k.registers("tWrC", "b32", Layout(static_extents(source)))
+    k.copy(Covering(1), source, held)
+    with k.loops(static_extents(source)) as at:
+        first, exists = begin(*at), less(coordinates(*at)[0], rows)
+        k.copy(Vector(1), held(*at), target(*at), when=all_of(exists, less(-1, first), less(first + 1, columns)))
+    k.comment("Elements that are alone in a word: the first and the last one of a row")
+    with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:
+        early = k.let("early", tiles.early(0, row, 0))
+        for alone, column in ((early, 0), ((columns + early) % 2, columns - 1)):
+            with k.when(all_of(less(block.at[0] * tile.m + row, rows), equal(alone, 1))):
+                copy_element(k, "tErC", elements(column, row, 0), block.gC(row, column))
 
 
 @cache
@@ -186,58 +175,57 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     """
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
     run = tile.run(config.output, config.triangle)
+    if config.c.covering and (dtype(config.output).bytes != _PAIR or config.c.unit != 1 or config.triangle or atom.splits):
+        raise CodegenError(f"C of 2-byte elements along N is written by words, and as a whole, got {config}")
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds {run} elements side by side along N, the most that vectors of C have, got {config.c}")
-    load_a, load_b = _loader(tile.m, tile, config.a), _loader(tile.n, tile, config.b)
-    for what, extents, by in (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile)):
-        if any(e % b for e, b in zip(extents, by, strict=True)):
-            raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
+    operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
 
     k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
                 summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
                         f"{config.element} to {config.output}, tile {tile}\n"
                         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
-                        f"threads of C {tiled.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
+                        f"threads of C {tiled.tv_c}, of A {a.text}, of B {b.text}")
     ranges = (("least", 2**32 - 1), ("most", 0), ("lost", 0)) if atom.splits else ()
     seen = [k.declare(name, "uint32", first) for name, first in ranges]
     block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
     status, = k.tensors(TensorParam("status", "", "uint32", written=True, batch=False)) if atom.splits else (None,)
-    tid, majors = k.thread, (config.a.unit != 0, config.b.unit != 0)
-    sA, sB = _ring(k, "sA", 0, tile, majors[0]), _ring(k, "sB", 1, tile, majors[1])
+    tid = k.thread
+    a.hold(k, block.gA)
+    b.hold(k, block.gB)
 
     k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
-    tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
-    tBgB, tBsB = k.pin("tBgB", load_b.partition(block.gB, tid)), k.pin("tBsB", load_b.partition(sB, tid))
-    tAcA = block.guard("tAcA", "mk", lambda c: load_a.partition(c, tid))
-    tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
+    for operand in operands:
+        operand.partition()
+    for operand in operands:
+        operand.guard(block)
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
-        here, exists = (_, _, _, k_tile), block.exists(k_tile)
-        k.copy(CpAsync(config.a.width), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here], when=exists)
-        k.copy(CpAsync(config.b.width), tBgB[here], tBsB[_, _, _, stage], guard=tBcB and tBcB[here], when=exists)
+        for operand in operands:
+            operand.load(k_tile, stage, block.exists(k_tile))
 
     k.comment("Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)")
-    fragment_a = _Fragment(k, "A", config, 0, sA, majors[0])
-    fragment_b = _Fragment(k, "B", config, 1, sB, majors[1])
+    for operand in operands:
+        operand.fragment()
     pairs = 2 * atom.shape[0] // 8
     tCrC = k.registers("tCrC", atom.accumulator, Layout((pairs, *tiled.atoms)))
     k.fill(tCrC)
 
     def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        fragment_a.fetch(step, stage, buffer)
-        fragment_b.fetch(step, stage, buffer)
+        for operand in operands:
+            operand.fetch(step, stage, buffer)
 
-    fragments = fragment_a, fragment_b
-    planes = [RegisterPlanes(k, f"planes_of_{name}", atom, *(size(fragment.registers.layout[i]) for i in range(2)))
-              for name, fragment in zip("ab", fragments, strict=True) if atom.splits]
+    planes = [RegisterPlanes(k, f"planes_of_{name}", atom, *(size(operand.registers.layout[i]) for i in range(2)))
+              for name, operand in zip("ab", operands, strict=True) if atom.splits]
 
     def multiply(step: IntLike) -> None:
-        operands = [fragment.registers[_, _, step % 2] for fragment in fragments]
-        for plane, operand in zip(planes, operands, strict=False):
-            plane.split(operand, seen)
-        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or operands))
+        fragments = [operand.registers[_, _, step % 2] for operand in operands]
+        for plane, fragment in zip(planes, fragments, strict=False):
+            plane.split(fragment, seen)
+        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or fragments))
 
-    main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True)
+    main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True,
+              beyond=not (config.a.covering or config.b.covering))
     if config.a.conj and dtype(atom.element).is_complex:
         k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
         with k.loops((pairs, *tiled.atoms)) as at:
@@ -253,7 +241,11 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         block.store(tiled.exchange(k, tCrC, tid), lambda tensor: tiled.partition_quads(tensor, tid))
     else:
         accumulators = Tensor(tCrC.engine, Layout((_PAIR, pairs // 2, *tiled.atoms)))
-        block.store(accumulators, lambda tensor: tiled.partition_c(tensor, tid).map_domain(runs))
+
+        def partition(tensor: Tensor) -> Tensor:
+            return tiled.partition_c(tensor, tid).map_domain(runs)
+
+        block.store(accumulators, partition, _by_words(k, config, block, partition) if config.c.covering else None)
     if status is not None:
         k.after_blocks()
         k.comment("Whether all that the block has split was in range")

@@ -45,8 +45,9 @@ from .slices import (
     workspace_bytes,
 )
 
-__all__ = ["along", "choose_mma", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds", "mma_choices", "mma_launches",
-           "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "reestimated", "thin_tiles", "why_not_mma"]
+__all__ = ["along", "choose_mma", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds", "mma_choices",
+           "mma_launches", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "reestimated", "thin_tiles",
+           "why_not_mma"]
 
 _VECTOR_BYTES = 16
 _SECTOR = 32                         # bytes
@@ -66,6 +67,7 @@ _THREE_FIT = 64 * 64                 # the largest tile of float64 of which a mu
 _ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
 _WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
 
+_ROOM_OF_A_ROW = 16                  # bytes of shared memory that a row which is covered by words takes more than another
 _FEW = 64                            # rows, columns or products of a sum: there one operand is most of what is read or written
 _LINE = 128                          # bytes
 _FULL = (1, 2, 4)                    # times the blocks that fit on the device at once: into so many blocks thin products are cut
@@ -112,6 +114,24 @@ def _access(operand: Operand, extents: tuple[int, int], most_bytes: int = _VECTO
     return replace(best, conj=operand.conj)
 
 
+def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
+    """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words that cover them.
+
+    The first word of a row may hold what is before it, which is memory of the array where none of its rows is before its first one
+    and that one begins at a word.
+    """
+    access = _access(operand, extents)
+    anywhere = access.unit is not None and access.width * dtype(operand.dtype).bytes == _LEAST_COPIED // 2
+    forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides, *operand.batch_strides)) >= 0
+    matrix = min(extents) > 1                            # a vector has one row, which begins where it begins
+    return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward and matrix)
+
+
+def _by_words(p: GemmProblem) -> bool:
+    """Whether C is written by the words that cover its rows."""
+    return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, (p.m, p.n)).covering
+
+
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
     atom = mma_atom(p.a.dtype, device.arch)
@@ -147,6 +167,11 @@ _THIN_SHAPES: dict[str, _WideShapes] = {
 }
 
 
+# Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep, and only blocks beside each other
+# hide that each waits for its operands. There are no registers for offsets of 64 bits.
+_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6), ((32, 32), (1, 1), 8))
+
+
 def _wide_shapes(atom: MmaAtom) -> _WideShapes:
     """The tiles of float64 or complex128; none for other types."""
     return _WIDE_SHAPES.get((atom.element, atom.arch), ())
@@ -161,7 +186,7 @@ def _kind(atom: MmaAtom) -> str:
 def is_thin(tile: MmaTile) -> bool:
     """Whether a tile is one of those for products with few columns or rows."""
     shape = (tile.m, tile.n), tile.warps, tile.min_blocks
-    return tile.k == _thin_step(tile.atom) and shape in _THIN_SHAPES.get(_kind(tile.atom), ())
+    return tile.k == _thin_step(tile.atom) and shape in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
 
 
 def _thin_step(atom: MmaAtom) -> int:
@@ -171,8 +196,18 @@ def _thin_step(atom: MmaAtom) -> int:
 
 def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
     """The tiles for products with few columns or rows, with no more stages than the depth has use for."""
+    return _by_lines(_THIN_SHAPES.get(_kind(atom), ()), atom, device, depth)
+
+
+def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
+    """Those beside them for operands that are read by covering words, in matrices of a batch or with few columns or rows."""
+    return _by_lines(_COVERED_SHAPES, atom, device, depth)
+
+
+def _by_lines(shapes: _WideShapes, atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
+    """Tiles whose step along K is a line."""
     k = _thin_step(atom)
-    for (m, n), warps, blocks in _THIN_SHAPES.get(_kind(atom), ()):
+    for (m, n), warps, blocks in shapes:
         tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
@@ -224,7 +259,9 @@ def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> 
     kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
     clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
     access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
-    if slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
+    if slices == 1 and _by_words(p):
+        clocks *= 1 + costs[f"{kind}: C by covering words: part"]
+    elif slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
         clocks *= 1 + costs[f"{kind}: C by single elements: part"]
     return device.seconds(clocks)
 
@@ -247,7 +284,10 @@ def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
     """What 16-bit operands add to the time of a block, as a part of it, that are read by few bytes at a time or across sectors."""
     costs, found = device.fitted["gemm_mma"], 0.0
     for x, extents, shared in ((p.a, (p.m, p.k), tile.n), (p.b, (p.n, p.k), tile.m)):
-        access, item = _access(x, extents), dtype(x.dtype).bytes
+        access, item = _read(x, extents), dtype(x.dtype).bytes
+        if access.covering:
+            found += costs["16-bit: an operand by covering words: part"] * _SHARED / shared
+            continue
         aligned = access.width * item
         if aligned == _VECTOR_BYTES and access.unit is not None:
             aligned = gcd(_SECTOR, x.strides[1 - access.unit] * item)
@@ -283,7 +323,10 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
     if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
-        for tile in thin_tiles(atom, device, p.k):
+        covered = any(_covered(p))
+        narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
+        for each in (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ())):
+            tile = _with_room(p, each, device) if covered else each
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
                 yield reestimated(p, device, tile, chunk)
     if atom.splits:
@@ -294,9 +337,22 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
             yield reestimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
 
 
+def _covered(p: GemmProblem) -> tuple[bool, bool]:
+    """Whether A and B are read by the words that cover their rows."""
+    return _read(p.a, (p.m, p.k)).covering, _read(p.b, (p.n, p.k)).covering
+
+
+def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
+    """A tile with no more stages than there is room for beside what covered rows take more than others."""
+    more = sum(_ROOM_OF_A_ROW * (extent if x.strides[1] == 1 else tile.k)
+               for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True) if covered)
+    room = device.shared_bytes_per_block // (tile.min_blocks * (tile.stage_bytes + more))
+    return replace(tile, stages=max(2, min(tile.stages, room)))
+
+
 def _narrow_reads(p: GemmProblem) -> bool:
     """Whether an operand cannot be copied asynchronously."""
-    return any(_access(x, extents).width * dtype(x.dtype).bytes < _LEAST_COPIED
+    return any(not (access := _read(x, extents)).covering and access.width * dtype(x.dtype).bytes < _LEAST_COPIED
                for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
 
 
@@ -370,6 +426,9 @@ def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: 
     if tile.atom.splits:                                   # each warp splits what it loads
         loaded = tile.m * tile.warps[1] + tile.n * tile.warps[0]
         multiplying += on_one * steps * tile.k * loaded * dtype(tile.atom.element).bytes / costs["thin: bytes split in a clock"]
+    covered = sum(extent for extent, by_words in zip((tile.m, tile.n), _covered(p), strict=True) if by_words)
+    if covered:
+        multiplying += on_one * steps * tile.k * covered * dtype(tile.atom.element).bytes / costs["thin: bytes covered in a clock"]
     step = max(costs["thin: a step: clocks"], costs["thin: latency: clocks"] / (tile.stages - 1))
     waiting = -(-on_one // tile.min_blocks) * (costs["thin: a block: clocks"] + steps * step)
     return device.seconds(multiplying), device.seconds(waiting), _reading(p, tile, device)
@@ -429,7 +488,9 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
             return choice.seconds if d is device else reestimated(p, d, choice.tile, choice.chunk).seconds
 
         lines = f" by {choice.tile.k} of K" if is_thin(choice.tile) else ""
-        name = f"{choice.tile.m}x{choice.tile.n}{lines} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
+        tile = choice.tile
+        blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps, tile.min_blocks) in _COVERED_SHAPES else ""
+        name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{blocks}, K by {choice.chunk}"
         yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
 
 
@@ -464,6 +525,9 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
         choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
               f"blocks on {device.multiprocessors} multiprocessors")
+    covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
+    if covered:
+        reason += f"; {' and '.join(covered)} by the words that cover rows"
     if choice.slices > 1:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
     launches, workspace = mma_launches(p, choice, roles, gate)
@@ -496,7 +560,8 @@ def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
-    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k)), c,
+    c = replace(c, covering=_by_words(p))
+    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _read(p.a, (p.m, p.k)), _read(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
                        _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
     status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
