@@ -66,13 +66,14 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _cut(p: GemmProblem) -> GemmProblem:
-    """The problem with rows of C in parts where they are too many, or else columns: so a B that matrices share is read for many rows.
-    Where both are too many, as many parts would be read as there are blocks of C."""
+    """The problem with rows of C in parts where they are too many, or else columns: so a B that matrices share is read for many
+    rows. Where both are too many, as many parts would be read as there are blocks of C."""
     return transposed(_cut_rows(transposed(p))) if p.m <= _MOST else _cut_rows(p)
 
 
 def _cut_rows(p: GemmProblem) -> GemmProblem:
-    """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole words: B is the same for them."""
+    """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole words: B is the same for
+    them."""
     parts = (d for d in range(_LEAST_PART, _MOST + 1) if p.m % d == 0 and d * dtype(p.a.dtype).bytes % _WORD == 0)
     part = max(parts, key=lambda d: (d % _QUAD == 0, d), default=None)
     if p.m <= _MOST or part is None:
