@@ -23,7 +23,7 @@ __all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives
 DEEPEST = 8
 """The largest K: with more, too few elements of B are in registers for vectors that fill sectors."""
 _VECTOR_BYTES = 16
-_WORDS, _FEWER = 32, 28              # registers of a thread for elements of B; where others pack bytes or hold loaded scalars
+_WORDS, _FEWER = 32, 24              # registers of a thread for B; where bytes, loaded scalars or wide offsets need others
 _WIDEST_GAP = 2                      # rows of C are at most so many times as far apart as they are long
 _STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
 _BLOCKS_OF_A_STRETCH = 8             # that are to have work for all threads
@@ -91,7 +91,8 @@ def _pitch(p: GemmProblem) -> int:
 def _width(p: GemmProblem) -> int:
     """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many for the registers."""
     item = dtype(p.c.dtype).bytes
-    width, words = _VECTOR_BYTES // item, _FEWER if item == 1 or "device" in (p.alpha, p.beta) else _WORDS
+    crowded = item == 1 or "device" in (p.alpha, p.beta) or gemm_span(p) >= NARROW_SPAN
+    width, words = _VECTOR_BYTES // item, _FEWER if crowded else _WORDS
     while width > 1 and width * p.k * max(4, dtype(p.accumulator).bytes) // 4 > words:
         width //= 2
     return width
