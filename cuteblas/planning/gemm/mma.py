@@ -169,7 +169,7 @@ _THIN_SHAPES: dict[str, _WideShapes] = {
 
 # Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep, and only blocks beside each other
 # hide that each waits for its operands. There are no registers for offsets of 64 bits.
-_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6), ((32, 32), (1, 1), 8))
+_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6), ((32, 32), (2, 1), 6))
 
 
 def _wide_shapes(atom: MmaAtom) -> _WideShapes:
