@@ -91,4 +91,5 @@ def test_flags_release_and_acquire():
     """The emulator has its own flags: it does not see what these are."""
     text = cuda_prelude([])
     flags = text[text.index("unsigned load_flag("):text.index("// -- Asynchronous copies")]
-    assert "ld.acquire.gpu" in flags and "st.release.gpu" in flags and flags.count('"memory"') == 2
+    assert all(word in flags for word in ("ld.acquire.gpu", "st.release.gpu", "atom.acq_rel.gpu"))
+    assert flags.count("asm volatile") == flags.count('"memory"') == 3

@@ -345,7 +345,7 @@ def test_a_kernel_is_loaded_once_per_device(fake_cupy, monkeypatch):
         return loading.LoadedKernel(len(loads), None)
     monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "_load", load)
-    monkeypatch.setattr(loading, "_compiled", lambda kernel, ordinal: kernel.name.encode())
+    monkeypatch.setattr(loading, "_compiled", lambda kernels, ordinal: [kernel.name.encode() for kernel in kernels])
     got = [loading.load(kernel, ordinal).function for kernel, ordinal in
            ((MULTIPLY, 0), (REVERSE, 0), (replace(MULTIPLY), 0), (MULTIPLY, 1), (MULTIPLY, 0))]
     assert got == [1, 2, 1, 3, 1] and loads == [("multiply", 0), ("reverse", 0), ("multiply", 1)]
@@ -356,12 +356,13 @@ def test_kernels_of_a_plan_are_compiled_side_by_side(fake_cupy, monkeypatch):
     begun = threading.Barrier(2, timeout=10)
     compiled = []
 
-    def compile(kernel, ordinal):
+    def compile(kernel, target):
         begun.wait()
         compiled.append(kernel.name)
         return b""
     monkeypatch.setattr(loading, "_loaded", {})
-    monkeypatch.setattr(loading, "_compiled", compile)
+    monkeypatch.setattr(loading, "compile", compile)
+    monkeypatch.setattr(loading, "_target", lambda kernel, ordinal: kernel.arch)
     monkeypatch.setattr(loading, "_load", lambda kernel, ordinal, cubin: loading.LoadedKernel(len(kernel.name), None))
     got = [loaded.function for loaded in loading.load_all([MULTIPLY, REVERSE, MULTIPLY], 0)]
     assert got == [8, 7, 8] and sorted(compiled) == ["multiply", "reverse"]
