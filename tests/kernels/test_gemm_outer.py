@@ -192,15 +192,26 @@ def test_sectors_are_written_whole(dtype, n, pad, batch):
     assert whole.transactions >= batch * m * n / (2 * vector) - 2 * ends and sum(x.requests for x in elements) <= ends * vector
 
 
+def planned(dtype, m, n, k):
+    x, y, z = (replace(place(np.zeros((1, 1), dtype)).operand(), strides=strides) for strides in ((k, 1), (1, n), (n, 1)))
+    problem = replace(gemm_problem(*(place(np.zeros((1, 1), dtype)) for _ in range(3))), m=m, n=n, k=k, a=x, b=y, c=z)
+    return plan_gemm(problem, H200)
+
+
 def test_planning_takes_it_where_it_is_fastest():
     for dtype, (m, n, k) in itertools.product(["float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "bool"],
                                               [(8192, 8192, 1), (10001, 10003, 1), (10001, 10003, 2)]):
-        x, y, z = (replace(place(np.zeros((1, 1), dtype)).operand(), strides=strides) for strides in ((k, 1), (1, n), (n, 1)))
-        problem = replace(gemm_problem(*(place(np.zeros((1, 1), dtype)) for _ in range(3))), m=m, n=n, k=k, a=x, b=y, c=z)
-        plan = plan_gemm(problem, H200)
+        plan = planned(dtype, m, n, k)
         assert plan.family == "gemm_outer" and "as C lies in memory" in plan.reason
         moved = m * n * element(dtype).bytes / H200.bandwidth
         assert plan.seconds > 0.85 * moved
+
+
+@pytest.mark.parametrize("dtype, n, faster", [("float16", 8192, False), ("float32", 8192, False), ("complex64", 8192, True),
+                                              ("complex128", 8192, False), ("float64", 10003, True), ("complex64", 10003, True)])
+def test_eight_of_k_are_slow_to_load_where_others_write_whole_vectors_too(dtype, n, faster):
+    """As measured in turns on an H200, where single elements of A are loaded for each vector."""
+    assert (planned(dtype, n, n, 8).family == "gemm_outer") is faster
 
 
 def test_what_it_does_not_take_is_refused_in_words():

@@ -149,7 +149,9 @@ class _Model:
         kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
-        a_stretch = costs["a stretch: clocks"] + self._edges * tile.width * p.k * costs["an element of an edge: clocks"]
+        of_edges = self._edges * tile.width * p.k * costs["an element of an edge: clocks"]
+        of_a = p.k * max(1.0, dtype(p.a.dtype).bytes / 8) * costs["an element of A: clocks"]
+        a_stretch = costs["a stretch: clocks"] + of_a + of_edges
         begun, written = costs["block: clocks"], stretches * a_stretch
         waits = -(-on_one // resident) * (begun + written) - begun
         issued = on_one * warps * (own + stretches * each) / costs["instructions in a clock"]
