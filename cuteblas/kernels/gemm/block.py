@@ -259,7 +259,8 @@ class GemmBlock:
         identity = make_identity_tensor(tuple(self.extents[mode] for mode in modes))
         return self.k.pin(name, partition(local_tile(identity, tile, at)))
 
-    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], pieces: Pieces | None = None) -> None:
+    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], pieces: Pieces | None = None,
+              single: bool = False) -> None:
         """The end of the kernel: C from the sums, rounded once.
 
         Parameters
@@ -269,7 +270,9 @@ class GemmBlock:
         partition : callable
             Gives a thread's part of the tile of C in the same modes.
         pieces : context manager, optional
-            Where single elements of C go instead of memory: see :meth:`~cuteblas.kernels.epilogue.Epilogue.store`.
+            Where C goes instead of memory: see :meth:`~cuteblas.kernels.epilogue.Epilogue.store`.
+        single : bool
+            Whether elements are read and written one by one.
         """
         self.k.let_next_launch_begin()
         guard, extents = self.guard("tCcC", "mn", partition), (self.extents["m"], self.extents["n"])
@@ -278,8 +281,7 @@ class GemmBlock:
             return local_tile(matrix, self._tile[:2], self.at)
 
         if self.config.triangle is None or guard is None:
-            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled, pieces,
-                                 single=pieces is not None)
+            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled, pieces, single)
         else:
             self._epilogue.store_triangle(self.config.triangle, self._diagonal, accumulators, partition, self.gC, guard, extents,
                                           self._item, tiled, mirrored=self._mirrored, hermitian=self.config.hermitian)

@@ -11,31 +11,26 @@ four elements of k first what the real part of B multiplies, then what the imagi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Covering, Vector
-from ...codegen.covering import CoveredTiles
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, static_extents
+from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...codegen.signature import TensorParam
-from ...layout import Layout, Tensor, _, cosize, make_layout, size
-from ...layout.symbolic import IntLike, all_of, equal, less, minimum
-from ..common import copy_element
+from ...layout import Layout, Tensor, _, make_layout, size
+from ...layout.symbolic import IntLike
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
 from .mma_operand import mma_operand
+from .rows import store_by_rows
 from .skinny import RANGE
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
-_PAIR = 2                            # elements of C along N that a thread has side by side
+_PAIR, _LANES_OF_A_ROW = 2, 4        # elements of C along N that a thread has side by side; lanes beside each other
 
 
 @dataclass(frozen=True)
@@ -115,45 +110,6 @@ class MmaConfig(GemmConfig):
                 f"_s{t.stages}_{self.traits}")
 
 
-@contextmanager
-def _by_words(k: KernelBuilder, config: MmaConfig, block: GemmBlock,
-              partition: Callable[[Tensor], Tensor]) -> Iterator[tuple[IntLike, Tensor]]:
-    """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words of memory that are whole, then
-    the elements that are alone in theirs.
-    """
-    tile, element = config.tile, config.output
-
-    def turned(tensor: Tensor) -> Tensor:
-        """(M, N) as tiles of rows: (run, row, 1)."""
-        return tensor.map_domain(lambda layout: make_layout(layout[1], layout[0], Layout(1, 0)))
-
-    def part(tensor: Tensor) -> Tensor:
-        return tiles.partition(tensor, k.threads, k.thread)
-
-    tiles = CoveredTiles.of(k, "C", turned(block.gC))
-    k.wait(0)
-    k.barrier()
-    words = k.shared("sC", "b32", tiles.held(1), over="sA")
-    elements = tiles.held_elements(k.shared("sC_elements", element, Layout(2 * cosize(words.layout)), over="sA").engine, 1)
-    yield 0, k.pin("tCsC", partition(elements.map_domain(lambda layout: make_layout(layout[1], layout[0]))))
-    k.barrier()
-    k.comment("C by words: (1, words, rows, 1)")
-    source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC", part(tiles.words)), part(tiles.begin)
-    coordinates = block.coordinates("tWcC", "mn", lambda identity: part(tiles.coordinates(turned(identity))))
-    rows, columns = block.extents["m"], k.let("columns", minimum(block.extents["n"] - coordinates(0, 0, 0, 0)[1], tile.n))
-    held = k.registers("tWrC", "b32", Layout(static_extents(source)))
-    k.copy(Covering(1), source, held)
-    with k.loops(static_extents(source)) as at:
-        first, exists = begin(*at), less(coordinates(*at)[0], rows)
-        k.copy(Vector(1), held(*at), target(*at), when=all_of(exists, less(-1, first), less(first + 1, columns)))
-    k.comment("Elements that are alone in a word: the first and the last one of a row")
-    with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:
-        early = k.let("early", tiles.early(0, row, 0))
-        for alone, column in ((early, 0), ((columns + early) % 2, columns - 1)):
-            with k.when(all_of(less(block.at[0] * tile.m + row, rows), equal(alone, 1))):
-                copy_element(k, "tErC", elements(column, row, 0), block.gC(row, column))
-
-
 @cache
 def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
@@ -175,8 +131,8 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     """
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
     run = tile.run(config.output, config.triangle)
-    if config.c.covering and (dtype(config.output).bytes != _PAIR or config.c.unit != 1 or config.triangle or atom.splits):
-        raise CodegenError(f"C of 2-byte elements along N is written by words, and as a whole, got {config}")
+    if config.c.covering and (config.c.unit != 1 or config.triangle):
+        raise CodegenError(f"C is written by rows along N, and as a whole, got {config}")
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds {run} elements side by side along N, the most that vectors of C have, got {config.c}")
     operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
@@ -245,7 +201,10 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         def partition(tensor: Tensor) -> Tensor:
             return tiled.partition_c(tensor, tid).map_domain(runs)
 
-        block.store(accumulators, partition, _by_words(k, config, block, partition) if config.c.covering else None)
+        if config.c.covering:
+            store_by_rows(k, config, block, accumulators, partition, _LANES_OF_A_ROW * _PAIR * dtype(config.output).bytes)
+        else:
+            block.store(accumulators, partition)
     if status is not None:
         k.after_blocks()
         k.comment("Whether all that the block has split was in range")

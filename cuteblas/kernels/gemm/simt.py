@@ -28,10 +28,12 @@ from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
+from .rows import store_by_rows
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
 
 _PAD = 4                             # elements after a row of shared memory
+_LINE = 64                           # bytes of a row of C that neighbouring lanes have
 _VECTORS = 8                         # of totals in shared memory that are in registers at once
 
 
@@ -291,7 +293,13 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         """((vm, vn), rest_m, rest_n) -> (vm, vn, rest_m, rest_n)."""
         return make_layout(*fragment[0], fragment[1], fragment[2])
 
-    block.store(sums.map_domain(runs), lambda tensor: mma.partition_c(tensor, tid).map_domain(runs))
+    def partition(tensor: Tensor) -> Tensor:
+        return mma.partition_c(tensor, tid).map_domain(runs)
+
+    if config.c.covering:
+        store_by_rows(k, config, block, sums.map_domain(runs), partition, _LINE // vn)
+    else:
+        block.store(sums.map_domain(runs), partition)
     return k.build()
 
 

@@ -12,6 +12,7 @@ from ...codegen.mma import MmaAtom, mma_atom
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
+from ...kernels.gemm.rows import LEAST_ROW
 from ..cost.alternatives import Alternative, together
 from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import VERDICT, gate_values
@@ -65,7 +66,8 @@ _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel wi
 _EVEN = 0.96                         # of all that busy multiprocessors could take: blocks that are as many for each
 _THREE_FIT = 64 * 64                 # the largest tile of float64 of which a multiprocessor has room for three
 _ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
-_WITHOUT_GATE = ((128, 64, (2, 2)), (96, 80, (2, 2)))      # tiles of float64 whose registers a gate would spill
+# Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits.
+_CROWDED = ((128, 64, (2, 2)), (96, 80, (2, 2)))
 
 _ROOM_OF_A_ROW = 16                  # bytes of shared memory that a row which is covered by words takes more than another
 _FEW = 64                            # rows, columns or products of a sum: there one operand is most of what is read or written
@@ -130,6 +132,13 @@ def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
 def _by_words(p: GemmProblem) -> bool:
     """Whether C is written by the words that cover its rows."""
     return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, (p.m, p.n)).covering
+
+
+def _by_rows(p: GemmProblem) -> bool:
+    """Whether C goes to its rows by way of shared memory: by words, or by elements where threads cannot write pairs."""
+    item = dtype(p.c.dtype).bytes
+    elements = _LEAST_COPIED <= item < _VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1
+    return _by_words(p) or (p.triangle is None and elements and _access(p.c, (p.m, p.n), _PAIR * item).width == 1)
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -259,8 +268,8 @@ def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> 
     kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
     clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
     access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
-    if slices == 1 and _by_words(p):
-        clocks *= 1 + costs[f"{kind}: C by covering words: part"]
+    if slices == 1 and _by_rows(p):
+        clocks *= 1 + costs[f"{kind}: C by {'covering words' if _by_words(p) else 'rows'}: part"]
     elif slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
         clocks *= 1 + costs[f"{kind}: C by single elements: part"]
     return device.seconds(clocks)
@@ -308,7 +317,7 @@ def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k
     tile that leaves no registers for a gate is not for a kernel that is ``gated``.
     """
     def fits(tile: MmaTile) -> bool:
-        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _WITHOUT_GATE)
+        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _CROWDED)
 
     return min((x for x in mma_choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
 
@@ -426,6 +435,8 @@ def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: 
     if tile.atom.splits:                                   # each warp splits what it loads
         loaded = tile.m * tile.warps[1] + tile.n * tile.warps[0]
         multiplying += on_one * steps * tile.k * loaded * dtype(tile.atom.element).bytes / costs["thin: bytes split in a clock"]
+    if depth >= p.k and _by_rows(p):
+        multiplying += on_one * min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs["thin: C by rows: clocks of 128x128"]
     covered = sum(extent for extent, by_words in zip((tile.m, tile.n), _covered(p), strict=True) if by_words)
     if covered:
         multiplying += on_one * steps * tile.k * covered * dtype(tile.atom.element).bytes / costs["thin: bytes covered in a clock"]
@@ -560,9 +571,11 @@ def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
-    c = replace(c, covering=_by_words(p))
+    wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
+    crowded = wide and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED
+    c = replace(c, covering=_by_rows(p) and not crowded)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _read(p.a, (p.m, p.k)), _read(p.b, (p.n, p.k)), c,
-                       alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, gemm_span(p, choice.chunk) >= NARROW_SPAN,
-                       _aligned(p, choice), epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
+                       alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, _aligned(p, choice),
+                       epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
     status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
     return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate), status)

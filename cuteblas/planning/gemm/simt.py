@@ -9,6 +9,7 @@ from math import gcd, prod
 
 from ...codegen.dtypes import DType, dtype
 from ...kernels.common import OperandAccess
+from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost import Costs
 from ..cost.alternatives import Alternative
@@ -117,6 +118,7 @@ _ALONE = 256 * 128                   # tiles of a block that has a multiprocesso
 _MOST_CHAINS, _THREADS_OF_MOST_REGISTERS = 8, 256      # of small tiles; threads of a multiprocessor that have 255 registers
 _SHORT, _LONG = 32, 512               # elements of K between which so many chains are added
 _LONGEST_CHAIN, _FEW = 2048, 2        # elements of K; blocks for each multiprocessor
+_MOST_SUMS = 64                      # registers of a thread for sums, with which it has others for writing C by rows
 _TURN = 64                           # elements of K that a slice takes at a time: lines of 128 bytes, of any type, are read whole
 
 
@@ -147,9 +149,10 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
 
 
 def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
-                  b: OperandAccess, *, aligned: bool = False, written: tuple[int, int] | None = None) -> float:
+                  b: OperandAccess, *, aligned: bool = False, written: tuple[int, int] | None = None,
+                  by_rows: bool = False) -> float:
     """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``. It
-    has ``written`` so many elements of C, and so many at a time; by default, the tile and vectors.
+    has ``written`` so many elements of C, and so many at a time, or as rows; by default, the tile and vectors.
     """
     t, costs = candidate.tile, device.fitted
     own = costs["gemm_simt"]
@@ -165,7 +168,8 @@ def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: D
     computing = 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + slower)
     count, width = written or (t.m * t.n, widest)
     writing = count * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"]
-    return computing + device.seconds(writing * (1 + own["narrow C: part"] * (widest / min(widest, width) - 1)))
+    slower = own["C by rows: part"] if by_rows else own["narrow C: part"] * (widest / min(widest, width) - 1)
+    return computing + device.seconds(writing * (1 + slower))
 
 
 def _resident(tile: TileShape) -> int:
@@ -220,9 +224,10 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (t.m, t.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    width = MAX_VECTOR if slices > 1 else simt_access(p.c, (p.m, p.n), t.values[0]).width
+    c = _written(p, t)
+    width = MAX_VECTOR if slices > 1 else c.width
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t),
-                          written=(min(t.m, p.m) * min(t.n, p.n), width))
+                          written=(min(t.m, p.m) * min(t.n, p.n), width), by_rows=slices == 1 and c.covering)
     multiplying = block * (busiest + candidate.ramp(device.fitted))
     written = outputs * slices * dtype(p.c.dtype if slices == 1 else p.accumulator).bytes
     multiplying += not_hidden(multiplying, written, _resident(t), busiest, device)
@@ -255,6 +260,14 @@ def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VEC
         others = ([s1] if e1 > 1 else []) + list(operand.batch_strides)
         width = gcd(limit, max(1, 16 // item), max(1, operand.alignment // item), e0, *others)
     return OperandAccess(unit, width, operand.conj)
+
+
+def _written(p: GemmProblem, tile: TileShape) -> OperandAccess:
+    """How C is written: by way of shared memory where rows are long and vectors would be narrower than what a thread has."""
+    c, item = simt_access(p.c, (p.m, p.n), tile.values[0]), dtype(p.c.dtype).bytes
+    narrow = c.unit == 0 and c.width < min(tile.values[0], 16 // item)
+    room = tile.m * tile.n * max(4, dtype(p.accumulator).bytes) // (4 * tile.threads) <= _MOST_SUMS
+    return replace(c, width=1, covering=True) if narrow and room and p.m >= LEAST_ROW and not p.triangle else c
 
 
 def types(p: GemmProblem) -> str:
@@ -347,7 +360,7 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
     """
     turn = _turn(p, choice)
     wide = gemm_span(p, None if turn else choice.chunk) >= NARROW_SPAN
-    c = simt_access(p.c, (p.m, p.n), choice.tile.values[0])
+    c = _written(p, choice.tile)
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
                         element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,

@@ -1,0 +1,124 @@
+"""C by way of shared memory, where threads would write single elements apart from each other: rows that begin anywhere.
+
+What a thread multiplies is a pattern of its own; of rows that are no whole vectors it would write one element here and one there,
+so that the same sector of memory is written many times, in parts. So the block's tile goes to shared memory, where the ring of
+operands was, and from there to C by neighbouring threads along its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import gcd
+
+from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.copies import Covering, Vector
+from ...codegen.covering import CoveredTiles
+from ...codegen.dtypes import dtype
+from ...codegen.engine import CodegenError, static_extents
+from ...codegen.tiled import TiledCopy
+from ...layout import Layout, Tensor, _, cosize, make_layout
+from ...layout.symbolic import IntLike, all_of, equal, less, minimum
+from ..common import copy_element
+from .block import GemmBlock, GemmConfig
+
+__all__ = ["LEAST_ROW", "store_by_rows"]
+
+LEAST_ROW = 16
+"""Elements of rows for which this is worth its while."""
+
+_WARP, _WORD = 32, 4                 # threads; bytes
+
+_Partition = Callable[[Tensor], Tensor]
+
+
+def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: Tensor, partition: _Partition, apart: int) -> None:
+    """The end of a kernel whose tiles of C have rows that are written as a whole.
+
+    Parameters
+    ----------
+    k : KernelBuilder
+        The kernel; its ring of operands begins with ``sA``.
+    config : GemmConfig
+        What it is specialised on.
+    block : GemmBlock
+        The block's tiles.
+    sums : Tensor
+        (run, rest...): a run is contiguous in C.
+    partition : callable
+        Gives a thread's part of the tile in the same modes.
+    apart : int
+        Bytes of shared memory between rows, so that threads write runs of several rows to different banks.
+    """
+    words = config.c.unit == 1 and dtype(config.output).bytes < _WORD
+    pieces = _by_words(k, config, block, partition) if words else _by_elements(k, config, block, partition, apart)
+    block.store(sums, partition, pieces, single=words)
+
+
+@contextmanager
+def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partition: _Partition,
+                 apart: int) -> Iterator[tuple[IntLike, Tensor]]:
+    """Neighbouring threads write neighbours along the contiguous mode of C."""
+    element, along = config.output, config.c.unit
+    if along is None:
+        raise CodegenError(f"C has no rows of neighbours, got {config}")
+    tile = config.tile.m, config.tile.n
+    length, rows = tile[along], tile[1 - along]
+    pitch, line = length + max(1, apart // dtype(element).bytes), gcd(length, _WARP)
+    k.wait(0)
+    k.barrier()
+    strides = (1, pitch) if along == 0 else (pitch, 1)
+    held = k.shared("sC", element, Layout(tile, strides), over="sA")
+    yield 0, k.pin("tCsC", partition(held))
+    k.barrier()
+    k.comment("C by rows: (1, rest_m, rest_n)")
+    others = gcd(rows, k.threads // line)
+    threads = Layout((line, others)) if along == 0 else Layout((others, line), (line, 1))
+    copy = TiledCopy(threads, (1, 1))
+    source, target = k.pin("tRsC", copy.partition(held, k.thread)), k.pin("tRgC", copy.partition(block.gC, k.thread))
+    guard = block.guard("tRcC", "mn", lambda identity: copy.partition(identity, k.thread))
+    steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
+    row = k.registers("tRrC", element, Layout((1, lines)))
+    with k.loops((steps,)) as (step,):
+        at = (_, step, _) if along == 0 else (_, _, step)
+        k.copy(Vector(1), source[at], row)
+        k.copy(Vector(1), row, target[at], guard=guard and Guard(guard.coordinates[at], guard.extents))
+
+
+@contextmanager
+def _by_words(k: KernelBuilder, config: GemmConfig, block: GemmBlock,
+              partition: _Partition) -> Iterator[tuple[IntLike, Tensor]]:
+    """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words of memory that are whole, then
+    the elements that are alone in theirs.
+    """
+    tile, element = config.tile, config.output
+
+    def turned(tensor: Tensor) -> Tensor:
+        """(M, N) as tiles of rows: (run, row, 1)."""
+        return tensor.map_domain(lambda layout: make_layout(layout[1], layout[0], Layout(1, 0)))
+
+    def part(tensor: Tensor) -> Tensor:
+        return tiles.partition(tensor, k.threads, k.thread)
+
+    tiles = CoveredTiles.of(k, "C", turned(block.gC))
+    k.wait(0)
+    k.barrier()
+    words = k.shared("sC", "b32", tiles.held(1), over="sA")
+    elements = tiles.held_elements(k.shared("sC_elements", element, Layout(2 * cosize(words.layout)), over="sA").engine, 1)
+    yield 0, k.pin("tCsC", partition(elements.map_domain(lambda layout: make_layout(layout[1], layout[0]))))
+    k.barrier()
+    k.comment("C by words: (1, words, rows, 1)")
+    source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC", part(tiles.words)), part(tiles.begin)
+    coordinates = block.coordinates("tWcC", "mn", lambda identity: part(tiles.coordinates(turned(identity))))
+    rows, columns = block.extents["m"], k.let("columns", minimum(block.extents["n"] - coordinates(0, 0, 0, 0)[1], tile.n))
+    held = k.registers("tWrC", "b32", Layout(static_extents(source)))
+    k.copy(Covering(1), source, held)
+    with k.loops(static_extents(source)) as at:
+        first, exists = begin(*at), less(coordinates(*at)[0], rows)
+        k.copy(Vector(1), held(*at), target(*at), when=all_of(exists, less(-1, first), less(first + 1, columns)))
+    k.comment("Elements that are alone in a word: the first and the last one of a row")
+    with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:
+        early = k.let("early", tiles.early(0, row, 0))
+        for alone, column in ((early, 0), ((columns + early) % 2, columns - 1)):
+            with k.when(all_of(less(block.at[0] * tile.m + row, rows), equal(alone, 1))):
+                copy_element(k, "tErC", elements(column, row, 0), block.gC(row, column))
