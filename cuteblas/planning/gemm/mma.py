@@ -88,8 +88,8 @@ _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
                            ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
     ("float64", "sm_90"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((96, 96), (2, 4), 1),
                            ((96, 80), (2, 2), 2), ((96, 64), (2, 2), 2), ((64, 80), (2, 2), 2), ((96, 48), (2, 2), 2),
-                           ((64, 64), (2, 2), 2), ((64, 48), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 48), (2, 2), 3),
-                           ((32, 32), (2, 2), 2)),
+                           ((64, 64), (2, 2), 2), ((64, 48), (2, 2), 2), ((64, 32), (4, 2), 1), ((64, 32), (2, 2), 2),
+                           ((32, 48), (2, 2), 3), ((32, 32), (2, 2), 2)),
     ("complex128", "sm_80"): (((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2),
                               ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
     ("complex128", "sm_90"): (((64, 64), (4, 2), 1), ((64, 32), (4, 1), 2), ((32, 32), (2, 2), 2)),
@@ -460,10 +460,10 @@ def _block_by_block(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: in
         costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
         narrow = costs["float64: narrow copy of an element: clocks"] * sum(
             rows for x, extents, rows in read if _access(x, extents).width * dtype(x.dtype).bytes < _VECTOR_BYTES)
-        if busiest == 1 and tile.mma.threads < _ENOUGH_THREADS:
-            block *= 1 + costs["float64: four warps alone: part"]
-            narrow *= 1 + costs["float64: four warps alone: part of narrow copies"]
-        block += device.seconds(narrow * chunk)
+        alone = busiest == 1 and tile.mma.threads < _ENOUGH_THREADS
+        block = block * (1 + alone * costs["float64: four warps alone: part"]) + device.seconds(narrow * chunk)
+        if alone and narrow:                               # nobody else multiplies while a warp begins its copies
+            block = max(block, device.seconds(costs["float64: four warps alone, narrow copies: clocks of K"] * chunk))
         # Where each multiprocessor would have one of the last blocks, one that is late leaves two to another one.
         if busiest % tile.min_blocks and tile.m * tile.n > _THREE_FIT and blocks > _EVEN * busiest * device.multiprocessors:
             busiest += busiest > 1
