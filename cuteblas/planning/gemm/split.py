@@ -64,6 +64,7 @@ _RESERVED = 1 << 10                  # bytes of shared memory that the driver ta
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 128                  # of each k that a block reads where rows are across K; half as many of few rows
 _MANY_ROWS = 768
+_LONG_ROWS = 8192                    # elements: few blocks share a multiprocessor, and those of doubled rows have too few threads
 _MOST_PLANE_BYTES = 6                # of all planes of a real number
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 _THIRD = 200                         # launches: what a third algorithm, which costs two of them in every call, has to win at least
@@ -487,8 +488,11 @@ def _splitting(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> f
     p = _facing(problem).problem
     parts, item = parts_of(p), dtype(p.a.dtype).bytes
     sides = ((p.a, p.m, parts), (p.b, p.n, parts**2))[:1 if _one_operand(p) else 2]
-    moved = sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers) for operand, rows, numbers in sides)
-    return device.seconds(nbytes=moved / device.fitted["gemm_split"]["split: share of bandwidth"])
+    moved = float(sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers) for operand, rows, numbers in sides))
+    costs, (a, b) = device.fitted["gemm_split"], (_accessed(x, rows, p.k, False) for x, rows in ((p.a, p.m), (p.b, p.n)))
+    if parts > 1 and p.k > _LONG_ROWS and b.k_major and not a.k_major:
+        moved *= 1 + costs["split: long rows along K, doubled, beside rows across it: part"]
+    return device.seconds(nbytes=moved / costs["split: share of bandwidth"])
 
 
 def _overhead(device: DeviceInfo) -> float:
