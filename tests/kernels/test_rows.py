@@ -13,6 +13,7 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from cuteblas.planning import H200
 from cuteblas.planning.gemm import mma, simt
+from cuteblas.planning.gemm.dispatch import gemm_alternatives
 from cuteblas.planning.gemm.mma import mma_tiles, plan_mma, thin_tiles
 from cuteblas.planning.gemm.planes import plan_planes
 from cuteblas.planning.gemm.simt import candidates, plan_simt
@@ -121,6 +122,21 @@ def test_where_threads_write_by_themselves():
     assert covering(place(np.ones((61, 64), "f4"), "F")) and covering(place(np.ones((64, 61), "f2")))
     assert not covering(place(np.ones((64, 60), "f4"))) and not covering(place(np.ones((64, 13), "f4")))
     assert not covering(place(np.ones((64, 61), "c16"))) and not covering(place(np.ones((61, 61), "f4")), "lower")
+
+
+@pytest.mark.parametrize("arch, room", [("sm_75", 65536), ("sm_86", 101376)])
+def test_where_devices_have_too_little_shared_memory_threads_write_by_themselves(arch, room):
+    device = replace(H200, arch=arch, shared_bytes_per_block=room)
+    by_rows = set()
+    for dtype, orders in (("float32", "CC"), ("float64", "CC"), ("float64", "FF"), ("complex64", "CC"), ("float16", "CC")):
+        a, b, c = (place(np.ones((301, 301), dtype), order) for order in (*orders, "C"))
+        problem = gemm_problem(a, b, c)
+        for each in gemm_alternatives(problem, device):
+            if each.family in ("gemm_simt", "gemm_mma"):
+                for launch in each.plan().launches:
+                    assert launch.kernel.shared_bytes <= room, each
+                    by_rows.add("w_o" in launch.kernel.name)
+    assert by_rows == {False, True}
 
 
 def test_c_without_rows_is_refused():

@@ -25,7 +25,7 @@ from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
 from .mma_operand import mma_operand
-from .rows import store_by_rows
+from .rows import held_bytes, store_by_rows
 from .skinny import RANGE
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
@@ -77,6 +77,14 @@ class MmaTile:
         """
         exchanges = dtype(self.atom.element).bytes == dtype(output).bytes == 2 and self.mma.atoms[1] % 2 == 0 and triangle is None
         return 2 * _PAIR if exchanges else _PAIR
+
+    def rows_bytes(self, output: str) -> int:
+        """Shared memory of C where it is written by rows, at most."""
+        return held_bytes(self.m, self.n, dtype(output).bytes, self.apart(output))
+
+    def apart(self, output: str) -> int:
+        """Bytes between these rows: what lanes beside each other have of one."""
+        return _LANES_OF_A_ROW * _PAIR * dtype(output).bytes
 
     @property
     def stage_bytes(self) -> int:
@@ -202,7 +210,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
             return tiled.partition_c(tensor, tid).map_domain(runs)
 
         if config.c.covering:
-            store_by_rows(k, config, block, accumulators, partition, _LANES_OF_A_ROW * _PAIR * dtype(config.output).bytes)
+            store_by_rows(k, config, block, accumulators, partition, tile.apart(config.output))
         else:
             block.store(accumulators, partition)
     if status is not None:

@@ -22,7 +22,7 @@ from ...layout.symbolic import IntLike, all_of, equal, less, minimum
 from ..common import copy_element
 from .block import GemmBlock, GemmConfig
 
-__all__ = ["LEAST_ROW", "store_by_rows"]
+__all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
 
 LEAST_ROW = 16
 """Elements of rows for which this is worth its while."""
@@ -30,6 +30,11 @@ LEAST_ROW = 16
 _WARP, _WORD = 32, 4                 # threads; bytes
 
 _Partition = Callable[[Tensor], Tensor]
+
+
+def held_bytes(rows: int, length: int, item: int, apart: int) -> int:
+    """Shared memory for so many rows of C of a length in elements, ``apart`` bytes from each other."""
+    return rows * (length * item + max(item, apart))
 
 
 def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: Tensor, partition: _Partition, apart: int) -> None:
@@ -64,7 +69,8 @@ def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partiti
         raise CodegenError(f"C has no rows of neighbours, got {config}")
     tile = config.tile.m, config.tile.n
     length, rows = tile[along], tile[1 - along]
-    pitch, line = length + max(1, apart // dtype(element).bytes), gcd(length, _WARP)
+    line, item = gcd(length, _WARP), dtype(element).bytes
+    pitch = held_bytes(1, length, item, apart) // item
     k.wait(0)
     k.barrier()
     strides = (1, pitch) if along == 0 else (pitch, 1)

@@ -28,7 +28,7 @@ from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import main_loop
-from .rows import store_by_rows
+from .rows import held_bytes, store_by_rows
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
 
@@ -84,6 +84,15 @@ class TileShape:
         """Shared memory of a block whose elements and sums have so many bytes."""
         ring = (self.m + self.n + 2 * _PAD) * self.k * self.stages
         return (ring + self.m * self.n * (self.totals == "shared")) * item
+
+    def rows_bytes(self, item: int) -> int:
+        """Shared memory of C where it is written by rows of so many bytes an element."""
+        return held_bytes(self.n, self.m, item, self.apart)
+
+    @property
+    def apart(self) -> int:
+        """Bytes between these rows, along M: what neighbouring lanes have of one, shared by the rows that a thread has."""
+        return _LINE // self.values[1]
 
     def chunk(self, k_tiles: IntLike) -> IntLike:
         """Of so many steps along K, those of a chunk, whose sums are chains of additions; the totals of chunks are another one.
@@ -297,7 +306,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         return mma.partition_c(tensor, tid).map_domain(runs)
 
     if config.c.covering:
-        store_by_rows(k, config, block, sums.map_domain(runs), partition, _LINE // vn)
+        store_by_rows(k, config, block, sums.map_domain(runs), partition, tile.apart)
     else:
         block.store(sums.map_domain(runs), partition)
     return k.build()

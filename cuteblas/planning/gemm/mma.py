@@ -134,11 +134,11 @@ def _by_words(p: GemmProblem) -> bool:
     return p.triangle is None and p.c.strides[1] == 1 and _read(p.c, (p.m, p.n)).covering
 
 
-def _by_rows(p: GemmProblem) -> bool:
+def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
     """Whether C goes to its rows by way of shared memory: by words, or by elements where threads cannot write pairs."""
-    item = dtype(p.c.dtype).bytes
-    elements = _LEAST_COPIED <= item < _VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1
-    return _by_words(p) or (p.triangle is None and elements and _access(p.c, (p.m, p.n), _PAIR * item).width == 1)
+    item, room = dtype(p.c.dtype).bytes, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
+    elements = _LEAST_COPIED <= item < _VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
+    return room and (_by_words(p) or (elements and _access(p.c, (p.m, p.n), _PAIR * item).width == 1))
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -268,7 +268,7 @@ def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> 
     kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
     clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
     access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
-    if slices == 1 and _by_rows(p):
+    if slices == 1 and _by_rows(p, tile, device):
         clocks *= 1 + costs[f"{kind}: C by {'covering words' if _by_words(p) else 'rows'}: part"]
     elif slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
         clocks *= 1 + costs[f"{kind}: C by single elements: part"]
@@ -331,17 +331,20 @@ def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
+    covered = any(_covered(p))
+
+    def fitted(tile: MmaTile) -> MmaTile:
+        return _with_room(p, tile, device) if covered else tile
+
     if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
-        covered = any(_covered(p))
         narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
-        for each in (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ())):
-            tile = _with_room(p, each, device) if covered else each
+        for tile in map(fitted, (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ()))):
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
                 yield reestimated(p, device, tile, chunk)
     if atom.splits:
         return
     numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device)) if may_split_k else [1]
-    for tile in mma_tiles(atom, device):
+    for tile in map(fitted, mma_tiles(atom, device)):
         for split_k in numbers:
             yield reestimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
 
@@ -435,7 +438,7 @@ def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: 
     if tile.atom.splits:                                   # each warp splits what it loads
         loaded = tile.m * tile.warps[1] + tile.n * tile.warps[0]
         multiplying += on_one * steps * tile.k * loaded * dtype(tile.atom.element).bytes / costs["thin: bytes split in a clock"]
-    if depth >= p.k and _by_rows(p):
+    if depth >= p.k and _by_rows(p, tile, device):
         multiplying += on_one * min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs["thin: C by rows: clocks of 128x128"]
     covered = sum(extent for extent, by_words in zip((tile.m, tile.n), _covered(p), strict=True) if by_words)
     if covered:
@@ -541,7 +544,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
         reason += f"; {' and '.join(covered)} by the words that cover rows"
     if choice.slices > 1:
         reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
-    launches, workspace = mma_launches(p, choice, roles, gate)
+    launches, workspace = mma_launches(p, device, choice, roles, gate)
     if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
@@ -549,14 +552,15 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
-def mma_launches(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> tuple[tuple[Launch, ...], int]:
+def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
+                 gate: int | None = None) -> tuple[tuple[Launch, ...], int]:
     """The launches of a product whose C is written along its rows, and bytes of workspace: of slices, and their sum."""
     if choice.slices == 1:
-        return (mma_product(p, choice, roles, gate),), 0
+        return (mma_product(p, device, choice, roles, gate),), 0
     # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
     partial = transposed(sliced(transposed(p), choice.slices, choice.chunk))
     adding = reduction(transposed(p), choice.slices, gate, along(p, choice.slices))
-    return (mma_product(partial, choice, {**roles, "C": "workspace"}, gate), adding), workspace_bytes(p, choice.slices)
+    return (mma_product(partial, device, choice, {**roles, "C": "workspace"}, gate), adding), workspace_bytes(p, choice.slices)
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
@@ -566,14 +570,14 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
     return large and not p.triangle and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
 
 
-def mma_product(p: GemmProblem, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
+def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
     crowded = wide and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED
-    c = replace(c, covering=_by_rows(p) and not crowded)
+    c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _read(p.a, (p.m, p.k)), _read(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, _aligned(p, choice),
                        epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)

@@ -91,7 +91,7 @@ def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile
         raise ValueError(f"gemm_mma cannot compute this: {refused}")
     facing = facing_rows(problem)
     choice = choice or planes_choice(problem, device)
-    (product, *adding), nbytes = mma_launches(facing.problem, choice, facing.by_name)
+    (product, *adding), nbytes = mma_launches(facing.problem, device, choice, facing.by_name)
     blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS)
     native = plan_simt(problem, device, gate=NATIVE)
     primary = replace(product, grid=(blocks, 1, 1)), *adding

@@ -224,7 +224,7 @@ def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandA
     outputs = p.m * p.n * prod(p.batch)
     blocks = tiles_of_c(p, (t.m, t.n), slices) * slices
     busiest = -(-blocks // device.multiprocessors)
-    c = _written(p, t)
+    c = _written(p, t, device)
     width = MAX_VECTOR if slices > 1 else c.width
     block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t),
                           written=(min(t.m, p.m) * min(t.n, p.n), width), by_rows=slices == 1 and c.covering)
@@ -262,11 +262,12 @@ def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VEC
     return OperandAccess(unit, width, operand.conj)
 
 
-def _written(p: GemmProblem, tile: TileShape) -> OperandAccess:
+def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:
     """How C is written: by way of shared memory where rows are long and vectors would be narrower than what a thread has."""
     c, item = simt_access(p.c, (p.m, p.n), tile.values[0]), dtype(p.c.dtype).bytes
     narrow = c.unit == 0 and c.width < min(tile.values[0], 16 // item)
-    room = tile.m * tile.n * max(4, dtype(p.accumulator).bytes) // (4 * tile.threads) <= _MOST_SUMS
+    room = tile.m * tile.n * max(4, dtype(p.accumulator).bytes) // (4 * tile.threads) <= _MOST_SUMS \
+        and tile.rows_bytes(item) <= device.shared_bytes_per_block
     return replace(c, width=1, covering=True) if narrow and room and p.m >= LEAST_ROW and not p.triangle else c
 
 
@@ -325,13 +326,13 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
               f"{device.multiprocessors} multiprocessors")
     aligned = _aligned(p, choice.tile)
     if choice.slices == 1:
-        launches: tuple[Launch, ...] = (simt_product(p, choice, roles, aligned=aligned, gate=gate),)
+        launches: tuple[Launch, ...] = (simt_product(p, device, choice, roles, aligned=aligned, gate=gate),)
         workspace = 0
     else:
         turns = f" that take turns of {_TURN}" if _turn(p, choice) else ""
         reason += f", K in {choice.slices} slices of {choice.chunk}{turns}, added in order"
         partial = sliced(p, choice.slices, _turn(p, choice) or choice.chunk)
-        product = simt_product(partial, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
+        product = simt_product(partial, device, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
         launches = product, reduction(p, choice.slices, gate)
         workspace = workspace_bytes(p, choice.slices)
     if any(each.grid[0] > MOST_BLOCKS for each in launches):
@@ -341,7 +342,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
-def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,
+def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,
                  gate: int | None = None) -> Launch:
     """The launch of ``gemm_simt``; the outermost batch mode walks over slices if there are several.
 
@@ -349,6 +350,8 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
     ----------
     p : GemmProblem
         What to compute, C as far as possible M-major.
+    device : DeviceInfo
+        Where.
     choice : Choice
         Tile and slices.
     roles : dict
@@ -360,7 +363,7 @@ def simt_product(p: GemmProblem, choice: Choice[TileShape], roles: Roles, *, ali
     """
     turn = _turn(p, choice)
     wide = gemm_span(p, None if turn else choice.chunk) >= NARROW_SPAN
-    c = _written(p, choice.tile)
+    c = _written(p, choice.tile, device)
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
                         element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,

@@ -157,7 +157,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
         tile = replace(tile, k=tile.k // _PACKED)
         p, roles = words.problem, words.roles
     choice = Choice(tile, 1, p.k, blocks, _estimated(p, policy, blocks, aligned, device))
-    launch = simt_product(p, choice, roles, aligned=aligned)
+    launch = simt_product(p, device, choice, roles, aligned=aligned)
     launches, workspace = (words.copies, words.bytes) if words is not None else ((), 0)
     reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
               f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
