@@ -66,7 +66,7 @@ _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel wi
 _EVEN = 0.96                         # of all that busy multiprocessors could take: blocks that are as many for each
 _THREE_FIT = 64 * 64                 # the largest tile of float64 of which a multiprocessor has room for three
 _ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
-# Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits.
+# Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits; others, a gate and rows of C together.
 _CROWDED = ((128, 64, (2, 2)), (96, 80, (2, 2)))
 
 _ROOM_OF_A_ROW = 16                  # bytes of shared memory that a row which is covered by words takes more than another
@@ -576,7 +576,7 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
     c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
-    crowded = wide and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED
+    crowded = gate is not None or (wide and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED)
     c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
     config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _read(p.a, (p.m, p.k)), _read(p.b, (p.n, p.k)), c,
                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, _aligned(p, choice),
