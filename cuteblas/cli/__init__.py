@@ -17,15 +17,15 @@ from .command import PROGRAM, CommandError, Parser, ended
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
-    "run": "run a CuPy or NumPy program on this package; the word may be left out",
-    "demo": "multiply and transpose real data, check it against NumPy, show a kernel at work",
-    "explain": "show the plan for shapes, without data",
-    "kernels": "list the kernels, those that variant= names and those that planning chooses, or show one",
-    "layout": "print and draw a layout: values, thread-value layouts, swizzles, bank conflicts",
-    "bench": "measure against CuPy on this GPU, or the cost of a call against NumPy",
-    "calibrate": "measure this GPU and fit the numbers that plans are chosen by",
-    "warmup": "compile and load what calls will run, before the first of them",
-    "doctor": "say what this machine has, what is missing and how to get it",
+    "run": "run an unchanged CuPy or NumPy program with cuteblas; the word run is optional",
+    "demo": "multiply and transpose real data, check the results, watch a kernel run",
+    "explain": "show which kernel would run for given shapes, and why",
+    "kernels": "list the kernels, or show one with its layouts and source",
+    "layout": "print and draw a CuTe layout: values, swizzles, bank conflicts",
+    "bench": "time cuteblas beside CuPy, or beside NumPy",
+    "calibrate": "measure this GPU, so that cuteblas chooses faster kernels for it",
+    "warmup": "compile kernels before they are needed",
+    "doctor": "check what this machine has, what is missing and how to get it",
     "cache": "show or clear the compiled kernels on disk",
 }
 """Names of the modules and one line about each."""

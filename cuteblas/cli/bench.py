@@ -1,23 +1,23 @@
-"""Measure against CuPy on this GPU, side by side in one run: medians as ratios, above 1 where cuteblas is faster. Without a GPU:
+"""Time cuteblas beside CuPy on this GPU, in turns. A ratio above 1 means that cuteblas is faster. Without a GPU, use
 bench host --backend numpy.
 
   gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|)
-  transpose  materialised transposes, against CuPy's and against a copy of the same bytes by the driver
-             (both with --variants: by the kernels that variant= names, with their bank conflicts); alone, also permutations of
-             any axes (--sizes 64x1001x1037:0,2,1) and transposes of square matrices in place (--sizes 8192:inplace)
-  epilogue   products with an epilogue, beside the same without one, and beside CuPy's followed by one elementwise kernel
+  transpose  materialised transposes, beside CuPy's and beside the driver's copy of as many bytes (--variants adds the kernels of
+             the papers to both groups); alone, also permutations (--sizes 64x1001x1037:0,2,1) and transposes of square matrices in
+             place (--sizes 8192:inplace)
+  epilogue   products with an epilogue, beside the product alone, and beside CuPy's product and one elementwise kernel
   reduce     sums along the rows and along the columns of a matrix
-  figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it (only when asked for)
-  clients    estimators of scikit-learn on CuPy arrays, by array API dispatch, with cuteblas installed and without (only when asked
-             for; --sizes 20000x2000 for samples and features)
-  numpy      products and transposes of NumPy arrays by way of the GPU, beside NumPy, and beside CuPy with its copies there and
-             back; the time of the host (only when asked for)
-  link       copies between host and device, by the ring that NumPy arrays go through, and with pinned memory (only when asked for)
-  einsum     contractions of attention, tensor networks and batches, beside cupy.einsum and torch.einsum (only when asked for)
-  gram       products of a matrix and its own transpose, beside the plain product, and BLAS routines on one triangle (only when
-             asked for)
-  host       what a call costs the host, on arrays of 16x16; with --backend numpy on NumPy's arrays, beside NumPy
-  compile    the time of NVRTC for each kernel of gemm and transpose, and of finding it in the cache on disk
+  host       host time of a call on arrays of 16x16; with --backend numpy on NumPy arrays, beside NumPy
+  compile    time to compile each kernel of gemm and transpose, and to find it in the cache on disk
+
+Only when named:
+
+  figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it
+  clients    estimators of scikit-learn on CuPy arrays with cuteblas installed and without (--sizes 20000x2000: samples, features)
+  numpy      products and transposes of NumPy arrays through the GPU, beside NumPy, and beside CuPy with copies there and back
+  link       copies between host and device, through the ring that NumPy arrays use and with pinned memory
+  einsum     contractions of attention, tensor networks and batches, beside cupy.einsum and torch.einsum
+  gram       products of a matrix and its own transpose, beside the plain product, and BLAS routines on one triangle
 """
 
 from __future__ import annotations

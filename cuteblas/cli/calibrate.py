@@ -1,11 +1,14 @@
-"""Measure this GPU, fit the numbers that planners estimate with, and say how far their choices are from the best, before and after.
+"""Measure this GPU, so that cuteblas estimates times on it better and chooses faster kernels.
 
-  python -m cuteblas calibrate                       (some four minutes; plans for this card use the numbers from then on)
-  python -m cuteblas calibrate --seed 1 --check      (other random problems; nothing is fitted or written)
-  python -m cuteblas calibrate --prepare             (compiles the kernels, so that measuring need not wait; needs no GPU)
+  # measure and fit: four minutes; later plans for this card use the result
+  python -m cuteblas calibrate
+  # measure other random problems, and change nothing
+  python -m cuteblas calibrate --seed 1 --check
+  # compile the kernels beforehand, without a GPU
+  python -m cuteblas calibrate --prepare
 
-Random products of all types and random permutations are planned in several ways each, and these are timed side by side. The regret
-of a problem is how much longer planning's choice takes than the best of them: 0 where it is the best.
+The command times several plans of each of many random products and permutations. It prints the regret of cuteblas's choices before
+and after: how much longer the chosen plan takes than the fastest one, 0 where they are the same.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ _SHOWN = 12                          # problems with the largest regret
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--seconds", type=positive, default=240, help="for everything (default: %(default)s)")
+    parser.add_argument("--seconds", type=positive, default=240, help="time for everything (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random problems (default: %(default)s)")
     parser.add_argument("--products", type=int, default=300, metavar="COUNT", help="random products (default: %(default)s)")
     parser.add_argument("--large", type=int, default=100, metavar="COUNT",

@@ -96,9 +96,9 @@ def _digits() -> Task:
     features = (pixels[:, :, None] * pixels[:, None, :]).reshape(len(pixels), -1)
     count, height, width = images.shape
     upside_down = np.eye(height, dtype=images.dtype)[::-1]
-    title = (f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn. X has a row for each: the products of all "
-             f"pairs of its centred pixels, {features.dtype} {features.shape}.")
-    return Task(title, "X @ X.T, how alike any two digits are", "X.T", features, features.T, features,
+    title = (f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn. Each row of X describes a digit by the "
+             f"products of all pairs of its pixels: {features.dtype} {features.shape}.")
+    return Task(title, "X @ X.T, the similarity of every two digits", "X.T", features, features.T, features,
                 (upside_down, np.hstack(images[:_IMAGES])), _IMAGES)
 
 

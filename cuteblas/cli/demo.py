@@ -1,7 +1,8 @@
-"""Multiply and transpose real data, check the results against NumPy, and show a kernel at work.
+"""Multiply and transpose real data, check the results, and watch a kernel run.
 
-Without files: the handwritten digits that come with scikit-learn. One .npy file: its Gram matrix; two: their product.
-On a GPU the kernels race CuPy. Without one, the emulator runs a kernel on this CPU, and what a GPU took elsewhere is shown.
+Without a file, the data are scikit-learn's handwritten digits. With one .npy file, the product is its Gram matrix; with two, their
+product. On a GPU, cuteblas and CuPy are timed in turns. Without one, the emulator runs a kernel on this CPU, and the demo prints
+times that the project measured on a GPU.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _REPEATS, _SECONDS = 5, 2.0
 _WIDTH = 8                      # of the names before what is said
 _MORE = f"{PROGRAM} explain --verbose"
 _NEXT = f"""
-What to look at next
-  {PROGRAM} kernels gemm_simt --source      # how it was made; its CUDA
-  {PROGRAM} explain 4096x4096 4096x4096     # the plan for any product
-  {PROGRAM} layout "(8,8):(8,1)" --bytes 4  # a layout, and its banks
-  {PROGRAM} doctor                          # what a GPU needs here"""
+Try next
+  {PROGRAM} explain 4096x4096 4096x4096     # which kernel, how fast
+  {PROGRAM} kernels gemm_simt --source      # layouts and CUDA source
+  {PROGRAM} layout "(8,8):(8,1)" --bytes 4  # a layout, bank conflicts
+  {PROGRAM} doctor                          # what is missing for a GPU"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("files", nargs="*", metavar="FILE.npy", help="one array or two to multiply instead of the digits")
+    parser.add_argument("files", nargs="*", metavar="FILE.npy", help="one array or two, instead of the digits")
 
 
 def run(options: Namespace) -> int:
@@ -83,31 +84,34 @@ def _turned(x: Any) -> Any:
 
 def _multiply(work: Task, machine: Machine, a: Any, b: Any) -> bool:
     """Multiply and grade; on a GPU beside its library."""
-    print(reflowed(f"\nA product: {work.product}"))
+    print(reflowed(f"\nMultiply: {work.product}"))
     result = machine.get(matmul(a, b))
     graded = grade(work.a, work.b, result)
-    _entry("error", str(graded))
+    _entry("result", _in_words(graded, result))
     if not isinstance(machine, Host):
-        _entry(f"{machine.rival_name}'s", str(grade(work.a, work.b, machine.get(machine.rival.matmul(a, b)))))
-    _explain_units(graded, result)
+        rival = machine.get(machine.rival.matmul(a, b))
+        _entry(f"{machine.rival_name}'s", _in_words(grade(work.a, work.b, rival), rival))
     if not isinstance(machine, Host):
         _time(machine, "matmul", lambda: matmul(a, b), lambda: machine.rival.matmul(a, b))
     return graded.passed
 
 
-def _explain_units(graded: Grade, result: np.ndarray) -> None:
-    """Say in what an error is measured."""
-    if graded.limit:
-        bits = 1 - round(np.log2(np.finfo(result.dtype).eps))
-        _entry("", f"u(|A||B|) is the rounding unit of {result.dtype}, u = 2^-{bits}, times the sum of the sizes of an element's "
-                   f"terms. Any order of summation stays within {graded.limit:g} of it; a good one needs a few.")
+def _in_words(graded: Grade, result: np.ndarray) -> str:
+    """Whether a result is right, and how accurate it is."""
+    rows = f"all {graded.rows}" if graded.checked == graded.rows else f"{graded.checked} of {graded.rows}"
+    right = f"{'right' if graded.passed else 'WRONG'}, {rows} rows checked"
+    if not graded.limit:
+        return f"{right}: {'equal to' if graded.passed else 'DIFFERENT FROM'} NumPy's"
+    unit = float(np.finfo(result.dtype).eps) / 2
+    return f"{right}: the error is at most {graded.error * unit:.1e} of the terms ({result.dtype} itself rounds by {unit:.1e})"
 
 
 def _transpose(work: Task, machine: Machine, x: Any) -> bool:
     """Materialise a transpose and compare; on a GPU beside its library."""
-    print(reflowed(f"\nA transpose: {work.transposed}, written out in C order"))
+    print(reflowed(f"\nTranspose: {work.transposed}, copied to C order"))
     right = _same(machine.get(ascontiguousarray(_turned(x))), _turned(work.x))
-    _entry("elements", f"{work.x.size}, {'all' if right else 'NOT all'} where NumPy puts them")
+    _entry("result", f"{'right' if right else 'WRONG'}: {'all' if right else 'NOT all'} {work.x.size} elements are where NumPy "
+                     "puts them")
     if not isinstance(machine, Host):
         _time(machine, "ascontiguousarray", lambda: ascontiguousarray(_turned(x)),
               lambda: machine.rival.ascontiguousarray(_turned(x)))
@@ -129,7 +133,7 @@ def _time(machine: Machine, function: str, ours: Callable[[], Any], rival: Calla
 # -- a kernel at work --------------------------------------------------------------------------------------------------------------
 def _emulate(work: Task) -> list[bool]:
     """Run a generated kernel on this CPU, on a piece of the data; whether its result is right, if it ran."""
-    print(reflowed("\nOne kernel at work: the code for a GPU, compiled for this CPU and run under checks"), flush=True)
+    print(reflowed("\nWatch a kernel: the emulator runs the GPU's code on this CPU and checks every step"), flush=True)
     if (missing := emulator.why_unavailable()) is not None:
         _entry("skipped", missing)
         return []
@@ -149,17 +153,18 @@ def _emulate(work: Task) -> list[bool]:
     graded = grade(a, b, product)
     if work.images:
         _show_images("four digits", b, work.images)
-        _show_images("turned upside down by the kernel: np.eye(8)[::-1] @ digits", product, work.images)
+        _show_images("upside down, by a product: np.eye(8)[::-1] @ digits", product, work.images)
         print()
-    _entry("product", f"{a.dtype} {a.shape} @ {b.shape}; operands are read in place, whatever their strides")
+    _entry("product", f"{a.dtype} {a.shape} @ {b.shape}; the kernel reads both in place, whatever their strides")
     for launch in plan.launches:
-        _entry("kernel", f"{launch.kernel.name}, a grid of {launch.grid[0]} x {launch.grid[1]} blocks of {launch.kernel.threads} "
+        count = launch.grid[0] * launch.grid[1]
+        _entry("kernel", f"{plan.family}, generated for this product: {count} block{'s' * (count > 1)} of {launch.kernel.threads} "
                          "threads")
-    _entry("result", "every element equal to NumPy's" if np.array_equal(product, a @ b) else str(graded))
-    _entry("checked", "every memory access: bounds, alignment, races, reads of what nothing has written")
+    _entry("result", "right: every element equals NumPy's" if np.array_equal(product, a @ b) else _in_words(graded, product))
+    _entry("checks", "no access out of bounds or misaligned, no race between threads, no read of uninitialised memory")
     compiled = usage("emulator").files > known
-    compiler = "most of it for the C++ compiler; the next run finds" if compiled else "with"
-    _entry("time", f"{duration(seconds)}, {compiler} the kernel on disk")
+    _entry("time", f"{duration(seconds)}, " + ("mostly to compile the kernel, which is now on disk" if compiled else
+                                               "with the compiled kernel from disk"))
     print()
     for line in picture(plan, paint()):
         print(wrapped(f"  {line}"))
@@ -172,21 +177,21 @@ def _show_images(title: str, strip: np.ndarray, count: int) -> None:
         print(f"  {line}")
 
 
-# -- what a GPU would give ---------------------------------------------------------------------------------------------------------
+# -- speed on a GPU ----------------------------------------------------------------------------------------------------------------
 def _measured_elsewhere(explanation: Explanation) -> None:
-    """Figures of the project's own measurements, and what a GPU would run for the product above."""
+    """Print times that the project measured, and the plan of the product above on a GPU."""
     measured = json.loads(files("cuteblas.cli").joinpath("measured.json").read_text(encoding="utf-8"))
     about = measured["about"]
     cublas = int(about["cublas"])
-    print(reflowed(f"\nWhat a GPU gives: measured on one {about['device']}, beside CuPy {about['cupy'].rpartition('.')[0]} "
-                  f"(cuBLAS {cublas // 10000}.{cublas // 100 % 100})"))
+    print(reflowed(f"\nSpeed on a GPU: the project's measurements on one {about['device']}, beside CuPy "
+                   f"{about['cupy'].rpartition('.')[0]} (cuBLAS {cublas // 10000}.{cublas // 100 % 100})"))
     print(f"  {'':38}{'cuteblas':>10}{'CuPy':>10}")
     for row in measured["rows"]:
         dtype, size, *_ = row["case"].split()
         what = f"{'matmul' if row['group'] == 'gemm' else 'transpose'} {dtype} {size.replace('x', ' x ')}"
         print(f"  {what:38}{duration(row['ours_s']):>10}{duration(row['rival_s']):>10}{row['rival_s'] / row['ours_s']:>6.1f} "
               "times as fast")
-    print(reflowed("\nWhat it would run for the product above: planned, not measured"))
+    print(reflowed("\nThe product above on that GPU: cuteblas's plan, with an estimated time"))
     show(explanation, with_picture=False, more=_MORE)
 
 

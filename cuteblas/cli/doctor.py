@@ -1,7 +1,8 @@
-"""Say what this machine has, what is missing and how to get it."""
+"""Check what this machine has, what is missing and how to get it."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from argparse import ArgumentParser, Namespace
@@ -17,8 +18,9 @@ from ..array import numpy_loops
 from ..engines.settings import answered_libraries
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
-from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
+from ..runtime import DriverError, MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
 from ..runtime.cache import cache_directory, usage
+from ..runtime.driver import driver_function
 from ..runtime.errors import INSTALL
 from .command import PROGRAM
 from .terminal import columns
@@ -26,6 +28,7 @@ from .terminal import columns
 __all__ = ["Finding", "findings"]
 
 _EDGE = 22                      # where what was found begins
+_DRIVER = "GPU kernels need an NVIDIA GPU and a driver for CUDA 12 or newer: https://www.nvidia.com/drivers"
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ def run(options: Namespace) -> int:
         for line in str(found).splitlines():
             print(_wrapped(line, " " * _EDGE))
     reason = why_unavailable()
-    print(_wrapped("\nmatmul and transpose run here on NumPy's BLAS "
-                   + ("and on GPU kernels" if reason is None else f"alone: {reason}")))
+    with_kernels = "and GPU kernels" if reason is None else f"alone: {reason}"
+    print(_wrapped(f"\nOn this machine, cuteblas uses NumPy's BLAS {with_kernels}"))
     return 0
 
 
@@ -88,13 +91,29 @@ def _numpy(name: str) -> Iterator[Finding]:
     yield Finding(name, f"{numpy.__version__}, BLAS: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip())
 
 
-def _package(distribution: str, remedy: str) -> Callable[[str], Iterator[Finding]]:
+def _package(distribution: str, remedy: Callable[[], str]) -> Callable[[str], Iterator[Finding]]:
     def look(name: str) -> Iterator[Finding]:
         try:
             yield Finding(name, metadata.version(distribution))
         except metadata.PackageNotFoundError:
-            yield Finding(name, "not installed", remedy)
+            yield Finding(name, "not installed", remedy())
     return look
+
+
+def _cuda_of_driver() -> int | None:
+    """The newest version of CUDA that the driver runs, 13010 for 13.1; ``None`` if there is no driver."""
+    version = ctypes.c_int()
+    try:
+        status = driver_function("cuDriverGetVersion", ctypes.POINTER(ctypes.c_int))(ctypes.byref(version))
+    except DriverError:
+        return None
+    return None if status else version.value
+
+
+def _install() -> str:
+    """How to get the extra that this machine's driver runs, both extras where there is no driver."""
+    version = _cuda_of_driver()
+    return INSTALL if version is None or version < 12000 else f"pip install 'cuteblas[cuda{13 if version >= 13000 else 12}]'"
 
 
 def _cupy(name: str) -> Iterator[Finding]:
@@ -102,24 +121,32 @@ def _cupy(name: str) -> Iterator[Finding]:
         import cupy
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
-        yield Finding(name, "not installed" if missing else f"cannot be imported: {error}", INSTALL)
+        yield Finding(name, "not installed" if missing else f"cannot be imported: {error}", _install())
     else:
         yield Finding(name, cupy.__version__)
 
 
 def _driver(name: str) -> Iterator[Finding]:
+    version = _cuda_of_driver()
+    if version is None:
+        yield Finding(name, "not found", _DRIVER)
+        return
+    runs = f"runs CUDA {version // 1000}.{version % 1000 // 10} and older"
+    if version < 12000:
+        yield Finding(name, runs, _DRIVER)
+        return
     try:
         import cupy
     except ImportError:
-        yield Finding(name, "unknown, because it is asked through CuPy", INSTALL)
+        yield Finding(name, runs)
         return
     runtime = cupy.cuda.runtime
     try:
-        version, count = runtime.driverGetVersion(), runtime.getDeviceCount()
+        count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        yield Finding(name, str(error), "needs an NVIDIA GPU and a driver for CUDA 12 or newer: https://www.nvidia.com/drivers")
+        yield Finding(name, f"{runs}; {error}", _DRIVER)
         return
-    yield Finding(name, f"for CUDA {version // 1000}.{version % 1000 // 10}, {count} {'device' if count == 1 else 'devices'}")
+    yield Finding(name, f"{runs}, {count} {'device' if count == 1 else 'devices'}")
     for ordinal in range(count):
         info = device_info(ordinal)
         yield Finding(f"device {ordinal}", f"{info.name}, {info.arch}, {info.multiprocessors} multiprocessors at "
@@ -129,12 +156,13 @@ def _driver(name: str) -> Iterator[Finding]:
 
 
 def _costs(name: str, device: DeviceInfo) -> Finding:
-    """By what numbers plans for a device are chosen."""
+    """The numbers from which planning estimates times on a device."""
     costs = device.fitted
     if not is_measured(device):
-        return Finding(name, f"those of {costs.device}, scaled by clock, multiprocessors and bandwidth",
-                       f"{PROGRAM} calibrate measures this card, in some four minutes")
-    return Finding(name, "measured on such a card, and shipped" if costs.origin == "shipped" else f"measured here: {costs.origin}")
+        return Finding(name, f"not measured on this card: scaled from {costs.device} by clock, multiprocessors and bandwidth",
+                       f"{PROGRAM} calibrate measures this card in four minutes")
+    return Finding(name, "measured on this kind of card, shipped with cuteblas" if costs.origin == "shipped" else
+                   f"measured here: {costs.origin}")
 
 
 def _nvrtc(name: str) -> Iterator[Finding]:
@@ -148,15 +176,16 @@ def _nvrtc(name: str) -> Iterator[Finding]:
 def _installed(name: str) -> Iterator[Finding]:
     reason = numpy_loops.why_unavailable()
     into = " and ".join(library for libraries in answered_libraries for library in libraries())
-    yield Finding(name, f"installed in {into}" if into else "installed in none; cuteblas.install() or CUTEBLAS_INSTALL installs")
+    yield Finding(name, f"cuteblas is installed in {into}" if into else
+                  "CuPy's and NumPy's own functions are unchanged; cuteblas.install() or CUTEBLAS_INSTALL replaces them")
     if reason is not None:
         yield Finding(name, f"cannot be installed in NumPy: {reason}", "needs CPython and NumPy 2")
 
 
 def _compiler(name: str) -> Iterator[Finding]:
     reason = emulator.why_unavailable()
-    yield Finding(name, "the emulator is ready, and threads that move NumPy arrays to a GPU are compiled" if reason is None else
-                  "the emulator cannot run, and Python's threads move NumPy arrays to a GPU", reason or "")
+    yield Finding(name, "found: the emulator can run, and compiled threads move NumPy arrays to a GPU" if reason is None else
+                  "not found: the emulator cannot run, and Python threads move NumPy arrays to a GPU", reason or "")
 
 
 def _cache(name: str) -> Iterator[Finding]:
@@ -165,21 +194,21 @@ def _cache(name: str) -> Iterator[Finding]:
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     try:
         with TemporaryFile(dir=existing):
-            yield Finding(name, f"{directory}: {kernels.files} for GPUs, {libraries.files} for the emulator, "
-                                f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB, writable")
+            yield Finding(name, f"{directory}: {kernels.files} kernels for GPUs, {libraries.files} for the emulator, "
+                                f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB")
     except OSError as error:
-        yield Finding(name, f"{directory} cannot be written ({error.strerror}), so kernels are compiled again in every process",
-                      "set CUTEBLAS_CACHE_DIR to a directory that can be")
+        yield Finding(name, f"{directory} cannot be written ({error.strerror}), so every process compiles its kernels again",
+                      "set CUTEBLAS_CACHE_DIR to a directory that can be written")
 
 
 _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {
     "cuteblas": _cuteblas,
     "Python": _python,
     "NumPy": _numpy,
-    "array-api-compat": _package("array-api-compat", "pip install array-api-compat"),
+    "array-api-compat": _package("array-api-compat", lambda: "pip install array-api-compat"),
     "CuPy": _cupy,
     "CUDA driver": _driver,
-    "cuda.core": _package("cuda-core", INSTALL),
+    "cuda.core": _package("cuda-core", _install),
     "NVRTC": _nvrtc,
     "C++ compiler": _compiler,
     "kernel cache": _cache,

@@ -1,9 +1,11 @@
-"""Show the plan for operands of given shapes: two shapes for their product, one for a materialised transpose.
+"""Show which kernel would run, how long it would take and why, for a product of two shapes or a transpose of one.
 
-  python -m cuteblas explain 4096x4096 4096x4096 --dtype float32 --order NT
-  python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16 --device a100
+  python -m cuteblas explain 4096x4096 4096x4096 --order NT
+  python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16
   python -m cuteblas explain 8192x8192 --dtype complex128 --picture
-  python -m cuteblas explain 64x1001x1037:0,2,1             (a permutation of axes; 8192x8192:inplace for a transpose in place)
+  # a permutation of axes, and a transpose in place
+  python -m cuteblas explain 64x1001x1037:0,2,1
+  python -m cuteblas explain 8192x8192:inplace
 """
 
 from __future__ import annotations
@@ -46,18 +48,17 @@ _STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("shapes", nargs="+", metavar="SHAPE",
-                        help="one or two, for example 4096x4096, 16x128x64, 4096 or (16,128,64)")
+                        help="one shape or two: 4096x4096, 16x128x64, 4096 or (16,128,64)")
     parser.add_argument("--dtype", default="float32",
-                        help="element type: NumPy's names, bfloat16, and bf16, fp16 ... (default: %(default)s)")
+                        help="element type by NumPy's name, or bfloat16, bf16, fp16 ... (default: %(default)s)")
     parser.add_argument("--order", default="CC", metavar="ORDERS",
-                        help="for each operand C (or N) if its last axis has stride 1, F (or T) if the one before: CF, NT ... "
-                             "(default: CC)")
-    parser.add_argument("--precision", default="auto", help="as in cuteblas.matmul (default: %(default)s)")
-    parser.add_argument("--variant", help="a named kernel; python -m cuteblas kernels lists them")
+                        help="for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)")
+    parser.add_argument("--precision", default="auto", help="the algorithm, as in cuteblas.matmul (default: %(default)s)")
+    parser.add_argument("--variant", help="plan with this kernel; python -m cuteblas kernels lists the names")
     parser.add_argument("--device", metavar="CARD",
-                        help=f"plan for one of {', '.join(DEVICES)} (default: this machine's, else h200); only h200 was measured")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print all that is known of the plan")
-    parser.add_argument("--picture", action="store_true", help="draw the layout that matters")
+                        help=f"plan for one of {', '.join(DEVICES)} (default: this machine's GPU, else h200)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print layouts, tiles, memory accesses and the floor too")
+    parser.add_argument("--picture", action="store_true", help="draw the layout that matters most")
     parser.add_argument("--source", action="store_true", help="print the CUDA C++ too")
 
 

@@ -1,4 +1,4 @@
-"""List the kernels, or show one: the plan of an example, its layouts, and the cost of its accesses.
+"""List the kernels, or show one: an example of its plan, its layouts, and the cost of its memory accesses.
 
   python -m cuteblas kernels
   python -m cuteblas kernels transpose_smem_swizzled --picture
@@ -13,17 +13,16 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from ..codegen.architectures import oldest_with
 from ..codegen.kernel import GeneratedKernel
 from ..functions import Explanation
-from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage, plan_copy, plan_gemm
+from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage
 from ..planning.gemm.contraction import contraction_problem
-from ..planning.variants import Variant, variants
+from ..planning.variants import CHOSEN, Variant, variants
 from .command import CommandError
 from .explain import show
 from .terminal import wrapped
 
-__all__ = ["FAMILIES", "example"]
+__all__ = ["example"]
 
 _N = 4096
 _TRANSPOSE = CopyProblem((_N, _N), (1, _N), (_N, 1), 4)
@@ -45,46 +44,23 @@ _EXAMPLES: dict[str, tuple[Any, ...]] = {
     "contraction": (_CONTRACTION,),
     "gemm": (*map(_product, ("float32", "float16", "float64", "int8")), _product("float16", "float32"), _product("int8", "int32")),
 }
-_CHOSEN = "what planning chooses"
-
-FAMILIES = (
-    Variant("gemm_simt", "gemm", _CHOSEN, "any product on fused multiply-adds", "sm_75", plan_gemm,
-            replace(_product("float32"), precision="ieee")),
-    Variant("gemm_thin", "gemm", _CHOSEN, "products with few rows or columns, at the speed of the memory that holds the larger "
-            "operand", "sm_75", plan_gemm,
-            replace(_product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1)))),
-    Variant("gemm_outer", "gemm", _CHOSEN, "products with K up to 8, at the speed of the memory that C is written to", "sm_75",
-            plan_gemm, replace(_product("complex64"), k=1)),
-    Variant("gemm_split", "gemm", _CHOSEN, "float32 and complex64 products as sums of products of float16 on Hopper's tensor "
-            "cores, where the device finds that accurate", oldest_with("wgmma"), plan_gemm, _product("float32")),
-    Variant("gemm_modular", "gemm", _CHOSEN, "large float64 and complex128 products as products of bytes, modulo up to 15 numbers, "
-            "on Hopper's tensor cores, where the device finds that accurate", oldest_with("wgmma"), plan_gemm,
-            replace(_product("float64"), precision="modular")),
-    Variant("gemm_skinny", "gemm", _CHOSEN, "float32 products with few rows or columns on Hopper's tensor cores, split in "
-            "registers", oldest_with("wgmma"), plan_gemm,
-            replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1)))),
-    Variant("gemm_batched", "gemm", _CHOSEN, "many small matrices in a block, read and written in whole lines", "sm_75", plan_gemm,
-            GemmProblem(3, 3, 3, Operand("float32", (3, 1), (9,)), Operand("float32", (1, 3), (9,)),
-                        Operand("float32", (3, 1), (9,)), (100_000,))),
-    Variant("gemm_wgmma", "gemm", _CHOSEN, "float16, bfloat16, integers on Hopper's tensor cores, fed by TMA; float32 as "
-            "tfloat32 on request", oldest_with("wgmma"), plan_gemm, _product("float16")),
-    Variant("gemm_mma", "gemm", _CHOSEN, "products on the tensor cores of a warp: float64 and complex128 ones, float16 and "
-            "bfloat16 on other cards than Hopper's, and small ones of odd extents", "sm_75", plan_gemm,
-            replace(_product("float64"), precision="ieee")),
-    Variant("copy", "copy", _CHOSEN, "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
-            plan_copy, _ROWS),
-    Variant("transpose", "copy", _CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",
-            "sm_70", plan_copy, _TRANSPOSE),
-    Variant("transpose_in_place", "copy", _CHOSEN, "square matrices transposed in place, by pairs of tiles", "sm_70",
-            plan_copy, replace(_TRANSPOSE, in_place=True)),
-)
-"""The kernels that calls without ``variant=`` run."""
+# Of families, whose plan depends on the problem.
+_OWN_EXAMPLES: dict[str, Any] = {
+    "gemm_simt": replace(_product("float32"), precision="ieee"),
+    "gemm_thin": replace(_product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1))),
+    "gemm_outer": replace(_product("complex64"), k=1),
+    "gemm_modular": replace(_product("float64"), precision="modular"),
+    "gemm_skinny": replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1))),
+    "gemm_batched": GemmProblem(3, 3, 3, Operand("float32", (3, 1), (9,)), Operand("float32", (1, 3), (9,)),
+                                Operand("float32", (3, 1), (9,)), (100_000,)),
+    "gemm_mma": replace(_product("float64"), precision="ieee"),
+    "transpose_in_place": replace(_TRANSPOSE, in_place=True)}
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show this kernel; without it, all are listed")
-    parser.add_argument("--picture", action="store_true", help="draw the layout that matters")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show this kernel; without a name, list them all")
+    parser.add_argument("--picture", action="store_true", help="draw the layout that matters most")
     parser.add_argument("--source", action="store_true", help="print the CUDA C++ too")
 
 
@@ -96,10 +72,11 @@ def run(options: Namespace) -> int:
     CommandError
         For an unknown name.
     """
-    known = {v.name: v for v in (*FAMILIES, *variants().values())}
+    known = variants()
     if options.name is None:
-        print("\n".join(_listing("kernels that planning chooses", FAMILIES)))
-        print("\n".join(_listing("kernels that variant= names", variants().values())))
+        chosen = [v for v in known.values() if v.source.startswith(CHOSEN)]
+        print("\n".join(_listing("Planning chooses among these; variant= and --variant take the same names", chosen)))
+        print("\n".join(_listing("Only variant= and --variant choose these", [v for v in known.values() if v not in chosen])))
         return 0
     if options.name not in known:
         near = get_close_matches(options.name, known, 1)
@@ -117,12 +94,12 @@ def example(v: Variant) -> Plan:
     ValueError
         If the kernel takes none of the usual problems, with its reason for the last of them.
     """
-    name = None if v in FAMILIES else v.name
-    problems = (v.example,) if v.example is not None else _EXAMPLES.get(v.operation, ())
+    own = v.example or _OWN_EXAMPLES.get(v.name)
+    problems = _EXAMPLES.get(v.operation, ()) if own is None else (own,)
     refused: Exception = ValueError(f"{v.name} has no example")
     for problem in problems:
         try:
-            return v.plan(replace(problem, variant=name), H200)
+            return v.plan(replace(problem, variant=v.name), H200)
         except (TypeError, ValueError) as error:
             refused = error
     raise refused
@@ -159,6 +136,6 @@ def _listing(title: str, kernels: Iterable[Variant]) -> Iterator[str]:
         for v in (v for v in kernels if v.operation == operation):
             yield f"  {v.name} ({v.arch})"
             yield wrapped(f"    {v.summary}")
-            if v.source != _CHOSEN:
+            if v.source != CHOSEN:
                 yield wrapped(f"    {v.source}")
     yield ""

@@ -1,10 +1,10 @@
-"""Show a layout: its values, its size, whether it is one to one, its bank conflicts, and its picture.
+"""Print and draw a layout: its values, its size, whether it is one to one, and its bank conflicts.
 
-  python -m cuteblas layout "(8,8):(8,1)" --swizzle 3,0,3 --bytes 16 --svg out.svg
-  python -m cuteblas layout "(12,8)" --tile "(4,_)"
-  python -m cuteblas layout "((4,8),(2,2)):((32,1),(16,8))" --tv "(16,8)" --latex out.tex
+  python -m cuteblas layout "(8,8):(8,1)" --swizzle 3,0,3 --bytes 16
+  python -m cuteblas layout "(12,8)" --tile "(4,_)" --svg out.svg
+  python -m cuteblas layout "((4,8),(2,2)):((32,1),(16,8))" --tv "(16,8)"
 
-The operations that are asked for are done from left to right: compose, swizzle, tile.
+Operations apply in this order: compose, swizzle, tile.
 """
 
 from __future__ import annotations

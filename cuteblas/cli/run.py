@@ -1,7 +1,10 @@
-"""Run an unchanged program, CuPy's products on the kernels or NumPy's by this package: python -m cuteblas PROGRAM ARGUMENT ...
+"""Run an unchanged CuPy or NumPy program with cuteblas's products and copies.
 
-The program is run as Python runs it: a script, a directory or zip file with a __main__.py, -m MODULE or -c CODE. When it has ended,
-stderr says which of its products ran on the kernels, which were left to CuPy or NumPy, and why.
+  python -m cuteblas program.py
+  python -m cuteblas --numpy program.py
+
+PROGRAM is what Python takes: a script, a directory or zip file with a __main__.py, -m MODULE or -c CODE. When the program ends,
+stderr lists which products cuteblas ran, which it left to CuPy or NumPy, and why.
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ _BY_OTHERS = "numpy", "element by element"
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--numpy", action="store_true", help="for a program with NumPy arrays")
+    parser.add_argument("--numpy", action="store_true", help="serve NumPy arrays (the default is CuPy arrays)")
     parser.add_argument("--compare", action="store_true",
-                        help="afterwards, time every kind of product that was served against CuPy's or NumPy's own")
+                        help="when the program ends, time each kind of product that cuteblas ran beside CuPy's or NumPy's own")
     program = parser.add_mutually_exclusive_group()
     program.add_argument("-m", dest="module", nargs=REMAINDER, metavar="MODULE ARGUMENT", help="run a module, as python -m does")
     program.add_argument("-c", dest="code", nargs=REMAINDER, metavar="CODE ARGUMENT", help="run code, as python -c does")
@@ -187,7 +190,7 @@ def _show_from(namespace: dict[str, Any] | None) -> None:
 def report() -> str:
     """What ran on the kernels, what did not and why, as lines of text."""
     if "cupy" not in sys.modules:
-        return "cuteblas: the program has not imported CuPy"
+        return wrapped(f"cuteblas: the program has not imported CuPy; {PROGRAM} --numpy serves NumPy arrays")
     hooks: Any = sys.modules.get("cuteblas.array.hooks")
     refused = hooks.SWITCH.refused if hooks is not None else "the hooks did not fit CuPy"
     if refused is not None:

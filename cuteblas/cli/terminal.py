@@ -17,6 +17,7 @@ Paint = Callable[[str, int], str]
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _NARROWEST, _WIDEST = 40, 100
+_NAMES = 0.4                    # of the width, which names may have for themselves
 _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
@@ -42,17 +43,19 @@ def duration(seconds: float) -> str:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge."""
-    lines = []
+    """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge where there is room."""
+    lines, width = [], width or columns()
     for line in text.splitlines():
-        entry, blank = _ENTRY.match(line), _indent(line)
-        lines += wrap(line, width or columns(), subsequent_indent=" " * (entry.end() if entry else max(4, blank)),
-                      break_long_words=False, break_on_hyphens=False) or [""]
+        entry = _ENTRY.match(line)
+        edge = max(4, entry.end() if entry else _indent(line))
+        if edge > width * _NAMES:
+            line, edge = f"{line[:edge].rstrip() or '  '}  {line[edge:]}", 4
+        lines += wrap(line, width, subsequent_indent=" " * edge, break_on_hyphens=False) or [""]
     return "\n".join(lines)
 
 
 def reflowed(text: str, width: int | None = None) -> str:
-    """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell are left alone.
+    """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell go on after a backslash.
 
     A line goes on with the line before it if it is indented by four or more and further than the line that it then belongs to, or
     if neither of them is indented.
@@ -62,8 +65,12 @@ def reflowed(text: str, width: int | None = None) -> str:
         indent, above = _indent(line), _indent(joined[-1]) if joined else 0
         begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
         joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
-    return "\n".join(line if line.startswith("  python -m") else fill(line, width or columns()) if not _indent(line)
-                     else wrapped(line, width) for line in joined)
+    return "\n".join(_command(line, width or columns()) if line.startswith("  python -m")
+                     else fill(line, width or columns()) if not _indent(line) else wrapped(line, width) for line in joined)
+
+
+def _command(line: str, width: int) -> str:
+    return " \\\n".join(wrap(line, width - 2, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False))
 
 
 def _indent(line: str) -> int:

@@ -1,8 +1,11 @@
-"""Compile and load what calls will run: those that cuteblas.record() saved to a file, or products of two shapes each.
+"""Compile kernels before they are needed: for the calls that cuteblas.record() saved to a file, or for products of two shapes each.
 
-  python -m cuteblas warmup calls.json                                  (for this machine's GPU)
-  python -m cuteblas warmup calls.json --device h200                    (into the cache on disk; needs no GPU)
-  python -m cuteblas warmup 4096x4096 4096x4096 1x4096 4096x512 --dtype float16 --order CF
+  # for this machine's GPU
+  python -m cuteblas warmup calls.json
+  # for another card, into the cache on disk; this needs no GPU
+  python -m cuteblas warmup calls.json --device h200
+  # two products
+  python -m cuteblas warmup 4096x4096 4096x4096 1x4096 4096x512
 """
 
 from __future__ import annotations

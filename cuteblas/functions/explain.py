@@ -68,8 +68,13 @@ class Explanation:
 
     @property
     def source(self) -> str:
-        """The CUDA C++ of the plan, empty without a plan."""
+        """The CUDA C++ of the plan's kernels, empty without a plan. :attr:`full_source` has the device functions too."""
         return "" if self.plan is None else self.plan.source
+
+    @property
+    def full_source(self) -> str:
+        """What the compiler gets: each kernel with its prelude, the device functions that it calls. Empty without a plan."""
+        return "" if self.plan is None else self.plan.full_source
 
     @property
     def estimate(self) -> Estimate | None:
@@ -120,10 +125,10 @@ class Explanation:
 
         kernel = kernel_words(self.plan)
         copies = [*self.copies, *self.plan.copied]
-        fallback = f"; fallback: {self.plan.fallback}" if self.plan.fallback else ""
         return [("kernel", self._where + kernel),
                 ("time", time_words(self.plan, self._expected(self.plan))),
-                ("copies", f"{'; '.join(copies) or 'none'}{fallback}")]
+                ("copies", "; ".join(copies) or "none"),
+                *([("fallback", self.plan.fallback)] if self.plan.fallback else [])]
 
     def __str__(self) -> str:
         return "\n".join(_columns([*self._rows(), ("call", f"{self.call}; .verbose() says more")]))
@@ -164,7 +169,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
     Returns
     -------
     Explanation
-        ``print`` it, or use ``.plan``, ``.estimate``, ``.copies``, ``.runs_on``, ``.source`` and ``.verbose()``.
+        ``print`` it, or use ``.plan``, ``.estimate``, ``.copies``, ``.runs_on``, ``.source``, ``.full_source`` and ``.verbose()``.
 
     Raises
     ------

@@ -91,8 +91,8 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
 
 
 def otherwise(condition: str, *fallbacks: str) -> str:
-    """What a plan says of its guard: what the device takes if the elements are so."""
-    return f"if {condition}, the device takes {', or '.join(fallbacks)}"
+    """What a plan says of its guard: the algorithms that the device uses in its place, and when."""
+    return f"if {condition}, the device uses {', or '.join(fallbacks)}"
 
 
 def _placed(launch: Launch, words: int, first: int, nbytes: int) -> Launch:

@@ -54,9 +54,9 @@ def page(call: str, rows: Iterable[tuple[str, str]], plan: Plan | None) -> str:
 def page_of(plan: Plan) -> str:
     """What a plan shows of itself."""
     copies = "; ".join(plan.copied) or "none"
-    fallback = f"; fallback: {plan.fallback}" if plan.fallback else ""
+    fallback = [("fallback", plan.fallback)] if plan.fallback else []
     return page(f"plan for {plan.device.name}", [("kernel", kernel_words(plan)), ("time", time_words(plan, estimate(plan))),
-                                                 ("copies", copies + fallback)], plan)
+                                                 ("copies", copies), *fallback], plan)
 
 
 def _table(rows: Iterable[tuple[str, str]], *, code: bool = False) -> str:

@@ -150,5 +150,10 @@ class Plan:
 
     @property
     def source(self) -> str:
-        """The CUDA C++ of every kernel of the plan, prelude included."""
+        """The CUDA C++ of the kernels, without the device functions that they call."""
+        return "\n".join(launch.kernel.body for launch in self.launches)
+
+    @property
+    def full_source(self) -> str:
+        """What the compiler gets: for each kernel the prelude, with the device functions that it calls, and its source."""
         return "\n".join(launch.kernel.cuda_source for launch in self.launches)

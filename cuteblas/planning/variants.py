@@ -1,8 +1,7 @@
 """Named kernels: what ``variant=`` chooses instead of planning's own choice.
 
-Each is one kernel of the documents that this project grew from.
-
-A variant says what it shows, where the idea comes from, and plans a problem or refuses it in one sentence.
+A variant is a family from which planning chooses, or one kernel of the documents that this project grew from. It plans a problem or
+refuses it in one sentence.
 """
 
 from __future__ import annotations
@@ -16,10 +15,15 @@ from typing import Any, Literal
 from .plan import Plan
 from .problem import DeviceInfo
 
-__all__ = ["Variant", "variant", "variants"]
+__all__ = ["CHOSEN", "Variant", "variant", "variants"]
+
+CHOSEN = "planning chooses it"
+"""The source of a variant that calls without ``variant=`` run."""
 
 # Modules of this package that define ``VARIANTS``, a tuple of Variant.
 _MODULES: tuple[str, ...] = (
+    "gemm.dispatch",
+    "copy.dispatch",
     "tutorial.hierarchy",
     "tutorial.gemm",
     "gemm.contraction",

@@ -67,13 +67,13 @@ def test_errors_are_one_line(arguments, status, words, capsys):
     assert found == status and words in err and err.count("\n") == 1 and out == ""
 
 
-@pytest.mark.parametrize("width", ["70", "80"])
+@pytest.mark.parametrize("width", ["64", "80"])
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_help_fits_the_terminal(name, width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", width)
     with pytest.raises(SystemExit):
         main([name, "--help"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("  python -m")]
+    lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(width)
 
 
@@ -185,7 +185,8 @@ def test_an_interrupt_inside_of_exec_ends_with_130_too(tmp_path):
 
 def test_a_comparison_without_cupy():
     result = subprocess.run([*CUTEBLAS, "--compare", "-c", "pass"], capture_output=True, text=True, env=environment(), timeout=60)
-    assert (result.returncode, result.stderr) == (0, "\ncuteblas: the program has not imported CuPy\n")
+    assert (result.returncode, result.stderr) == (0, (
+        "\ncuteblas: the program has not imported CuPy; python -m cuteblas --numpy serves NumPy arrays\n"))
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------------------

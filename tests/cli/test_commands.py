@@ -72,10 +72,22 @@ sys.exit(main(["doctor"]))
                                 "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     missing = {line[4:22].strip() for line in result.stdout.splitlines() if line.startswith("--")}
-    assert {"CuPy", "CUDA driver", "NVRTC", "C++ compiler", "kernel cache"} <= missing
-    assert result.stdout.count("pip install 'cuteblas[cuda13]'") >= 3
+    assert {"CuPy", "NVRTC", "C++ compiler", "kernel cache"} <= missing
+    assert result.stdout.count("'cuteblas[cuda") >= 2
     assert "this is unexpected" not in result.stdout
-    assert "NumPy's BLAS alone: CuPy is not installed" in result.stdout
+    assert "NumPy's BLAS alone: CuPy is not installed" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("version, extra, found", [
+    (None, "cuda13]' (or 'cuteblas[cuda12]'", "not found"), (11080, "cuda13]' (or 'cuteblas[cuda12]'", "runs CUDA 11.8 and older"),
+    (12090, "cuda12]'", "runs CUDA 12.9 and older"), (13000, "cuda13]'", "runs CUDA 13.0 and older")])
+def test_doctor_asks_the_driver_itself(version, extra, found, monkeypatch):
+    """Without CuPy, which extra fits is the driver's to say."""
+    monkeypatch.setattr(doctor, "_cuda_of_driver", lambda: version)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    (cupy,), (driver,) = doctor._cupy("CuPy"), doctor._driver("CUDA driver")
+    assert f"pip install 'cuteblas[{extra}" in cupy.remedy and cupy.remedy.count("cuteblas[") == 1 + ("or" in extra)
+    assert driver.text == found and bool(driver.remedy) == (version is None or version < 12000)
 
 
 def test_doctor_survives_a_broken_part(monkeypatch, capsys):
@@ -88,17 +100,18 @@ def test_doctor_survives_a_broken_part(monkeypatch, capsys):
 
 
 def test_doctor_describes_devices(monkeypatch):
-    runtime = SimpleNamespace(driverGetVersion=lambda: 13010, getDeviceCount=lambda: 2, CUDARuntimeError=RuntimeError)
+    runtime = SimpleNamespace(getDeviceCount=lambda: 2, CUDARuntimeError=RuntimeError)
+    monkeypatch.setattr(doctor, "_cuda_of_driver", lambda: 13010)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
     from cuteblas.planning.problem import H200
 
     monkeypatch.setattr(doctor, "device_info", lambda ordinal: H200)
     found = list(doctor._driver("CUDA driver"))
     assert [finding.name for finding in found] == ["CUDA driver", "device 0", "costs of 0", "device 1", "costs of 1"]
-    assert found[0].text == "for CUDA 13.1, 2 devices"
+    assert found[0].text == "runs CUDA 13.1 and older, 2 devices"
     assert found[1].text == "NVIDIA H200, sm_90, 132 multiprocessors at 1980 MHz, 4286 GB/s in a copy, 227 KiB of shared memory"
-    assert found[2].text == "measured on such a card, and shipped" and not any(finding.remedy for finding in found)
+    assert found[2].text == "measured on this kind of card, shipped with cuteblas" and not any(finding.remedy for finding in found)
     scaled = doctor._costs("costs", DEVICES["a100"])
-    assert "NVIDIA H200, scaled by clock" in scaled.text and "calibrate measures this card" in scaled.remedy
+    assert "scaled from NVIDIA H200 by clock" in scaled.text and "calibrate measures this card" in scaled.remedy
     own = replace(DEVICES["a100"], costs=replace(default_costs(), device=DEVICES["a100"].name, origin="a100.json"))
     assert doctor._costs("costs", own) == doctor.Finding("costs", "measured here: a100.json")

@@ -37,7 +37,7 @@ def test_products(capsys):
 def test_it_begins_with_three_lines(capsys):
     assert main(["explain", "4096x4096", "4096x4096"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[2] != " "]
-    assert names == ["kernel", "time", "copies", "call"]
+    assert names == ["kernel", "time", "copies", "fallback", "call"]
 
 
 def test_transposes_pictures_and_source(capsys):

@@ -1,24 +1,29 @@
 """``python -m cuteblas kernels``."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+import cuteblas
 from cuteblas.cli import main
-from cuteblas.cli.kernels import FAMILIES, example
-from cuteblas.planning import H200, CopyProblem
-from cuteblas.planning.variants import Variant, variants
+from cuteblas.cli.kernels import example
+from cuteblas.planning import H200, CopyProblem, plan_copy, plan_gemm
+from cuteblas.planning.variants import CHOSEN, Variant, variants
+
+FAMILIES = [v for v in variants().values() if v.source.startswith(CHOSEN)]
 
 
 def test_all_are_listed(capsys):
     assert main(["kernels"]) == 0
-    chosen, named = capsys.readouterr().out.split("kernels that variant= names")
-    for v in FAMILIES:
-        assert f"\n  {v.name} ({v.arch})\n" in chosen and v.summary[:60] in chosen
+    chosen, named = capsys.readouterr().out.split("Only variant= and --variant choose these")
     for v in variants().values():
-        assert f"\n  {v.name} ({v.arch})\n" in named and v.summary[:60] in named and v.source[:60] in named
+        text, source = (chosen if v in FAMILIES else named), v.source.removeprefix(CHOSEN)[:60]
+        assert f"\n  {v.name} ({v.arch})\n" in text and v.summary[:60] in text and source in text
     assert "\ncopy\n" in chosen and "\ngemm\n" in chosen and "\ncopy\n" in named
 
 
-@pytest.mark.parametrize("name", [v.name for v in (*FAMILIES, *variants().values())])
+@pytest.mark.parametrize("name", variants())
 def test_every_kernel_has_an_example(name, capsys):
     assert main(["kernels", name]) == 0
     text = capsys.readouterr().out
@@ -27,8 +32,24 @@ def test_every_kernel_has_an_example(name, capsys):
     assert " takes\n  " in text
 
 
-def test_examples_of_what_planning_chooses():
-    assert [example(v).family for v in FAMILIES] == [v.name for v in FAMILIES]
+@pytest.mark.parametrize("v", FAMILIES, ids=lambda v: v.name)
+def test_families_are_variants(v):
+    """A name in the list is a name that ``variant=`` takes, and planning chooses that family for its example by itself."""
+    plan = example(v)
+    assert plan.family == v.name
+    planner = plan_copy if v.operation == "copy" else plan_gemm
+    assert planner(replace(plan.problem, variant=None), H200).config == plan.config
+
+
+def test_a_named_family_computes_or_refuses():
+    a = np.ones((64, 64), np.float32)
+    assert {cuteblas.explain(a, a, variant=name).family for name in ("gemm_simt", "gemm_skinny")} == {"gemm_simt", "gemm_skinny"}
+    with pytest.raises(ValueError, match="gemm_outer cannot compute this"):
+        cuteblas.explain(a, a, variant="gemm_outer")
+    with pytest.raises(ValueError, match="gemm_modular does not compute with it"):
+        cuteblas.explain(a, a, variant="gemm_modular", precision="ieee")
+    with pytest.raises(ValueError, match="transpose does not make this copy, copy does"):
+        cuteblas.explain_copy(a[:, ::2], variant="transpose")
 
 
 def test_layouts_conflicts_and_source(capsys):
@@ -46,7 +67,7 @@ def test_unknown_names(capsys):
     assert main(["kernels", "tranpose"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "tma_copy" in err
-    assert err.startswith("there is no kernel 'tranpose'; did you mean transpose? there are gemm_simt, ")
+    assert err.startswith("there is no kernel 'tranpose'; did you mean transpose? there are ")
 
 
 def test_an_example_of_its_own(monkeypatch):

@@ -100,9 +100,14 @@ def test_colours_only_where_they_are_seen(monkeypatch):
 
 
 def test_wrapped_lines_keep_their_edge():
-    text = "  runs on  one two three four\n           five and six\n  some fact  six"
-    assert terminal.wrapped(text, 20).splitlines() == [
-        "  runs on  one two", "           three", "           four", "           five and", "           six", "  some fact  six"]
+    text = "  runs on  one two three four five\n           six and seven\n  some fact  eight"
+    assert terminal.wrapped(text, 28).splitlines() == [
+        "  runs on  one two three", "           four five", "           six and seven", "  some fact  eight"]
+
+
+def test_long_names_leave_room_for_their_text():
+    text = "  kernel            one\n  global load of A  one two three\n                    four"
+    assert terminal.wrapped(text, 24).splitlines() == ["  kernel  one", "  global load of A  one", "    two three", "    four"]
 
 
 def test_shades_follow_the_encoding():

@@ -85,7 +85,8 @@ def test_programs_end_as_without_us(folder, arguments):
     lines = [line for line in wanted.splitlines() if "runpy" not in line]       # Python shows its own way to -m; ours is not shown
     assert told.splitlines() == lines
     started = "can't" not in told and "No module" not in told and "broken.py" not in arguments
-    assert report.strip() == ("the program has not imported CuPy" if started else "")
+    assert report.strip() == ("the program has not imported CuPy; python -m cuteblas --numpy serves NumPy arrays"
+                              if started else "")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")

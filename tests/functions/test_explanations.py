@@ -26,6 +26,8 @@ def test_product():
                  "1.57 Mflop", "floor"):
         assert part in text, part
     assert told.plan.family == "gemm_simt" and 'extern "C"' in told.source and told.copies == ()
+    assert "namespace cb" not in told.source and told.full_source.endswith(told.source)
+    assert "namespace cb" in told.full_source
     with cuteblas.backend("emulator"):
         assert "the emulator, on this CPU" in cuteblas.explain(a, b).verbose()
 
@@ -111,10 +113,12 @@ def test_rates(family, dtype, arch, expected):
 def test_it_begins_with_what_a_user_needs():
     """The kernel, the expected time and what bounds it, copies and fallbacks; then the call, and no more."""
     a = np.ones((2048, 2048), "f4")
-    kernel, time, copies, call = str(cuteblas.explain(a, a)).splitlines()
-    assert kernel.startswith("  kernel  NumPy does this here; on a GPU gemm_split: float32 on 16-bit tensor cores")
+    kernel, time, copies, fallback, call = str(cuteblas.explain(a, a)).splitlines()
+    assert kernel.startswith("  kernel    NumPy does this here; on a GPU gemm_split: float32 on 16-bit tensor cores")
     assert " us expected on NVIDIA H200, bound by arithmetic; no kernel takes less than " in time and "e+" not in time
-    assert "none; fallback: if rows or columns range too widely" in copies and "fused multiply-adds" in copies
+    assert copies == "  copies    none" and fallback == (
+        "  fallback  if elements of a row or column differ too much in size, the device uses bf16x6, or fused multiply-adds "
+        "(sizes more than 2^100 apart, infinities, NaNs)")
     assert call.endswith("matmul: float32 (2048, 2048) @ float32 (2048, 2048) -> float32 (2048, 2048); .verbose() says more")
     assert "2.75e+03" not in cuteblas.explain(a, a, precision="ieee").verbose()
 

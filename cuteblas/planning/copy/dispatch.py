@@ -19,7 +19,7 @@ from ..modes import Mode, merged
 from ..operands import batch_values, launch
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
-from ..variants import variant
+from ..variants import CHOSEN, Variant, variant
 from .cost import CopyConfigs, TileConfigs, copy_seconds, work_of
 from .rearrange import Boxes, Permuted, boxes_of, laid_out
 
@@ -180,11 +180,15 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
     if 0 in problem.shape:
         return Plan(problem, device, "nothing", None, (), reason="the array has no elements", seconds=0.0)
-    if problem.variant is not None:
+    if problem.variant is not None and (named := variant(problem.variant, "copy")) not in VARIANTS:
         if problem.in_place:
             raise ValueError(f"{problem.variant} copies from one place to another, not in place")
-        return variant(problem.variant, "copy").plan(problem, device)
-    return min(copy_alternatives(problem, device), key=lambda alternative: alternative.seconds(device)).plan()
+        return named.plan(problem, device)
+    possible = copy_alternatives(problem, device)
+    choices = [alternative for alternative in possible if problem.variant in (None, alternative.family)]
+    if not choices:
+        raise ValueError(f"{problem.variant} does not make this copy, {possible[0].family} does")
+    return min(choices, key=lambda alternative: alternative.seconds(device)).plan()
 
 
 def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[Alternative]:
@@ -586,3 +590,11 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> _Kernel:
 
     extents = min(n, side), min(n, side), *(1 for _ in batch)
     return copy.alternative("transpose_in_place", config, extents, blocks, plan)
+
+
+VARIANTS = (
+    Variant("copy", "copy", CHOSEN, "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
+            plan_copy),
+    Variant("transpose", "copy", CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",
+            "sm_70", plan_copy),
+    Variant("transpose_in_place", "copy", CHOSEN, "square matrices transposed in place, by pairs of tiles", "sm_70", plan_copy))

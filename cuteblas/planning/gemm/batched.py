@@ -60,7 +60,7 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"A and B of one matrix are {bytes_of_one} bytes, more than {_MOST_BYTES}"
     if p.triangle is not None:
         return "all of C is written, not a triangle"
-    if p.digits > 1 or p.variant is not None:
+    if p.digits > 1 or p.variant not in (None, "gemm_batched"):
         return "digits are multiplied by gemm_wgmma"
     return None
 

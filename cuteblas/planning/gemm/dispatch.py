@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 
-from ...codegen.architectures import capabilities
+from ...codegen.architectures import capabilities, oldest_with
 from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
 from ..cost.alternatives import Alternative, together
 from ..floors import floor_of, from_memory
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
-from ..variants import variant
+from ..variants import CHOSEN, Variant, variant
 from .batched import batched_alternatives, plan_batched, why_not_batched
 from .blocks import plan_in_blocks
 from .dots import dots_alternatives, plan_dots, why_not_dots
@@ -149,6 +149,19 @@ FAMILIES = (
 )
 """All of them. A new family is a row."""
 
+_SUMMARIES = {
+    "gemm_simt": ("any product, on fused multiply-adds", "sm_75"),
+    "gemm_thin": ("products with few rows or columns, at the speed of the memory that holds the larger operand", "sm_75"),
+    "gemm_outer": ("products with K up to 8, at the speed of the memory that C is written to", "sm_75"),
+    "gemm_split": ("float32 and complex64 products as sums of products of float16 on Hopper's tensor cores, where the device finds "
+                   "that accurate", oldest_with("wgmma")),
+    "gemm_modular": ("large float64 and complex128 products as products of bytes, modulo up to 15 numbers, on Hopper's tensor "
+                     "cores, where the device finds that accurate", oldest_with("wgmma")),
+    "gemm_skinny": ("float32 products with few rows or columns on Hopper's tensor cores, split in registers", oldest_with("wgmma")),
+    "gemm_batched": ("many small matrices in a block, read and written in whole lines", "sm_75"),
+    "gemm_wgmma": ("float16, bfloat16 and integers on Hopper's tensor cores, fed by TMA; float32 as tfloat32 on request",
+                   oldest_with("wgmma"))}
+
 
 @lru_cache(maxsize=4096)
 def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -186,8 +199,8 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
         raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {problem.precision!r}")
     if 0 in (problem.m, problem.n, *problem.batch):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
-    if problem.variant is not None:
-        return variant(problem.variant, "gemm").plan(problem, device)
+    if problem.variant is not None and (named := variant(problem.variant, "gemm")) not in VARIANTS:
+        return named.plan(problem, device)
     dtype(problem.accumulator)
     if problem.triangle is not None and (of_triangle := _plan_triangle(problem, device)) is not None:
         return of_triangle
@@ -216,9 +229,9 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
     ValueError
         If there is none.
     """
-    rows, refused = list[Family](), ""
+    rows, refused = list[Family](), f"{problem.variant} does not compute with it"
     for row in FAMILIES:
-        if problem.precision in row.precisions:
+        if problem.precision in row.precisions and problem.variant in (None, row.name):
             if (why_not := row.why_not(problem, device)) is None:
                 rows.append(row)
             refused = f"{row.name} cannot compute this: {why_not}"
@@ -284,3 +297,6 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     """
     for row in _rows(problem, device):
         yield from row.timed(problem, device)
+
+
+VARIANTS = tuple(Variant(name, "gemm", CHOSEN, *words, plan_gemm) for name, words in _SUMMARIES.items())

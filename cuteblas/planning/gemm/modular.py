@@ -454,7 +454,7 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         launches += (product, _restore(part, block, (a, b), memory))
         config, end = config or own, max(end, memory.end)
     native = _native(problem, device)
-    fallback = otherwise("elements range too widely for that, or are infinite or NaN", "fused multiply-adds")
+    fallback = otherwise("elements differ too much in size, or are infinite or NaN", "fused multiply-adds")
     everything, nbytes = guarded([Guarded(tuple(launches), native.launches, max(end, native.workspace_bytes))], device, _WORDS)
     many = sum(1 for _block in cut.of(p))
     parts = f"; {many} blocks of C, so that the workspace is little more than A, B and C" if many > 1 else ""

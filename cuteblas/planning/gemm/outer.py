@@ -70,7 +70,7 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"it has no {p.precision}"
     if p.triangle:
         return "it writes no triangles"
-    if p.digits != 1 or p.variant is not None:
+    if p.digits != 1 or p.variant not in (None, "gemm_outer"):
         return "its elements are planes of bytes"
     p = oriented(p, 1).problem
     item, pitch = dtype(p.c.dtype).bytes, _pitch(p)

@@ -395,8 +395,8 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
         fallbacks += native.launches
         end = max(end, native.workspace_bytes)
         parts.append(Guarded(launches, tuple(with_roles(launch, block.places) for launch in fallbacks), end))
-    others = ["bf16x6", f"(wider than 2^{broad.span}, infinities, NaNs) fused multiply-adds"] if third else ["fused multiply-adds"]
-    fallback = otherwise("rows or columns range too widely for that", *others)
+    last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
+    fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third, f"fused multiply-adds{last}")
     everything, nbytes = guarded(parts, device, _MOST_BLOCKS)
     multiply = primary[-1][-1]
     reason = (f"{_described(narrow, problem)}; {fallback}; {multiply.grid[0]} persistent blocks"

@@ -19,7 +19,7 @@ from ..gemm.simt import Choice, simt_product
 from ..operands import Roles, compact, oriented
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
-from ..variants import Variant
+from ..variants import CHOSEN, Variant
 
 __all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy"]
 
@@ -252,6 +252,6 @@ VARIANTS: tuple[Variant, ...] = (
     *_policies(),
     Variant("igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)", "int8 by int8 to int32, four products an instruction",
             "sm_75", plan_dp4a),
-    Variant("gemm_mma", "gemm", f"{_SOURCE}: WMMA GEMM", "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring",
-            "sm_75", _plan_mma),
+    Variant("gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
+            "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma),
 )
