@@ -133,6 +133,10 @@ class GemmProblem:
     triangle: Literal["lower", "upper", "both"] | None = None
     hermitian: bool = False
 
+    def __post_init__(self) -> None:
+        if self.k == 0 and self.fusion is None:         # an empty sum is zero even if alpha is not finite
+            object.__setattr__(self, "alpha", "one")
+
     @property
     def accumulator(self) -> str:
         """The type in which products are summed.
@@ -316,6 +320,10 @@ class ContractionProblem:
     precision: str = "auto"
     variant: str | None = None
     same: bool = False
+
+    def __post_init__(self) -> None:
+        if any(mode[0] == 0 for mode in self.k):        # as of a GemmProblem
+            object.__setattr__(self, "alpha", "one")
 
     @property
     def roles(self) -> tuple[str, ...]:
