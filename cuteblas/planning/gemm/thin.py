@@ -207,15 +207,20 @@ class _Model:
         return Choice(tile, slices, chunk, blocks, seconds)
 
 
+def _halves(most: int) -> list[int]:
+    """Powers of two up to one of them, the largest first."""
+    return [1 << i for i in reversed(range(most.bit_length()))]
+
+
 def _tiles(model: _Model) -> Iterator[ThinTile]:
     """The tiles that a problem may have."""
     p, read, device = model.p, model.read, model.device
     n = next(x for x in _COLUMNS if x >= p.n)
     item = dtype(p.a.dtype).bytes
-    for width in (w for w in (16, 8, 4, 2, 1) if read.a.width % w == 0):
+    # Of K that a thread multiplies at a time: less where that of B would leave no registers.
+    deepest = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
+    for depth, width in product(_halves(deepest), _halves(read.a.width)):
         found = False
-        # Of K that a thread multiplies at a time.
-        depth = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
         values = (width, depth) if read.fast == 0 else (1, width)
         whole = [_power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
         if read.fast == 0:
