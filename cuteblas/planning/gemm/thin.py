@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
-from math import gcd, prod
+from math import gcd, inf, prod
 
 from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
@@ -19,7 +19,7 @@ from ..operands import NARROW_SPAN, Oriented, alpha_kind, fused, gemm_span, gemm
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
-from .slices import Choice, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MOST_BLOCKS, Choice, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
 
@@ -204,7 +204,7 @@ class _Model:
         parts = device.seconds(nbytes=traffic), *map(device.seconds, (busy, waits, own, begun))
         seconds = (device.seconds(costs["block: clocks"], 1) + sum(x**_TOGETHER for x in parts)**(1 / _TOGETHER)
                    + self._adding_seconds(slices))
-        return Choice(tile, slices, chunk, blocks, seconds)
+        return Choice(tile, slices, chunk, blocks, seconds if blocks <= MOST_BLOCKS else inf)
 
 
 def _halves(most: int) -> list[int]:
@@ -326,7 +326,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
         launches = product_, reduction(p, choice.slices, gate, along)
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] >= 2**31 for each in launches):
+    if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note, launches[0].kernel.facts,
