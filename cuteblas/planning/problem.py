@@ -149,6 +149,11 @@ class GemmProblem:
         return self.compute or accumulator_of(self.a.dtype, self.b.dtype, self.c.dtype)
 
     @property
+    def depth(self) -> int:
+        """What is summed over: K, or nothing if alpha is zero."""
+        return 0 if self.alpha == "zero" else self.k
+
+    @property
     def is_gram(self) -> bool:
         """Whether C is symmetric if A and B are the same memory, and known to be so by the kernels that compute a triangle."""
         plain = (self.alpha, self.beta, self.fusion, self.variant) == ("one", "zero", None, None)
@@ -320,10 +325,6 @@ class ContractionProblem:
     precision: str = "auto"
     variant: str | None = None
     same: bool = False
-
-    def __post_init__(self) -> None:
-        if any(mode[0] == 0 for mode in self.k):        # as of a GemmProblem
-            object.__setattr__(self, "alpha", "one")
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -210,6 +210,20 @@ def test_an_epilogue_that_takes_alpha_gets_it_as_it_is(backend):
                 assert (blas.sgemm(scalar, a, b, 3, c, epilogue=own) == want).all()
 
 
+@epilogue
+def with_alpha(acc, *, alpha):
+    return acc + alpha
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_group_knows_alphas_of_zero(backend):
+    a, b = np.full((2, 3), nan, np.float32), np.ones((3, 2), np.float32)
+    with cuteblas.backend(backend):
+        for alphas in ([0, 0], [0, 2]):
+            first, second = blas.gemm_grouped(alphas, [a, b.T], [b, b], epilogue=with_alpha)
+            assert (first == 0).all() and (second == (5 if alphas[1] else 0)).all()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_is_not_multiplied_by(backend):
     c, one = np.full((2, 2), complex(inf, 1), np.complex64), np.ones((2, 1), np.complex64)

@@ -133,7 +133,7 @@ class _Model:
         self._costs, self._kind, self._batch = device.fitted["gemm_thin"], dtype(p.accumulator), prod(p.batch)
         self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
         self._wide = tuple(max(4, item) for item in self._items)       # short elements are converted in registers
-        self._depth = 0 if p.alpha == "zero" else p.k
+        self._depth = p.depth
         self._result = p.m * p.n * self._batch * self._kind.bytes
         self._once = compulsory_bytes(p)
         rate = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * self._costs["multiply-adds: share of rate"]
@@ -207,11 +207,6 @@ class _Model:
         return Choice(tile, slices, chunk, blocks, seconds if blocks <= MOST_BLOCKS else inf)
 
 
-def _halves(most: int) -> list[int]:
-    """Powers of two up to one of them, the largest first."""
-    return [1 << i for i in reversed(range(most.bit_length()))]
-
-
 def _tiles(model: _Model) -> Iterator[ThinTile]:
     """The tiles that a problem may have."""
     p, read, device = model.p, model.read, model.device
@@ -219,7 +214,9 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
     item = dtype(p.a.dtype).bytes
     # Of K that a thread multiplies at a time: less where that of B would leave no registers.
     deepest = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
-    for depth, width in product(_halves(deepest), _halves(read.a.width)):
+    for depth, width in product((16, 8, 4, 2, 1), repeat=2):
+        if deepest % depth or read.a.width % width:
+            continue
         found = False
         values = (width, depth) if read.fast == 0 else (1, width)
         whole = [_power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
