@@ -186,7 +186,6 @@ INTRINSICS = {row.name: row for row in (
         convert<T>(A) -> T
         add(A, A) -> A
         scale<T>(A, B) -> T
-        axpby<T>(A, B, T, B) -> T
         mac<bool?, bool?>(C&, A, B)
         mac_in_order(float32&, float32, float32)
         mac_dp4a(int32&, uint32, uint32)

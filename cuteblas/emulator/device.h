@@ -671,11 +671,6 @@ Out scale(Acc const& acc, S alpha, CB_SITE) {
     return convert<Out>(multiply(alpha, convert<S>(acc, site)), site);
 }
 
-template <class Out, class Acc, class S>
-Out axpby(Acc const& acc, S alpha, Out const& c, S beta, CB_SITE) {
-    return convert<Out>(add(multiply(alpha, convert<S>(acc, site)), multiply(beta, convert<S>(c, site))), site);
-}
-
 // Register transposes
 
 inline void transpose_b8x4(uint (&w)[4]) {

@@ -77,7 +77,8 @@ def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray 
         if alpha != 1:
             scaled = scaled * alpha
     if c is not None:
-        scaled = scaled + c.astype(sums) * beta
+        before = c.astype(sums, copy=False)             # one times an infinite complex number is not that number
+        scaled = scaled + (before if beta == 1 else before * beta)
     target[...] = scaled
 
 

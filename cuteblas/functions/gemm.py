@@ -106,6 +106,7 @@ def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
     """
     kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
     sums = np.dtype(compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name))
+    alpha = _effective_alpha(alpha, a.shape[-1], epilogue)
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))
     shape = (*batch, a.shape[-2], b.shape[-1])
     alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x) for x in (alpha, beta))
@@ -130,6 +131,11 @@ def scalar_kind(x: Any) -> ScalarKind:
     if hasattr(x, "shape") and not isinstance(x, np.generic):
         return "device"
     return "zero" if x == 0 else "one" if x == 1 else "value"
+
+
+def _effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
+    """The alpha by which sums are multiplied: an empty sum is zero even if alpha is not finite."""
+    return alpha if k or (epilogue is not None and "alpha" in epilogue.epilogue.parameters) else 1
 
 
 def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
@@ -177,6 +183,7 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     shape = (*batch, m, n)
     kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
     sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
+    alpha = _effective_alpha(alpha, k, epilogue)
     kinds = scalar_kind(alpha), scalar_kind(beta)
     copies: list[str] = []
     later: list[tuple[Any, Any]] = []
@@ -225,7 +232,7 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
             target = run.empty(_new(shape, kind, order))
             later.append((out, target))
     if reads_c and not _same(run.engine, c, target):
-        graph = _from_another_array(graph, sums, kinds[1])
+        graph = _from_another_array(graph, sums, *kinds)
         operands[SOURCE] = c
     wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
     outputs = {name: written(name, array, _new(shape, np.dtype(dtype), order)) for name, (array, dtype) in wanted.items()}
@@ -333,7 +340,7 @@ def _unequal_overlap(engine: Engine, out: Any, others: Mapping[str, Any]) -> str
     return None
 
 
-def _from_another_array(graph: EpilogueGraph | None, sums: str, beta: str) -> EpilogueGraph:
+def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str, beta: str) -> EpilogueGraph:
     """The graph that reads C as an operand; a beta in device memory that is zero keeps what was read out of the result."""
     def c_of(kind: str) -> Node:
         operand = Node("operand", kind, name=SOURCE)
@@ -344,8 +351,9 @@ def _from_another_array(graph: EpilogueGraph | None, sums: str, beta: str) -> Ep
 
     if graph is not None:
         return graph.substituted(lambda leaf: c_of(leaf.dtype) if leaf.op == "c" else leaf)
-    product = Node("multiply", sums, (Node("alpha", sums), Node("acc", sums)))
-    return EpilogueGraph("axpby", Node("add", sums, (product, Node("multiply", sums, (Node("beta", sums), c_of(sums))))))
+    scaled = ((Node("acc", sums), "alpha", alpha), (c_of(sums), "beta", beta))
+    return EpilogueGraph("axpby", Node("add", sums, tuple(
+        x if kind == "one" else Node("multiply", sums, (Node(name, sums), x)) for x, name, kind in scaled)))
 
 
 def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, Any]) -> None:

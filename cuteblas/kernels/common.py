@@ -158,9 +158,12 @@ def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Valu
             beta_kind: str) -> Value:
     """``alpha * acc + beta * c``, rounded to the output type once.
 
-    ``alpha`` and ``beta`` are ``None`` where they are one (or, by ``beta_kind``, zero).
+    ``alpha`` and ``beta`` are ``None`` where they are one (or, by ``beta_kind``, zero): one times an infinite complex number is not
+    that number.
     """
-    one = k.call("one", of=accumulator)
-    if beta_kind != "zero":
-        return k.call("axpby", acc, alpha or one, c, beta or one, of=output)
-    return k.call("scale", acc, alpha, of=output) if alpha else k.convert(acc, output)
+    def scaled(x: Value, factor: Value | None, of: str) -> Value:
+        return k.call("scale", x, factor, of=of) if factor else k.convert(x, of)
+
+    if beta_kind == "zero":
+        return scaled(acc, alpha, output)
+    return k.convert(k.call("add", scaled(acc, alpha, accumulator), scaled(c, beta, accumulator)), output)

@@ -305,7 +305,7 @@ def batch_values(batch: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
 def gemm_values(p: GemmProblem, roles: Roles) -> dict[str, Any]:
     """What a GEMM kernel takes: its matrices in the memory of their roles, extents and scalars; with alpha zero, no k."""
     matrices = {name: view(x, roles[name]) for name, x in (("A", p.a), ("B", p.b), ("C", p.c))}
-    return {**matrices, "M": p.m, "N": p.n, "K": 0 if p.alpha == "zero" else p.k, **batch_values(p.batch),
+    return {**matrices, "M": p.m, "N": p.n, "K": p.depth, **batch_values(p.batch),
             **scalar_values(p.alpha, p.beta), **fusion_values(p.fusion, roles)}
 
 

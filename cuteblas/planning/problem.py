@@ -133,6 +133,10 @@ class GemmProblem:
     triangle: Literal["lower", "upper", "both"] | None = None
     hermitian: bool = False
 
+    def __post_init__(self) -> None:
+        if self.k == 0 and self.fusion is None:         # an empty sum is zero even if alpha is not finite
+            object.__setattr__(self, "alpha", "one")
+
     @property
     def accumulator(self) -> str:
         """The type in which products are summed.
@@ -143,6 +147,11 @@ class GemmProblem:
             If the operands' types have none in common.
         """
         return self.compute or accumulator_of(self.a.dtype, self.b.dtype, self.c.dtype)
+
+    @property
+    def depth(self) -> int:
+        """What is summed over: K, or nothing if alpha is zero."""
+        return 0 if self.alpha == "zero" else self.k
 
     @property
     def is_gram(self) -> bool:

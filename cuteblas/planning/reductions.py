@@ -219,6 +219,8 @@ def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, width, lanes), threads, lanes).tile
     blocks, steps = -(-p.i // tile[0]) * prod(p.batch), -(-p.j // tile[1])
     slices = min(_BLOCKS * device.multiprocessors // blocks, steps // 2) if steps >= _LEAST_STEPS else 1
+    if device.workspace_limit is not None:
+        slices = min(slices, device.workspace_limit // (p.i * prod(p.batch) * dtype(p.accumulator).bytes))
     chunk = -(-steps // max(1, slices)) * tile[1]
     return ReductionChoice(threads, width, lanes, tile, max(1, -(-p.j // chunk)) if chunk else 1, chunk)
 

@@ -60,6 +60,17 @@ def test_integers_are_exact_and_wrap(backend):
         assert blas.igemm(-1, a, b, 2**31 - 1, c).item() == (-70000 * 2**14 + (2**31 - 1)**2 + 2**31) % 2**32 - 2**31
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("n, row", [(128, 132), (8, 12)])
+def test_few_rows_of_integers_by_padded_ones(n, row, backend):
+    rng = np.random.default_rng(5)
+    a, b = (random(rng, shape, "int8") for shape in ((7, 192), (192, row)))
+    c = random(rng, (7, row - 1), "int32")[:, :n]
+    want = -(a.astype(np.int64) @ b[:, :n]) + 2**30 * c.astype(np.int64)
+    with cuteblas.backend(backend):
+        np.testing.assert_array_equal(blas.igemm(-1, a, b[:, :n], 2**30, c), want.astype(np.int32))
+
+
 def test_inference():
     assert all(resolved(types.operands) == types for types in ROUTINES.values())
     assert resolved("float32", dtype="float64").compute == "float64"

@@ -149,7 +149,8 @@ def test_integers_wrap_and_booleans_are_or_of_ands(name: str) -> None:
     types = dict.fromkeys(("acc", "a", "b", "out"), name)
     each("(cb::mac(acc, a, b), acc)", {"acc": acc, "a": a, "b": b}, out, types)
     np.testing.assert_array_equal(out, acc + a * b)
-    each(f"cb::axpby<{dtype(name).ctype}>(acc, a, b, a)", {"acc": acc, "a": a, "b": b}, out, types)
+    scaled = (f"cb::scale<{dtype(name).ctype}>({x}, a)" for x in ("acc", "b"))
+    each(f"cb::add({', '.join(scaled)})", {"acc": acc, "a": a, "b": b}, out, types)
     np.testing.assert_array_equal(out, a * acc + a * b)
     each(f"cb::scale<{dtype(name).ctype}>(acc, a)", {"acc": acc, "a": a}, out, dict.fromkeys(("acc", "a", "out"), name))
     np.testing.assert_array_equal(out, acc * a)
@@ -224,7 +225,7 @@ def test_the_epilogue_rounds_to_the_output_once() -> None:
     each("cb::scale<cb::half>(acc, alpha)", {"acc": acc}, out, {"acc": "float32", "out": "float16"}, alpha=("float32", 1))
     np.testing.assert_array_equal(out, acc.astype(np.float16))
     each(
-        "cb::axpby<cb::half>(acc, alpha, c, beta)",
+        "cb::convert<cb::half>(cb::add(cb::scale<float>(acc, alpha), cb::scale<float>(c, beta)))",
         {"acc": acc, "c": c},
         out,
         {"acc": "float32", "c": "float16", "out": "float16"},
@@ -238,7 +239,7 @@ def test_the_epilogue_of_complex_numbers() -> None:
     acc, c = sample("complex64", 200, 0), sample("complex64", 200, 1)
     out = np.zeros_like(acc)
     each(
-        "cb::axpby<cb::complex<float>>(acc, alpha, c, beta)",
+        "cb::add(cb::scale<cb::complex<float>>(acc, alpha), cb::scale<cb::complex<float>>(c, beta))",
         {"acc": acc, "c": c},
         out,
         dict.fromkeys(("acc", "c", "out"), "complex64"),

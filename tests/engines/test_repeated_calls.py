@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ from ml_dtypes import bfloat16, float8_e5m2
 
 import cuteblas
 import cuteblas.linalg
-from cuteblas import blas, epilogues
+from cuteblas import blas, epilogues, planning
+from cuteblas.planning.plan import Plan
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -410,6 +412,84 @@ def test_equal_types_that_are_not_the_same() -> None:
     for char in "lql":
         x = on_gpu(np.ones((2, 2), char))
         assert cuteblas.dot(x, x).dtype.char == char
+
+
+EXTENTS = (1, 2, 3, 4, 7, 8, 16, 17, 33, 64, 65)
+
+
+def unwritten(random: Random, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array in any order, padded, sliced, reversed, or at any address of an element, of which nobody looks at the elements."""
+    *batch, rows, columns = (1,) * (2 - len(shape)) + shape
+    order = random.choice("CFCFPSN")
+    step = 2 if order == "S" else 1
+    stored = (*batch, columns, rows) if order == "F" else (*batch, rows, step * columns + (order == "P") * random.choice((1, 3, 8)))
+    offset, kind = random.choice((0, 0, 0, 1, 3)), np.dtype(dtype)
+    x = np.zeros(int(np.prod(stored)) + offset, kind)[offset:].reshape(stored)
+    x = x.swapaxes(-1, -2) if order == "F" else x[..., :step * columns:step]
+    return on_gpu((x[..., ::-1] if order == "N" else x).reshape(shape) if len(shape) < 2 else x[..., ::-1] if order == "N" else x)
+
+
+def product_of(random: Random) -> Callable[[], Any]:
+    """A random product of arrays of any kind."""
+    types = "efdFDefbiqB?"
+    first = random.choice(types)
+    second = first if random.random() < 0.85 else random.choice("fdFD")
+    m, n, k = (random.choice(EXTENTS) if random.random() < 0.7 else random.randint(1, 100) for _ in range(3))
+    batch = random.choice(((), (), (), (3,), (2, 3)))
+    names = ("matmul",) * 6 + ("dot", "inner", "tensordot", "einsum", "vecdot", "matvec", "vecmat", "gemm", "gemm", "gemv")
+    name = random.choice(names)
+    function = getattr(cuteblas, name, None)
+    match name:
+        case "gemm" | "gemv" if second == first and first in "efdFDb" and (name == "gemm" or first in "fdFD"):
+            k, sums = random.choice((k, k, 0)), {"e": "f", "b": "i"}.get(first, first)
+            a, b = unwritten(random, (m, k), first), unwritten(random, (k, n), first)
+            alpha, beta = (random.choice((1, 2, unwritten(random, (), sums))) for _ in range(2))
+            if name == "gemm":
+                c, overwrite = unwritten(random, (m, n), "i" if first == "b" else first), random.choice((0, 1))
+                return lambda: blas.gemm(alpha, a, b, beta, c, overwrite_c=overwrite)
+            routine, y = getattr(blas, {"f": "s", "d": "d", "F": "c", "D": "z"}[first] + "gemv"), unwritten(random, (m,), first)
+            vector = unwritten(random, (k,), first)
+            return lambda: routine(alpha, a, vector, beta, y, overwrite_y=1)
+        case "inner" | "vecdot" | "matvec" | "vecmat":
+            shapes = {"inner": ((*batch, m, k), (n, k)), "vecdot": ((*batch, m, k), (m, k)),
+                      "matvec": ((*batch, m, k), (*batch, k)), "vecmat": ((*batch, k), (*batch, k, n))}[name]
+        case "einsum":
+            shapes, subscripts = ((m, k), (k, n)), random.choice(("ij,jk->ik", "ij,jk->ki", "ij,jk->i", "ij,jk->k", "ij,jk->"))
+            a, b = (unwritten(random, shape, kind) for shape, kind in zip(shapes, (first, second), strict=True))
+            return lambda: cuteblas.einsum(subscripts, a, b)
+        case "tensordot":
+            a, b = unwritten(random, (*batch, m, k), first), unwritten(random, (k, n), second)
+            return lambda: cuteblas.tensordot(a, b, 1)
+        case _:
+            function = cuteblas.dot if name == "dot" else cuteblas.matmul
+            shapes = random.choice((((*batch, m, k), (*batch, k, n)),) * 4 + (
+                ((*batch, m, k), (k, n)), ((*batch, m, k), (k,)), ((k,), (k, n)), ((k,), (k,)), ((1, m, k), (3, k, n))))
+    a, b = (unwritten(random, shape, kind) for shape, kind in zip(shapes, (first, second), strict=True))
+    if function is not cuteblas.matmul or random.random() < 0.5:
+        return lambda: function(a, b)
+    result = function(a, b)
+    out = unwritten(random, result.shape, np.result_type(result.dtype, random.choice((first, "D"))))
+    return lambda: function(a, b, out=out)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_product_is_planned_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 500 random ones; what they would launch does not matter, so that plans are empty."""
+    def planned(problem: Any, device: Any) -> Plan:
+        return Plan(problem, device, "nothing", None, (), seconds=0.0)
+
+    for name in ("gemm", "copy", "reduction", "contraction"):
+        monkeypatch.setattr(planning, f"plan_{name}", planned)
+    monkeypatch.setattr("cuteblas.runtime.executor", lambda plan: SimpleNamespace(launch=lambda *_: None))
+    monkeypatch.setattr("cuteblas.engines.cuda.Cuda.multiply", lambda *_: None)
+    random = Random(23)
+    for number in range(500):
+        again = product_of(random)
+        again()
+        before = repeats._ready.hits
+        again()
+        assert repeats._ready.hits == before + 1, f"product {number} went the long way twice"
+        ALLOCATED.clear()
 
 
 @cuteblas.epilogue

@@ -128,9 +128,6 @@ CB_DEVICE int dp4a(int acc, unsigned a, unsigned b) {
 CB_DEVICE void mac_dp4a(int& acc, unsigned a, unsigned b) { acc = dp4a(acc, a, b); }
 template <class T> CB_DEVICE T add(T const& a, T const& b) { return arithmetic<T>::add(a, b); }
 template <class Out, class Acc, class S> CB_DEVICE Out scale(Acc const& acc, S alpha) { return convert<Out>(arithmetic<S>::mul(alpha, convert<S>(acc))); }
-template <class Out, class Acc, class S> CB_DEVICE Out axpby(Acc const& acc, S alpha, Out const& c, S beta) {
-  return convert<Out>(arithmetic<S>::add(arithmetic<S>::mul(alpha, convert<S>(acc)), arithmetic<S>::mul(beta, convert<S>(c))));
-}
 
 // -- Ordinary memory -----------------------------------------------------------------------------------------------------
 extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[];

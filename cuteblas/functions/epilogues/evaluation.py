@@ -52,10 +52,10 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     if c is None or (beta == 0 and not ("c" in named and "beta" not in named)):
         c = np.zeros((1,) * acc.ndim, target)           # not looked at
     before = widened(c.astype(target))
-    if "alpha" not in named:
+    if "alpha" not in named and alpha != 1:             # one times an infinite complex number is not that number
         acc = alpha * acc
     if "c" not in named and beta != 0:
-        acc = acc + beta * before.astype(sums)
+        acc = acc + (before.astype(sums) if beta == 1 else beta * before.astype(sums))
     product = {"acc": acc, "c": before, "alpha": alpha, "beta": beta, "a": a, "b": b}
     arguments = {name: product[name] for name in named if name not in epilogue.operands}
     returned = epilogue.computed({**epilogue.operands, **arguments, **bound.operands})

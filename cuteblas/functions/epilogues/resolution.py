@@ -133,7 +133,7 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     epilogue = bound.epilogue
     _check_c(epilogue, beta, has_c)
     operands = {name: _of_library(epilogue, name, x, array_kind) for name, x in bound.operands.items()}
-    key = TraceKey(accumulator, output, beta == "zero", alpha == "one",
+    key = TraceKey(accumulator, output, beta == "zero", beta == "one", alpha == "one",
                    tuple((name, operand_key(x)) for name, x in operands.items()),
                    tuple((name, native_type(x)) for name, x in bound.outputs.items()))
     traced = trace(epilogue, key, operands)

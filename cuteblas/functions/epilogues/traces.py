@@ -31,7 +31,7 @@ class TraceKey(NamedTuple):
         The type of the sums.
     output : str or None
         The type of C, if it is given.
-    beta_is_zero, alpha_is_one : bool
+    beta_is_zero, beta_is_one, alpha_is_one : bool
         What is known of the scalars.
     operands : tuple of (str, key)
         The type of every operand that is given (:func:`operand_key`).
@@ -42,6 +42,7 @@ class TraceKey(NamedTuple):
     accumulator: str
     output: str | None
     beta_is_zero: bool
+    beta_is_one: bool
     alpha_is_one: bool
     operands: tuple[tuple[str, Any], ...]
     outputs: tuple[tuple[str, np.dtype], ...]
@@ -169,7 +170,8 @@ def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
         if not np.can_cast(c_type, sums, "safe"):
             raise TypeError(f"epilogue {epilogue} finds beta * c added to its acc of {sums}, and a C of {c_type} cannot be: let it "
                             f"take c and beta")
-        scaled = apply(np.add, scaled, apply(np.multiply, beta, c.astype(sums)))
+        before = c.astype(sums)
+        scaled = apply(np.add, scaled, before if key.beta_is_one else apply(np.multiply, beta, before))
     return {name: x for name, x in (("acc", scaled), ("c", c), ("alpha", alpha), ("beta", beta)) if name in named}
 
 

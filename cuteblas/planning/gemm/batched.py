@@ -53,7 +53,7 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     p = _cut(p)
     if max(p.m, p.n) > _MOST:
         return f"matrices of {p.m} x {p.n} are larger than {_MOST} x {_MOST}"
-    if p.alpha == "zero" or p.k == 0:
+    if not p.depth:
         return "nothing is summed"
     bytes_of_one = p.k * (p.m * dtype(p.a.dtype).bytes + p.n * dtype(p.b.dtype).bytes)
     if bytes_of_one > _MOST_BYTES:

@@ -102,7 +102,8 @@ def canonical(p: ContractionProblem) -> ContractionProblem:
     m, n = _ordered(merged(p.m), 1, 2), _ordered(merged(p.n), 1, 2)
     k = ((0, 0, 0),) if empty else _ordered(merged(p.k), *((1, 2) if m[0][1] != 1 else (2, 1)))
     batch = _ordered(merged(p.batch), 3, 1) if any(mode[0] != 1 for mode in p.batch) else ()
-    return replace(p, m=m, n=n, k=k, batch=batch)
+    alpha = "one" if empty else p.alpha                 # an empty sum is zero even if alpha is not finite
+    return replace(p, m=m, n=n, k=k, batch=batch, alpha=alpha)
 
 
 def _swapped(p: ContractionProblem) -> ContractionProblem:

@@ -211,14 +211,18 @@ def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of a product that has elements, by the family that is fastest of those whose workspace is within the limit."""
     rows, over = _rows(problem, device), ""
     if device.workspace_limit is None:
-        choice = gemm_choice(problem, device)
-        return _noted(replace(choice.plan(), seconds=choice.seconds(device)))
+        return _chosen(gemm_choice(problem, device), device)
     seconds = {row: min(x.seconds(device) for x in row.timed(problem, device)) for row in rows} if len(rows) > 1 else {}
     for row in sorted(rows, key=lambda row: seconds.get(row, 0.0)):
         if (plan := row.plan(problem, device)) is not None:
             return _noted(replace(plan, seconds=seconds.get(row, plan.seconds)), over)
         over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
     raise ValueError(f"precision={problem.precision!r} needs a workspace, and the limit is {device.workspace_limit} bytes")
+
+
+def _chosen(choice: Alternative, device: DeviceInfo) -> Plan:
+    """The plan of an alternative."""
+    return _noted(replace(choice.plan(), seconds=choice.seconds(device)))
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
@@ -264,9 +268,9 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     whole = plan_gemm(replace(problem, triangle=None), device)
     if limited:                                        # an algorithm that is asked for by name is not replaced
         return plan_simt(problem, device) if whole.family in another_order and problem.precision in _NATIVE else whole
-    half = _planned(problem, device)
-    faster = (half.seconds or 0.0) < (whole.seconds or 0.0)
-    return half if faster or whole.family in another_order else replace(whole, problem=problem)
+    half = gemm_choice(problem, device)                 # whose plan may need more blocks than a grid has
+    faster = half.seconds(device) < (whole.seconds or 0.0)
+    return _chosen(half, device) if faster or whole.family in another_order else replace(whole, problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:

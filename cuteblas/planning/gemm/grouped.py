@@ -24,7 +24,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ..operands import NARROW_SPAN, Roles, fused, gemm_span, gemm_values, launch, tiles_of_c
+from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, tiles_of_c
 from ..plan import Argument, Plan
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .dispatch import plan_gemm
@@ -217,7 +217,7 @@ def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
     places: Roles = {name: Argument(role=role, offset=shifts.get(role, 0)) for name, role in named}
     scalars = {name: _NUMBERS.get(kind, Argument(role=name)) for name, kind in (("alpha", p.alpha), ("beta", p.beta))
                if name in kernel.row_signature}
-    return {**gemm_values(replace(p, alpha="one", beta="zero"), places), "K": _depth(p), **scalars}
+    return {**gemm_values(replace(p, alpha="one", beta="zero"), places), "K": p.depth, **scalars}
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------------
@@ -317,10 +317,6 @@ def _of(operands: Mapping[str, Operand], matrices: tuple[tuple[str, Operand], ..
 
 def _blocks(p: GemmProblem, tile: Any) -> int:
     return -(-p.m // tile.m) * -(-p.n // tile.n)
-
-
-def _depth(p: GemmProblem) -> int:
-    return 0 if p.alpha == "zero" else p.k
 
 
 def _contiguous(operand: Operand, extents: tuple[int, int], mode: int) -> bool:
@@ -464,18 +460,18 @@ def _output(members: Sequence[Member], run_mode: int, most: int) -> OperandAcces
 def _shared(members: Sequence[Member], run_mode: int, most: int) -> dict[str, Any]:
     """What the configurations of both families say in the same way."""
     problems = [member.problem for member in members]
-    return {"alpha": _scalar({p.alpha for p in problems}), "beta": _scalar({p.beta for p in problems}), "grouped": True,
+    return {"alpha": _scalar({alpha_kind(p.alpha) for p in problems}), "beta": _scalar({p.beta for p in problems}), "grouped": True,
             "wide": max(map(gemm_span, problems)) >= NARROW_SPAN, "epilogue": _fusion(members, run_mode, most)}
 
 
 def _work(members: Sequence[Member], tile: Any, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
     """The estimated time of the work, were it spread over all multiprocessors."""
-    return sum(of_block(_depth(member.problem)) * _blocks(member.problem, tile) for member in members) / device.multiprocessors
+    return sum(of_block(member.problem.depth) * _blocks(member.problem, tile) for member in members) / device.multiprocessors
 
 
 def _seconds(members: Sequence[Member], tile: Any, ramp: float, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
     """The estimated time of a launch: that of the work on all multiprocessors, or of the longest block, and the ramp of that."""
-    longest = max(of_block(_depth(member.problem)) for member in members)
+    longest = max(of_block(member.problem.depth) for member in members)
     return max(_work(members, tile, device, of_block), longest) + ramp * longest + device.seconds(launches=1)
 
 

@@ -152,7 +152,7 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"mma.sync sums {p.a.dtype} in {atom.accumulator}, not in {p.accumulator}"
     if dtype(atom.element).bytes == 2 and p.precision == "ieee":
         return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
-    if p.k == 0 or p.alpha == "zero":
+    if not p.depth:
         return "there is nothing to multiply"
     for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
         if atom.per_register == 4 and _access(_settled(operand, extents), extents).unit != 1:

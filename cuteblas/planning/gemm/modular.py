@@ -83,7 +83,7 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"it multiplies float64 or complex128 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
-    if p.k == 0 or p.alpha == "zero":
+    if not p.depth:
         return "there is nothing to multiply"
     if p.k > MOST_DEPTH:
         return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"

@@ -64,7 +64,7 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_outer``, or ``None`` if it can."""
     if p.k > DEEPEST:
         return f"K is {p.k}, more than {DEEPEST}"
-    if p.k == 0 or p.alpha == "zero":
+    if not p.depth:
         return "nothing is multiplied"
     if p.precision not in ("auto", "ieee"):
         return f"it has no {p.precision}"

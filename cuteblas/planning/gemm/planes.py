@@ -37,7 +37,7 @@ def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"it multiplies float32 or complex64, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
-    if p.k == 0 or p.alpha == "zero":
+    if not p.depth:
         return "there is nothing to multiply"
     if min(p.m, p.n, p.k) > _FEW:
         return f"it has more than {_FEW} rows and columns and sums of more products"

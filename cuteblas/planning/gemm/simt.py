@@ -208,17 +208,13 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
 
 def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Into how many slices K may be split."""
-    return list(numbers_of_slices(p, _depth(p), p.accumulator, device))
-
-
-def _depth(p: GemmProblem) -> int:
-    return 0 if p.alpha == "zero" else p.k
+    return list(numbers_of_slices(p, p.depth, p.accumulator, device))
 
 
 def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, candidate: Candidate, split_k: int,
                predicated: bool = False) -> Choice[TileShape]:
     """A tile, K in about so many slices, and the estimated time."""
-    t, k, accumulator = candidate.tile, _depth(p), dtype(p.accumulator)
+    t, k, accumulator = candidate.tile, p.depth, dtype(p.accumulator)
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
     outputs = p.m * p.n * prod(p.batch)

@@ -67,7 +67,7 @@ def why_not_by_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
-    if p.k == 0 or p.alpha == "zero":
+    if not p.depth:
         return "there is nothing to multiply"
     if p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"

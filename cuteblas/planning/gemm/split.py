@@ -90,7 +90,7 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"it multiplies float32 or complex64 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
-    if p.k == 0 or p.alpha == "zero":
+    if not p.depth:
         return "there is nothing to multiply"
     if max(parts_of(p) * max(p.m, p.n, p.k), *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"

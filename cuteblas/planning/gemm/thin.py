@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
-from math import gcd, prod
+from math import gcd, inf, prod
 
 from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
@@ -19,7 +19,7 @@ from ..operands import NARROW_SPAN, Oriented, alpha_kind, fused, gemm_span, gemm
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
-from .slices import Choice, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MOST_BLOCKS, Choice, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
 
@@ -133,7 +133,7 @@ class _Model:
         self._costs, self._kind, self._batch = device.fitted["gemm_thin"], dtype(p.accumulator), prod(p.batch)
         self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
         self._wide = tuple(max(4, item) for item in self._items)       # short elements are converted in registers
-        self._depth = 0 if p.alpha == "zero" else p.k
+        self._depth = p.depth
         self._result = p.m * p.n * self._batch * self._kind.bytes
         self._once = compulsory_bytes(p)
         rate = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * self._costs["multiply-adds: share of rate"]
@@ -204,7 +204,7 @@ class _Model:
         parts = device.seconds(nbytes=traffic), *map(device.seconds, (busy, waits, own, begun))
         seconds = (device.seconds(costs["block: clocks"], 1) + sum(x**_TOGETHER for x in parts)**(1 / _TOGETHER)
                    + self._adding_seconds(slices))
-        return Choice(tile, slices, chunk, blocks, seconds)
+        return Choice(tile, slices, chunk, blocks, seconds if blocks <= MOST_BLOCKS else inf)
 
 
 def _tiles(model: _Model) -> Iterator[ThinTile]:
@@ -212,10 +212,12 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
     p, read, device = model.p, model.read, model.device
     n = next(x for x in _COLUMNS if x >= p.n)
     item = dtype(p.a.dtype).bytes
-    for width in (w for w in (16, 8, 4, 2, 1) if read.a.width % w == 0):
+    # Of K that a thread multiplies at a time: less where that of B would leave no registers.
+    deepest = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
+    for depth, width in product((16, 8, 4, 2, 1), repeat=2):
+        if deepest % depth or read.a.width % width:
+            continue
         found = False
-        # Of K that a thread multiplies at a time.
-        depth = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
         values = (width, depth) if read.fast == 0 else (1, width)
         whole = [_power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
         if read.fast == 0:
@@ -321,7 +323,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
         launches = product_, reduction(p, choice.slices, gate, along)
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] >= 2**31 for each in launches):
+    if any(each.grid[0] > MOST_BLOCKS for each in launches):
         raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
                          "the 2^31 - 1 of a grid")
     return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note, launches[0].kernel.facts,

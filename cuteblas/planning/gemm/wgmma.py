@@ -62,7 +62,7 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
-    if p.k == 0 or p.alpha == "zero":
+    if not p.depth:
         return "there is nothing to multiply"
     if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
         return "coordinates of tensor maps have 32 bits"

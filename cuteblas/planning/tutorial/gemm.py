@@ -52,7 +52,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
         accumulator = accumulator_of(p.a.dtype, p.b.dtype, p.c.dtype)
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
-    extents = (p.m, p.n, 0 if p.alpha == "zero" else p.k)
+    extents = (p.m, p.n, p.depth)
     if not predicated and any(e % b for e, b in zip(extents, shape.block, strict=True)):
         raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not multiples of the block "
                          f"{shape.block}")

@@ -145,7 +145,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
     facing = oriented(problem, 0)
     p, roles, swapped = facing.problem, facing.by_name, facing.swapped
     policy = policy.transposed if swapped else policy
-    extents, by = (p.m, p.n, 0 if p.alpha == "zero" else p.k), (*policy.block, policy.depth)
+    extents, by = (p.m, p.n, p.depth), (*policy.block, policy.depth)
     if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
         raise ValueError(f"{name} has no predicates: M, N, K = {problem.m}, {problem.n}, {extents[2]} are not multiples of the "
                          f"tile {by[1] if swapped else by[0]}x{by[0] if swapped else by[1]}x{by[2]}")
