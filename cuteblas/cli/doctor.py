@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from tempfile import TemporaryFile
 from textwrap import fill
 
 from .. import emulator
+from .._cache import cache_directory, usage, why_unusable
 from ..array import numpy_loops
 from ..engines.settings import answered_libraries
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
-from ..runtime.cache import cache_directory, usage
 from ..runtime.errors import INSTALL
 from .command import PROGRAM
 from .terminal import columns
@@ -160,16 +159,13 @@ def _compiler(name: str) -> Iterator[Finding]:
 
 
 def _cache(name: str) -> Iterator[Finding]:
-    directory = cache_directory()
+    if (reason := why_unusable()) is not None:
+        yield Finding(name, f"cannot be used ({reason}), so kernels are compiled again in every process",
+                      "set CUTEBLAS_CACHE_DIR to a folder of your own")
+        return
     kernels, libraries = usage("entries"), usage("emulator")
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    try:
-        with TemporaryFile(dir=existing):
-            yield Finding(name, f"{directory}: {kernels.files} for GPUs, {libraries.files} for the emulator, "
-                                f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB, writable")
-    except OSError as error:
-        yield Finding(name, f"{directory} cannot be written ({error.strerror}), so kernels are compiled again in every process",
-                      "set CUTEBLAS_CACHE_DIR to a directory that can be")
+    yield Finding(name, f"{cache_directory()}: {kernels.files} for GPUs, {libraries.files} for the emulator, "
+                        f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB, writable")
 
 
 _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {
