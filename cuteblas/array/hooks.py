@@ -290,7 +290,8 @@ def check() -> None:
             for patch in PATCHES:
                 _check(patch)
     except Exception as error:
-        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
+        kind = runtime.MissingDependency if isinstance(error, runtime.MissingDependency) else RuntimeError
+        raise kind(f"cuteblas cannot be installed: {error}") from error
     finally:
         SWITCH.watch = watching
         HERE.reset(token)
@@ -299,7 +300,7 @@ def check() -> None:
 
 def _require_gpu() -> None:
     if (reason := runtime.why_unavailable()) is not None:
-        raise RuntimeError(reason)
+        raise runtime.MissingDependency(reason)
     if runtime.capturing():
         raise RuntimeError("a stream is being captured; install before the capture")
 

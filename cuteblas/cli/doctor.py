@@ -18,7 +18,7 @@ from ..engines.settings import answered_libraries
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
-from ..runtime.errors import INSTALL
+from ..runtime.errors import INSTALL, in_one_line, require
 from .command import PROGRAM
 from .terminal import columns
 
@@ -98,21 +98,19 @@ def _package(distribution: str, remedy: str) -> Callable[[str], Iterator[Finding
 
 def _cupy(name: str) -> Iterator[Finding]:
     try:
-        import cupy
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
-        yield Finding(name, "not installed" if missing else f"cannot be imported: {error}", INSTALL)
-    else:
-        yield Finding(name, cupy.__version__)
+        yield Finding(name, require("cupy").__version__)
+    except (AttributeError, MissingDependency) as error:
+        cause = error.__cause__ or error
+        missing = isinstance(cause, ModuleNotFoundError) and cause.name == "cupy"
+        yield Finding(name, "not installed" if missing else f"cannot be imported: {in_one_line(cause)}", INSTALL)
 
 
 def _driver(name: str) -> Iterator[Finding]:
     try:
-        import cupy
-    except ImportError:
+        runtime = require("cupy").cuda.runtime
+    except (AttributeError, MissingDependency):
         yield Finding(name, "unknown, because it is asked through CuPy", INSTALL)
         return
-    runtime = cupy.cuda.runtime
     try:
         version, count = runtime.driverGetVersion(), runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
