@@ -100,7 +100,7 @@ def _machine_flags() -> tuple[str, ...]:
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
     try:
-        facts = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        facts = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
         return ()
     features = facts.partition("flags")[2].partition("\n")[0].split()
