@@ -18,10 +18,10 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISREG, S_ISVTX
-from tempfile import NamedTemporaryFile, TemporaryFile
+from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
-__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "find", "keep", "usable_folder", "usage", "why_unusable"]
+__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "find", "keep", "usable_folder", "usage"]
 
 Part = Literal["entries", "calls", "emulator"]
 """The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of calls on GPUs, ``emulator`` the
@@ -33,7 +33,7 @@ CAPACITIES: dict[Part, int] = {"entries": 1 << 30, "calls": 1 << 26, "emulator":
 _WRITES = 32                            # of which one looks for files to remove
 _DIGEST_BYTES = 32
 _writes: Counter[Path] = Counter()      # by the folder
-_warned: set[str] = set()
+_warned: list[OSError] = []
 
 
 def cache_directory() -> Path:
@@ -56,7 +56,7 @@ def cache_directory() -> Path:
         chosen = f"{base}/cuteblas"
     found = os.path.expanduser(chosen)
     if found.startswith("~"):
-        raise FileNotFoundError(f"there is no home directory for {chosen}")
+        raise FileNotFoundError(f"there is no home directory for {chosen}: set CUTEBLAS_CACHE_DIR")
     return _absolute(found)
 
 
@@ -127,9 +127,7 @@ def usable_folder(part: Part) -> Path:
 
 def keep(part: Part, name: str, data: bytes) -> None:
     """Write a file; warn, once, if that is not possible."""
-    directory: object = "the cache"
     try:
-        directory = cache_directory()
         folder = usable_folder(part)
         with NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as new:
             try:
@@ -141,9 +139,9 @@ def keep(part: Part, name: str, data: bytes) -> None:
                     os.unlink(new.name)
                 raise
     except OSError as error:
-        if str(directory) not in _warned:
-            _warned.add(str(directory))
-            warnings.warn(f"compiled kernels are not kept: {directory} cannot be used ({error}); set CUTEBLAS_CACHE_DIR to a "
+        if not _warned:
+            _warned.append(error)
+            warnings.warn(f"compiled kernels are not kept, because the cache cannot be used ({error}); set CUTEBLAS_CACHE_DIR to a "
                           f"folder of your own", RuntimeWarning, stacklevel=3)
         return
     if _writes[folder] % _WRITES == 0:
@@ -193,15 +191,3 @@ def clear(part: Part) -> int:
             path.unlink()
             removed += 1
     return removed
-
-
-def why_unusable() -> str | None:
-    """Why nothing can be kept, in a few words; ``None`` if files can. Nothing is made for the answer."""
-    try:
-        directory = cache_directory()
-        for part in CAPACITIES:
-            _refuse(directory / part)
-        with TemporaryFile(dir=next(path for path in (directory, *directory.parents) if path.exists())):
-            return None
-    except OSError as error:
-        return str(error)

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryFile
 from textwrap import fill
 
 from .. import emulator
-from .._cache import cache_directory, usage, why_unusable
+from .._cache import cache_directory, usable_folder, usage
 from ..array import numpy_loops
 from ..engines.settings import answered_libraries
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
 from ..runtime import MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
-from ..runtime.errors import INSTALL, in_one_line, require
+from ..runtime.errors import INSTALL, require
 from .command import PROGRAM
 from .terminal import columns
 
@@ -100,9 +101,7 @@ def _cupy(name: str) -> Iterator[Finding]:
     try:
         yield Finding(name, require("cupy").__version__)
     except (AttributeError, MissingDependency) as error:
-        cause = error.__cause__ or error
-        missing = isinstance(cause, ModuleNotFoundError) and cause.name == "cupy"
-        yield Finding(name, "not installed" if missing else f"cannot be imported: {in_one_line(cause)}", INSTALL)
+        yield Finding(name, str(error).partition("; ")[0], INSTALL)
 
 
 def _driver(name: str) -> Iterator[Finding]:
@@ -157,13 +156,14 @@ def _compiler(name: str) -> Iterator[Finding]:
 
 
 def _cache(name: str) -> Iterator[Finding]:
-    if (reason := why_unusable()) is not None:
-        yield Finding(name, f"cannot be used ({reason}), so kernels are compiled again in every process",
-                      "set CUTEBLAS_CACHE_DIR to a folder of your own")
-        return
     kernels, libraries = usage("entries"), usage("emulator")
-    yield Finding(name, f"{cache_directory()}: {kernels.files} for GPUs, {libraries.files} for the emulator, "
-                        f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB, writable")
+    try:
+        with TemporaryFile(dir=usable_folder("emulator")):
+            yield Finding(name, f"{cache_directory()}: {kernels.files} for GPUs, {libraries.files} for the emulator, "
+                                f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB, writable")
+    except OSError as error:
+        yield Finding(name, f"cannot be used ({error}), so kernels are compiled again in every process",
+                      "set CUTEBLAS_CACHE_DIR to a folder of your own")
 
 
 _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {

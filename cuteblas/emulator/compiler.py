@@ -8,11 +8,9 @@ import os
 import platform
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from math import inf
@@ -159,29 +157,18 @@ def _compile(command: list[str], source: str, what: str) -> bytes:
             if code != 0:
                 lines = "\n".join(said.splitlines()[:30])
                 raise CompilerError(f"the C++ compiler refuses {what}:\n{lines}")
-            data = library.read_bytes() if library.exists() else b""
+            return library.read_bytes()
     except OSError as error:
-        raise CompilerError(f"the C++ compiler cannot compile {what}: {error}") from error
-    if not _is_whole(data):
-        raise CompilerError(f"the C++ compiler reports success and leaves no library of {what}")
-    return data
-
-
-def _is_whole(data: bytes) -> bool:
-    """Whether a library has its end: an ELF file has the headers of its sections there."""
-    if len(data) < 64 or data[:4] != b"\x7fELF":
-        return sys.platform == "darwin" and data != b""
-    (start,), (size, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
-    return start + size * count <= len(data)
+        raise CompilerError(f"the C++ compiler leaves no library of {what}: {error}") from error
 
 
 def _load(data: bytes, what: str) -> ctypes.CDLL:
     """Load a library from a file of this process alone, which nobody can change or remove meanwhile. Where programs may not be in
     the folder of temporary files, that is in the cache."""
-    places: tuple[Callable[[], Path | None], ...] = (lambda: None, lambda: usable_folder("emulator"))
-    for place in places:
+    for cached in (False, True):
         try:
-            with TemporaryDirectory(prefix="cuteblas-", dir=place(), ignore_cleanup_errors=True) as folder:
+            place = usable_folder("emulator") if cached else None
+            with TemporaryDirectory(prefix="cuteblas-", dir=place, ignore_cleanup_errors=True) as folder:
                 library = Path(folder, "library.so")
                 library.write_bytes(data)
                 return ctypes.CDLL(str(library))

@@ -41,17 +41,15 @@ def as_devices(function: str, devices: Any) -> tuple[int, ...]:
     """
     from ..runtime.peers import peers
 
-    whole = isinstance(devices, str) and devices == "all"
+    if isinstance(devices, str) and devices == "all":
+        return tuple(range(peers().count()))
     found = tuple(devices) if isinstance(devices, Iterable) else (None,)
-    if not whole and not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool) for device in found):
+    if not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool) for device in found):
         wrong = ValueError if isinstance(devices, str) else TypeError
         raise wrong(f"{function} takes devices='all' or a sequence of ordinals, not {devices!r}")
-    if not whole and (not found or len({*found}) < len(found) or min(found) < 0):
-        raise ValueError(f"{function} takes ordinals of devices, from 0 on and each once, but devices={devices!r}")
-    count = peers().count()
-    if not whole and max(found) >= count:
-        raise ValueError(f"{function} takes ordinals of devices below {count}, but devices={devices!r}")
-    return tuple(range(count)) if whole else tuple(map(int, found))
+    if not found or len({*found}) < len(found) or min(found) < 0 or max(found) >= peers().count():
+        raise ValueError(f"{function} takes ordinals of the devices that there are, each once, but devices={devices!r}")
+    return tuple(map(int, found))
 
 
 def on_host_alone(*arrays: Any) -> bool:

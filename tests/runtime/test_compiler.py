@@ -132,6 +132,7 @@ def test_a_damaged_entry_is_replaced(empty_cache):
 def test_without_a_place_to_keep_it_a_kernel_still_compiles(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path / "file" / "kernels"))
+    monkeypatch.setattr("cuteblas._cache._warned", [])
     with pytest.warns(RuntimeWarning, match=r"cannot be used .* set CUTEBLAS_CACHE_DIR"):
         assert is_cubin(compile(MULTIPLY, "sm_90"))
 
