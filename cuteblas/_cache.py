@@ -21,7 +21,7 @@ from stat import S_ISREG, S_ISVTX
 from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
-__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "find", "keep", "usable_folder", "usage"]
+__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "expanded", "find", "keep", "usable_folder", "usage"]
 
 Part = Literal["entries", "calls", "emulator"]
 """The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of calls on GPUs, ``emulator`` the
@@ -54,10 +54,21 @@ def cache_directory() -> Path:
             base = os.environ.get("XDG_CACHE_HOME", "")
             base = base if os.path.isabs(base) else "~/.cache"          # as the specification of XDG says
         chosen = f"{base}/cuteblas"
-    found = os.path.expanduser(chosen)
+    return _absolute(expanded(chosen, "CUTEBLAS_CACHE_DIR"))
+
+
+def expanded(path: str, variable: str) -> str:
+    """A path with the home directory in place of ``~``.
+
+    Raises
+    ------
+    OSError
+        If there is none, with the variable that chooses another place.
+    """
+    found = os.path.expanduser(path)
     if found.startswith("~"):
-        raise FileNotFoundError(f"there is no home directory for {chosen}: set CUTEBLAS_CACHE_DIR")
-    return _absolute(found)
+        raise FileNotFoundError(f"there is no home directory for {path}: set {variable}")
+    return found
 
 
 @cache

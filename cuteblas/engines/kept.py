@@ -64,9 +64,9 @@ def place(ordinal: int) -> str | None:
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
     except cupy.cuda.runtime.CUDARuntimeError:
         return None
-    costs = costs_file(properties["name"].decode())
-    measured = None
+    costs = measured = None
     with suppress(OSError):
+        costs = costs_file(properties["name"].decode())
         measured = costs.stat().st_mtime_ns
     return repr((files, np.__version__, cupy.__version__, cupy.cuda.runtime.driverGetVersion(), *map(_version, _COMPILERS),
                  *map(os.environ.get, _TOOLKITS), *map(properties.get, _FACTS), str(costs), measured))

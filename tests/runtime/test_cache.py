@@ -254,6 +254,18 @@ def test_usage_and_clear_concern_one_part_alone(here, part, other):
 
 
 @owners
+def test_without_a_home_directory_nothing_was_measured(bare, tmp_path):
+    from cuteblas.planning.cost import hosts
+    from cuteblas.runtime.costs import host_costs, own_costs
+
+    for name in ("HOME", "XDG_CONFIG_HOME", "CUTEBLAS_CONFIG_DIR"):
+        bare.delenv(name, raising=False)
+    bare.setattr("pwd.getpwuid", lambda number: {}[number])
+    bare.chdir(tmp_path)
+    assert own_costs("NVIDIA H200") is None and host_costs() is hosts.HOST
+
+
+@owners
 def test_without_a_home_directory_commands_say_so(tmp_path):
     program = ("import os, pwd, sys\nos.environ.pop('HOME')\npwd.getpwuid = lambda number: {}[number]\n"
                "from cuteblas.cli import main\nsys.exit(main(sys.argv[1:]))")
