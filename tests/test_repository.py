@@ -1,5 +1,6 @@
 """The top of the repository, the definitions of CI and of the hooks before a commit, and the version agree."""
 
+import ast
 import datetime
 import importlib.metadata
 import re
@@ -30,6 +31,30 @@ def test_the_top_level():
         pytest.skip("not a checkout of git")
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert {name.partition("/")[0] for name in tracked} == TOP
+
+
+def without_encoding(tree):
+    """Calls that open text in whatever encoding the machine has."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        named = {keyword.arg for keyword in call.keywords}
+        texts = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+        if name in ("read_text", "write_text"):
+            missing = "utf-8" not in texts
+        elif name in ("open", "fdopen", "TextIOWrapper"):
+            missing = getattr(call.func, "value", None) is None and not any("b" in text for text in texts[-1:])
+        else:
+            missing = "text" in named or "universal_newlines" in named
+        if missing and "encoding" not in named:
+            yield f"{call.lineno}: {ast.unparse(call)[:80]}"
+
+
+def test_text_has_an_encoding():
+    files = [file for folder in ("cuteblas", "docs") for file in (ROOT / folder).rglob("*.py")]
+    found = [f"{file.relative_to(ROOT)}:{each}" for file in files
+             for each in without_encoding(ast.parse(file.read_text(encoding="utf-8")))]
+    assert not found, "\n".join(found)
+    assert len([*without_encoding(ast.parse("open('x', 'w'), p.read_text(), run(x, text=True), open('x', 'rb')"))]) == 3
 
 
 def test_the_workflow_runs_every_part_on_every_python():

@@ -283,10 +283,10 @@ def check() -> None:
     RuntimeError
         If one does not arrive, if a result is not that of NumPy, or if the kernels cannot run here.
     """
+    _require_gpu()
     watching, token = SWITCH.watch, HERE.set(True)
     try:
         with noted_as_checks():
-            _require_gpu()
             for patch in PATCHES:
                 _check(patch)
     except Exception as error:
@@ -299,9 +299,9 @@ def check() -> None:
 
 def _require_gpu() -> None:
     if (reason := runtime.why_unavailable()) is not None:
-        raise RuntimeError(reason)
+        raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
     if runtime.capturing():
-        raise RuntimeError("a stream is being captured; install before the capture")
+        raise RuntimeError("cuteblas cannot be installed: a stream is being captured; install before the capture")
 
 
 def _check(patch: Patch) -> None:

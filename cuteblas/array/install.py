@@ -194,13 +194,15 @@ def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
     :class:`_AtImport` waits for, in this thread or in another one."""
     asked: dict[str, Any] = {}
     if cupy if cupy is not None else not numpy:
+        from ..runtime.errors import MissingDependency, require
+
         try:
-            import_module("cupy")
+            require("cupy")
             asked["cupy"] = import_module(_MODULES["cupy"])
-        except (ImportError, AttributeError) as error:
+        except Exception as error:
             from ..runtime import why_unavailable
 
-            raise RuntimeError(f"cuteblas cannot be installed: {why_unavailable() or error}") from error
+            raise MissingDependency(f"cuteblas cannot be installed: {why_unavailable() or error}") from error
     if numpy:
         asked["numpy"] = import_module(_MODULES["numpy"])
     if not asked:
@@ -228,7 +230,7 @@ def _put_in_place() -> None:
     """Hooks that the first product checks."""
     try:
         hooks: Any = import_module(_MODULES["cupy"])
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         warnings.warn(f"cuteblas cannot be installed: {error}", RuntimeWarning, stacklevel=2)
         return
     with _lock:

@@ -172,7 +172,7 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
                 progress.advance(not rows or row["case"] != rows[-1]["case"])
                 rows.append(row)
                 if file is not None:
-                    file.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
+                    file.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n", "utf-8")
         if not rows:
             print("no case of these sizes and types")
         elif "error" in rows[0]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from ..runtime.cache import Part, cache_directory, clear, usage
+from .._cache import Part, cache_directory, clear, usage
 
 _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs", "emulator": "for the emulator"}
 

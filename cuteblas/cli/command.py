@@ -166,7 +166,7 @@ def _take_any_text() -> None:
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))      # noqa: SIM115  # for as long as the process lives
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))      # noqa: SIM115  # for as long as the process lives
         elif isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from .. import emulator, runtime
+from .._cache import usage
 from ..functions import Explanation, ascontiguousarray, backend, explain, explain_copy, matmul
-from ..runtime.cache import usage
 from .command import PROGRAM, CommandError
 from .data import Task, task
 from .explain import show

@@ -14,14 +14,14 @@ from tempfile import TemporaryFile
 from textwrap import fill
 
 from .. import emulator
+from .._cache import cache_directory, usable_folder, usage
 from ..array import numpy_loops
 from ..engines.settings import answered_libraries
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
 from ..runtime import DriverError, MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
-from ..runtime.cache import cache_directory, usage
 from ..runtime.driver import driver_function
-from ..runtime.errors import INSTALL
+from ..runtime.errors import INSTALL, require
 from .command import PROGRAM
 from .terminal import columns
 
@@ -118,12 +118,9 @@ def _install() -> str:
 
 def _cupy(name: str) -> Iterator[Finding]:
     try:
-        import cupy
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
-        yield Finding(name, "not installed" if missing else f"cannot be imported: {error}", _install())
-    else:
-        yield Finding(name, cupy.__version__)
+        yield Finding(name, require("cupy").__version__)
+    except (AttributeError, MissingDependency) as error:
+        yield Finding(name, str(error).partition("; ")[0], _install())
 
 
 def _driver(name: str) -> Iterator[Finding]:
@@ -136,11 +133,10 @@ def _driver(name: str) -> Iterator[Finding]:
         yield Finding(name, runs, _DRIVER)
         return
     try:
-        import cupy
-    except ImportError:
+        runtime = require("cupy").cuda.runtime
+    except (AttributeError, MissingDependency):
         yield Finding(name, runs)
         return
-    runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
@@ -189,16 +185,14 @@ def _compiler(name: str) -> Iterator[Finding]:
 
 
 def _cache(name: str) -> Iterator[Finding]:
-    directory = cache_directory()
     kernels, libraries = usage("entries"), usage("emulator")
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
     try:
-        with TemporaryFile(dir=existing):
-            yield Finding(name, f"{directory}: {kernels.files} kernels for GPUs, {libraries.files} for the emulator, "
+        with TemporaryFile(dir=usable_folder("emulator")):
+            yield Finding(name, f"{cache_directory()}: {kernels.files} kernels for GPUs, {libraries.files} for the emulator, "
                                 f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB")
     except OSError as error:
-        yield Finding(name, f"{directory} cannot be written ({error.strerror}), so every process compiles its kernels again",
-                      "set CUTEBLAS_CACHE_DIR to a directory that can be written")
+        yield Finding(name, f"cannot be used ({error}), so every process compiles its kernels again",
+                      "set CUTEBLAS_CACHE_DIR to a folder of your own")
 
 
 _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {

@@ -122,5 +122,6 @@ def _link(x: np.ndarray) -> tuple[float, float]:
 def _start(before: str) -> float:
     """The seconds of a new process until its first product on the GPU has come back; the second of two, with kernels compiled."""
     for _ in range(2):
-        ran = subprocess.run([sys.executable, "-c", _START.format(before=before)], capture_output=True, text=True, check=True)
+        ran = subprocess.run([sys.executable, "-c", _START.format(before=before)], capture_output=True, encoding="utf-8",
+                             check=True)
     return float(ran.stdout)

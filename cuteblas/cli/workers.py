@@ -25,7 +25,7 @@ def processors() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
         count = min(count, round(int(quota) / int(period)))                  # without a limit the quota is a word
     return max(1, min(count, _MOST_PROCESSES))
 

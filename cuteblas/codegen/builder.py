@@ -8,6 +8,7 @@ and global-memory sectors of the accesses that it writes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -175,7 +176,8 @@ class KernelBuilder:
 
     def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1, wide: bool = False,
                  summary: str = "", unroll: bool = True, cluster: int = 1, waits: bool = True):
-        self.name, self.threads, self.arch, self.min_blocks, self.cluster = name, threads, arch, min_blocks, cluster
+        self.name, self.threads, self.arch = _checked_name(name), threads, arch
+        self.min_blocks, self.cluster = min_blocks, cluster
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
         self._summary, self._unroll, self._waits = summary, unroll, waits
         self._gated = self._in_loop = False
@@ -603,14 +605,14 @@ class KernelBuilder:
     def comment(self, text: str) -> None:
         """Write a comment line."""
         self._lines.append("")
-        self._line(f"// {text}")
+        self._line(_comment(text))
 
     def build(self) -> GeneratedKernel:
         """The finished kernel."""
         self._rest.close()
         facts = {**self.facts, **self._access.report()}
         head = [self._summary, *self._notes, *(f"{k}: {v}" for k, v in self._access.report().items())]
-        comment = "\n".join(f"// {line}" for text in head if text for line in text.splitlines())
+        comment = "\n".join(_comment(line) for text in head if text for line in text.splitlines())
         parameters = ", ".join(_declaration(p) for p in self._params)
         # setmaxnreg needs both bounds: ptxas has to know how many registers there are at entry.
         both = self.min_blocks > 1 or any(use.name.startswith("setmaxnreg") for use in self._uses)
@@ -671,12 +673,23 @@ class KernelBuilder:
         if name in self._names:
             raise CodegenError(f"{self.name}: the name '{name}' is used twice")
         self._names.add(name)
-        return name
+        return _checked_name(name)
 
     def _unused(self, name: str) -> str:
         while name in self._names:
             name += "_"
         return name
+
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise CodegenError(f"{name!r} is not a name in C++")
+    return name
+
+
+def _comment(text: str) -> str:
+    """One line of comment, whatever the text: nothing of it ends the line, or continues it on the next one."""
+    return "// " + re.sub(r"[^ -~]|[\\?]", lambda found: f"<{ord(found[0]):x}>", text)
 
 
 def _declaration(p: Param) -> str:

@@ -11,10 +11,12 @@ import os
 import socket
 import struct
 import sys
+from contextlib import suppress
 from math import prod
 from secrets import token_bytes
+from selectors import EVENT_READ, BaseSelector, DefaultSelector
 from threading import Lock, Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,8 @@ MESSAGE_BYTES = 1 << 16
 _TOKEN_BYTES = 16
 _SECONDS = 300.0                        # that an array is held for somebody who does not ask
 _PATIENCE = 60.0                        # seconds that one waits for the other
+_MOST_IDLE = 256                        # connections without a token
+_BREATH = 0.05                          # seconds until a connection is accepted that could not be
 _MAPPED = 32                            # allocations of other processes that stay mapped
 _HANDLE, _BYTES, _DONE = b"h", b"b", b"d"
 _PLACE = struct.Struct("<IQ")           # the length of a handle, and where in its memory the array begins
@@ -100,8 +104,10 @@ class Offers:
         self.address = f"cuteblas-{os.getpid()}-{token_bytes(8).hex()}"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"\0{self.address}")
-        self._listener.listen(64)
-        Thread(target=self._listen, name="cuteblas-offers", daemon=True).start()
+        self._listener.listen(socket.SOMAXCONN)
+        waiting = DefaultSelector()
+        waiting.register(self._listener, EVENT_READ)
+        Thread(target=self._listen, args=(waiting,), name="cuteblas-offers", daemon=True).start()
 
     def add(self, x: Any) -> bytes:
         """Hold an array until it is fetched; the message, which begins with its token."""
@@ -116,19 +122,37 @@ class Offers:
         """How many arrays are held."""
         return len(self._held)
 
-    def _listen(self) -> None:
+    def _listen(self, waiting: BaseSelector) -> None:
+        """Start a thread for each connection that sends the token of an array. Of too many idle ones the oldest is closed."""
         while True:
-            connection, _address = self._listener.accept()
-            Thread(target=self._answer, args=(connection,), daemon=True).start()
+            try:
+                for key, _events in waiting.select():
+                    if key.fileobj is self._listener:
+                        waiting.register(self._listener.accept()[0], EVENT_READ)
+                    else:
+                        waiting.unregister(key.fileobj)
+                        self._hear(key.fileobj)
+                if len(waiting.get_map()) > _MOST_IDLE:
+                    oldest: Any = [*waiting.get_map().values()][1].fileobj
+                    waiting.unregister(oldest)
+                    oldest.close()
+            except OSError:                             # no file is left now
+                sleep(_BREATH)
 
-    def _answer(self, connection: socket.socket) -> None:
-        token = b""
+    def _hear(self, connection: Any) -> None:
+        """Answer who knows the token of an array that is held."""
+        with suppress(KeyError, OSError, RuntimeError):             # an unknown token, a closed connection, too many threads
+            token = connection.recv(_TOKEN_BYTES, socket.MSG_DONTWAIT)
+            with self._lock:
+                x, _since = self._held[token]
+            Thread(target=self._answer, args=(connection, token, x), daemon=True).start()
+            return
+        connection.close()
+
+    def _answer(self, connection: socket.socket, token: bytes, x: Any) -> None:
         try:
             with connection:
                 connection.settimeout(_PATIENCE)
-                token = bytes(_received(connection, _TOKEN_BYTES))
-                with self._lock:
-                    x, _since = self._held[token]
                 while (wish := _received(connection, 1)) != _DONE:
                     if wish == _HANDLE:
                         try:
@@ -138,7 +162,7 @@ class Offers:
                         connection.sendall(_PLACE.pack(len(handle), offset) + handle)
                     else:
                         connection.sendall(memoryview(self._memory.on_host(x)))
-        except (KeyError, OSError):
+        except OSError:
             return                                      # they have seen it too, and ask again if they need it
         with self._lock:
             self._held.pop(token, None)

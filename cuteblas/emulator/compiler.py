@@ -10,10 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import time
+from contextlib import suppress
 from functools import cache
+from math import inf
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from .._cache import find, keep, usable_folder
 from .errors import CompilerError
 from .progress import INTERVAL, show, watched
 
@@ -24,6 +28,7 @@ _HEADERS = ("interface.h", "device.h", "split.h", "values.h", "../codegen/prelud
             "../codegen/prelude/modular.cuh")
 _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
                  "-Wno-psabi")
+_PATIENCE = 10.0                        # seconds until a compiler has to have told its version
 
 
 @cache
@@ -33,9 +38,10 @@ def _compiler() -> tuple[str, str] | None:
         path = shutil.which(name)
         if path is None:
             continue
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-        if answer.returncode == 0:
-            return path, answer.stdout.splitlines()[0]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            code, said, _ = _run([path, "--version"], "", f"asking {name} for its version", _PATIENCE)
+            if code == 0 and said.strip():
+                return path, said.strip().splitlines()[0]
     return None
 
 
@@ -92,25 +98,11 @@ def _machine_flags() -> tuple[str, ...]:
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
     try:
-        features = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+        facts = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
         return ()
+    features = facts.partition("flags")[2].partition("\n")[0].split()
     return tuple(f"-m{feature}" for feature in ("fma", "avx2") if feature in features)
-
-
-@cache
-def _cache_folder() -> Path:
-    """Where libraries are kept: ``$CUTEBLAS_CACHE_DIR``, the user's cache, or a temporary folder if neither can be written."""
-    root = os.environ.get("CUTEBLAS_CACHE_DIR") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "cuteblas")
-    folder = Path(root) / "emulator"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="cuteblas-emulator-"))
 
 
 @cache
@@ -147,41 +139,61 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
     path, version = found
     command = [path, *_COMMON_FLAGS, *flags, *_machine_flags(), optimize, "-w", f"-I{_FOLDER}"]
     key = hashlib.sha256("\0".join((source, _header_digest(headers), version, *command)).encode()).hexdigest()[:40]
-    library = _cache_folder() / f"{key}.so"
-    if not library.exists():
-        _compile(command, source, library, what)
-    return ctypes.CDLL(str(library))
+    if (kept := find("emulator", key)) is not None:
+        with suppress(CompilerError):           # of a machine whose libraries are newer
+            return _load(kept, what)
+    data = _compile(command, source, what)
+    library = _load(data, what)
+    keep("emulator", key, data)
+    return library
 
 
-def _compile(command: list[str], source: str, library: Path, what: str) -> None:
-    """Compile into a temporary file beside the library and rename it: other processes see a whole library or none."""
-    handle, temporary = tempfile.mkstemp(suffix=".so", dir=library.parent)
-    os.close(handle)
+def _compile(command: list[str], source: str, what: str) -> bytes:
+    """The library that the compiler makes of a source."""
     try:
-        code, said = _run([*command, "-x", "c++", "-", "-o", temporary, "-lm"], source, what)
-        if code != 0:
-            lines = "\n".join(said.splitlines()[:30])
-            raise CompilerError(f"the C++ compiler refuses {what}:\n{lines}")
-        os.replace(temporary, library)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        with TemporaryDirectory(prefix="cuteblas-", ignore_cleanup_errors=True) as place:
+            library = Path(place, "library.so")
+            code, _, said = _run([*command, "-x", "c++", "-", "-o", str(library), "-lm"], source, f"compiling {what}")
+            if code != 0:
+                lines = "\n".join(said.splitlines()[:30])
+                raise CompilerError(f"the C++ compiler refuses {what}:\n{lines}")
+            return library.read_bytes()
+    except OSError as error:
+        raise CompilerError(f"the C++ compiler leaves no library of {what}: {error}") from error
 
 
-def _run(command: list[str], source: str, what: str) -> tuple[int, str]:
+def _load(data: bytes, what: str) -> ctypes.CDLL:
+    """Load a library from a file of this process alone, which nobody can change or remove meanwhile. Where programs may not be in
+    the folder of temporary files, that is in the cache."""
+    for cached in (False, True):
+        try:
+            place = usable_folder("emulator") if cached else None
+            with TemporaryDirectory(prefix="cuteblas-", dir=place, ignore_cleanup_errors=True) as folder:
+                library = Path(folder, "library.so")
+                library.write_bytes(data)
+                return ctypes.CDLL(str(library))
+        except OSError as error:
+            reason = error
+    raise CompilerError(f"the library of {what} cannot be loaded: {reason}")
+
+
+def _run(command: list[str], source: str, doing: str, seconds: float = inf) -> tuple[int, str, str]:
     """Run the compiler on a source: its exit status and what it says. Whatever ends the waiting (Ctrl-C) ends the compiler too."""
     # A session of its own: the driver and the compilers that it starts end together.
-    with watched(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                     start_new_session=True) as compiler:
+    end = time.monotonic() + seconds
+    with watched(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     encoding="utf-8", errors="replace", start_new_session=True) as compiler:
         pending: str | None = source
         try:
             while True:
                 try:
-                    _, said = compiler.communicate(pending, timeout=INTERVAL)
-                    return compiler.returncode, said
+                    said = compiler.communicate(pending, timeout=INTERVAL)
+                    return compiler.returncode, *said
                 except subprocess.TimeoutExpired:
+                    if time.monotonic() > end:
+                        raise
                     pending = None
-                    show(f"compiling {what}")
+                    show(doing)
         except BaseException:
             _end(compiler)
             raise

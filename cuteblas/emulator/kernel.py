@@ -209,7 +209,7 @@ _turn = surviving(threading.Lock())
 def _runtime() -> ctypes.CDLL:
     """The library that runs blocks, compiled once per machine."""
     headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
-    library = build((_FOLDER / "runtime.cpp").read_text(), "the emulator's runtime, once for this machine",
+    library = build((_FOLDER / "runtime.cpp").read_text("utf-8"), "the emulator's runtime, once for this machine",
                     optimize="-O1", headers=headers)
     library.cuteblas_runtime_table.restype = ctypes.c_void_p
     library.cuteblas_launch.argtypes = [ctypes.POINTER(_Launch)]

@@ -51,7 +51,7 @@ def new_ring(link: Any, **sizes: int) -> Ring | Mover:
         reason = "the driver is not found by its name"
     else:
         try:
-            return Mover(link, build(SOURCE.read_text(), "threads that move NumPy arrays", optimize="-O3", headers=(),
+            return Mover(link, build(SOURCE.read_text("utf-8"), "threads that move NumPy arrays", optimize="-O3", headers=(),
                                      flags=("-pthread",)), **sizes)
         except CompilerError as error:
             reason = str(error)

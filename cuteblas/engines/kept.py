@@ -19,7 +19,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from ..runtime.cache import open_cache
+from .._cache import find, keep
 from ..runtime.configuration import costs_file
 from .settings import workspace_limit
 
@@ -64,9 +64,9 @@ def place(ordinal: int) -> str | None:
         properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
     except cupy.cuda.runtime.CUDARuntimeError:
         return None
-    costs = costs_file(properties["name"].decode())
-    measured = None
+    costs = measured = None
     with suppress(OSError):
+        costs = costs_file(properties["name"].decode())
         measured = costs.stat().st_mtime_ns
     return repr((files, np.__version__, cupy.__version__, cupy.cuda.runtime.driverGetVersion(), *map(_version, _COMPILERS),
                  *map(os.environ.get, _TOOLKITS), *map(properties.get, _FACTS), str(costs), measured))
@@ -112,13 +112,12 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
 
 def read(name: str) -> Any:
     """What a file holds; ``None`` if it is not there or was damaged."""
-    with suppress(OSError, ValueError):
-        data = open_cache("calls").get(name)
-        return None if data is None else json.loads(data)
+    with suppress(ValueError, RecursionError):          # not JSON, or not what is written here
+        return None if (data := find("calls", name)) is None else json.loads(data)
     return None
 
 
 def write(name: str, record: Any) -> None:
-    """Keep how a call is launched. Where the folder cannot be written, the compiler has warned of it."""
-    with suppress(OSError, TypeError, ValueError):          # a number that JSON does not have
-        open_cache("calls")[name] = json.dumps(record).encode()
+    """Keep how a call is launched."""
+    with suppress(TypeError, ValueError):               # a number that JSON does not have
+        keep("calls", name, json.dumps(record).encode())

@@ -127,7 +127,7 @@ def stays(*arrays: Any) -> bool:
 
     Raises
     ------
-    RuntimeError
+    MissingDependency
         If they have to go to a GPU and there is none.
     """
     where = current_backend()
@@ -149,13 +149,13 @@ def require_cuda(what: str) -> None:
 
     Raises
     ------
-    RuntimeError
+    MissingDependency
         If there is no GPU, with the reason.
     """
     if orphaned() or not _start():
-        from ..runtime import why_unavailable
+        from ..runtime.devices import require_gpu
 
-        raise RuntimeError(f"{what} cannot work here: {why_unavailable()}")
+        require_gpu(what)
 
 
 def host_engine() -> Engine:

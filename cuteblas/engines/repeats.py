@@ -250,7 +250,7 @@ def _of_another_process(key: tuple, head: Hashable, inputs: Sequence[Any], out: 
     if runtime.capturing():                             # nothing can be loaded now
         return None
     if (name := kept.name_of(head, inputs, out)) is not None and (record := kept.read(name)) is not None:
-        with suppress(KeyError, TypeError, ValueError), CUDA.on_device_of(inputs[0] if inputs else out):
+        with suppress(Exception), CUDA.on_device_of(inputs[0] if inputs else out):
             if (found := _from_record(record, inputs if out is None else (*inputs, out), inputs[0].data.device_id)) is not None:
                 _keep(key, found)
                 return found

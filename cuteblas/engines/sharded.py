@@ -117,6 +117,9 @@ class ShardedArray:
         >>> cuteblas.ShardedArray.like((100, 5), "float32", devices=(0, 1))  # doctest: +SKIP
         ShardedArray(shape=(100, 5), dtype=float32, axis=0, devices=(cuda:0, cuda:1))
         """
+        from ..runtime.peers import peers
+
+        peers()                         # refuses where there is no GPU
         import cupy
 
         axis = np.lib.array_utils.normalize_axis_index(axis, len(shape))
@@ -135,15 +138,14 @@ class ShardedArray:
         --------
         >>> x = cuteblas.ShardedArray.of(cupy.ones((100, 5)), devices=(0, 1))  # doctest: +SKIP
         """
-        from ..runtime.errors import require
         from ..runtime.peers import peers
 
-        require("cupy")
+        host = peers()
         from .peer_copies import assign
 
         source = as_sharded(x)
         target = cls.like(source.shape, source.dtype, devices, axis)
-        assign(peers(), target, source)
+        assign(host, target, source)
         return target
 
     def gathered(self, device: int | None = None) -> Any:

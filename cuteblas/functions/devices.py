@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import lru_cache, partial
@@ -36,20 +36,20 @@ def as_devices(function: str, devices: Any) -> tuple[int, ...]:
     ------
     TypeError, ValueError
         If it is neither ``"all"`` nor some of the devices of this host, each once.
+    MissingDependency
+        If there is no GPU.
     """
     from ..runtime.peers import peers
 
-    count = peers().count()
-    if isinstance(devices, str):
-        if devices != "all":
-            raise ValueError(f"{function} takes devices='all' or a sequence of ordinals, not {devices!r}")
-        return tuple(range(count))
-    found = tuple(devices)
+    if isinstance(devices, str) and devices == "all":
+        return tuple(range(peers().count()))
+    found = tuple(devices) if isinstance(devices, Iterable) else (None,)
     if not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool) for device in found):
-        raise TypeError(f"{function} takes devices='all' or a sequence of ordinals, not {devices!r}")
-    if not found or len({*found}) < len(found) or not all(0 <= device < count for device in found):
-        raise ValueError(f"{function} takes ordinals of devices, each once and below {count}, but devices={devices!r}")
-    return tuple(int(device) for device in found)
+        wrong = ValueError if isinstance(devices, str) else TypeError
+        raise wrong(f"{function} takes devices='all' or a sequence of ordinals, not {devices!r}")
+    if not found or len({*found}) < len(found) or min(found) < 0 or max(found) >= peers().count():
+        raise ValueError(f"{function} takes ordinals of the devices that there are, each once, but devices={devices!r}")
+    return tuple(map(int, found))
 
 
 def on_host_alone(*arrays: Any) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from .cache import cache_directory, is_whole_cubin, open_cache
+from .._cache import find, keep
 from .errors import INSTALL, CompileError, MissingDependency, require
 
 if TYPE_CHECKING:
@@ -76,11 +75,7 @@ def cubin_name(kernel: GeneratedKernel, arch: str) -> str:
 
 def is_compiled(kernel: GeneratedKernel, arch: str) -> bool:
     """Whether the cache has a kernel's cubin."""
-    try:
-        stored = open_cache().get(cubin_name(kernel, arch))
-    except OSError:
-        return False
-    return stored is not None and is_whole_cubin(stored)
+    return find("entries", cubin_name(kernel, arch)) is not None
 
 
 def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes:
@@ -121,12 +116,8 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
         known = supported_architectures()
         raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} compiles for {', '.join(known)} only")
     name = cubin_name(kernel, arch)
-    try:
-        stored = None if fresh else open_cache().get(name)
-    except OSError:
-        stored = None
-    if stored is not None and is_whole_cubin(stored):
-        return stored
+    if not fresh and (kept := find("entries", name)) is not None:
+        return kept
     core = require("cuda.core")
     options = core.ProgramOptions(name=kernel.name, arch=arch, ptxas_options=list(kernel.assembler) or None, **_OPTIONS)
     try:
@@ -136,9 +127,5 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
     except Exception as error:     # cuda.core's own error classes are private
         log = str(error).replace("\0", "").strip()
         raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} says", log) from error
-    try:
-        open_cache()[name] = cubin
-    except OSError as error:
-        warnings.warn(f"compiled kernels are not kept: {cache_directory()} cannot be written ({error}); set CUTEBLAS_CACHE_DIR",
-                      RuntimeWarning, stacklevel=2)
+    keep("entries", name, cubin)
     return cubin

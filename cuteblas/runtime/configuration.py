@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from .._cache import expanded
+
 __all__ = ["HOST", "costs_file"]
 
 HOST = "this host"
@@ -16,6 +18,11 @@ HOST = "this host"
 def costs_file(device: str) -> Path:
     """Where the numbers of a card by its name belong: in ``CUTEBLAS_CONFIG_DIR``, else ``cuteblas`` in the platform's directory for
     configuration. It need not exist.
+
+    Raises
+    ------
+    OSError
+        If that is in a home directory and there is none.
     """
     if chosen := os.environ.get("CUTEBLAS_CONFIG_DIR"):
         directory = Path(chosen)
@@ -26,4 +33,4 @@ def costs_file(device: str) -> Path:
     else:
         directory = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "cuteblas"
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
-    return directory.expanduser() / "costs" / f"{name}.json"
+    return Path(expanded(str(directory), "CUTEBLAS_CONFIG_DIR"), "costs", f"{name}.json")

@@ -12,8 +12,8 @@ __all__ = ["HOST", "costs_file", "host_costs", "own_costs"]
 
 def own_costs(device: str) -> Costs | None:
     """What was measured on a card of that name here; ``None`` without a file, and, with a warning, if it cannot be used."""
-    file = costs_file(device)
     try:
+        file = costs_file(device)
         costs = costs_from(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
         return None
@@ -29,8 +29,8 @@ def own_costs(device: str) -> Costs | None:
 
 def host_costs() -> hosts.HostCosts:
     """What was measured on this host, or what comes with the package: without a file, and, with a warning, if it cannot be used."""
-    file = costs_file(HOST)
     try:
+        file = costs_file(HOST)
         return hosts.host_costs_from(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
         pass

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .._forks import REFUSAL, orphaned, use_cuda
-from .errors import INSTALL, require
+from .errors import INSTALL, MissingDependency, in_one_line, require
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["available", "capturing", "device_info", "is_captured", "why_unavailable"]
+__all__ = ["available", "capturing", "device_info", "is_captured", "require_gpu", "why_unavailable"]
 
 
 def why_unavailable() -> str | None:
@@ -37,22 +37,30 @@ def _why_unavailable() -> str | None:
     if find_spec("cupy") is None:
         return f"CuPy is not installed: {INSTALL}"
     try:
-        import cupy
-    except ImportError as error:
-        return f"CuPy cannot be imported: {error}"
-    if int(cupy.__version__.partition(".")[0]) < 14:
-        return f"CuPy {cupy.__version__} is too old, 14 or newer is needed: {INSTALL}"
-    try:
+        cupy = require("cupy")
+        if int(cupy.__version__.partition(".")[0]) < 14:
+            return f"CuPy {cupy.__version__} is too old, 14 or newer is needed: {INSTALL}"
         if cupy.cuda.runtime.getDeviceCount() == 0:
             return "the CUDA driver finds no device"
         use_cuda()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"the CUDA driver is missing or cannot be used: {error}"
-    try:
         require("cuda.core")
-    except ImportError as error:
+    except MissingDependency as error:
         return str(error)
+    except Exception as error:          # CuPy's, or whatever a broken installation raises
+        return f"the CUDA driver is missing or cannot be used: {in_one_line(error)}"
     return None
+
+
+def require_gpu(what: str) -> None:
+    """Refuse what needs a GPU where there is none.
+
+    Raises
+    ------
+    MissingDependency
+        With the reason.
+    """
+    if (reason := why_unavailable()) is not None:
+        raise MissingDependency(f"{what} cannot work here: {reason}")
 
 
 def available() -> bool:
@@ -87,7 +95,7 @@ def device_info(ordinal: int | None = None) -> DeviceInfo:
     Raises
     ------
     MissingDependency
-        If CuPy is not installed.
+        If there is no GPU.
     RuntimeError
         In a process that was forked from one that had used CUDA.
 
@@ -96,6 +104,7 @@ def device_info(ordinal: int | None = None) -> DeviceInfo:
     >>> device_info().arch  # doctest: +SKIP
     """
     use_cuda()
+    require_gpu("device_info")
     if ordinal is None:
         ordinal = require("cupy").cuda.Device().id
     return _device_info(ordinal)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import importlib
+from operator import attrgetter
 from threading import RLock
 from types import ModuleType
 from typing import Any
 
 from .._forks import surviving
 
-__all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "require"]
+__all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "in_one_line", "require"]
 
 INSTALL = "pip install 'cuteblas[cuda13]' (or 'cuteblas[cuda12]' for a CUDA 12 driver)"
 
+_WHOLE = attrgetter("cuda.runtime")
 _importing = surviving(RLock())         # cuda.core puts another module in its place while it is imported: one thread at a time
 
 
-class MissingDependency(ImportError):
-    """A package or library that running on a GPU needs is not installed; the message says how to get it.
+class MissingDependency(ImportError, RuntimeError):
+    """This machine lacks what a call on a GPU needs: a package, a library, a driver or a device. The message says which, and how to
+    get it.
 
     Examples
     --------
-    >>> issubclass(MissingDependency, ImportError)
+    >>> issubclass(MissingDependency, ImportError) and issubclass(MissingDependency, RuntimeError)
     True
     """
 
@@ -79,13 +82,21 @@ def require(module: str) -> ModuleType:
     Raises
     ------
     MissingDependency
-        If it cannot be imported; the message names the extra that brings it.
+        If it cannot be imported, whatever its import raises; the message names the extra that brings it.
     """
     try:
         with _importing:
-            return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingDependency(f"GPU kernels need {module}, which cannot be imported ({error}); {INSTALL}") from error
+            found = importlib.import_module(module)
+        if module == "cupy":
+            _WHOLE(found)               # an empty folder of that name is imported too
+    except (Exception, SystemExit) as error:
+        raise MissingDependency(f"GPU kernels need {module}, which cannot be imported ({in_one_line(error)}); {INSTALL}") from error
+    return found
+
+
+def in_one_line(error: BaseException) -> str:
+    """The first line of an error that says something, or its type."""
+    return next((line.strip() for line in str(error).splitlines() if any(map(str.isalpha, line))), type(error).__name__)
 
 
 def check(result: tuple, what: str) -> Any:

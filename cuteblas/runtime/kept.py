@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._cache import find
 from ..codegen.dtypes import DType, dtype
 from .architectures import target_architecture
-from .cache import is_whole_cubin, open_cache
 from .compiler import cubin_name
 from .executor import Executor
 from .loading import is_loaded, load_cubin
@@ -113,8 +113,7 @@ def executor_of(record: Mapping[str, Any], ordinal: int) -> Executor | None:
         params = tuple(KeptParam(name, kind, dtype(of)) for name, kind, of in given["params"])
         kernel = KeptKernel(given["name"], params, given["threads"], given["shared_bytes"], tuple(given["cluster"]),
                             given["waits"], given["cubin"])
-        cubin = open_cache().get(kernel.cubin)
-        if cubin is None or not is_whole_cubin(cubin):
+        if (cubin := find("entries", kernel.cubin)) is None:
             return None
         functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
         launches.append(KeptLaunch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from .._forks import forget_in_children
+from .devices import require_gpu
 from .errors import check, require
 
 __all__ = ["LANES", "Lane", "Mode", "Peers", "peers"]
@@ -129,5 +130,6 @@ forget_in_children(_peers.clear)
 def peers() -> Peers:
     """The devices of this process."""
     if not _peers:
+        require_gpu("devices=")
         _peers.append(Peers())
     return _peers[0]

@@ -30,8 +30,8 @@ SIZES = {
 def ran(name: str, sizes: tuple[int, ...], *before: str) -> tuple[float, str]:
     """Seconds that a program says it took, and its checksum."""
     program = HOME / "docs" / "examples" / "numpy_programs" / f"{name}.py"
-    result = subprocess.run([sys.executable, *before, str(program), *map(str, sizes)], capture_output=True, text=True, check=True,
-                            env=os.environ | {"PYTHONPATH": str(HOME)})
+    result = subprocess.run([sys.executable, *before, str(program), *map(str, sizes)], capture_output=True, encoding="utf-8",
+                            check=True, env=os.environ | {"PYTHONPATH": str(HOME)})
     checksum, seconds = result.stdout.splitlines()
     return float(seconds.split()[0]), checksum
 
@@ -65,7 +65,7 @@ def main() -> None:
         if len(checksums) > 1:
             print(f"checksums differ: {checksums}")
         if options.json:
-            Path(options.json).write_text(json.dumps({"about": about, "programs": rows}, indent=1) + "\n")
+            Path(options.json).write_text(json.dumps({"about": about, "programs": rows}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

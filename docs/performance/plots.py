@@ -61,7 +61,7 @@ TABLE = {
 
 def rows(name: str, group: str) -> list[dict]:
     """The rows of one file of data."""
-    return json.loads((HERE / "data" / f"h200-{name}.json").read_text())["figures"][group]
+    return json.loads((HERE / "data" / f"h200-{name}.json").read_text("utf-8"))["figures"][group]
 
 
 def cubes(name: str, element: str) -> dict[str, dict[int, float]]:

@@ -10,12 +10,12 @@ import pytest
 
 import cuteblas
 from cuteblas import emulator
+from cuteblas._cache import cache_directory
 from cuteblas.cli import bench, main, measurements, products
 from cuteblas.cli.measurements import Selection
 from cuteblas.cli.permutations import Permutation, random_permutations
 from cuteblas.cli.products import KINDS, RANDOM_DTYPES, random_products
 from cuteblas.planning.problem import H200
-from cuteblas.runtime.cache import cache_directory
 
 from .fakes import FakeGpu
 

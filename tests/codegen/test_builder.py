@@ -250,3 +250,37 @@ def test_the_comment_shows_layouts_and_counts():
     kernel = k.build()
     assert kernel.body.startswith("// what it does\n// s: shared float32 (8,64):(1,8), 2048 bytes")
     assert "shared load s" in kernel.facts and kernel.shared_bytes == 2048 and kernel.threads == 64
+
+
+SEPARATORS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029",
+              "\\\n", "\\", "\\ ", "??/\n", "??/", "\0", "*/", '"',
+              "\ud800", "\u202e", "é"]
+
+
+@pytest.mark.parametrize("where", ["summary", "note", "comment"])
+@pytest.mark.parametrize("separator", SEPARATORS, ids=ascii)
+def test_no_text_ends_a_comment(where, separator):
+    """Nor does it hide the line after it: backslashes and trigraphs join lines."""
+    text = f"a{separator}planted(); // {separator}"
+    k = builder(**{"summary": text} if where == "summary" else {})
+    if where != "summary":
+        getattr(k, where)(text)
+    k.declare("after", "int32", 7)
+    lines = k.build().body.encode("ascii").split(b"\n")
+    (planted,) = (line.strip() for line in lines if b"planted" in line)
+    assert planted.startswith(b"//") and not any(c in planted for c in b"\\?\r\v\f\x1c\0")
+    assert not any(line.rstrip().endswith((b"\\", b"??/")) for line in lines)
+
+
+@pytest.mark.parametrize("name", ["", "1x", "a b", "a;", "a\n", "a*/", "a//", 'a"', "é", "a\\", "a-b", "x; int y"])
+def test_a_name_is_one_in_cpp(name):
+    with pytest.raises(CodegenError, match="is not a name in C"):
+        KernelBuilder(name, 32)
+    for declare in (lambda k: k.pointer(name, "float32"), lambda k: k.integer(name), lambda k: k.scalar(name, "float32"),
+                    lambda k: k.tensor_map(name), lambda k: k.declare(name, "float32"), lambda k: k.variable(name, 0),
+                    lambda k: k.registers(name, "float32", Layout(4)), lambda k: k.shared(name, "float32", Layout(4)),
+                    lambda k: k.array(name, 2, lambda i: i), lambda k: k.words(name, []), lambda k: k.let(name, k.thread + 1),
+                    lambda k: k.loop(name, 8).__enter__(), lambda k: k.block_index(name, "x"),
+                    lambda k: k.flag(name, k.thread.eq(0))):
+        with pytest.raises(ValueError, match=r"is not a name in C|identifier as its name"):
+            declare(builder())

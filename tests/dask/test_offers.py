@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+import socket
 import sys
+import threading
+from contextlib import suppress
 from time import monotonic, sleep
 
 import numpy as np
@@ -111,6 +117,91 @@ def test_what_nobody_holds_is_an_error_of_the_connection(monkeypatch):
     assert len(held) == 1
     with pytest.raises(OSError):
         offers.fetch(memory, held.address, token, (3,), np.dtype("f8"))
+
+
+def fetched(held, memory):
+    x = np.random.default_rng(0).random(5)
+    np.testing.assert_array_equal(offers.fetch(memory, held.address, held.add(x), x.shape, x.dtype), x)
+    return until_empty(held)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EINTR])
+def test_the_listener_outlives_what_accept_may_say(monkeypatch, error):
+    accept, left = socket.socket.accept, [error] * 3
+
+    def failing(self):
+        if left:
+            raise OSError(left.pop(), os.strerror(error))
+        return accept(self)
+
+    memory = HostMemory()
+    held = offers.Offers(memory)
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    assert fetched(held, memory) and not left and fetched(held, memory)
+
+
+def test_the_listener_outlives_a_want_of_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    memory, files = HostMemory(), []
+    held = offers.Offers(memory)
+    client = socket.socket(socket.AF_UNIX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        with suppress(OSError):
+            while True:
+                files.append(open(os.devnull, encoding="ascii"))        # noqa: SIM115
+        client.connect(f"\0{held.address}")
+        sleep(0.2)
+    finally:
+        for file in files:
+            file.close()
+        client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert fetched(held, memory)
+
+
+def test_the_listener_outlives_a_want_of_threads(monkeypatch):
+    start, left = threading.Thread.start, [1]
+
+    def failing(self):
+        if left:
+            left.pop()
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    memory = HostMemory()
+    held = offers.Offers(memory)
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    with pytest.raises(OSError):
+        fetched(held, memory)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    x = np.ones(3)
+    token = held.add(x)
+    np.testing.assert_array_equal(offers.fetch(memory, held.address, token, x.shape, x.dtype), x)
+    assert not left and len(held) <= 2                                  # the first one is held for who asks again
+
+
+@pytest.mark.parametrize("said", [b"", b"x", bytes(15), bytes(16), bytes(100)])
+def test_connections_that_tell_no_token_have_no_threads(said):
+    memory = HostMemory()
+    held = offers.Offers(memory)
+    before, clients = threading.active_count(), []
+    for _ in range(300):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(f"\0{held.address}")
+        clients.append(client)
+        with suppress(OSError):
+            client.sendall(said)
+    assert threading.active_count() <= before and fetched(held, memory)
+    closed = 0
+    for client in clients:
+        client.settimeout(0 if not said else 10)
+        with suppress(BlockingIOError):
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+            closed += 1
+        client.close()
+    assert closed == 300 if said else 0 < closed < 100
 
 
 def test_an_array_stays_if_the_copy_fails():

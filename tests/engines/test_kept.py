@@ -11,8 +11,8 @@ from cuteblas import blas
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
+from cuteblas._cache import cache_directory, keep, usage  # noqa: E402
 from cuteblas.engines import execution, kept, repeats  # noqa: E402
-from cuteblas.runtime.cache import cache_directory, usage  # noqa: E402
 
 from ..functions import host_cupy  # noqa: E402
 from ..functions.host_cupy import installed, on_gpu, on_host  # noqa: E402
@@ -89,6 +89,23 @@ def test_what_may_have_changed_is_planned_again(change, files, monkeypatch):
     else:
         for path in (cache_directory() / "calls").iterdir():
             path.write_bytes(path.read_bytes()[:-5])
+    planned = len(files.plans)
+    assert (on_host(cuteblas.matmul(A, B)) == on_host(A) @ on_host(B)).all()
+    assert len(files.plans) > planned
+
+
+HOSTILE = [b"", b"[" * 100000, b"{\"a\":" * 100000, b"\xff", b"null", b"1e999", b"9" * 5000, b"[]", b"{}", b'"launch"', b"[1, 2]",
+           b'{"launch": ' * 400 + b"1" + b"}" * 400, b'{"launch": {"steps": [' * 450 + b"1" + b"]}" * 450,
+           b'{"launch": {"function": "nothing", "places": []}}', b'{"launch": {"plan": 1e999}}',
+           b'{"launch": {"plan": 0, "on": [99999999999999999999]}}']
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
+def test_whatever_a_file_holds_a_call_is_planned_again(content, files):
+    cuteblas.matmul(A, B)
+    repeats.forget()
+    for path in (cache_directory() / "calls").iterdir():            # how two products were launched
+        keep("calls", path.name, content)
     planned = len(files.plans)
     assert (on_host(cuteblas.matmul(A, B)) == on_host(A) @ on_host(B)).all()
     assert len(files.plans) > planned

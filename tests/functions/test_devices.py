@@ -141,7 +141,7 @@ def test_small_products_stay_on_one_device():
 
 
 @pytest.mark.parametrize(("devices", "words"), [("some", "devices='all'"), ([], "each once"), ([0, 0], "each once"),
-                                                ([2], "below 2"), ([-1], "below 2"), ([0.0], "ordinals"), ([True], "ordinals")])
+                                                ([2], "each once"), ([-1], "each once"), ([0.0], "ordinals"), ([True], "ordinals")])
 def test_wrong_devices(devices, words):
     with several(2):
         x = on_gpu(np.ones((4, 4), np.float32))
@@ -416,7 +416,7 @@ def test_wrong_gemm():
                 ("takes no epilogue", TypeError, lambda: blas.sgemm(1, x, x, epilogue="relu", devices="all")),
                 ("takes no variant", TypeError, lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
                 ("takes no stream", TypeError, lambda: blas.sgemm(1, x, x, stream=3, devices="all")),
-                ("below 2", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
+                ("each once", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
                 ("a number as alpha", TypeError, lambda: blas.sgemm(x[0, 0], x, x, devices="all")),
                 ("takes a in float64", TypeError, lambda: blas.dgemm(1, x, x, devices="all")),
                 ("CuPy arrays", TypeError, lambda: blas.sgemm(1, x, [[1.0]], devices="all")),

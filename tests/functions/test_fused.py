@@ -55,6 +55,19 @@ def test_results_and_auxiliary_results(to):
     close(more["total"], want.sum(axis=-2), 9 * 20)
 
 
+@pytest.mark.parametrize("name", ["f\nacc = planted; //", "f\\", "f??/", "f\u2028planted", "*/ planted /*",
+                                  '"\n#error "', "\ud800", "\0", "größe"], ids=ascii)
+def test_names_of_functions_are_not_code(to, name):
+    def function(acc, *, bias, factor=2.0):
+        return acc * factor + bias, {"after": acc}
+
+    function.__name__ = name
+    a, b, c = (RNG.integers(-8, 8, s).astype("f4") for s in ((3, 5), (5, 4), (1, 4)))
+    result, more = cuteblas.matmul(to(a), to(b), epilogue=cuteblas.epilogue(function)(bias=to(c), factor=3.0))
+    np.testing.assert_array_equal(host(result), a @ b * 3 + c)
+    np.testing.assert_array_equal(host(more["after"]), a @ b)
+
+
 @pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.bfloat16])
 def test_types_that_are_only_stored(to, kind):
     """Operands, auxiliary outputs and C of types in which nothing is computed: what was computed in float32 is rounded once."""

@@ -9,14 +9,18 @@ from dataclasses import replace
 
 import pytest
 
+from cuteblas._cache import cache_directory, usage
 from cuteblas.runtime import CompileError, MissingDependency, compile, compiler, compiler_version, supported_architectures
-from cuteblas.runtime.cache import cache_directory, is_whole_cubin, usage
 from tests.runtime.samples import CLUSTER_RANK, LOAD_BOX, MULTIPLY, REVERSE
 
 try:
     OLDEST = supported_architectures()[0]
 except MissingDependency as error:
     pytest.skip(str(error), allow_module_level=True)
+
+
+def is_cubin(data):
+    return data[:4] == b"\x7fELF"
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def machine_of(cubin):
 ], ids=lambda value: getattr(value, "name", value))
 def test_kernels_compile(kernel, arch):
     cubin = compile(kernel, arch)
-    assert is_whole_cubin(cubin)
+    assert is_cubin(cubin)
     assert machine_of(cubin) == int(arch.strip("sm_a"))
     assert kernel.name.encode() in cubin
 
@@ -53,7 +57,7 @@ def test_kernels_compile(kernel, arch):
 def test_the_suffix_reaches_the_compiler():
     body = """extern "C" __global__ void fence(float* x) { asm volatile("wgmma.fence.sync.aligned;"); *x = 1; }"""
     kernel = replace(MULTIPLY, name="fence", body=body)
-    assert is_whole_cubin(compile(kernel, "sm_90a"))
+    assert is_cubin(compile(kernel, "sm_90a"))
     with pytest.raises(CompileError, match="wgmma"):
         compile(kernel, "sm_90")
 
@@ -107,7 +111,7 @@ def test_the_cache_answers_another_process(empty_cache, no_compiler):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert usage("entries").files == 1
-    assert is_whole_cubin(compile(MULTIPLY, "sm_90"))
+    assert is_cubin(compile(MULTIPLY, "sm_90"))
     for other in (replace(MULTIPLY, body=MULTIPLY.body + "\n// another"), replace(MULTIPLY, name="other")):
         with pytest.raises(CompileError, match="the compiler was used"):
             compile(other, "sm_90")
@@ -118,16 +122,19 @@ def test_the_cache_answers_another_process(empty_cache, no_compiler):
 def test_a_damaged_entry_is_replaced(empty_cache):
     whole = compile(MULTIPLY, "sm_90")
     (entry,) = (path for path in (cache_directory() / "entries").rglob("*") if path.is_file())
-    entry.write_bytes(whole[:-100])
-    assert compile(MULTIPLY, "sm_90") == whole
-    assert entry.read_bytes() == whole
+    kept = entry.read_bytes()
+    for damaged in (kept[:-100], whole, b"", kept[:99] + bytes([kept[99] ^ 1]) + kept[100:]):
+        entry.write_bytes(damaged)
+        assert compile(MULTIPLY, "sm_90") == whole
+        assert entry.read_bytes() == kept
 
 
 def test_without_a_place_to_keep_it_a_kernel_still_compiles(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path / "file" / "kernels"))
-    with pytest.warns(RuntimeWarning, match=r"cannot be written .* set CUTEBLAS_CACHE_DIR"):
-        assert is_whole_cubin(compile(MULTIPLY, "sm_90"))
+    monkeypatch.setattr("cuteblas._cache._warned", [])
+    with pytest.warns(RuntimeWarning, match=r"cannot be used .* set CUTEBLAS_CACHE_DIR"):
+        assert is_cubin(compile(MULTIPLY, "sm_90"))
 
 
 @pytest.mark.parametrize("module", ["cuda.core", "cuda.bindings.nvrtc"])
@@ -151,6 +158,7 @@ def test_without_nvrtc_the_message_says_what_to_install(monkeypatch):
 
 def test_a_fresh_compilation_asks_no_cache(monkeypatch):
     asked = []
-    monkeypatch.setattr("cuteblas.runtime.compiler.open_cache", lambda: asked.append(1) or {})
+    monkeypatch.setattr(compiler, "find", lambda *_: asked.append("find"))
+    monkeypatch.setattr(compiler, "keep", lambda *_: asked.append("keep"))
     assert compile(MULTIPLY, "sm_90", fresh=True) == compile(MULTIPLY, "sm_90")
-    assert len(asked) == 3              # stored twice, looked up once
+    assert asked == ["keep", "find", "keep"]

@@ -1,7 +1,10 @@
 """Why there is no GPU, and what a device is like, with stand-ins for CuPy."""
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -51,7 +54,67 @@ def test_no_cupy(machine, monkeypatch):
 
 def test_a_broken_cupy(machine, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert why_unavailable().startswith("CuPy cannot be imported: ")
+    assert why_unavailable().startswith("GPU kernels need cupy, which cannot be imported (")
+
+
+BROKEN = {
+    "an empty folder": None, "nothing": "", "half of CUDA": "__version__ = '14.0.0'\nclass cuda: pass",
+    **{error: f"raise {error}('first line\\nsecond line')" for error in ("ImportError", "OSError", "KeyError", "SystemExit")},
+    "no words": "raise ValueError", "no Python": "this is not Python"}
+CALLS = """
+import sys, numpy as np, cuteblas
+from cuteblas.cli import main
+from cuteblas.runtime import MissingDependency
+a = np.ones((3, 3), np.float32)
+assert (cuteblas.asarray([1, 2]) == [1, 2]).all() and (cuteblas.matmul(a, a) == 3).all()
+def on_a_gpu():
+    with cuteblas.backend("cuda"):
+        cuteblas.matmul(a, a)
+for call in (on_a_gpu, cuteblas.install, lambda: cuteblas.empty_pinned(3), lambda: cuteblas.matmul(a, a, devices="all"),
+             lambda: cuteblas.einsum("ij,jk", a, a, devices=[0]), lambda: cuteblas.tensordot(a, a, devices=(0, 7)),
+             lambda: cuteblas.blas.sgemm(1, a, a, devices="all"), lambda: cuteblas.ShardedArray.of(a, devices=(0,)),
+             lambda: cuteblas.ShardedArray.like((3, 3), "float32", devices=(0,)),
+             lambda: cuteblas.runtime.device_info()):
+    try:
+        call()
+        raise SystemExit("nothing was raised")
+    except MissingDependency as error:
+        assert len(str(error).splitlines()) == 1, error
+        print(error)
+for devices, expected in (("x", ValueError), ([], ValueError), ([-1], ValueError), ([0, 0], ValueError), (["0"], TypeError),
+                          (0, TypeError), ([None], TypeError)):
+    try:
+        cuteblas.matmul(a, a, devices=devices)
+        raise SystemExit("nothing was raised")
+    except (TypeError, ValueError) as error:
+        assert type(error) is expected and "matmul takes" in str(error) and len(str(error).splitlines()) == 1, error
+try:
+    cuteblas.asarray([1], device="cuda")
+except ValueError as error:
+    assert "Device not understood" in str(error) and len(str(error).splitlines()) == 1, error
+sys.exit(main(["doctor"]))
+"""
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_cupy_that_cannot_be_imported_is_one_that_is_missing(how, tmp_path):
+    """Calls that need it raise the one error of this package, in one line; all others work."""
+    if BROKEN[how] is None and find_spec("cupy"):
+        pytest.skip("CuPy is installed, and comes before a folder without files")
+    (tmp_path / "cupy").mkdir()
+    if BROKEN[how] is not None:
+        (tmp_path / "cupy" / "__init__.py").write_text(BROKEN[how], encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "this is unexpected" not in done.stdout and "pip install" in done.stdout
+    assert how not in ("OSError", "SystemExit") or "first line" in done.stdout
+
+
+@pytest.mark.skipif(find_spec("cupy") is None or available(), reason="this is of a machine with CuPy and without a driver")
+def test_a_cupy_without_a_driver():
+    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "the CUDA driver is missing or cannot be used: cudaError" in done.stdout, done.stderr
 
 
 def test_an_old_cupy(machine):

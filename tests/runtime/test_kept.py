@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cuteblas._cache import cache_directory, keep
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
 from cuteblas.runtime import Executor, kept
 from cuteblas.runtime.arguments import ArgumentBlock
-from cuteblas.runtime.cache import cache_directory, open_cache
 from cuteblas.runtime.compiler import compile, cubin_name
 from tests.runtime.samples import MULTIPLY, multiply_plan
 
@@ -64,7 +64,6 @@ def loaded(monkeypatch):
     monkeypatch.setattr(sys.modules["cuteblas.runtime.executor"], "tensor_map_encoder", encoder)
     monkeypatch.setattr(kept, "is_loaded", lambda kernel, ordinal: True)
     monkeypatch.setattr(kept, "load_cubin", load_cubin)
-    monkeypatch.setattr(kept, "is_whole_cubin", lambda data: not data.startswith(b"cut short"))
     return found
 
 
@@ -74,7 +73,7 @@ def test_a_kept_plan_launches_what_the_plan_launches(name, loaded, monkeypatch, 
     plan = PLANS[name]()
     record = json.loads(json.dumps(kept.record_of(plan, 0)))
     for i, launch in enumerate(plan.launches):
-        open_cache()[cubin_name(launch.kernel, record_arch(launch))] = b"cubin %d" % i
+        keep("entries", cubin_name(launch.kernel, record_arch(launch)), b"cubin %d" % i)
     ready = kept.executor_of(record, 0)
     assert isinstance(ready, Executor)
     again = ready.plan
@@ -100,7 +99,9 @@ def test_without_its_machine_code_a_plan_is_made_again(loaded, monkeypatch, tmp_
     plan = product("float32", 33)
     record = kept.record_of(plan, 0)
     assert kept.executor_of(record, 0) is None
-    open_cache()[cubin_name(plan.launches[0].kernel, "sm_90")] = b"cut short"
+    keep("entries", cubin_name(plan.launches[0].kernel, "sm_90"), b"a cubin")
+    (entry,) = (cache_directory() / "entries").iterdir()
+    entry.write_bytes(entry.read_bytes()[1:])
     assert kept.executor_of(record, 0) is None and not loaded
 
 

@@ -1,0 +1,204 @@
+"""The directory in which compiled kernels, the emulator's libraries, and calls that have run, outlive a process.
+
+One set of rules holds for all of them. A file ends with a digest of its name and contents, and is used only if that is right. It is
+there as a whole or not at all, whatever other processes do. Nothing is read from a folder, or written to one, that other users
+could have written to. The files that were read least recently are removed once a part exceeds its capacity. What cannot be kept is
+made again by every process, of which a warning is given once. Nothing of this imports more than the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from stat import S_ISREG, S_ISVTX
+from tempfile import NamedTemporaryFile
+from typing import Literal, NamedTuple
+
+__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "expanded", "find", "keep", "usable_folder", "usage"]
+
+Part = Literal["entries", "calls", "emulator"]
+"""The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of calls on GPUs, ``emulator`` the
+libraries that the emulator built."""
+
+CAPACITIES: dict[Part, int] = {"entries": 1 << 30, "calls": 1 << 26, "emulator": 1 << 30}
+"""Largest total size of the files of a part, in bytes."""
+
+_WRITES = 32                            # of which one looks for files to remove
+_DIGEST_BYTES = 32
+_writes: Counter[Path] = Counter()      # by the folder
+_warned: list[OSError] = []
+
+
+def cache_directory() -> Path:
+    """``CUTEBLAS_CACHE_DIR``, else ``cuteblas`` in the platform's directory for caches. It need not exist.
+
+    Raises
+    ------
+    OSError
+        If that is in a home directory and there is none.
+    """
+    chosen = os.environ.get("CUTEBLAS_CACHE_DIR")
+    if not chosen:
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+        elif sys.platform == "darwin":
+            base = "~/Library/Caches"
+        else:
+            base = os.environ.get("XDG_CACHE_HOME", "")
+            base = base if os.path.isabs(base) else "~/.cache"          # as the specification of XDG says
+        chosen = f"{base}/cuteblas"
+    return _absolute(expanded(chosen, "CUTEBLAS_CACHE_DIR"))
+
+
+def expanded(path: str, variable: str) -> str:
+    """A path with the home directory in place of ``~``.
+
+    Raises
+    ------
+    OSError
+        If there is none, with the variable that chooses another place.
+    """
+    found = os.path.expanduser(path)
+    if found.startswith("~"):
+        raise FileNotFoundError(f"there is no home directory for {path}: set {variable}")
+    return found
+
+
+@cache
+def _absolute(path: str) -> Path:
+    """A path from the directory that is the current one when it is first asked for."""
+    return Path(path).absolute()
+
+
+def _is_anothers(found: os.stat_result, writers: int = 0o022) -> bool:
+    """Whether a user besides this one and root owns a file or a folder, or can write to it."""
+    return hasattr(os, "geteuid") and (found.st_uid not in (0, os.geteuid()) or bool(found.st_mode & writers))
+
+
+def _refuse(folder: Path) -> None:
+    """Refuse a folder, as far as it exists, in which others can put files, or another folder in its place.
+
+    Raises
+    ------
+    PermissionError
+        Naming the folder of others.
+    """
+    for i, path in enumerate((folder, *folder.parents, *folder.resolve().parents)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = path.stat()
+            sticky = i > 0 and found.st_mode & S_ISVTX                  # nobody replaces there what others own
+            if _is_anothers(found, 0 if sticky else 0o022) if i < 2 else found.st_mode & 0o002 and not sticky:
+                raise PermissionError(f"another user owns {path} or can write to it")
+
+
+def find(part: Part, name: str) -> bytes | None:
+    """The contents of a file, which counts as used; ``None`` if it is not there, was damaged, or others could have written it."""
+    try:
+        folder = cache_directory() / part
+        _refuse(folder)
+        path = folder / name
+        found = path.stat()
+        if not S_ISREG(found.st_mode) or found.st_size > CAPACITIES[part] or _is_anothers(found):
+            return None
+        data = path.read_bytes()
+    except OSError:
+        return None
+    with suppress(OSError):                             # of root, or in a file system that is not writable
+        os.utime(path)
+    data, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    return data if digest == _digest(name, data) else None
+
+
+def _digest(name: str, data: bytes) -> bytes:
+    return sha256(name.encode() + b"\0" + data).digest()
+
+
+def usable_folder(part: Part) -> Path:
+    """The folder of a part, made if it is not there.
+
+    Raises
+    ------
+    OSError
+        If it cannot be, or others can write there.
+    """
+    folder = cache_directory() / part
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            path.mkdir(0o700, exist_ok=True)
+    _refuse(folder)
+    return folder
+
+
+def keep(part: Part, name: str, data: bytes) -> None:
+    """Write a file; warn, once, if that is not possible."""
+    try:
+        folder = usable_folder(part)
+        with NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as new:
+            try:
+                new.write(data + _digest(name, data))
+                new.close()
+                os.replace(new.name, folder / name)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(new.name)
+                raise
+    except OSError as error:
+        if not _warned:
+            _warned.append(error)
+            warnings.warn(f"compiled kernels are not kept, because the cache cannot be used ({error}); set CUTEBLAS_CACHE_DIR to a "
+                          f"folder of your own", RuntimeWarning, stacklevel=3)
+        return
+    if _writes[folder] % _WRITES == 0:
+        _forget_the_oldest(part)
+    _writes[folder] += 1
+
+
+def _forget_the_oldest(part: Part) -> None:
+    files = sorted(_files(part))
+    excess = sum(size for _time, size, _path in files) - CAPACITIES[part]
+    for _time, size, path in files:
+        if excess <= 0:
+            break
+        with suppress(OSError):
+            path.unlink()
+        excess -= size
+
+
+def _files(part: Part) -> Iterator[tuple[float, int, Path]]:
+    """When each file was used last, its size and path; other processes may remove some meanwhile."""
+    with suppress(OSError):
+        for where, _folders, names in os.walk(cache_directory() / part):
+            for path in (Path(where, name) for name in names):
+                with suppress(FileNotFoundError):
+                    found = path.lstat()
+                    yield found.st_mtime, found.st_size, path
+
+
+class Usage(NamedTuple):
+    """What a part of the cache holds."""
+
+    files: int
+    bytes: int
+
+
+def usage(part: Part) -> Usage:
+    """What a part of the cache holds."""
+    sizes = [size for _time, size, _path in _files(part)]
+    return Usage(len(sizes), sum(sizes))
+
+
+def clear(part: Part) -> int:
+    """Remove every file of a part of the cache; returns how many there were."""
+    removed = 0
+    for _time, _size, path in [*_files(part)]:
+        with suppress(FileNotFoundError):
+            path.unlink()
+            removed += 1
+    return removed
