@@ -590,7 +590,7 @@ def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory], order: st
         order = "F" if all(is_contiguous(x, "F") for x in diagonals) else "C"
     shadows = [shadow(tuple(min(n, 2) for n in x.shape), x.strides) for x in memories]
     strides = np.einsum(text, *shadows, np.empty(0, np.int8), order=order).strides          # type: ignore[arg-type]
-    return sorted(range(rank), key=lambda axis: -strides[axis])
+    return sorted(range(rank), key=lambda axis: (-strides[axis], subscripts.extents[subscripts.result[axis]] == 1))
 
 
 def _abbreviated(term: str) -> str:
