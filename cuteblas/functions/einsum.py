@@ -407,7 +407,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
     order = arguments.get("order", "K")
-    once = order == "K" and _rounds_once(subscripts, memories)
+    once = _rounds_once(subscripts, memories, order)
     loops = may_loop and (products <= SMALL or len(arrays) < 2)
     if loops and (once or (arguments.get("dtype") is None and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
         if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
@@ -439,7 +439,7 @@ def _is_number(dtype: np.dtype) -> bool:
     return dtype.kind in "biufc" and dtype.char not in "gG"
 
 
-def _rounds_once(subscripts: Subscripts, memories: Sequence[Memory]) -> bool:
+def _rounds_once(subscripts: Subscripts, memories: Sequence[Memory], order: Any) -> bool:
     """Whether NumPy's plain loop on float16 rounds once: it adds few elements along one index, the innermost in memory, or none."""
     extents = subscripts.extents
     summed = [c for c, n in extents.items() if n > 1 and c not in subscripts.result]
@@ -450,7 +450,7 @@ def _rounds_once(subscripts: Subscripts, memories: Sequence[Memory]) -> bool:
         steps = {c: abs(s) for c, n, s in zip(dict.fromkeys(term), diagonal.shape, diagonal.strides, strict=True) if n > 1}
         if any(0 < s < steps.get(summed[0], 0) for s in steps.values()):
             return False
-    return prod(extents.values()) <= _BUFFER
+    return order == "K" and prod(extents.values()) <= _BUFFER
 
 
 def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, ...]]:

@@ -149,6 +149,14 @@ def test_float16_is_summed_in_float32(monkeypatch, text, layout, products):
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("order", "KACF")
+@pytest.mark.parametrize("text", ["i->i", "ij->ji", "ii->i"])
+def test_views_of_float16_stay_views(monkeypatch, text, order):
+    monkeypatch.undo()
+    x = np.zeros((3,) * (text.index("-")), "e")
+    assert np.shares_memory(cuteblas.einsum(text, x, order=order), x)
+
+
 def test_operands_are_rounded_to_the_type_of_the_result_first():
     with np.errstate(all="ignore"):
         assert np.isnan(cuteblas.einsum(",->", np.float32(1.9e21), 0.0, optimize=True, dtype="f2", casting="unsafe"))
