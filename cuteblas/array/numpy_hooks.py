@@ -39,6 +39,7 @@ HERE: ContextVar[bool] = ContextVar("cuteblas_enabled_numpy", default=False)
 
 _LEAST = {"with BLAS": 1 << 25, "without": 1 << 16}
 """Multiplications in one call of a loop, by its type; calls of fewer are left to NumPy at once."""
+_LEAST_TERMS = 1 << 17
 _BLAS_TYPES = "fdFD"
 _OWN = __name__.partition(".")[0] + "."
 
@@ -134,11 +135,12 @@ def _elements(arguments: Iterable[Any]) -> int:
 
 
 def _terms(arguments: Iterable[Any]) -> int:
-    """How many terms the sums of all elements of a product of all arrays have at most; -1 as :func:`_elements`."""
+    """How many terms the sums of all elements of a product of all arrays have at most, none too few of float16, whose sums NumPy
+    rounds; -1 as :func:`_elements`."""
     total = 1
     for x in arguments:
         if type(x) is _NDARRAY:
-            total *= x.size
+            total *= x.size * (_LEAST_TERMS if x.dtype.char == "e" else 1)
         elif _elements((x,)) < 0:
             return -1
     return total
@@ -216,7 +218,7 @@ _PRODUCTS_BY_NAME: dict[str, Callable[..., Any]] = {
     "dot": dot, "inner": inner, "vdot": vdot, "tensordot": tensordot, "kron": kron, "linalg.multi_dot": multi_dot,
     "linalg.matrix_power": matrix_power, "linalg.tensordot": tensordot_of_linalg}
 _COPIES: dict[str, Callable[..., Any]] = {"copy": copy, "ascontiguousarray": ascontiguousarray, "asfortranarray": asfortranarray}
-FUNCTIONS = [Function("numpy.einsum", einsum, _terms, 1 << 17),
+FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS),
              *[Function(f"numpy.{name}", ours, _elements, 1 << 10) for name, ours in _PRODUCTS_BY_NAME.items()],
              *[Function(f"numpy.{name}", ours, _elements, 1 << 12, frozenset({"out", "variant"}))
                for name, ours in _COPIES.items()]]

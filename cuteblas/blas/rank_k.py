@@ -10,6 +10,7 @@ from ..engines.dispatch import own_call
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides
+from ..engines.numpy_gemm import QUIET
 from ..functions.gemm import gemm, gemm_by_numpy
 from .arguments import as_transposition, checked_flag
 from .calls import Call, Request, kernel_arguments, prepare, where
@@ -179,7 +180,7 @@ def _by_numpy(call: Call, again: Call | None, hermitian: bool, part: str, target
         alpha = again.alpha.conjugate() if hermitian else again.alpha
         more, _extras = gemm_by_numpy(again.a, again.b, function=call.function,
                                       **kernel_arguments(again) | {"alpha": alpha, "beta": 0})
-        result += more
+        QUIET.copy().run(np.add, result, more, result)
     n = len(target)
     np.copyto(target, result, where=np.tri(n, dtype=bool) if part == "lower" else np.tri(n, dtype=bool).T)
 

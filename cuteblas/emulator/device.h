@@ -198,6 +198,13 @@ void clear(T* r) {
     __builtin_memset(static_cast<void*>(r), 0, N * sizeof(T));
 }
 
+// Memory may hold any byte for true; bools in registers are 0 and 1.
+template <int N, class T>
+void normalise(T* r) {
+    if constexpr (same<T, bool>)
+        for (int i = 0; i < N; ++i) r[i] = bit_cast<unsigned char>(r[i]) != 0;
+}
+
 }  // namespace detail
 
 // What follows each declaration of registers (kernel.py).
@@ -214,6 +221,7 @@ void unset(T (&r)[N]) {
 template <int N, class T>
 void load_global(T* r, T const* g, CB_SITE) {
     cuteblas_runtime->load_global(r, g, detail::access_bytes<N, T>(), site.line);
+    detail::normalise<N>(r);
 }
 
 template <int N, class T>
@@ -238,11 +246,13 @@ void store_global(T* g, T const* r, bool p, CB_SITE) {
 template <int N, class T>
 void load_shared(T* r, T const* s, CB_SITE) {
     cuteblas_runtime->load_shared(r, s, detail::access_bytes<N, T>(), site.line);
+    detail::normalise<N>(r);
 }
 
 template <int N, class T>
 void load_covering(T* r, T const* s, CB_SITE) {
     cuteblas_runtime->load_covering(r, s, detail::access_bytes<N, T>(), site.line);
+    detail::normalise<N>(r);
 }
 
 template <int N, class T>

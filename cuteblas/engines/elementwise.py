@@ -40,15 +40,16 @@ def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
 
 
 def cast_by_kernels(source: np.dtype, target: np.dtype) -> bool:
-    """Whether our kernels cast between these types and not CuPy's: those lose subnormal numbers, and CuPy holds types of ml_dtypes
-    that it has no kernels for."""
+    """Whether our kernels cast between these types and not CuPy's: those lose subnormal numbers and take any byte of a bool as it
+    is, and CuPy holds types of ml_dtypes that it has no kernels for."""
     rows = (element_of(source), element_of(target))
-    return flushed_by_a_cast(source, target) or any(row is not None and row.package != "numpy" for row in rows)
+    foreign = any(row is not None and row.package != "numpy" for row in rows)
+    return source.char == "?" or foreign or flushed_by_a_cast(source, target)
 
 
 def flushed_by_a_product(dtype: np.dtype) -> bool:
-    """Whether CuPy's products of elements of that type lose subnormal numbers."""
-    return dtype.char in "fF"
+    """Whether CuPy's products of elements of that type lose subnormal numbers, or 2 and 4 for true."""
+    return dtype.char in "fF?"
 
 
 @lru_cache(maxsize=64)

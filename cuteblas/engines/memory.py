@@ -147,9 +147,10 @@ def is_contiguous(x: Memory, order: str) -> bool:
 def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
     """Strides in bytes of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"`` or ``"K"``."""
     axes = list(range(len(x.shape)))
-    if order == "F" or (order in "AK" and is_contiguous(x, "F")):
+    unlike = order in "AK" and not is_contiguous(x, "C")
+    if order == "F" or (unlike and is_contiguous(x, "F")):
         axes.reverse()
-    elif order == "K" and not is_contiguous(x, "C"):
+    elif order == "K" and unlike:
         axes.sort(key=lambda axis: -abs(x.strides[axis]))
     return contiguous_strides(x.shape, x.dtype.itemsize, axes)
 

@@ -228,7 +228,7 @@ class _Evaluation:
             self.run.count("calls", "nothing")
         elif len(factors) == 1:
             x, = factors
-            if all(c in kept for c in x.strides):
+            if self.dtype.kind != "b" and all(c in kept for c in x.strides):       # copies keep bytes that are not 0 or 1
                 self.run.move(self.view(x, kept), self.view(target, kept))
             else:
                 self.reduce(x, target)
@@ -326,8 +326,8 @@ class _Evaluation:
         """Sum a tensor over the indices that the target lacks, one group of modes after the other, the longest first."""
         kept = [(self.extents[c], x.strides.get(c, 0), stride) for c, stride in target.strides.items()]
         lost = [(self.extents[c], stride) for c, stride in x.strides.items() if c not in target.strides]
-        if 0 in (extent for extent, _stride in lost):
-            lost = [(0, 0)]
+        if not lost or 0 in (extent for extent, _stride in lost):
+            lost = [(0 if lost else 1, 0)]
         array, memory, result = x.array, x.memory, target.array
         if memory.dtype.kind == "c" and memory.dtype != target.memory.dtype:            # both parts, each by itself
             kept.append((2, memory.dtype.itemsize // 2, target.memory.dtype.itemsize // 2))

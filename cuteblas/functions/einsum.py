@@ -30,6 +30,7 @@ _NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that k
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
 SMALL = 2048                                    # products that NumPy's plain loop does before a product of matrices has begun
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
+_BUFFER = 8192                                  # elements that NumPy's loops convert at once
 _MOST_OPERANDS = 32                             # that NumPy's plain loop takes, less the result (64 from NumPy 2 on)
 _MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets take a quarter of a second
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
@@ -92,16 +93,18 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
         return _over_devices(operands, out, devices, checked_precision(precision), refused)
     if operands and type(operands[-1]) is np.ndarray and precision is variant is None and not arguments \
             and type(operands[0]) is str and (out is None or type(out) is np.ndarray) and stays(*operands):
-        most = 1
+        most, half = 1, False
         for x in operands[1:]:
             if type(x) is not np.ndarray:
                 break
             most *= x.size
+            if x.dtype.char == "e":
+                half = True
         else:
             if out is None and optimize is False:
                 count = len(operands)
-                if count == 2 or (most <= SMALL and count <= _MOST_OPERANDS) or (count == 3 and (
-                        operands[0], operands[1].shape, operands[2].shape) in _small):
+                if not half and (count == 2 or (most <= SMALL and count <= _MOST_OPERANDS) or (count == 3 and (
+                        operands[0], operands[1].shape, operands[2].shape) in _small)):
                     result = np.einsum(*operands)
                 else:
                     program = _programs.get(_key_of_arrays(operands))
@@ -398,25 +401,33 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
-    if subscripts is None or not arguments.keys() <= _ARGUMENTS or len(arrays) < 2 or not all(_is_number(x.dtype) for x in arrays):
+    if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(_is_number(x.dtype) for x in arrays):
         return None
     ours = optimize is False or _is_auto(optimize)
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
-    if may_loop and products <= SMALL:
+    order = arguments.get("order", "K")
+    once = _rounds_once(subscripts, memories, order)
+    loops = may_loop and (products <= SMALL or len(arrays) < 2)
+    if loops and (once or (arguments.get("dtype") is None and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
         if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
             _small.add((operands[0], *[x.shape for x in arrays]))
         return _LOOP
     path = _path(operands, subscripts, memories, optimize)
     dtype, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
-    if not _is_number(dtype):
+    half = not once and "e" in (dtype.char, None if out is None else out.dtype.char)
+    if not _is_number(dtype) or (len(arrays) < 2 and not half):
         return None
-    from .numpy_einsum import loop_ns, program
+    if loops and not half:
+        return _LOOP
+    from .numpy_einsum import RoundedOnce, loop_ns, program
 
-    found = program(subscripts, _settled(subscripts, memories, dtype, scalar, arguments.get("order", "K")), path,
-                    [x.shape for x in memories], None if out is None else (out.strides, out.dtype))
-    quicker = may_loop and found is not None and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)
-    return _LOOP if quicker else found
+    if not loops:
+        found = program(subscripts, _settled(subscripts, memories, dtype, scalar, order), path,
+                        [x.shape for x in memories], None if out is None else (out.strides, out.dtype))
+        if not (may_loop and found is not None and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)):
+            return found
+    return RoundedOnce(text_of(operands), order, dtype, np.dtype("f4") if dtype.char == "e" else dtype) if half else _LOOP
 
 
 def _without_address(x: np.ndarray) -> Memory:
@@ -426,6 +437,20 @@ def _without_address(x: np.ndarray) -> Memory:
 def _is_number(dtype: np.dtype) -> bool:
     """Whether it is a number or bool of at most 8 bytes, or 16 if it is complex."""
     return dtype.kind in "biufc" and dtype.char not in "gG"
+
+
+def _rounds_once(subscripts: Subscripts, memories: Sequence[Memory], order: Any) -> bool:
+    """Whether NumPy's plain loop on float16 rounds once: it adds few elements along one index, the innermost in memory, or none."""
+    extents = subscripts.extents
+    summed = [c for c, n in extents.items() if n > 1 and c not in subscripts.result]
+    if len(summed) != 1:
+        return not summed
+    for term, x in zip(subscripts.terms, memories, strict=True):
+        diagonal = _diagonal(term, x)
+        steps = {c: abs(s) for c, n, s in zip(dict.fromkeys(term), diagonal.shape, diagonal.strides, strict=True) if n > 1}
+        if any(0 < s < steps.get(summed[0], 0) for s in steps.values()):
+            return False
+    return order == "K" and prod(extents.values()) <= _BUFFER
 
 
 def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, ...]]:
@@ -565,7 +590,7 @@ def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory], order: st
         order = "F" if all(is_contiguous(x, "F") for x in diagonals) else "C"
     shadows = [shadow(tuple(min(n, 2) for n in x.shape), x.strides) for x in memories]
     strides = np.einsum(text, *shadows, np.empty(0, np.int8), order=order).strides          # type: ignore[arg-type]
-    return sorted(range(rank), key=lambda axis: -strides[axis])
+    return sorted(range(rank), key=lambda axis: (-strides[axis], subscripts.extents[subscripts.result[axis]] == 1))
 
 
 def _abbreviated(term: str) -> str:

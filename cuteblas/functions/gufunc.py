@@ -231,8 +231,8 @@ def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[
     if order in ("A", "a"):             # empty arrays are contiguous in both orders, so this question needs the true shapes
         order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
     named = {name: arguments[name] for name in _SHAPE_ARGUMENTS if arguments.get(name) is not None}
-    strides = ufunc(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named).strides
-    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    result = ufunc(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named)
+    return sorted(range(result.ndim), key=lambda axis: (-result.strides[axis], result.shape[axis] == 1))
 
 
 def _shadow(x: Memory, k: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from ..engines.memory import without_imaginary_part
 from .expressions import Expression
 from .subscripts import Subscripts
 
-__all__ = ["Program", "loop_ns", "program"]
+__all__ = ["Program", "RoundedOnce", "loop_ns", "program"]
 
 _FEW = 64                                       # products of a matrix that do not repay a call of BLAS for each matrix of a stack
 # Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product of elements by NumPy's loop over
@@ -72,6 +72,26 @@ class _Loop:
     def expected_ns(self, dtype: np.dtype) -> float:
         """The expected time."""
         return loop_ns(dtype, len(self.positions), self.products)
+
+
+@dataclass(frozen=True)
+class RoundedOnce:
+    """NumPy's plain loop in a wider type, since that on float16 rounds sums on their way."""
+
+    subscripts: Any
+    order: Any
+    dtype: np.dtype
+    wide: np.dtype
+
+    def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
+        """The result. ``out``, if there is one, shares no memory with the arrays."""
+        with np.errstate(all="ignore"):
+            factors = [x if x.dtype == self.dtype else without_imaginary_part(x, self.dtype).astype(self.dtype) for x in arrays]
+            result = np.einsum(self.subscripts, *factors, dtype=self.wide, order=self.order)
+            if out is None:
+                return result.astype(self.dtype)
+            np.copyto(out, result, casting="unsafe")
+            return out
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,8 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
             return route_of("out is not an array")
     engine = host_engine() if host is None else host
     converted = tuple(np.asarray(x) for x in operands)
+    if function in UFUNCS and not all(x.ndim for x in converted):
+        getattr(np, function)(*operands, out=out, **arguments)  # NumPy's to refuse, as a number that does not fit
     return Resolved(engine, converted, tuple(map(engine.memory, converted)), out)
 
 

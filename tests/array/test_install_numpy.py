@@ -137,6 +137,14 @@ def test_stacks_and_small_products(arrived):
     assert arrived == ["matmul"] * 3
 
 
+@pytest.mark.parametrize("text", ["jk->k", "jk->", "jk,k->k"])
+def test_few_elements_of_float16_are_summed_in_float32(arrived, text):
+    x = np.ones((5000, 3), np.float16)
+    with cuteblas.enabled(numpy=True):
+        np.testing.assert_array_equal(np.einsum(text, *(x, x[0])[:text.count(",") + 1]), 15000 if text == "jk->" else 5000)
+    assert arrived == ["einsum"]
+
+
 # -- what is as in NumPy ---------------------------------------------------------------------------------------------------------
 class Sub(np.ndarray):
     pass

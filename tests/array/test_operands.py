@@ -5,10 +5,13 @@ from __future__ import annotations
 import array
 import decimal
 import fractions
+import operator
+from functools import partial
 
 import numpy as np
 import pytest
 
+import cuteblas
 from cuteblas.array.wrapper import ndarray
 
 from .test_wrapper import BINARY, IN_PLACE, outcome
@@ -104,6 +107,22 @@ def test_in_place(other):
             expected, result = outcome(call, plain, other), outcome(call, x, other)
             assert result is x if expected is plain else alike(result, expected), (call, data)
             np.testing.assert_array_equal(written, plain)
+
+
+@pytest.mark.parametrize("number", [-1, 300, 2.5, 1j, True, None, np.datetime64("2026-01-01")])
+@pytest.mark.parametrize("dtype", "BHLbl?efdOM")
+def test_products_with_numbers_are_refused_in_numpys_words(number, dtype):
+    data = np.ones((2, 2), "i4").astype("M8[D]" if dtype == "M" else dtype)
+    calls = [(call, call) for call in (lambda x: operator.imatmul(x, number), lambda x: x @ number, lambda x: number @ x)]
+    calls += [(partial(getattr(cuteblas, name), number), partial(getattr(np, name), number))
+              for name in ("matvec", "vecmat", "vecdot")]
+    with cuteblas.backend("emulator"):
+        for ours, numpys in calls:
+            with pytest.raises(Exception) as expected:
+                numpys(data)
+            with pytest.raises(expected.type) as got:
+                ours(ndarray(data))
+            assert str(got.value) == str(expected.value)
 
 
 def test_types_without_ufuncs_are_refused_in_place():

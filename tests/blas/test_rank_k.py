@@ -116,6 +116,13 @@ def test_refusals():
         blas.dsyr2k(1, a, None)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("routine", RANK_2K)
+def test_infinities_do_not_warn(routine):
+    a, b = np.array([[[np.inf], [1], [2]], [[-np.inf], [1], [0]]], TYPE[routine.__name__[0]])
+    assert np.isnan(routine(1, a, b)[0, 0])
+
+
 def test_arrays_of_ours():
     a = cuteblas.asarray(np.arange(6.0).reshape(3, 2))
     result = blas.dsyrk(1, a, lower=1)

@@ -56,6 +56,17 @@ def test_casts_keep_subnormal_numbers(source: str, target: str) -> None:
 
 
 @pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+@pytest.mark.parametrize("target", ["?", "b", "L", "e", "f", "D"])
+def test_any_byte_but_zero_is_true(target: str) -> None:
+    x = np.array([0, 1, 2, 4, 128, 255, 0], np.uint8).view(bool)
+    got = computed(cast_of("bool", np.dtype(target).name), {"x": x}, np.zeros(len(x), target))
+    np.testing.assert_array_equal(got.astype("D") if target != "?" else got.view(np.uint8), [0, 1, 1, 1, 1, 1, 0])
+    if target == "?":
+        got = computed(product_of("bool", "bool", "bool"), {"x": x, "y": x[::-1]}, np.zeros(len(x), bool))
+        np.testing.assert_array_equal(got.view(np.uint8), [0, 1, 1, 1, 1, 1, 0])
+
+
+@pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
 @pytest.mark.parametrize("dtype", ["f4", "F"])
 def test_products_keep_subnormal_numbers(dtype: str) -> None:
     assert flushed_by_a_product(np.dtype(dtype))

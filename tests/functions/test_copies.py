@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -229,3 +231,34 @@ def test_matrix_transpose():
     assert cuteblas.transpose([[1, 2]]).tolist() == [[1], [2]]
     with pytest.raises(ValueError, match="Input array must be at least 2-dimensional, but it is 1"):
         cuteblas.matrix_transpose(np.ones(3))
+
+
+def with_unusual_strides(rng) -> np.ndarray:
+    """An array with axes of extent 0 and 1 whose strides may be anything."""
+    rank = int(rng.integers(5))
+    shape = tuple(int(n) for n in rng.choice([0, 1, 2, 3], rank, p=[0.05, 0.4, 0.35, 0.2]))
+    axes = rng.permutation(rank)
+    x = np.zeros(tuple(shape[axis] for axis in axes), "f").transpose(np.argsort(axes))
+    x = x[tuple(slice(None, None, int(rng.choice([1, 1, 1, 2, -1]))) for _ in shape)]
+    strides = [4 * int(rng.integers(-9, 50)) if n == 1 and rng.random() < 0.3 else 0 if rng.random() < 0.05 else s
+               for n, s in zip(x.shape, x.strides, strict=True)]
+    return np.lib.stride_tricks.as_strided(x, strides=strides)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_every_stride_of_a_result_is_numpys(seed, anywhere):
+    x = with_unusual_strides(np.random.default_rng(seed))
+    orders = [{"order": order} for order in "KACF"]
+    calls = [("copy", (x,), orders), ("copy", (x.T,), orders), ("ascontiguousarray", (x,), [{}]), ("asfortranarray", (x,), [{}])]
+    if x.ndim > 1:
+        y, letters = x.swapaxes(-2, -1), "abcd"[:x.ndim]
+        product = f"{letters},{letters[:-2]}{letters[-1]}z->z{letters[-2]}{letters[:-2]}"
+        calls += [("matmul", (x, y), orders), ("dot", (x, y), [{}]), ("inner", (x, x), [{}]), ("vecdot", (x, x), orders),
+                  ("matvec", (x, y[..., 0] if x.shape[-2] else np.zeros(x.shape[-1], "f")), orders),
+                  ("einsum", (product, x, y), orders), ("einsum", (f"{letters}->{letters[:0:-1]}", x), orders)]
+        calls += [("linalg.matrix_power", (x, n), [{}]) for n in (0, 1, 2, 3) if x.shape[-1] == x.shape[-2]]
+    for name, operands, named in calls:
+        for arguments in named:
+            got, expected = (attrgetter(name)(module)(*operands, **arguments) for module in (cuteblas, np))
+            assert np.shape(got) == expected.shape, name
+            assert np.asarray(got).strides == expected.strides, (name, arguments, x.shape, x.strides)

@@ -287,6 +287,15 @@ def test_an_empty_operand_that_does_not_move_is_not_read(subscripts):
         assert not np.any(cuteblas.einsum(subscripts, *operands))
 
 
+@pytest.mark.parametrize("subscripts", ["ii->i", "ij->ji", "ij->j", "ij->", "ij,ij->ij", "ij,jk->ik", "ij,jk,kl->il"])
+def test_any_byte_but_zero_is_true(subscripts):
+    x = np.array([[0, 1, 2], [4, 0, 128], [255, 64, 0]], np.uint8)
+    operands = [x[::-1]] * (subscripts.count(",") + 1)
+    expected = np.einsum(subscripts, *(y != 0 for y in operands))
+    got = cuteblas.einsum(subscripts, *(y.view(bool) for y in operands), out=np.zeros(np.shape(expected), bool))
+    np.testing.assert_array_equal(got.view(np.uint8), expected.astype(np.uint8))
+
+
 def test_float16_sums_are_rounded_once():
     """Sums on the way are float32: they may exceed what float16 holds, and so may sums of parts of one operand."""
     x, y = np.full((8, 3, 16), 30000, "e"), np.full(4, 2.0**-12, "e")

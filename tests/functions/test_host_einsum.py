@@ -121,6 +121,42 @@ def test_float16_is_rounded_once():
     assert cuteblas.einsum("i,i,i->", x, x, np.full(200, 2.0**-14, np.float16)) == np.float16(200 * 300 * 300 / 2.0**14)
 
 
+@pytest.mark.parametrize("products", [2000, 20000])
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "broadcast"])
+@pytest.mark.parametrize("text", [
+    "i->", "ij->", "ij->i", "ij->j", "ijk->k", "ijk->j", "ijk->ik", "i...->...", "...i->...", "ii->", "iij->j",
+    "i,i", "i,i->i", "ij,j->i", "ji,j->i", "ij,ij->", "ij,jk", "ij,kj->ki", "ij,jk,k->i", "ij,jk,kl", "ij,k->k"])
+def test_float16_is_summed_in_float32(monkeypatch, text, layout, products):
+    monkeypatch.undo()
+    monkeypatch.setattr(EINSUM, "_programs", {})
+    terms = text.replace("...", "jk").partition("->")[0].split(",")
+    extent = int(products ** (1 / max(len({*"".join(terms)}), *map(len, terms), 0)))
+    arrays = [laid_out((extent,) * len(term), "e", layout, i) for i, term in enumerate(terms)]
+    for x in arrays:
+        x *= (41, 5, 1)[len(terms) - 1]
+    exact = np.einsum(text, *[x.astype(np.float64) for x in arrays])
+    assert np.abs(exact).max() < 2**24          # whatever the order of additions
+    with np.errstate(over="ignore"):
+        expected = exact.astype("e")
+    out = np.empty(np.shape(expected)[::-1], "e").T
+    wide = [x.astype(np.float32) for x in arrays]
+    for operands, arguments in [
+            (arrays, {}), (arrays, {"optimize": True}), (arrays, {"order": "F"}), (arrays, {"out": out}),
+            (arrays, {"out": out, "optimize": "greedy"}), ([x.astype(">e") for x in arrays], {}),
+            (wide, {"dtype": "e", "casting": "unsafe"}), (wide, {"out": out, "casting": "unsafe"})]:
+        got = cuteblas.einsum(text, *operands, **arguments)
+        assert np.shape(got) == np.shape(expected) and got.dtype.char == "e"
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("order", "KACF")
+@pytest.mark.parametrize("text", ["i->i", "ij->ji", "ii->i"])
+def test_views_of_float16_stay_views(monkeypatch, text, order):
+    monkeypatch.undo()
+    x = np.zeros((3,) * (text.index("-")), "e")
+    assert np.shares_memory(cuteblas.einsum(text, x, order=order), x)
+
+
 def test_operands_are_rounded_to_the_type_of_the_result_first():
     with np.errstate(all="ignore"):
         assert np.isnan(cuteblas.einsum(",->", np.float32(1.9e21), 0.0, optimize=True, dtype="f2", casting="unsafe"))

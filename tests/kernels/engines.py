@@ -143,10 +143,11 @@ class Cuda:
 
 
 def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
-    """Random values of any kernel type; integers use the whole range, so that sums wrap."""
+    """Random values of any kernel type; integers use the whole range, so that sums wrap, and any byte but 0 stands for true."""
     kind = np.dtype(dtype)
     if kind.kind == "b":
-        return rng.random(shape) < 0.1
+        true = rng.choice(np.array([1, 2, 4, 128, 255], np.uint8), shape)
+        return np.where(rng.random(shape) < 0.1, true, np.uint8(0)).view(bool)
     if kind.kind in "iu":
         info = np.iinfo(kind)
         return rng.integers(info.min, info.max, shape, kind, endpoint=True)
@@ -172,6 +173,7 @@ def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, al
         product = np.matmul(a, b)
         want = product if kind.kind == "b" else (alpha * product + (beta * before if beta else 0)).astype(kind)
         np.testing.assert_array_equal(c, want)
+        assert kind.kind != "b" or (c.view(np.uint8) <= 1).all(), "a bool that is not 0 or 1"
         return
     wide = {"float64": np.longdouble, "complex128": np.clongdouble, "complex64": np.complex128}.get(dtype, np.float64)
     terms = a.shape[-1] * (2 if kind.kind == "c" else 1)

@@ -84,6 +84,12 @@ def test_rows_and_columns_that_repeat(engine, dtype):
     run(engine, np.broadcast_to(a[:1], a.shape), b, placed=(replace(pa, shape=a.shape, strides=(0, 1)), place(b)))
 
 
+def test_sums_of_bools_do_not_wrap_to_false(engine):
+    a, b = np.full((2, 66051), 255, np.uint8)                   # 66051 products of 255, of 255 by 4, and 1: 2^32
+    a, b = np.append(a, [255, 1]).astype(np.uint8).view(bool)[None], np.append(b, [4, 1]).astype(np.uint8).view(bool)[:, None]
+    run(engine, a, b, tile=WgmmaTile(1, 64, 4))
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int32", "int64", "uint64"])
 @pytest.mark.parametrize("value", ["min", "-1"])
 def test_extreme_values(engine, dtype, value):

@@ -139,6 +139,13 @@ template <int N, class T> CB_DEVICE void read_vector(T* r, T const* m) {
 #pragma unroll
   for (int i = 0; i < N; ++i) r[i] = v.value[i];
 }
+// Memory may hold any byte for true; bools in registers are 0 and 1.
+template <int N> CB_DEVICE void read_vector(bool* r, bool const* m) {
+  unsigned char bytes[N];
+  read_vector<N>(bytes, reinterpret_cast<unsigned char const*>(m));
+#pragma unroll
+  for (int i = 0; i < N; ++i) r[i] = bytes[i] != 0;
+}
 template <int N, class T> CB_DEVICE void write_vector(T* m, T const* r) {
   vec<T, N> v;
 #pragma unroll

@@ -59,6 +59,7 @@ MATRICES = 2
 
 _ASYNCHRONOUS = 4                    # bytes, of what is copied to shared memory without registers
 _WORD = 4                            # bytes that are multiplied together, neighbours along K
+_LOW_BITS, _ONES = 0x7F7F7F7F, 0x01010101           # of each byte of a word
 
 
 @dataclass(frozen=True)
@@ -441,6 +442,10 @@ class _Divided:
                 k.copy(Vector(width), *(map(_swapped, here) if along_k else here))
                 if tile.words and not along_k:
                     transpose_words(k, here[1], here[1], f"word{name}{r}")
+                if tile.words and dt.kind == "b":               # any byte but 0 is true
+                    with k.loops((run, step)) as at:
+                        word = here[1](*at)
+                        k.assign(word, (((word & _LOW_BITS) + _LOW_BITS) | word) >> 7 & _ONES)
 
         return fragment, load
 

@@ -28,7 +28,7 @@ from ...codegen.wgmma import wgmma_delivered
 from ...layout import Layout, Tensor, size
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, select
 
-__all__ = ["MOST_PARKED", "ParkedSums", "planes_of", "sum_in_two_words", "sum_modulo"]
+__all__ = ["MOST_PARKED", "ParkedSums", "planes_of", "sum_in_two_words", "sum_modulo", "sum_of_bools"]
 
 _BITS, _WORD = 32, 4                # of accumulators, in bits and bytes
 _LARGEST = 255**2                   # a product of digits
@@ -101,6 +101,16 @@ def sum_in_two_words(k: KernelBuilder, digits: int, depth: int, k_tiles: IntLike
             bits = k.let("bits", select(equal(j, 0), 8, 0))
             with k.loops(_extents(part)) as at:
                 k.assign(total(*at), (total(*at) << bits) + cast(cast(part(*at), "uint32"), "uint64"))
+
+
+def sum_of_bools(k: KernelBuilder, depth: int, stages: IntLike, part: Tensor, multiply: Callable[[IntLike], None]) -> None:
+    """Whether any product of bytes is not zero, as 0 or 1: sums that could wrap to zero are made of that."""
+    most = (2**_BITS - 1) // _LARGEST // depth
+    with k.loop("part_of_sum", maximum(ceil_div(stages, most), 1)) as j:
+        multiply(k.let("stages_of_part", minimum(stages - j * most, most)))
+        wgmma_delivered(k, part)
+        with k.loops(_extents(part)) as at:
+            k.assign(part(*at), cast(cast(part(*at), "bool"), "int32"))
 
 
 @dataclass(frozen=True)

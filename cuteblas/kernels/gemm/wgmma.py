@@ -31,7 +31,7 @@ from ...layout.symbolic import equal
 from ..common import mapped, operand
 from ..epilogue import Epilogue
 from .cluster import ALONE, Cluster
-from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo
+from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo, sum_of_bools
 from .divided import Divided
 from .multiplier import Multiplier
 from .persistent import TmaConfig
@@ -186,6 +186,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
                 sum_in_two_words(k, config.digits, depth, count, tCrC, total, multiply)
             elif config.digits > 1:
                 sum_modulo(k, config.digits, count, tCrC, multiply)
+            elif config.accumulator == "bool":
+                sum_of_bools(k, depth, count, tCrC, multiply)
             else:
                 multiply(count)
             with schedule.ended(work, tCrC, config.groups):
