@@ -109,7 +109,7 @@ def _keep_pace() -> None:
         _running.events.popleft().synchronize()
 
 
-def _backend(name: str | None) -> AbstractContextManager[None]:
+def _backend(name: Any) -> AbstractContextManager[None]:
     return nullcontext() if name is None else backend(name)
 
 
