@@ -77,8 +77,8 @@ __all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfor
            "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot",
            "vecmat", "warmup"]
 
-_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "engines", "epilogues", "functions", "kernels", "layout",
-                          "linalg", "planning", "runtime"})
+_SUBPACKAGES = frozenset({"array", "blas", "codegen", "emulator", "epilogues", "layout", "linalg", "planning", "runtime"})
+_INTERNAL = frozenset({"cli", "engines", "functions", "kernels"})
 _HOMES = {"asarray": "array", "enabled": "array.install", "epilogue": "epilogues", "install": "array.install", "ndarray": "array",
           "uninstall": "array.install"}
 
@@ -93,13 +93,13 @@ if not TYPE_CHECKING:                                   # which would take any n
             home = _import_module(f"{__name__}.{_HOMES.get(name, 'functions')}")
             globals()[name] = getattr(home, name)
             return globals()[name]
-        if name in _SUBPACKAGES:
+        if name in _SUBPACKAGES | _INTERNAL:
             return _import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, *_SUBPACKAGES, "__version__"})
 
 
 def _know_arrays_of_workers() -> None:

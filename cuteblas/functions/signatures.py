@@ -58,12 +58,18 @@ class _Kept(Protocol[_Result]):
 class _Cast(Protocol[_Result]):
     """An array: this method returns one of the same library, of any shape and element type."""
 
-    def cumsum(self) -> _Result: ...
+    def clip(self, min: float, max: float, /) -> _Result: ...
+
+
+class _Sharded(Protocol[_Result]):
+    """A :class:`cuteblas.ShardedArray`."""
+
+    def like(self, shape: Sequence[int], dtype: Any, devices: Sequence[int], /) -> _Result: ...
 
 
 Operand = _Kept[Array] | Sequence[Any] | complex
 """An array, or numbers that NumPy makes one of."""
-Promoted = _Cast[Array] | Sequence[Any] | complex
+Promoted = _Cast[Array] | _Sharded[Array] | Sequence[Any] | complex
 """The same for results that may have another element type."""
 
 
