@@ -49,12 +49,16 @@ define_operators()
 define("__array_namespace__", _array_namespace)         # here, because the namespace is made of functions on the class
 
 
-class _Array(ModuleType):
+class CallablePackage(ModuleType):
     """This package, which may be called as ``numpy.array`` is: both have the name ``cuteblas.array``."""
+
+    if TYPE_CHECKING:
+        asarray, from_dlpack = staticmethod(asarray), staticmethod(from_dlpack)
+        namespace: ModuleType
 
     def __call__(self, object: Any, dtype: Any = None, *, copy: bool | None = True, device: Any = None) -> ndarray:
         """A new array: :func:`asarray`, which copies by default."""
         return asarray(object, dtype=dtype, device=device, copy=copy)
 
 
-sys.modules[__name__].__class__ = _Array
+sys.modules[__name__].__class__ = CallablePackage
