@@ -36,7 +36,7 @@ _MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets t
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
 
 
-Optimize = bool | Literal["greedy", "optimal"] | Sequence[Any]
+Optimize = bool | Literal["auto", "greedy", "optimal"] | list[Any] | tuple[Any, ...]
 
 
 class EinsumArguments(TypedDict, total=False):
@@ -222,7 +222,7 @@ def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out:
     return result
 
 
-def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
+def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool = False) -> Any:
     """The order in which ``einsum`` multiplies several arrays, and what it costs, as ``numpy.einsum_path``.
 
     Parameters
