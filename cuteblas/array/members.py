@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, SupportsIndex
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..functions.signatures import Casting
     from .wrapper import ndarray
 
 __all__ = ["Members"]
@@ -109,7 +110,7 @@ class Members:
                      order: Any = None) -> ndarray: ...
     def argsort(self, axis: SupportsIndex | None = -1, kind: _Sort = None, order: Any = None, *,
                 stable: bool | None = None) -> ndarray: ...
-    def astype(self, dtype: Any, order: _Order = "K", casting: str = "unsafe", subok: bool = True,
+    def astype(self, dtype: Any, order: _Order = "K", casting: Casting = "unsafe", subok: bool = True,
                copy: bool = True) -> ndarray: ...
     def byteswap(self, inplace: bool = False) -> ndarray: ...
     def choose(self, choices: Any, out: Any = None, mode: _Mode = "raise") -> ndarray: ...

@@ -16,9 +16,8 @@ from typing import (
     overload,
 )
 
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import TypeVar as WithDefault
 
     from ..array.wrapper import ndarray

@@ -195,7 +195,7 @@ MISTAKES = ["o.shpae", "(o + 1).shpae", "o.sum().T.foo", "(o @ o).shpae", "o[0].
             "cuteblas.matmul(n, n, devices='al')", "cuteblas.matmul(n, n, casting='same')", "cuteblas.dot(n, n, precision='f32')",
             "cuteblas.matmul(n, n, order='R')", "cuteblas.einsum('ij', n, precision='x')",
             "cuteblas.einsum('ij', n, optimize='best')",
-            "cuteblas.copy(n, 'R')", "cuteblas.backend('gpu')", "cuteblas.explain(n, n, device='h201')",
+            "cuteblas.copy(n, 'R')", "o.astype(np.int8, casting='same')", "o.copy('R')", "o.sort(kind='bubble')", "cuteblas.backend('gpu')", "cuteblas.explain(n, n, device='h201')",
             "cuteblas.explain_copy(n, 'R')", "cuteblas.empty_pinned(3, order='K')", "cuteblas.warmup([], order='RC')",
             "blas.sgemm(1, n, n, trans_a='X')", "blas.sgemm(1, n, n, trans_b=3)", "blas.gemm(1, n, n, precision='x')",
             "blas.dgemv(1, n, n, trans='Q')", "blas.cherk(1, n, lower=2)", "blas.plan(n, n, trans_a='X')",
