@@ -16,7 +16,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import array as array
     from . import blas as blas
     from . import cli as cli
     from . import codegen as codegen
@@ -29,45 +28,47 @@ if TYPE_CHECKING:
     from . import linalg as linalg
     from . import planning as planning
     from . import runtime as runtime
-    from .array import asarray as asarray
-    from .array import ndarray as ndarray
-    from .array.install import enabled as enabled
-    from .array.install import install as install
-    from .array.install import uninstall as uninstall
-    from .epilogues import epilogue as epilogue
-    from .functions import Explanation as Explanation
-    from .functions import ShardedArray as ShardedArray
-    from .functions import ascontiguousarray as ascontiguousarray
-    from .functions import asfortranarray as asfortranarray
-    from .functions import backend as backend
-    from .functions import copy as copy
-    from .functions import current_backend as current_backend
-    from .functions import dot as dot
-    from .functions import einsum as einsum
-    from .functions import einsum_path as einsum_path
-    from .functions import empty_pinned as empty_pinned
-    from .functions import explain as explain
-    from .functions import explain_copy as explain_copy
-    from .functions import inner as inner
-    from .functions import kron as kron
-    from .functions import matmul as matmul
-    from .functions import matrix_transpose as matrix_transpose
-    from .functions import matvec as matvec
-    from .functions import moveaxis as moveaxis
-    from .functions import outer as outer
-    from .functions import permute_dims as permute_dims
-    from .functions import record as record
-    from .functions import reset_stats as reset_stats
-    from .functions import rollaxis as rollaxis
-    from .functions import set_workspace_limit as set_workspace_limit
-    from .functions import stats as stats
-    from .functions import swapaxes as swapaxes
-    from .functions import tensordot as tensordot
-    from .functions import transpose as transpose
-    from .functions import vdot as vdot
-    from .functions import vecdot as vecdot
-    from .functions import vecmat as vecmat
-    from .functions import warmup as warmup
+    from .array import CallablePackage as _CallablePackage
+    from .array import asarray, ndarray
+    from .array.install import enabled, install, uninstall
+    from .epilogues import epilogue
+    from .functions import (
+        Explanation,
+        ShardedArray,
+        ascontiguousarray,
+        asfortranarray,
+        backend,
+        copy,
+        current_backend,
+        dot,
+        einsum,
+        einsum_path,
+        empty_pinned,
+        explain,
+        explain_copy,
+        inner,
+        kron,
+        matmul,
+        matrix_transpose,
+        matvec,
+        moveaxis,
+        outer,
+        permute_dims,
+        record,
+        reset_stats,
+        rollaxis,
+        set_workspace_limit,
+        stats,
+        swapaxes,
+        tensordot,
+        transpose,
+        vdot,
+        vecdot,
+        vecmat,
+        warmup,
+    )
+
+    array: _CallablePackage
 
 __version__ = "0.1.0"
 
@@ -77,8 +78,8 @@ __all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfor
            "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot",
            "vecmat", "warmup"]
 
-_SUBPACKAGES = frozenset({"array", "blas", "cli", "codegen", "emulator", "engines", "epilogues", "functions", "kernels", "layout",
-                          "linalg", "planning", "runtime"})
+_SUBPACKAGES = frozenset({"array", "blas", "codegen", "emulator", "epilogues", "layout", "linalg", "planning", "runtime"})
+_INTERNAL = frozenset({"cli", "engines", "functions", "kernels"})
 _HOMES = {"asarray": "array", "enabled": "array.install", "epilogue": "epilogues", "install": "array.install", "ndarray": "array",
           "uninstall": "array.install"}
 
@@ -93,13 +94,13 @@ if not TYPE_CHECKING:                                   # which would take any n
             home = _import_module(f"{__name__}.{_HOMES.get(name, 'functions')}")
             globals()[name] = getattr(home, name)
             return globals()[name]
-        if name in _SUBPACKAGES:
+        if name in _SUBPACKAGES | _INTERNAL:
             return _import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, *_SUBPACKAGES, "__version__"})
 
 
 def _know_arrays_of_workers() -> None:

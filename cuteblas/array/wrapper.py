@@ -15,6 +15,7 @@ import numpy as np
 
 from ..engines.dispatch import Carrier, kind_of, register_own_type
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
+from ..functions.signatures import Order
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
 from .libraries import by_library, is_answered_here, leaves, of_anything, ours_by_numpys, require_one_place
 from .members import Members
@@ -118,7 +119,7 @@ class ndarray(_Base):
             given = {key: value for key, value in named.items() if key != "device" or value is not None}
             return NotImplemented if make is None else call_on_data(make, name, arguments, given)
 
-    def view(self, /, *arguments: Any, **named: Any) -> Any:
+    def view(self, /, *arguments: Any, **named: Any) -> ndarray:
         """The same memory with other elements: ``view([dtype][, type])``, where this class is a type as well.
 
         Raises
@@ -238,7 +239,7 @@ class ndarray(_Base):
     def imag(self, value: Any) -> None:
         self._data.imag = unwrapped(value)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> ndarray:
         data, raw = self._data, unwrapped(key)
         if type(data) is not np.ndarray:
             from ._cupy_functions import check_key
@@ -270,7 +271,7 @@ class ndarray(_Base):
     def __len__(self) -> int:
         return len(self._data)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[ndarray]:
         data = self._data
         return (_selected(data, x) for x in data)
 
@@ -327,14 +328,14 @@ class ndarray(_Base):
         return format(copied_to(self._data, CPU), spec)
 
     # -- products -----------------------------------------------------------------------------------------------------------------
-    def dot(self, b: Any, out: Any = None) -> Any:
+    def dot(self, b: Any, out: Any = None) -> ndarray:
         """Dot product with another array: see :func:`cuteblas.dot`."""
         if isinstance(b, (list, tuple)) and type(self._data) is not np.ndarray:
             with made_on(self.device) as library:
                 b = library.asarray(unwrapped(b))
         return call_on_data(dot, "dot", (self, b), {} if out is None else {"out": out})
 
-    def copy(self, order: str = "C") -> ndarray:
+    def copy(self, order: Order = "C") -> ndarray:
         """A copy in memory order ``order``: see :func:`cuteblas.copy`."""
         return wrap(copy(self._data, order))
 
@@ -556,7 +557,7 @@ def define(name: str, member: Any) -> None:
 _define_members()
 
 
-def _product(x1: ndarray, x2: Any, out: Any, precision: str | None) -> Any:
+def _product(x1: ndarray, x2: Any, out: Any, precision: Any) -> Any:
     """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other calls."""
     data, other = x1._data, x2._data if type(x2) is ndarray else x2
     if out is not None or type(other) is not type(data):

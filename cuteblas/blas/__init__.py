@@ -23,3 +23,4 @@ from .vectors import cgemv, cgerc, cgeru, dgemv, dger, sgemv, sger, zgemv, zgerc
 __all__ = ["GemmPlan", "bgemm", "cgemm", "cgemv", "cgerc", "cgeru", "cher2k", "cherk", "csyr2k", "csyrk", "dgemm", "dgemv",
            "dger", "dsyr2k", "dsyrk", "gemm", "gemm_batched", "gemm_grouped", "hgemm", "igemm", "plan", "pointers", "sgemm",
            "sgemv", "sger", "ssyr2k", "ssyrk", "zgemm", "zgemv", "zgerc", "zgeru", "zher2k", "zherk", "zsyr2k", "zsyrk"]
+__dir__ = __all__.copy

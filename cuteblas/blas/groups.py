@@ -13,6 +13,7 @@ from ..engines.execution import Execution
 from ..engines.memory import Memory, overlap
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
+from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place, is_list
 from .repeats import remembered, repeat_of
@@ -21,9 +22,9 @@ from .routines import gemm
 __all__ = ["gemm_batched", "gemm_grouped"]
 
 
-def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
-                 overwrite_c: Any = 0, *, dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None,
-                 precision: str | None = None, out: Any = None, stream: Any = None, variant: str | None = None) -> Any:
+def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Transposed = 0, trans_b: Transposed = 0,
+                 overwrite_c: Flag = 0, *, dtype: Any = None, compute_dtype: Any = None, epilogue: EpilogueLike = None,
+                 precision: Precision | None = None, out: Any = None, stream: Any = None, variant: str | None = None) -> Any:
     """Products of matrices of one shape: :func:`gemm` of arrays with batch dimensions, or of lists of arrays, one for each product.
 
     Parameters
@@ -67,10 +68,12 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
     return _grouped("gemm_batched", request, frozenset())
 
 
-def gemm_grouped(alpha: Any, a: Sequence[Any], b: Sequence[Any], beta: Any = 0, c: Sequence[Any] | None = None, trans_a: Any = 0,
-                 trans_b: Any = 0, overwrite_c: Any = 0, *, dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None,
-                 precision: str | None = None, out: Sequence[Any] | None = None, stream: Any = None,
-                 variant: str | None = None) -> list[Any]:
+def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[Array]], beta: Any = 0,
+                 c: Sequence[Any] | None = None, trans_a: Transposed | Sequence[Transposed] = 0,
+                 trans_b: Transposed | Sequence[Transposed] = 0, overwrite_c: Flag = 0, *, dtype: Any = None,
+                 compute_dtype: Any = None, epilogue: EpilogueLike | Sequence[EpilogueLike] = None,
+                 precision: Precision | None = None, out: Sequence[Any] | None = None, stream: Any = None,
+                 variant: str | None = None) -> list[Array]:
     """Products of differently sized problems, in one launch for those of the same types. All are checked before the first runs.
 
     Parameters

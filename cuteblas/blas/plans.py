@@ -12,6 +12,7 @@ from ..engines.settings import current_backend
 from ..functions.explain import Explanation
 from ..functions.gemm import finish, scalar_kind
 from ..functions.gemm import prepare as prepare_product
+from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
 from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
@@ -107,8 +108,8 @@ class GemmPlan:
     plan: Plan
     _token: object = field(default_factory=object, init=False, repr=False, compare=False)      # tells its calls from others
 
-    def execute(self, a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, out: Any = None, epilogue: Any = None,
-                stream: Any = None) -> Any:
+    def execute(self, a: Promoted[Array], b: Promoted[Array], c: Any = None, *, alpha: Any = 1, beta: Any = 0, out: Any = None,
+                epilogue: EpilogueLike = None, stream: Any = None) -> Array:
         """Run the product.
 
         Parameters
@@ -198,9 +199,9 @@ class GemmPlan:
         return self.explain()._repr_html_()
 
 
-def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0,
-         dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None, precision: str | None = None, out: Any = None,
-         variant: str | None = None) -> GemmPlan:
+def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_a: Transposed = 0, trans_b: Transposed = 0,
+         overwrite_c: Flag = 0, dtype: Any = None, compute_dtype: Any = None, epilogue: EpilogueLike = None,
+         precision: Precision | None = None, out: Any = None, variant: str | None = None) -> GemmPlan:
     """Plan a product of arrays like these, for later calls; nothing is multiplied.
 
     Parameters

@@ -11,13 +11,14 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from ..codegen.dtypes import dtype
 from ..engines.dispatch import own_call
 from ..engines.memory import Memory
+from ..functions.signatures import Transposed
 from .arguments import Transposition, as_scalar, as_transposition
 from .calls import Request, run
 from .libraries import Place, view_of
@@ -170,13 +171,16 @@ def _array(x: _Matrix, count: int | None, host: bool, device: Any) -> Any:
     return np.ndarray(shape, x.dtype, buffer, -low, strides)        # type: ignore[arg-type]
 
 
+Device = int | Literal["host"] | None
+
+
 class Pointers(Protocol):
     """A routine over addresses."""
 
     __name__: str
 
-    def __call__(self, transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any, ldb: int, beta: Any,
-                 c: Any, ldc: int, *, stream: Any = None, device: Any = None) -> None: ...
+    def __call__(self, transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any,
+                 ldb: int, beta: Any, c: Any, ldc: int, *, stream: Any = None, device: Device = None) -> None: ...
 
 
 class StridedPointers(Protocol):
@@ -184,9 +188,9 @@ class StridedPointers(Protocol):
 
     __name__: str
 
-    def __call__(self, transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int, b: Any,
-                 ldb: int, stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
-                 device: Any = None) -> None: ...
+    def __call__(self, transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int,
+                 b: Any, ldb: int, stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *,
+                 stream: Any = None, device: Device = None) -> None: ...
 
 
 _DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` over addresses of {operands} matrices{output}, column-major as in BLAS.
@@ -283,9 +287,9 @@ bgemm, bgemm_strided_batched = _pointers("bgemm", ROUTINES["bgemm"]), _strided_p
 igemm, igemm_strided_batched = _pointers("igemm", ROUTINES["igemm"]), _strided_pointers("igemm", ROUTINES["igemm"])
 
 
-def gemm_ex(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int, b: Any, b_type: Any,
-            ldb: int, beta: Any, c: Any, c_type: Any, ldc: int,
-            compute_type: Any = None, *, stream: Any = None, device: Any = None) -> None:
+def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int, b: Any,
+            b_type: Any, ldb: int, beta: Any, c: Any, c_type: Any, ldc: int,
+            compute_type: Any = None, *, stream: Any = None, device: Device = None) -> None:
     """As :func:`sgemm`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
 
     Parameters
@@ -322,10 +326,10 @@ def gemm_ex(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any
     _run(numbered, _types_of(numbered), stream, device)
 
 
-def gemm_strided_batched_ex(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int,
-                            stride_a: int, b: Any, b_type: Any, ldb: int, stride_b: int, beta: Any, c: Any, c_type: Any, ldc: int,
-                            stride_c: int, batch_count: int, compute_type: Any = None, *, stream: Any = None,
-                            device: Any = None) -> None:
+def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any,
+                            lda: int, stride_a: int, b: Any, b_type: Any, ldb: int, stride_b: int, beta: Any, c: Any, c_type: Any,
+                            ldc: int, stride_c: int, batch_count: int, compute_type: Any = None, *, stream: Any = None,
+                            device: Device = None) -> None:
     """As :func:`sgemm_strided_batched`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
 
     Parameters

@@ -12,6 +12,7 @@ from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides
 from ..engines.numpy_gemm import QUIET
 from ..functions.gemm import gemm, gemm_by_numpy
+from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import as_transposition, checked_flag
 from .calls import Call, Request, kernel_arguments, prepare, where
 from .types import ROUTINES, dtype_named
@@ -63,8 +64,8 @@ class RankK(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0,
-                 overwrite_c: Any = 0) -> Any: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], beta: Any = 0, c: Any = None, trans: Transposed = 0, lower: Flag = 0,
+                 overwrite_c: Flag = 0) -> Array: ...
 
 
 class Rank2K(Protocol):
@@ -72,8 +73,8 @@ class Rank2K(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0,
-                 overwrite_c: Any = 0) -> Any: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans: Transposed = 0,
+                 lower: Flag = 0, overwrite_c: Flag = 0) -> Array: ...
 
 
 def _letters(function: str, types: str, hermitian: bool, trans: Any) -> tuple[str, str]:

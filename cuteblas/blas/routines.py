@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..codegen.dtypes import dtype as element
+from ..functions.signatures import Array, Devices, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .calls import Request, run
 from .types import ROUTINES, Types
 
@@ -116,9 +117,10 @@ class Routine(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
-                 overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None,
-                 stream: Any = None, variant: str | None = None, devices: Any = None) -> Any: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
+                 trans_b: Transposed = 0, overwrite_c: Flag = 0, *, epilogue: EpilogueLike = None,
+                 precision: Precision | None = None, out: Any = None, stream: Any = None, variant: str | None = None,
+                 devices: Devices | None = None) -> Array: ...
 
 
 def _routine(name: str, types: Types) -> Routine:
@@ -150,9 +152,10 @@ bgemm = _routine("bgemm", ROUTINES["bgemm"])
 igemm = _routine("igemm", ROUTINES["igemm"])
 
 
-def gemm(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
-         dtype: Any = None, compute_dtype: Any = None, epilogue: Any = None, precision: str | None = None, out: Any = None,
-         stream: Any = None, variant: str | None = None, devices: Any = None) -> Any:
+def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
+         trans_b: Transposed = 0, overwrite_c: Flag = 0, *, dtype: Any = None, compute_dtype: Any = None,
+         epilogue: EpilogueLike = None, precision: Precision | None = None, out: Any = None, stream: Any = None,
+         variant: str | None = None, devices: Devices | None = None) -> Array:
     """``alpha op(A) op(B) + beta C`` of arrays of any type in the table of :mod:`cuteblas.blas.types`.
 
     The routine follows from the operands; lists alone are float64, or complex128 if they have complex elements. All other

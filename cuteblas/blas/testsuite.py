@@ -153,7 +153,7 @@ def run(case: Case, backend: str, rng: np.random.Generator) -> Outcome:
     empty = _cupy().empty if backend == "cuda" else np.empty
     stored_a, stored_b, c = (stored(x, letter, empty) for x, letter in zip((a, b, before), case.storage, strict=True))
     routine = getattr(routines, case.routine)
-    with functions.backend("numpy" if backend == "cuda" else backend):
+    with functions.backend("numpy" if backend == "cuda" else backend):  # type: ignore[arg-type]
         result = routine(case.alpha, stored_a, stored_b, case.beta, c, *case.trans, overwrite_c=1)
     got = result.get() if backend == "cuda" else result
     off = residual(case, got, _as_seen(a, case.trans[0]), _as_seen(b, case.trans[1]), before, rng) if result is c else np.inf

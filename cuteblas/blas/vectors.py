@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ..engines.dispatch import own_call
 from ..engines.engine import engine_of
 from ..engines.memory import Memory, overlap
+from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import as_transposition, checked_flag, from_list
 from .calls import Request, run
 from .libraries import Gathered, gather, is_list
@@ -99,8 +100,8 @@ class MatrixVector(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Any, x: Any, beta: Any = 0, y: Any = None, offx: int = 0, incx: int = 1, offy: int = 0,
-                 incy: int = 1, trans: Any = 0, overwrite_y: Any = 0) -> Any: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], x: Promoted[Array], beta: Any = 0, y: Any = None, offx: int = 0,
+                 incx: int = 1, offy: int = 0, incy: int = 1, trans: Transposed = 0, overwrite_y: Flag = 0) -> Array: ...
 
 
 class RankOne(Protocol):
@@ -108,8 +109,8 @@ class RankOne(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, x: Any, y: Any, incx: int = 1, incy: int = 1, a: Any = None, overwrite_x: Any = 1,
-                 overwrite_y: Any = 1, overwrite_a: Any = 0) -> Any: ...
+    def __call__(self, alpha: Any, x: Promoted[Array], y: Promoted[Array], incx: int = 1, incy: int = 1, a: Any = None,
+                 overwrite_x: Flag = 1, overwrite_y: Flag = 1, overwrite_a: Flag = 0) -> Array: ...
 
 
 def _gathered(function: str, types: str, operands: Mapping[str, Any], ranks: Mapping[str, int]) -> Gathered:

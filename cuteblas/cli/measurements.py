@@ -39,6 +39,7 @@ from ..functions import (
     tensordot,
     transpose,
 )
+from ..functions.signatures import Precision
 from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
 from ..planning.floors import compulsory_bytes
 from ..planning.variants import variants
@@ -95,7 +96,7 @@ class Selection:
     sizes: tuple[tuple[int, ...], ...] = ()
     dtypes: tuple[str, ...] = ()
     orders: tuple[str, ...] = ORDERS
-    precision: str = "auto"
+    precision: Precision = "auto"
     repeats: int = 11
     variants: bool = False
     permutations: tuple[Permutation, ...] = ()

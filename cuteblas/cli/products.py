@@ -128,7 +128,7 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------------------
-def timed_products(machine: Any, products: Sequence[RandomProduct], repeats: int, precision: str) -> Iterator[dict[str, Any]]:
+def timed_products(machine: Any, products: Sequence[RandomProduct], repeats: int, precision: Any) -> Iterator[dict[str, Any]]:
     """A row for each product; kernels are compiled in other processes meanwhile."""
     torch = torch_of(machine)
     device = limited(runtime.device_info()) if isinstance(machine, Gpu) else None
@@ -174,7 +174,7 @@ def torch_of(machine: Any) -> Any:
     return torch if torch.cuda.is_available() else None
 
 
-def _timed(machine: Any, torch: Any, each: RandomProduct, repeats: int, precision: str) -> dict[str, Any]:
+def _timed(machine: Any, torch: Any, each: RandomProduct, repeats: int, precision: Any) -> dict[str, Any]:
     xp = machine.rival
     a, b = _operands(xp, each)
     c, d = (xp.empty(each.shapes[2], each.dtype) for _ in range(2))

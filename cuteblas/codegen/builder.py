@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol, overload
+from typing import Any, Protocol, TypeVar
 
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
@@ -30,6 +30,9 @@ __all__ = ["CopyAtom", "GemmAtom", "Guard", "KernelBuilder"]
 _INT32, _INT64 = dtype("int32"), dtype("int64")
 _MAX_VECTOR_BYTES = 16
 _CONDITION = 2                      # how strongly the condition of ?: binds
+
+
+_Named = TypeVar("_Named", bound=IntLike | Element | Tensor)
 
 
 class CopyAtom(Protocol):
@@ -102,7 +105,7 @@ class Guard:
     halo: bool = False
     triangle: str | None = None
 
-    def at(self, coordinate: tuple) -> Expr | bool:
+    def at(self, coordinate: tuple[Any, ...]) -> Expr | bool:
         """The condition under which the element at ``coordinate`` exists."""
         values = self.coordinates(*coordinate)
         inside = [less(v, n) for v, n in zip(values, self.extents, strict=True) if n is not None]
@@ -111,7 +114,7 @@ class Guard:
             inside.append(less(m, n + 1) if self.triangle == "upper" else less(n, m + (not strict)))
         return all_of(*inside, *(less(-1, v) for v in values if self.halo))
 
-    def same_for(self, coordinate: tuple, width: int) -> bool:
+    def same_for(self, coordinate: tuple[Any, ...], width: int) -> bool:
         """Whether the condition is provably the same for ``width`` (a power of two) elements along mode 0 from ``coordinate``."""
         if self.halo or self.triangle is not None:
             return width == 1
@@ -350,21 +353,16 @@ class KernelBuilder:
         return Tensor(Pointer("rmem", name, dt, root=name), layout)
 
     # -- integers -------------------------------------------------------------------------------------------------------------
-    @overload
-    def let(self, name: str, value: IntLike) -> IntLike: ...
-    @overload
-    def let(self, name: str, value: Element) -> Element: ...
-    @overload
-    def let(self, name: str, value: Tensor) -> Tensor: ...
-    def let(self, name: str, value: IntLike | Element | Tensor) -> IntLike | Element | Tensor:
+    def let(self, name: str, value: _Named) -> _Named:
         """Name an integer expression, or the place of an element or a tensor; constants and plain variables stay what they are."""
-        if isinstance(value, Element):
-            return replace(value, index=self.let(name, value.index))
-        if isinstance(value, Tensor):
-            return Tensor(replace(value.engine, offset=self.let(name, value.engine.offset)), value.layout)
-        if isinstance(value, int) or value.op == "var":
+        given: Any = value
+        if isinstance(given, Element):
+            return replace(given, index=self.let(name, given.index))  # type: ignore[return-value]
+        if isinstance(given, Tensor):
+            return Tensor(replace(given.engine, offset=self.let(name, given.engine.offset)), given.layout)  # type: ignore[return-value]
+        if isinstance(given, int) or given.op == "var":
             return value
-        return self._declare(name, self._c(value), value)
+        return self._declare(name, self._c(given), given)  # type: ignore[return-value]
 
     def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
         """The block's index along ``axis`` (x, y or z)."""

@@ -19,5 +19,6 @@ from .products import einsum, matmul, tensordot
 from .registration import install, uninstall
 
 __all__ = ["GPUCluster", "einsum", "install", "matmul", "tensordot", "uninstall"]
+__dir__ = __all__.copy
 
 install()

@@ -20,6 +20,7 @@ import numpy as np
 from ..array.wrapper import ndarray, unwrapped, wrap
 from ..engines.dispatch import kind_of
 from ..functions import ascontiguousarray, backend, copy, einsum, matmul, tensordot
+from ..functions.signatures import Precision
 
 __all__ = ["Term", "add", "concatenate", "einsum_of_chunks", "mirrored", "tensordot_of_chunks"]
 
@@ -54,7 +55,7 @@ class Term:
     arguments: tuple[tuple[str, Any], ...]
     dtype: str
     sums: str
-    precision: str | None = None
+    precision: Precision | None = None
     backend: str | None = None
     conj: bool = False
     alone: bool = False
@@ -109,7 +110,7 @@ def _keep_pace() -> None:
         _running.events.popleft().synchronize()
 
 
-def _backend(name: str | None) -> AbstractContextManager[None]:
+def _backend(name: Any) -> AbstractContextManager[None]:
     return nullcontext() if name is None else backend(name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
 
@@ -74,6 +74,9 @@ class GPUCluster(LocalCluster):
         super().__init__(**given)
         self.scale(len(self._devices))
         self.sync(self._correct_state)
+
+    if TYPE_CHECKING:                   # distributed has no types
+        def get_client(self) -> Any: ...
 
     def new_worker_spec(self) -> dict[Any, Any]:
         """The next worker: the first device that has none."""

@@ -222,7 +222,7 @@ def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]], ou
 class _Settings:
     """What Dask's configuration says when a product is built."""
 
-    precision: str | None
+    precision: Any
     backend: str | None
 
 

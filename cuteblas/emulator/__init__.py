@@ -21,3 +21,4 @@ from .plans import run
 
 __all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "available", "compile", "pointer", "run", "why_unavailable",
            *errors.__all__]
+__dir__ = __all__.copy

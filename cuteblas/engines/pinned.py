@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["empty_pinned"]
 
 
-def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: str = "C") -> np.ndarray:
+def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: Literal["C", "F"] = "C") -> NDArray[Any]:
     """A new NumPy array in pinned memory, as ``numpy.empty``: the GPU reads and writes it without a copy on the host.
 
     Parameters
@@ -45,7 +48,7 @@ def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: str = 
     >>> with cuteblas.backend("cuda"):                                 # doctest: +SKIP
     ...     c = cuteblas.matmul(a, a)
     """
-    like = np.empty(0, dtype, order=order)              # type: ignore[call-overload]
+    like = np.empty(0, dtype, order=order)
     if like.dtype.hasobject:
         raise TypeError(f"elements of {like.dtype} refer to other memory")
     extents = np.broadcast_shapes(shape)
@@ -55,4 +58,4 @@ def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: str = 
     from .host_cuda import current_ring
 
     memory = current_ring().link.pinned(max(prod(extents) * like.itemsize, 1))
-    return np.ndarray(extents, like.dtype, memory, order=order)                 # type: ignore[arg-type]
+    return np.ndarray(extents, like.dtype, memory, order=order)

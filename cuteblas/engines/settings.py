@@ -12,16 +12,17 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["BACKENDS", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend",
+__all__ = ["BACKENDS", "Backend", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend",
            "devices_of_environment", "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit",
            "workspace_limit"]
 
-BACKENDS = ("auto", "numpy", "cuda", "emulator")
+Backend = Literal["auto", "numpy", "cuda", "emulator"]
+BACKENDS: tuple[str, ...] = get_args(Backend)
 
 
 def _checked_backend(name: str, source: str) -> str:
@@ -105,7 +106,7 @@ def current_backend() -> str:
 
 
 @contextmanager
-def backend(name: str) -> Iterator[None]:
+def backend(name: Backend) -> Iterator[None]:
     """Choose what works on NumPy arrays inside a ``with`` block, for this thread or task.
 
     Parameters

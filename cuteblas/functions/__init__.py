@@ -9,39 +9,18 @@ from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..engines.counters import reset_stats as reset_stats
-    from ..engines.counters import stats as stats
-    from ..engines.pinned import empty_pinned as empty_pinned
-    from ..engines.settings import backend as backend
-    from ..engines.settings import current_backend as current_backend
-    from ..engines.settings import set_workspace_limit as set_workspace_limit
-    from ..engines.sharded import ShardedArray as ShardedArray
-    from .copy import ascontiguousarray as ascontiguousarray
-    from .copy import asfortranarray as asfortranarray
-    from .copy import copy as copy
-    from .dot import dot as dot
-    from .dot import inner as inner
-    from .dot import kron as kron
-    from .dot import outer as outer
-    from .dot import tensordot as tensordot
-    from .dot import vdot as vdot
-    from .einsum import einsum as einsum
-    from .einsum import einsum_path as einsum_path
-    from .explain import Explanation as Explanation
-    from .explain import explain as explain
-    from .explain import explain_copy as explain_copy
-    from .matmul import matmul as matmul
-    from .transpose import matrix_transpose as matrix_transpose
-    from .transpose import moveaxis as moveaxis
-    from .transpose import permute_dims as permute_dims
-    from .transpose import rollaxis as rollaxis
-    from .transpose import swapaxes as swapaxes
-    from .transpose import transpose as transpose
-    from .vecdot import matvec as matvec
-    from .vecdot import vecdot as vecdot
-    from .vecdot import vecmat as vecmat
-    from .warmup import record as record
-    from .warmup import warmup as warmup
+    from ..engines.counters import reset_stats, stats
+    from ..engines.pinned import empty_pinned
+    from ..engines.settings import backend, current_backend, set_workspace_limit
+    from ..engines.sharded import ShardedArray
+    from .copy import ascontiguousarray, asfortranarray, copy
+    from .dot import dot, inner, kron, outer, tensordot, vdot
+    from .einsum import einsum, einsum_path
+    from .explain import Explanation, explain, explain_copy
+    from .matmul import matmul
+    from .transpose import matrix_transpose, moveaxis, permute_dims, rollaxis, swapaxes, transpose
+    from .vecdot import matvec, vecdot, vecmat
+    from .warmup import record, warmup
 
 __all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot",
            "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "kron", "matmul", "matrix_transpose",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .signatures import PRECISIONS, Precision
+
 __all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant", "checked_algorithm", "checked_precision",
            "refuse_variant"]
-
-PRECISIONS = ("auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular")
 
 NATIVE = frozenset(("auto", "ieee"))
 """Those that every product has. The others are refused for some types and shapes, on every backend."""
@@ -34,7 +34,7 @@ AS_PLANNED = Algorithm()
 """As planning chooses."""
 
 
-def checked_precision(precision: str | None) -> str:
+def checked_precision(precision: str | None) -> Precision:
     """The name of an algorithm, ``"auto"`` for ``None``.
 
     Raises
@@ -46,7 +46,7 @@ def checked_precision(precision: str | None) -> str:
         return "auto"
     if precision not in PRECISIONS:
         raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}")
-    return precision
+    return precision  # type: ignore[return-value]
 
 
 def checked_algorithm(precision: str | None, variant: str | None = None) -> Algorithm:

@@ -18,6 +18,7 @@ from ..engines.repeaters import repeater_of
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
 from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
+from .signatures import Order, typed_conversion, typed_copy
 
 if TYPE_CHECKING:
     from ..engines.execution import Execution
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
 
 
-def copy(a: Any, order: str | None = "K", subok: bool = False, *, out: Any = None, variant: str | None = None) -> Any:
+@typed_copy
+def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = None, variant: str | None = None) -> Any:
     """A copy of an array, as ``numpy.copy`` makes it.
 
     Parameters
@@ -190,6 +192,7 @@ def check_out(a: Any, out: Any) -> None:
         raise ValueError(f"elements of out share memory: its shape is {out.shape} and its strides are {out.strides} bytes")
 
 
+@typed_conversion
 def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str | None = None) -> Any:
     """The array itself if it is C-contiguous, else a C-contiguous copy, as ``numpy.ascontiguousarray``; 1-D for a scalar.
 
@@ -227,6 +230,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     return _contiguous("ascontiguousarray", np.ascontiguousarray, "C", a, dtype, variant, like)
 
 
+@typed_conversion
 def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str | None = None) -> Any:
     """The array itself if it is Fortran-contiguous, else a Fortran-contiguous copy, as ``numpy.asfortranarray``; 1-D for a scalar.
 

@@ -15,6 +15,7 @@ from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .matmul import in_tiles, multiply_tile
 from .routing import answer, at_once
+from .signatures import Devices, Precision, typed_product
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 
@@ -22,7 +23,8 @@ Axes = Sequence[str]
 _NDARRAY = np.ndarray                  # a look-up less
 
 
-def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None, variant: str | None = None) -> Any:
+@typed_product
+def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, variant: str | None = None) -> Any:
     """Dot product of two arrays, as ``numpy.dot``: the sum over the last axis of ``a`` and the last but one of ``b``.
 
     Parameters
@@ -64,7 +66,8 @@ def dot_for(function: str, a: Any, b: Any, out: Any = None, algorithm: Algorithm
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
 
 
-def inner(a: Any, b: Any, /, *, precision: str | None = None, variant: str | None = None) -> Any:
+@typed_product
+def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str | None = None) -> Any:
     """Sum of products over the last axes of two arrays, as ``numpy.inner``.
 
     Parameters
@@ -129,6 +132,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     return answer("vdot", np.vdot, _settle_vdot, _typed(a, b))
 
 
+@typed_product
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """All products of an element of ``a`` and one of ``b``, as ``numpy.outer``; the arrays count as vectors.
 
@@ -165,8 +169,9 @@ def outer_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
     return answer(function, np.outer, _settle_outer, (a, b), out)
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None, variant: str | None = None,
-              devices: Any = None) -> Any:
+@typed_product
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = None, variant: str | None = None,
+              devices: Devices | None = None) -> Any:
     """Sum of products over given axes of two arrays, as ``numpy.tensordot``, without reshaping them.
 
     Parameters
@@ -229,6 +234,7 @@ def tensordot_for(function: str, a: Any, b: Any, axes: Any, algorithm: Algorithm
     return answer(function, np.tensordot, _settle_tensordot, (a, b), algorithm=algorithm, axes=axes)
 
 
+@typed_product
 def kron(a: Any, b: Any) -> Any:
     """Kronecker product: blocks of ``b``, one for each element of ``a``, as ``numpy.kron``.
 

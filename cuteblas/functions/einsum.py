@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
 from string import ascii_letters
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ..engines.repeaters import repeater_of
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant
 from .expressions import Expression, Term, expression, stand_in
 from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
+from .signatures import Array, Casting, Devices, Order, Precision, Promoted
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
 __all__ = ["einsum", "einsum_path"]
@@ -36,16 +37,19 @@ _MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets t
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
 
 
+Optimize = bool | Literal["auto", "greedy", "optimal"] | list[Any] | tuple[Any, ...]
+
+
 class EinsumArguments(TypedDict, total=False):
     """The remaining arguments of ``numpy.einsum``."""
 
     dtype: Any
-    order: Any
-    casting: Any
+    order: Order | None
+    casting: Casting
 
 
-def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: str | None = None, variant: str | None = None,
-           devices: Any = None, **arguments: Unpack[EinsumArguments]) -> Any:
+def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = False, precision: Precision | None = None,
+           variant: str | None = None, devices: Devices | None = None, **arguments: Unpack[EinsumArguments]) -> Array:
     """Sums of products in Einstein's notation, as ``numpy.einsum``.
 
     Parameters
@@ -118,12 +122,12 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, precision: st
             and {kind_of(x) for x in operands_of(operands)} <= {"numpy", "scalar", "like"}:
         if not (optimize is False or _is_auto(optimize)):       # NumPy's own products refuse it, its loop does not
             ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]
-            np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)
+            np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)  # type: ignore[arg-type]
         arguments["dtype"] = swapped.newbyteorder("=")
         native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant, **arguments)
-        return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native
+        return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native    # type: ignore[return-value]
     if not operands:
-        return np.einsum(*operands)                             # NumPy's to refuse
+        return np.einsum(*operands)                 # type: ignore[arg-type]  # NumPy's to refuse
     if len(operands) == 1 and type(operands[0]) is not str:
         np.einsum(0)                                            # an operand alone is refused, whatever it is
     arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)
@@ -170,7 +174,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
     return contraction_over("einsum", settle, *arrays, out, devices, precision, multiply_tile, in_tiles)
 
 
-def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: str | None,
+def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: Precision | None,
             variant: str | None, algorithm: Algorithm, arguments: EinsumArguments) -> Any:
     """The same, of a call that has not run before; ``head`` is its key."""
     named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
@@ -221,7 +225,7 @@ def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out:
     return result
 
 
-def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
+def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool = False) -> Any:
     """The order in which ``einsum`` multiplies several arrays, and what it costs, as ``numpy.einsum_path``.
 
     Parameters

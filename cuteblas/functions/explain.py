@@ -19,6 +19,7 @@ from .algorithms import check_variant, checked_precision, refuse_variant
 from .copy import check_out, checked_order, why_not_words
 from .gufunc import MatmulArguments, single_out
 from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
+from .signatures import Card, EpilogueLike, Order, Precision
 
 if TYPE_CHECKING:
     from ..engines.engine import Engine
@@ -152,8 +153,8 @@ def _columns(rows: list[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None,
-            variant: str | None = None, device: str | DeviceInfo | None = None,
+def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = None,
+            precision: Precision | None = None, variant: str | None = None, device: Card | DeviceInfo | None = None,
             **arguments: Unpack[MatmulArguments]) -> Explanation:
     """What :func:`cuteblas.matmul` would run for the same arguments, and why.
 
@@ -187,7 +188,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, preci
     """
     from ..engines.emulator import EMULATOR
 
-    precision, out = checked_precision(precision), single_out(out)
+    precision = checked_precision(precision)
+    out = single_out(out)
     if (call := own_call(x1, x2, out, epilogue)) is not None:
         options = {"epilogue": epilogue, "precision": precision, "variant": variant, "device": device, **arguments}
         return call(explain, (x1, x2, out), options)
@@ -279,8 +281,8 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
     return Explanation(shown, runs_on, copies, plan_for(call.problem, device), copying)
 
 
-def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | None = None,
-                 device: str | DeviceInfo | None = None) -> Explanation:
+def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | None = None,
+                 device: Card | DeviceInfo | None = None) -> Explanation:
     """What :func:`cuteblas.copy` would run, and why: ``explain_copy(a.T)`` explains a materialised transpose, and
     ``explain_copy(a.T, out=a)`` one in place.
 
@@ -313,7 +315,7 @@ def explain_copy(a: Any, order: str = "C", *, out: Any = None, variant: str | No
 
     if (call := own_call(a, out)) is not None:
         return call(explain_copy, (a, order), {"out": out, "variant": variant, "device": device})
-    order = checked_order(order)
+    order = checked_order(order)  # type: ignore[assignment]
     check_variant(variant, "copy")
     card = device_for(device)
     resolved = resolve("copy", (a,), out, rules=COPY, host=EMULATOR)

@@ -24,6 +24,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from numpy.lib.stride_tricks import as_strided
 
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
+from .signatures import Casting, Order
 
 __all__ = ["UFUNCS", "MatmulArguments", "Product", "operand_matrices", "resolve_product", "result_matrices", "single_out"]
 
@@ -42,8 +43,8 @@ class MatmulArguments(TypedDict, total=False):
     axes: list[int | tuple[int, ...]]
     axis: int
     keepdims: bool
-    casting: str
-    order: str | None
+    casting: Casting
+    order: Order | None
     dtype: Any
     subok: bool
     signature: Any

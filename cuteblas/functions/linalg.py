@@ -21,6 +21,7 @@ from .expressions import stand_in
 from .matmul import matmul as any_matmul
 from .matmul import rehearse_matmul
 from .routing import at_once, by_numpy, delegate, rehearse_product, rehearsed, resolve, without_kernels
+from .signatures import Array, Precision, Promoted, typed_conversion, typed_product
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
 
@@ -30,7 +31,8 @@ __all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "
 _Tree = int | tuple["_Tree", "_Tree"]
 
 
-def matmul(x1: Any, x2: Any, /, *, precision: str | None = None, variant: str | None = None) -> Any:
+@typed_product
+def matmul(x1: Any, x2: Any, /, *, precision: Precision | None = None, variant: str | None = None) -> Any:
     """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without the arguments of ufuncs.
 
     Parameters
@@ -53,6 +55,7 @@ def matmul(x1: Any, x2: Any, /, *, precision: str | None = None, variant: str | 
     return any_matmul(x1, x2, precision=precision, variant=variant)
 
 
+@typed_product
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """Dot products of vectors along an axis, the first conjugated, as ``numpy.linalg.vecdot``.
 
@@ -81,7 +84,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return vecdot_for("linalg.vecdot", x1, x2, axis=axis)
 
 
-def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: str | None = None, variant: str | None = None) -> Any:
+@typed_product
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None = None, variant: str | None = None) -> Any:
     """Sum of products over given axes, as ``numpy.linalg.tensordot``: see :func:`cuteblas.tensordot`.
 
     Parameters
@@ -106,6 +110,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: str | None = Non
     return tensordot_for("linalg.tensordot", x1, x2, axes, checked_algorithm(precision, variant))
 
 
+@typed_product
 def outer(x1: Any, x2: Any, /) -> Any:
     """All products of an element of one vector and one of another, as ``numpy.linalg.outer``.
 
@@ -140,7 +145,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     return outer_for("linalg.outer", *resolved.arrays)
 
 
-def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None = None) -> Any:
+def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: Precision | None = None) -> Array:
     """Product of a chain of matrices in the order with the fewest multiplications, as ``numpy.linalg.multi_dot``.
 
     Parameters
@@ -171,11 +176,11 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     if precision is None and type(arrays) in (list, tuple) and _all_stay(arrays, out):
         result = _multiplied_on_host(arrays, out)
         if result is None:
-            result = np.linalg.multi_dot(arrays, out=out)
+            result = np.linalg.multi_dot(arrays, out=out)       # type: ignore[arg-type]
             _by_numpy()
         return result
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
-    operands, named = list(arrays), {} if out is None else {"out": out}
+    operands, named = list[Any](arrays), {} if out is None else {"out": out}
     count = len(arrays)
     if not count:
         return np.linalg.multi_dot(operands)                    # refuses it
@@ -356,7 +361,8 @@ def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None =
     return Memory(settled.shape, settled.strides, settled.dtype)
 
 
-def matrix_power(a: Any, n: int, *, precision: str | None = None) -> Any:
+@typed_conversion
+def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     """A square matrix, or each of a stack, to an integer power, as ``numpy.linalg.matrix_power``.
 
     The products are those of :func:`cuteblas.matmul`; a negative power inverts the matrix first, by NumPy or CuPy.

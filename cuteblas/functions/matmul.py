@@ -19,6 +19,7 @@ from ..engines.settings import backend_of_environment, chosen_backend, current_b
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .routing import delegate, resolve_matmul
+from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 if TYPE_CHECKING:
     from ..engines.execution import Execution
@@ -31,8 +32,9 @@ _MANY = (FEW // 2)**2                   # of the sizes of operands that may be w
 _count = tally("matmul", "calls", "numpy").tick
 
 
-def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: Any = None, precision: str | None = None, variant: str | None = None,
-           devices: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
+@typed_product
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = None, precision: Precision | None = None,
+           variant: str | None = None, devices: Devices | None = None, **arguments: Unpack[MatmulArguments]) -> Any:
     """Matrix product of two arrays, as ``numpy.matmul`` defines it.
 
     Parameters

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..engines.dispatch import kind_of
+from .signatures import typed_copy
 
 __all__ = ["matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"]
 
 
+@typed_copy
 def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
     """A view with permuted axes, as ``numpy.transpose``; no element moves.
 
@@ -65,6 +67,7 @@ permute_dims = transpose
 """The Array API's name of :func:`transpose`, as in NumPy."""
 
 
+@typed_copy
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     """A view with two axes exchanged, as ``numpy.swapaxes``; no element moves.
 
@@ -99,6 +102,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
         raise
 
 
+@typed_copy
 def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """A view with some axes moved to new positions, as ``numpy.moveaxis``; the others stay in order, and no element moves.
 
@@ -134,6 +138,7 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     return _permuted(np.moveaxis, a, source, destination)
 
 
+@typed_copy
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """A view with one axis moved back until it is before ``start``, as ``numpy.rollaxis``; no element moves.
 
@@ -177,6 +182,7 @@ def _permuted(call: Callable[..., Any], a: Any, *arguments: Any) -> Any:
     return a.transpose(call(numbered, *arguments).strides)
 
 
+@typed_copy
 def matrix_transpose(x: Any, /) -> Any:
     """A view with the last two axes exchanged, as ``numpy.matrix_transpose``; no element moves.
 

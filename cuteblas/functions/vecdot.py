@@ -11,12 +11,14 @@ from .expressions import Expression, of_product
 from .gufunc import resolve_product
 from .matmul import MatmulArguments
 from .routing import answer, at_once
+from .signatures import typed_product
 
 __all__ = ["matvec", "vecdot", "vecdot_for", "vecmat"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 
 
+@typed_product
 def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
     """Dot products of vectors, the first conjugated, as ``numpy.vecdot``.
 
@@ -55,6 +57,7 @@ def vecdot_for(function: str, x1: Any, x2: Any, out: Any = None, **arguments: An
     return _gufunc(function, np.vecdot, True, x1, x2, out, **arguments)
 
 
+@typed_product
 def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
     """Products of matrices and vectors, as ``numpy.matvec``.
 
@@ -88,6 +91,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     return _gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
 
 
+@typed_product
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
     """Products of vectors, conjugated, and matrices, as ``numpy.vecmat``.
 

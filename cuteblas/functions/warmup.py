@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from operator import index
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..engines.memory import Memory, contiguous_strides
 from ..engines.recording import listening
 from .explain import device_for
 from .gufunc import resolve_product
+from .signatures import Card, Precision
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
@@ -146,7 +147,8 @@ def record() -> Iterator[Recording]:
 
 
 def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]], *, dtype: Any = np.float32,
-           order: str = "CC", precision: str = "auto", device: str | DeviceInfo | None = None) -> Warmup:
+           order: Literal["CC", "CF", "FC", "FF"] = "CC", precision: Precision = "auto",
+           device: Card | DeviceInfo | None = None) -> Warmup:
     """Compile and load what calls will run, so that the first of them waits for nothing and may be in a CUDA graph.
 
     Kernels of the current device are loaded, and scratch memory for the largest of the calls is put into CuPy's pool, for the

@@ -142,6 +142,7 @@ __all__ = ["ArithTuple", "BankReport", "ComposedLayout", "CoordinateIterator", "
            "tiler_to_layout", "to_latex", "to_svg", "transform_leaf", "tuple_max", "tuple_min", "tuple_sum", "tv_owners",
            "tv_picture", "tv_table", "unflatten", "unwrap", "upcast", "wavefronts", "weakly_congruent", "with_shape", "wrap",
            "zero_of", "zipped_divide", "zipped_product"]
+__dir__ = __all__.copy
 
 _: None = None
 """The free mode of a slice: ``t[_, 3]``."""

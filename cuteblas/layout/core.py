@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from .basis import ArithTuple, ScaledBasis, scale_of
 from .checks import BITS, MODES, NESTING, Shaped, as_inttuple, checked, coordinate, described_by_modes, integer, nested, with_domain
@@ -15,6 +15,7 @@ from .inttuple import (
     basis_like,
     check_coordinate,
     compact_stride,
+    depth,
     dot_digits,
     entry_at,
     has_none,
@@ -22,19 +23,45 @@ from .inttuple import (
     map_leaves,
     merge_modes,
     product_of,
+    size,
     spell,
     value_at,
     wrap,
 )
 from .symbolic import Expr, Var, bounds
 
-__all__ = ["Layout", "append", "coshape", "cosize", "group_modes", "make_fragment_like", "make_identity_layout", "make_layout",
-           "make_layout_like", "make_ordered_layout", "modes_of", "on_domain", "plain_layout", "prepend", "replace", "select",
-           "slice_and_offset", "take", "trusted"]
+__all__ = ["Layout", "Measured", "append", "coshape", "cosize", "group_modes",
+           "make_fragment_like", "make_identity_layout", "make_layout", "make_layout_like",
+           "make_ordered_layout", "modes_of", "on_domain", "plain_layout", "prepend", "replace",
+           "select", "slice_and_offset", "take", "trusted"]
+
+
+_P = ParamSpec("_P")
+_Domain = TypeVar("_Domain", bound=Shaped)
+
+
+class Measured(Shaped):
+    """What has modes: layouts, composed layouts, tensors."""
+
+    __slots__ = ()
+
+    @property
+    def rank(self) -> int:
+        """The number of modes."""
+        return len(self.shape) if isinstance(self.shape, tuple) else 1
+
+    @property
+    def depth(self) -> int:
+        """The height of the tree of modes: 0 for an integer, 1 for a tuple of integers."""
+        return depth(self)
+
+    def size(self, *mode: int) -> int:
+        """The number of coordinates, of a mode if one is named: an :class:`Expr` if an extent is one."""
+        return size(self, *mode)
 
 
 @dataclass(frozen=True, repr=False)
-class Layout(Shaped):
+class Layout(Measured):
     """A function from coordinates to integers: the inner product of the natural coordinate with the strides.
 
     Parameters
@@ -73,19 +100,14 @@ class Layout(Shaped):
             raise LayoutError("Layout", "an extent is negative", shape, stride)
 
     @cached_property
-    def flat_shape(self) -> tuple:
+    def flat_shape(self) -> tuple[Any, ...]:
         """The leaves of the shape."""
         return leaves(self.shape)
 
     @cached_property
-    def flat_stride(self) -> tuple:
+    def flat_stride(self) -> tuple[Any, ...]:
         """The leaves of the stride."""
         return leaves(self.stride)
-
-    @property
-    def rank(self) -> int:
-        """The number of modes."""
-        return len(self.shape) if isinstance(self.shape, tuple) else 1
 
     @cached_property
     def is_static(self) -> bool:
@@ -98,6 +120,10 @@ class Layout(Shaped):
         return any(isinstance(d, ScaledBasis) for d in self.flat_stride)
 
     # -- as a function --------------------------------------------------------------------------------------------------------
+    @overload
+    def __call__(self, *coord: int | tuple[int, ...]) -> int: ...
+    @overload
+    def __call__(self, *coord: Any) -> Any: ...
     def __call__(self, *coord: Any) -> Any:
         """The value at a coordinate, or the sublayout of the modes where the coordinate is ``None``.
 
@@ -128,6 +154,10 @@ class Layout(Shaped):
     @cached_property
     def _size(self) -> Any:
         return product_of(self.flat_shape)
+
+    def cosize(self, *mode: int) -> int:
+        """The number of elements that a buffer needs, of a mode if one is named: see :func:`cosize`."""
+        return cosize(self, *mode)
 
     # -- as a sequence of modes -----------------------------------------------------------------------------------------------
     def __len__(self) -> int:
@@ -517,7 +547,7 @@ def cosize(x: Any, *mode: int) -> Any:
 
 
 # -- acting on the domain of what has one -----------------------------------------------------------------------------------------
-def on_domain(f: Callable) -> Callable:
+def on_domain(f: Callable[Concatenate[Layout, _P], Layout]) -> Callable[Concatenate[_Domain, _P], _Domain]:
     """Extend ``f(layout, ...)`` to everything with a layout on its domain side: composed layouts and tensors."""
     def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Layout):
@@ -539,13 +569,20 @@ def modes_of(x: Any) -> tuple[tuple, Callable]:
     return wrap(x), tuple
 
 
-def _surgery(f: Callable) -> Callable:
+class _Surgery(Protocol[_P]):
+    @overload
+    def __call__(self, x: _Domain, /, *args: _P.args, **kwargs: _P.kwargs) -> _Domain: ...
+    @overload
+    def __call__(self, x: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any: ...
+
+
+def _surgery(f: Callable[Concatenate[tuple[Any, ...], _P], tuple[Any, ...]]) -> _Surgery[_P]:
     """Extend ``f(modes, ...) -> modes`` to tuples, layouts and what has a layout."""
-    def wrapper(x: Any, *args: Any) -> Any:
+    def wrapper(x: Any, /, *args: Any, **kwargs: Any) -> Any:
         if hasattr(x, "map_domain"):
-            return x.map_domain(lambda layout: wrapper(layout, *args))
+            return x.map_domain(lambda layout: wrapper(layout, *args, **kwargs))
         modes, build = modes_of(x if isinstance(x, Layout) else described_by_modes(x, f.__name__))
-        return build(f(modes, *args))
+        return build(f(modes, *args, **kwargs))
 
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(wrapper, name, getattr(f, name))

@@ -253,7 +253,7 @@ def _zippable(op: str, x: Any, like: tuple) -> tuple:
 
 
 @checked(x=nested)
-def wrap(x: Any) -> tuple:
+def wrap(x: Any) -> tuple[Any, ...]:
     """``x`` as a tuple.
 
     Parameters
@@ -333,7 +333,7 @@ def leaves(x: Any) -> tuple:
 
 
 @checked(profile=nested)
-def unflatten(flat: Iterable, profile: Any) -> Any:
+def unflatten(flat: Iterable[Any], profile: Any) -> Any:
     """The inverse of :func:`flatten`: the entries of ``flat`` arranged as ``profile``.
 
     Parameters
@@ -380,7 +380,7 @@ def _take_like(it: Iterator, profile: Any) -> Any:
 
 
 @checked(x=nested)
-def transform_leaf(x: Any, f: Callable) -> Any:
+def transform_leaf(x: Any, f: Callable[[Any], Any]) -> Any:
     """``f`` of every leaf.
 
     Parameters

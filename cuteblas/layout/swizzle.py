@@ -9,8 +9,8 @@ from operator import xor
 from typing import Any
 
 from .basis import ArithTuple
-from .checks import BITS, Shaped, as_inttuple, checked, integer
-from .core import Layout, cosize, slice_and_offset
+from .checks import BITS, as_inttuple, checked, integer
+from .core import Layout, Measured, cosize, slice_and_offset
 from .errors import LayoutError
 from .inttuple import has_none, product_of
 from .symbolic import Expr, IntLike, bits_of, bounds, xor_parts
@@ -87,7 +87,7 @@ class Swizzle:
 
 
 @dataclass(frozen=True, repr=False)
-class ComposedLayout(Shaped):
+class ComposedLayout(Measured):
     """The function ``c -> outer(offset + inner(c))``.
 
     Tiling, dividing, slicing and composing act on ``inner``; where a slice starts accumulates in ``offset``.
@@ -129,11 +129,6 @@ class ComposedLayout(Shaped):
     def swizzle(self) -> Swizzle:
         """The outer part, if it is a swizzle; the identity swizzle if not."""
         return self.outer if isinstance(self.outer, Swizzle) else Swizzle(0, 0, 0)
-
-    @property
-    def rank(self) -> int:
-        """The number of modes."""
-        return self.inner.rank
 
     def __call__(self, *coord: Any) -> Any:
         """The value at a coordinate, or the sublayout (which starts where it did) of the modes where it is ``None``."""

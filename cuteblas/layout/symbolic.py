@@ -29,6 +29,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, reduce
 from math import gcd
+from typing import Any
 
 from .errors import LayoutError, described
 
@@ -68,7 +69,7 @@ class Expr:
 
     __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
     op: str
-    args: tuple
+    args: tuple[Any, ...]
     lo: int | None
     hi: int | None
     bits: int

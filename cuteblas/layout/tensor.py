@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from .algebra import get_flat_coord
 from .basis import ArithTuple, E
-from .checks import Shaped, as_inttuple, checked, coordinate, inttuple, tiler_like, with_domain
+from .checks import as_inttuple, checked, coordinate, inttuple, tiler_like, with_domain
 from .checks import index as index_kind
-from .core import Layout, cosize, make_identity_layout, make_layout, plain_layout, slice_and_offset
+from .core import Layout, Measured, cosize, make_identity_layout, make_layout, plain_layout, slice_and_offset
 from .errors import LayoutError, described
 from .inttuple import dot_digits, has_none, map_leaves, product_each, quotient, size, wrap, zero_of
 from .swizzle import ComposedLayout
@@ -121,7 +121,7 @@ def counting_iterator(start: Any = 0) -> CountingIterator | CoordinateIterator:
 
 
 @dataclass(frozen=True, repr=False)
-class Tensor(Shaped):
+class Tensor(Measured):
     """An engine seen through a layout.
 
     ``t[coord]`` (or ``t(*coord)``) with a full coordinate is the element, ``engine[layout(coord)]``; with ``None`` for some modes
@@ -160,11 +160,6 @@ class Tensor(Shaped):
             raise LayoutError("stride", "a composed layout has no strides", self.layout)
         return self.layout.stride
 
-    @property
-    def rank(self) -> int:
-        """The number of modes."""
-        return self.layout.rank
-
     def __len__(self) -> int:
         return self.layout.rank
 
@@ -184,7 +179,7 @@ class Tensor(Shaped):
     def __call__(self, *coord: Any) -> Any:
         return self[coord[0] if len(coord) == 1 else coord]
 
-    def map_domain(self, f: Callable) -> Tensor:
+    def map_domain(self, f: Callable[[Layout], Any]) -> Tensor:
         """The same engine seen through ``f(layout)``."""
         return Tensor(self.engine, f(self.layout) if isinstance(self.layout, Layout) else self.layout.map_domain(f))
 

@@ -9,6 +9,7 @@ from .reductions import plan_reduction
 
 __all__ = ["H200", "Argument", "ContractionProblem", "CopyProblem", "DeviceInfo", "GemmProblem", "Launch", "Operand", "Plan",
            "ReductionProblem", "Storage", "plan_contraction", "plan_copy", "plan_gemm", "plan_reduction"]
+__dir__ = __all__.copy
 
 
 def _repr_html_(plan: Plan) -> str:

@@ -11,3 +11,4 @@ from .executor import Executor, executor, warmup
 
 __all__ = ["CompileError", "DriverError", "Executor", "MissingDependency", "available", "capturing", "compile", "compiler_version",
            "device_info", "executor", "supported_architectures", "warmup", "why_unavailable"]
+__dir__ = __all__.copy

@@ -102,6 +102,11 @@ def test_measures():
     assert (rank(NESTED, 1), depth(NESTED, 0), size(NESTED, 1), size(NESTED, 1, 0), cosize(NESTED, 1)) == (2, 0, 6, 2, 18)
     assert (rank(7), depth(7), size((2, (3, 4)))) == (1, 0, 24)
     assert (cosize(Layout(4, -1)), cosize(Layout((4, 3), (0, 2))), cosize(Layout((0, 3))), cosize(Layout(1, 9))) == (4, 5, 0, 1)
+    methods = (NESTED.rank, NESTED.depth, NESTED.size(), NESTED.cosize(), NESTED.size(1, 0), NESTED.cosize(1))
+    assert methods == (2, 2, 24, 24, 2, 18) and evaluate(Layout((Var("M"), 4)).size(), {"M": 5}) == 20
+    swizzled = ComposedLayout(Swizzle(1, 0, 1), 0, Layout((2, 2), (2, 1)))
+    for x in (swizzled, make_tensor(counting_iterator(0), swizzled)):
+        assert (x.rank, x.depth, x.size(), x.cosize()) == (2, 1, 4, 4)
     m = Var("M")
     assert NESTED.is_static and not Layout((m, 4), (1, 2)).is_static and not Layout((4, 4), (1, m)).is_static
     assert make_identity_layout((4, 4)).is_static and not Layout(4, m * E(0)).is_static
@@ -223,6 +228,7 @@ def test_surgery_on_layouts_and_tuples():
     assert str(group_modes(a, 1, 3)) == "(2,(3,4),5):(1,(2,6),24)" and group_modes((1, 2, 3), 0, 2) == ((1, 2), 3)
     assert values(group_modes(a, 0, 2)) == values(a) and values(flatten(group_modes(a, 0, 2))) == values(a)
     assert str(append(a, 5)) == "(2,3,4,5,1):(1,2,6,24,0)" and append((2,), 3) == (2, 1, 1) and append(a, 2) == a
+    assert append(a, n=5) == append(a, 5) and str(prepend(Layout(2), with_=Layout(7, 3))) == "(7,2):(3,1)"
     assert str(append(Layout(2), None, Layout(7, 3))) == "(2,7):(1,3)" and str(prepend(Layout(2), 2)) == "(1,2):(0,1)"
     assert str(replace(a, 1, Layout(9, 9))) == "(2,9,4,5):(1,9,6,24)" and replace((1, 2, 3), -1, 7) == (1, 2, 7)
     for call in [lambda: select(a, 4), lambda: select(a), lambda: take(a, 2, 2), lambda: take(a, 0, 5),

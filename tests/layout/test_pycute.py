@@ -42,6 +42,15 @@ def test_evaluation_and_coordinates():
             assert cb.idx2crd(i, a.shape) == pycute.idx2crd(i, a.shape)
 
 
+def test_methods():
+    """What pycute's layouts have, ours have, spelt and called the same way."""
+    rng = random.Random(2)
+    for _ in range(100):
+        a = draw(rng)
+        assert (len(a), a.size(), a.cosize()) == (len(theirs(a)), theirs(a).size(), theirs(a).cosize())
+    assert not [name for name in vars(pycute.Layout) if not name.startswith("_") and not callable(getattr(a, name, None))]
+
+
 def test_default_strides_are_the_same_function():
     for shape in [5, (2, 3), ((2, 1), (3, (4, 1))), (1, 1)]:
         assert values(Layout(shape)) == as_values(pycute.Layout(shape))

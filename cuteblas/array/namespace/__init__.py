@@ -6,7 +6,7 @@ Products are those of this package, all other functions those of array-api-compa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 from array_api_compat.numpy import __array_namespace_info__ as _Info
@@ -54,6 +54,8 @@ class __array_namespace_info__(_Info):
         return super().dtypes(kind=kind)
 
 
+if TYPE_CHECKING:                       # names of tables
+    def __getattr__(name: str) -> Any: ...
 _functions = _generated(MAIN, "", __name__)
 globals().update(_functions, **{name: getattr(_np, name) for name in (*CONSTANTS, *DTYPES, "float16")})
 

@@ -16,7 +16,7 @@ from workers import held, on_host, workers
 import cuteblas.dask  # noqa: F401 - the products of Dask's arrays are its from here on
 
 
-def tensor(block, site=0, block_info=None):
+def tensor(block: np.ndarray, site=0, block_info=None):
     """A part of a tensor, the same for the same place, whoever makes it."""
     rng = np.random.default_rng((site, *(start for start, _stop in block_info[0]["array-location"])))
     return rng.standard_normal(block.shape, dtype=np.float32)
@@ -24,11 +24,9 @@ def tensor(block, site=0, block_info=None):
 
 def squared_norm(sites):
     """<psi|psi> of the chain that begins and ends in the first index of its outer bonds, from left to right."""
-    left = None
-    for site in sites:
-        if left is None:
-            left = da.tensordot(site[0], site[0], axes=((0,), (0,)))
-            continue
+    first, *others = sites
+    left = da.tensordot(first[0], first[0], axes=((0,), (0,)))
+    for site in others:
         half = da.tensordot(left, site, axes=((1,), (0,)))              # a bond of one chain, two axes of the other
         left = da.tensordot(site, half, axes=((0, 1), (0, 1)))
     return left[0, 0]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+import math
+from typing import TYPE_CHECKING
 
 import cuteblas
 
+if TYPE_CHECKING:
+    from cupy import ndarray as Array
 
-def attention(queries: Any, keys: Any, values: Any) -> Any:
+
+def attention(queries: Array, keys: Array, values: Array) -> Array:
     """Softmax of scaled scores times values, batched, on whatever arrays are given."""
-    scores = cuteblas.matmul(queries, keys.swapaxes(-1, -2)) / queries.shape[-1] ** 0.5
+    scores = cuteblas.matmul(queries, keys.swapaxes(-1, -2)) / math.sqrt(queries.shape[-1])
     weights = scores - scores.max(axis=-1, keepdims=True)
     return cuteblas.matmul(weights, values)
 
@@ -19,7 +23,7 @@ def main() -> None:
     import cupy
 
     a = cupy.random.standard_normal((4096, 4096), dtype=cupy.float32)
-    c = cuteblas.matmul(a.T, a, precision="ieee")
+    c: Array = cuteblas.matmul(a.T, a, precision="ieee")
     explanation = cuteblas.explain(a.T, a)
     print(explanation, explanation.family, len(explanation.source))
     with cuteblas.enabled():
@@ -30,7 +34,7 @@ def main() -> None:
     finally:
         cuteblas.uninstall()
     cuteblas.set_workspace_limit(1 << 30)
-    wrapped: cuteblas.ndarray = cuteblas.asarray(c, device="cuda")
+    wrapped = cuteblas.asarray(c, device="cuda")
     print(wrapped.device, wrapped.shape)
 
 

@@ -1,24 +1,24 @@
 """An author of epilogues: functions of the accumulator, with operands and scalars, fused into products."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 import cuteblas
 from cuteblas import epilogues
 
+Matrix = NDArray[np.float32]
+
 
 @cuteblas.epilogue
-def gated(acc: Any, *, gate: Any, bias: Any, slope: float = 0.1) -> Any:
+def gated(acc: Matrix, *, gate: Matrix, bias: Matrix, slope: float = 0.1) -> Matrix:
     y = acc + bias
-    return np.where(y > 0, y, slope * y) * epilogues.sigmoid(gate)
+    activated: Matrix = np.where(y > 0, y, slope * y) * epilogues.sigmoid(gate)
+    return activated
 
 
-def layer(x: NDArray[np.float32], w: NDArray[np.float32], gate: NDArray[np.float32]) -> NDArray[np.float32]:
+def layer(x: Matrix, w: Matrix, gate: Matrix) -> Matrix:
     bound = gated(gate=gate, bias=np.zeros((1, w.shape[1]), np.float32), slope=0.2)
-    result: NDArray[np.float32] = cuteblas.matmul(x, w, epilogue=bound)
-    return result
+    return cuteblas.matmul(x, w, epilogue=bound)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,14 @@ Matrix = NDArray[np.float64]
 
 
 def normal_equations(x: Matrix, y: Matrix) -> Matrix:
-    gram: Matrix = cuteblas.matmul(x.T, x)
-    right: Matrix = cuteblas.dot(x.T, y)
-    solution: Matrix = np.linalg.solve(gram, right).astype(np.float64)
-    return solution
+    gram, right = cuteblas.matmul(x.T, x), cuteblas.dot(x.T, y)
+    return np.linalg.solve(gram, right).astype(np.float64)
 
 
 def distances(points: Matrix) -> Matrix:
     """Squared distances of all pairs of points."""
-    norms: Matrix = cuteblas.vecdot(points, points)
-    inner: Matrix = cuteblas.einsum("ik,jk->ij", points, points)
-    squares: Matrix = norms[:, None] + norms[None, :] - 2.0 * inner
+    norms = cuteblas.vecdot(points, points)
+    squares: Matrix = norms[:, None] + norms[None, :] - 2.0 * cuteblas.einsum("ik,jk->ij", points, points)
     return squares
 
 
