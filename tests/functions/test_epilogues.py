@@ -109,11 +109,6 @@ def test_decoration_refuses(function, words):
         epilogue(function)
 
 
-def test_decoration_refuses_unknown_rows():
-    with pytest.raises(TypeError, match="names 'y' as an operand of its rows or columns; it has x"):
-        epilogue(rows=["y"])(lambda acc, *, x: acc)
-
-
 def test_an_epilogue_keeps_its_function():
     @epilogue
     def halved(acc):
@@ -171,34 +166,37 @@ def test_arrays_of_a_bound_epilogue_can_be_replaced():
 
 
 # -- operands ------------------------------------------------------------------------------------------------------------------
-def test_vectors_belong_to_rows_or_columns_by_their_length():
-    acc, row, column = normal(3, 4), normal(3), normal(4)
-    np.testing.assert_array_equal(same(epilogues.bias(bias=row), acc)[0], acc + row[:, None])
-    np.testing.assert_array_equal(same(epilogues.bias(bias=column), acc)[0], acc + column)
-    (_, view), = resolve(epilogues.bias(bias=row), **F32).operands
-    assert view.shape == (3, 4) and view.strides == (4, 0) and view.base is not None
-    np.testing.assert_array_equal(epilogues.bias(acc, bias=row), acc + row[:, None])
-    assert same(epilogues.bias(bias=[1.0, 2.0, 3.0]), acc)[0].dtype == np.float64          # a list is an array
+@pytest.mark.parametrize("shape", [(3, 4), (4, 4), (1, 4), (4, 1), (2, 4, 4)])
+def test_operands_broadcast_as_in_numpy(shape):
+    """A vector lies along the last axis whatever its length; a value for each row has shape (m, 1)."""
+    acc, (*_batch, m, n) = normal(*shape), shape
+    for operand in ((n,), (1,), (m, 1), (1, n), (), shape):
+        x = normal(*operand)
+        np.testing.assert_array_equal(same(epilogues.bias(bias=x), acc)[0], acc + x)
+        np.testing.assert_array_equal(epilogues.bias(acc, bias=x), acc + x)
+    (_, view), = resolve(epilogues.bias(bias=normal(m, 1)), **{**F32, "shape": shape}).operands
+    assert view.shape == shape and (n == 1 or (view.strides[-1] == 0 and view.base is not None))
+    assert same(epilogues.bias(bias=[1.0] * n), acc)[0].dtype == np.float64                 # a list is an array
 
 
-def test_ambiguous_vectors_are_refused():
-    acc, vector = normal(5, 5), normal(5)
-    words = r"has 5 elements, and the result has 5 rows and 5 columns: pass bias\[:, None\] .* or bias\[None, :\]"
-    bound = epilogues.bias(bias=vector)
-    for call in (lambda: resolve(bound, **{**F32, "shape": (5, 5)}), lambda: epilogues.bias(acc, bias=vector)):
-        with pytest.raises(ValueError, match=words):
-            call()
-    np.testing.assert_array_equal(same(epilogues.bias(bias=vector[:, None]), acc)[0], acc + vector[:, None])
-    np.testing.assert_array_equal(same(epilogues.bias(bias=vector[None]), acc)[0], acc + vector)
-    np.testing.assert_array_equal(same(epilogues.bias(bias=vector[:1]), acc)[0], acc + vector[0])
+@pytest.mark.parametrize("call", [
+    lambda x: resolve(epilogues.bias(bias=x), **F32), lambda x: epilogues.bias(normal(3, 4), bias=x),
+    lambda x: evaluate(epilogues.bias(bias=x), normal(3, 4)), lambda x: evaluate(epilogues.bias(bias=list(x)), normal(2, 3, 4)),
+    lambda x: resolve(epilogue(lambda acc, *, bias: acc)(bias=x), **F32)])
+def test_a_vector_with_a_value_for_each_row_is_refused(call):
+    with pytest.raises(ValueError, match=r"'bias' of epilogue .* has shape \(3,\), .*: pass bias\[:, None\] for a value of each"):
+        call(normal(3))
 
 
-def test_operands_with_a_fixed_side():
-    sums, row, column = RNG.integers(-99, 99, (4, 4), np.int32), normal(4), normal(4)
+def test_other_errors_of_values_stay():
+    with pytest.raises(ValueError, match="per is 'row'"):
+        epilogues.drelu_bgrad(normal(3, 4), x=normal(3, 4), per="both")
+
+
+def test_scales_of_integers():
+    sums, row, column = RNG.integers(-99, 99, (4, 4), np.int32), normal(4, 1), normal(4)
     result, _ = same(epilogues.dequantize(row_scale=row, column_scale=column), sums)
-    np.testing.assert_array_equal(result, sums.astype(np.float32) * row[:, None] * column)
-    bound = epilogues.dequantize(row_scale=normal(5))
-    assert "has a value for each row of the result, 3, but it has 5" in refusal(resolve, bound, **{**F32, "accumulator": "int32"})
+    np.testing.assert_array_equal(result, sums.astype(np.float32) * row * column)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 4), (4, 3), (7, 3, 4)])

@@ -14,7 +14,7 @@ from ...codegen.dtypes import element_of
 from ...engines.dispatch import Carrier, kind_of
 from .tracing import Input, Reduction, Traced
 
-__all__ = ["Bound", "Epilogue", "epilogue", "is_choice", "is_number", "placed_vector", "widened"]
+__all__ = ["Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number", "widened"]
 
 _OF_PRODUCT = ("acc", "c", "alpha", "beta")
 
@@ -43,8 +43,6 @@ class Epilogue:
         All of its parameters.
     operands : dict
         Its own parameters and their defaults (``inspect.Parameter.empty`` where there is none).
-    rows, columns : frozenset of str
-        Operands of which a vector has an element for each row, or for each column, whatever its length.
     inputs : tuple of str
         ``"a"`` and ``"b"`` where the function reduces the product's operands.
 
@@ -59,7 +57,7 @@ class Epilogue:
     halved(bias=1.0)
     """
 
-    def __init__(self, function: FunctionType, rows: Iterable[str] = (), columns: Iterable[str] = (), inputs: bool = False):
+    def __init__(self, function: FunctionType, inputs: bool = False):
         if isinstance(function, Epilogue):
             raise TypeError(f"{function.__name__} is an epilogue already")
         if not isinstance(function, FunctionType):
@@ -72,11 +70,6 @@ class Epilogue:
         self.inputs = tuple(name for name in "ab" if inputs and name in given)
         product = (*_OF_PRODUCT, *self.inputs)
         self.operands = {name: p.default for name, p in given.items() if name not in product}
-        self.rows, self.columns = frozenset(rows), frozenset(columns)
-        for name in (*self.rows, *self.columns):
-            if name not in self.operands or name in self.rows & self.columns:
-                raise TypeError(f"epilogue {self} names {name!r} as an operand of its rows or columns; it has "
-                                f"{', '.join(self.operands) or 'no operands'}")
         self.known: Any = None           # traces, and what they depend on: see traces.py
 
     def _check_parameters(self, given: Mapping[str, inspect.Parameter]) -> None:
@@ -150,15 +143,16 @@ class Epilogue:
             raise TypeError(f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})")
 
     def computed(self, arguments: Mapping[str, Any]) -> Any:
-        """What the function returns for arguments by name, all checked; half-precision arrays are float32 to it, and vectors lie
-        along the rows or columns that they belong to."""
+        """What the function returns for arguments by name, all checked; half-precision arrays are float32 to it."""
         if any(isinstance(x, Traced | Input | Reduction) for x in arguments.values()):
             return self.function(**arguments)
         arguments = {name: widened(x) for name, x in arguments.items()}
-        shape = np.shape(arguments["acc"])
-        if len(shape) >= 2:
-            arguments = {name: placed_vector(self, name, x, shape) if name in self.operands else x for name, x in arguments.items()}
-        return self.function(**arguments)
+        try:
+            return self.function(**arguments)
+        except ValueError:                      # in words about the operand, if that is why
+            for name in self.operands.keys() & arguments.keys():
+                check_shape(self, name, np.shape(arguments[name]), np.shape(arguments["acc"]))
+            raise
 
 
 class Bound(Carrier):
@@ -230,9 +224,8 @@ class Bound(Carrier):
 @overload
 def epilogue(function: Callable[..., Any], /) -> Epilogue: ...
 @overload
-def epilogue(*, rows: Iterable[str] = (), columns: Iterable[str] = (),
-             inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
-def epilogue(function: Any = None, /, *, rows: Iterable[str] = (), columns: Iterable[str] = (), inputs: bool = False) -> Any:
+def epilogue(*, inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
+def epilogue(function: Any = None, /, *, inputs: bool = False) -> Any:
     """Make an epilogue of a Python function: what a product does with its sums before it writes them.
 
     The function is written for arrays, in NumPy's terms, and NumPy runs it as it is. For a kernel it is traced: it is called once
@@ -243,12 +236,10 @@ def epilogue(function: Any = None, /, *, rows: Iterable[str] = (), columns: Iter
     function : function
         Its first parameter is ``acc``, the sums. ``c``, ``alpha`` and ``beta`` are those of the product: what a function does not
         name has been applied already, so that ``acc`` is ``alpha * sum + beta * c`` to a function that names none of them. All
-        other parameters are operands: arrays that broadcast over the result, or numbers. Strings, bools and ``None`` are passed to
-        the function as they are. It returns the result, or a pair of the result and a dictionary of auxiliary outputs: values, or
-        sums, maxima and minima of values over axis -1 or -2.
-    rows, columns : iterable of str
-        Operands of which a vector has an element for each row, or for each column. Without that the length decides, and for square
-        results a vector is refused.
+        other parameters are operands: numbers, or arrays that broadcast over the result as in NumPy. A value for each column has
+        shape (n,), a value for each row (m, 1). Strings, bools and ``None`` are passed to the function as they are. It returns the
+        result, or a pair of the result and a dictionary of auxiliary outputs: values, or sums, maxima and minima of values over
+        axis -1 or -2.
     inputs : bool
         Parameters named ``a`` and ``b`` are the operands of the product, of which sums, maxima and minima over K may be returned.
 
@@ -276,7 +267,7 @@ def epilogue(function: Any = None, /, *, rows: Iterable[str] = (), columns: Iter
     """
     if function is not None:
         return Epilogue(function)
-    return lambda function: Epilogue(function, rows, columns, inputs)
+    return lambda function: Epilogue(function, inputs)
 
 
 def widened(x: Any) -> Any:
@@ -287,27 +278,16 @@ def widened(x: Any) -> Any:
     return x.astype(row.computed) if row is not None and row.is_stored else x
 
 
-def placed_vector(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) -> Any:
-    """An operand over a result of some shape; a vector as a row or a column.
+def check_shape(epilogue: Epilogue, name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Refuse an operand that does not broadcast over a result as in NumPy.
 
     Raises
     ------
     ValueError
-        If a vector fits neither, or both.
+        If it does not.
     """
-    if is_choice(x) or getattr(x, "ndim", 0) != 1 or x.shape[0] == 1:
-        return x
-    m, n = shape[-2:]
-    length, who = x.shape[0], f"operand {name!r} of epilogue {epilogue} has"
-    if name in epilogue.rows or name in epilogue.columns:
-        wanted, whose = (m, "row") if name in epilogue.rows else (n, "column")
-        if length != wanted:
-            raise ValueError(f"{who} a value for each {whose} of the result, {wanted}, but it has {length}")
-        return x[:, None] if whose == "row" else x
-    result = f"{length} elements, {'and' if length in (m, n) else 'but'} the result has {m} rows and {n} columns"
-    if length not in (m, n):
-        raise ValueError(f"{who} {result}")
-    if m == n:
-        raise ValueError(f"{who} {result}: pass {name}[:, None] for a value of each row, or {name}[None, :] for a value of each "
-                         f"column")
-    return x if length == n else x[:, None]
+    extra = len(shape) - len(given)
+    if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(given, shape[extra:], strict=True)):
+        hint = f": pass {name}[:, None] for a value of each row" if given == shape[-2:-1] else ""
+        raise ValueError(f"operand {name!r} of epilogue {epilogue} has shape {tuple(given)}, which does not broadcast to the "
+                         f"result's {shape}{hint}")

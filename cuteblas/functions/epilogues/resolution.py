@@ -13,7 +13,7 @@ import numpy as np
 
 from ...codegen.epilogue import EpilogueGraph, Node
 from ...engines.dispatch import kind_of
-from .epilogue import Bound, Epilogue, is_choice, is_number, placed_vector
+from .epilogue import Bound, Epilogue, check_shape, is_choice, is_number
 from .traces import Trace, TraceKey, native_type, operand_key, trace
 
 __all__ = ["Matrix", "Resolved", "Vector", "as_bound", "resolve"]
@@ -179,11 +179,7 @@ def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) ->
     """A view over the whole result."""
     if x.shape == shape:
         return x
-    x = placed_vector(epilogue, name, x, shape)
-    extra = len(shape) - x.ndim
-    if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(x.shape, shape[extra:], strict=True)):
-        raise ValueError(f"operand {name!r} of epilogue {epilogue} has shape {tuple(x.shape)}, which does not broadcast to the "
-                         f"result's {shape}")
+    check_shape(epilogue, name, x.shape, shape)
     library = sys.modules[type(x).__module__.partition(".")[0]] if kind_of(x) == "cupy" else np
     return library.broadcast_to(x, shape)
 
