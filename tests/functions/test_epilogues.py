@@ -277,6 +277,71 @@ def test_arithmetic_of_python_numbers_is_pythons():
     assert same(epilogue(lambda acc, *, s: acc * np.sqrt(s))(s=2.0), acc)[0].dtype == np.float64       # as numpy.sqrt(2.0) is
 
 
+NUMBERS = [
+    (0.75, "efdFD"), (0.0, "efdFD"), (math.nan, "efdFD"), (math.inf, "efdFD"), (1j, "FD"), (0j, "FD"), (5, "bBhHiIlLefdFD"),
+    (300, "hHiIlLefdFD"), (-1, "bhilefdFD"), (2**31, "IlLefdFD"), (2**63, "LfdFD"), (True, "?bBhHiIlLefdFD"),
+    (np.float64(0.75), "efdFD"), (np.float16(2), "efdFD"), (np.int64(5), "bhilefdFD"), (np.int64(300), "hilefdFD"),
+    (np.uint8(200), "BhHiIlLefdFD"), (np.complex64(1), "FD"), (np.bool_(True), "?bBhHiIlLefdFD")]
+
+
+@pytest.mark.parametrize("value, holds", NUMBERS, ids=[repr(value) for value, _ in NUMBERS])
+@pytest.mark.parametrize("how", ["constant", "default", "operand"])
+def test_a_number_as_the_result_is_refused_where_c_cannot_hold_it(value, holds, how):
+    if how == "operand" and isinstance(value, bool):
+        pytest.skip("a choice, and so a constant")
+
+    def default(acc, *, s=value):
+        return s
+
+    bound = {"constant": epilogue(lambda acc: value)(), "default": epilogue(default)(), "operand": epilogue(default)(s=value)}[how]
+    for kind in "?bBhHiIlLefdFD" if value is not NUMBERS[10][0] else "?bBhHiIlLfdFD":
+        output = np.dtype(kind)
+        acc = np.ones((2, 3), "f4" if kind == "e" else output)
+        if kind in holds:
+            with np.errstate(over="ignore"):
+                np.testing.assert_array_equal(same(bound, acc, output=output.name)[0], np.full((2, 3), value, output))
+            continue
+        for call in (lambda acc=acc: resolve(bound, accumulator=acc.dtype.name, output=acc.dtype.name, shape=acc.shape),
+                     lambda acc=acc: evaluate(bound, acc, output=acc.dtype.name)):
+            with pytest.raises((TypeError, OverflowError), match=r"cannot be written to a result of|out of bounds for"):
+                call()
+
+
+@pytest.mark.parametrize("function", [
+    lambda acc, *, s: s, lambda acc, *, s: 2 * s, lambda acc, *, s: acc + s, lambda acc, *, s: acc + 2 * s,
+    lambda acc, *, s: -s - 1, lambda acc, *, s: np.where(acc.astype(np.int32) + s > 0, acc + s, acc),
+    lambda acc, *, s: np.where(s > 3, acc, acc * abs(-s)),
+    lambda acc, *, s: acc + ((s > 3) + s), lambda acc, *, s: acc + s**2, lambda acc, *, s: (s, {"x": acc.astype(np.float32) * s})])
+def test_integers_of_a_call_are_refused_as_in_numpy(function):
+    """Wherever a Python integer meets a type that does not hold it, and whichever call came before."""
+    a, b = np.ones((2, 3), np.int8), np.ones((3, 4), np.int8)
+    bound, refused = epilogue(function), {}
+    for backend in ("numpy", "emulator"):
+        with cuteblas.backend(backend):
+            for s in (5, 5, 63, 64, 100, 127, 128, 300, -60, -65, -200, 5):
+                try:
+                    value = function(a @ b, s=s)
+                    want = np.broadcast_to(np.asarray(value[0] if isinstance(value, tuple) else value), (2, 4))
+                    fits = want.dtype == np.int8 or (want == want.astype(np.int8)).all()
+                except OverflowError:
+                    fits = False
+                if fits:
+                    got = cuteblas.matmul(a, b, epilogue=bound(s=s))
+                    np.testing.assert_array_equal(got[0] if isinstance(got, tuple) else got, want.astype(np.int8))
+                else:
+                    with pytest.raises(OverflowError, match="out of bounds for int8"):
+                        cuteblas.matmul(a, b, epilogue=bound(s=s))
+                refused[s] = not fits
+    assert {*refused.values()} == {True, False}
+
+
+def test_a_constant_is_rounded_once():
+    value = 1 + 2.0**-11 + 2.0**-40                     # to float32, then to float16, is 1
+    for function, operands in ((lambda acc: value, {}), (lambda acc, *, s: s, {"s": value}), (lambda acc: np.float64(value), {})):
+        got, _ = same(epilogue(function)(**operands), normal(2, 2), output="float16")
+        assert (got == 1 + 2.0**-10).all()
+
+
 def test_integers_that_do_not_fit():
     bound, bytes_ = epilogues.scale(scale=300), {**F32, "accumulator": "int8", "output": "int8"}
     assert "is 300, which is out of bounds for int8" in refusal(resolve, bound, **bytes_)

@@ -140,6 +140,8 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     _check_extrema(epilogue, traced, shape)
     if bound.outputs:
         _check_outputs(bound, traced, shape, inputs, array_kind)
+    for node in traced.exact:
+        _check_integer(node, operands)
     views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape)) for leaf in traced.operands)
     for name in traced.unused:
         _broadcast(epilogue, name, operands[name], shape)
@@ -186,10 +188,23 @@ def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) ->
 
 def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
     """A number in the type of its leaf."""
-    kind = np.dtype(leaf.dtype)
+    kind, x = np.dtype(leaf.dtype), np.asarray(x).item()
     if kind.kind in "iu" and not np.iinfo(kind).min <= x <= np.iinfo(kind).max:
         raise OverflowError(f"operand {leaf.name!r} of epilogue {epilogue} is {x}, which is out of bounds for {kind}")
     return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[kind.kind](x)
+
+
+def _check_integer(node: Node, numbers: Mapping[str, Any]) -> None:
+    """Refuse what NumPy refuses: a Python integer, computed from numbers of the call, that its type does not hold."""
+    def value(x: Node) -> Any:
+        if x.op in ("constant", "scalar"):
+            return x.value if x.op == "constant" else numbers[x.name]
+        args = map(value, x.args)
+        return next(args) if x.op == "cast" else getattr(np, x.op)(*args, dtype=object)
+
+    info, found = np.iinfo(node.dtype), value(node)
+    if not info.min <= found <= info.max:
+        raise OverflowError(f"Python integer {found} out of bounds for {node.dtype}")
 
 
 # -- outputs -------------------------------------------------------------------------------------------------------------------

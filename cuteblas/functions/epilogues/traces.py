@@ -84,13 +84,19 @@ class Trace:
         """The leaves that are numbers."""
         return self.graph.leaves("scalar")
 
+    @cached_property
+    def exact(self) -> tuple[Node, ...]:
+        """The casts of Python integers, which NumPy refuses where the type does not hold the value."""
+        return tuple(node for node in self.graph.nodes if node.op == "cast" and node.name)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(eq=False)
 class _Known:
     """The traces of an epilogue while what it reads stays as it is."""
 
     captures: Captures | None
     by_key: dict[TraceKey, Trace]
+    by_value: bool = False              # whether numbers decide if a call is refused
 
 
 def native_type(x: Any) -> np.dtype:
@@ -134,13 +140,17 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Tra
         if len(known.by_key) >= _MOST_TRACES:
             known.by_key.clear()
         found = known.by_key[key] = _traced(epilogue, key, operands)
+        known.by_value |= bool(found.exact)
     return found
 
 
 def trace_state(epilogue: Epilogue) -> object | None:
-    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there are none, or none that hold."""
+    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there are none, none that hold, or if
+    calls have to be checked by their numbers."""
     known: _Known | None = epilogue.known
-    return known if known is not None and known.captures is not None and known.captures.unchanged() else None
+    if known is None or known.captures is None or known.by_value:
+        return None
+    return known if known.captures.unchanged() else None
 
 
 def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
@@ -149,9 +159,13 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> T
         arguments[name] = _operand_leaf(epilogue, name, operands[name]) if name in operands else default
     result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
     target = element(key.output).numpy if key.output else result.dtype
-    if not result.weak and not stored_as(result.dtype, target):
+    if not stored_as(np.dtype(np.uint8) if result.weak is int else result.dtype, target):       # of an int, its value decides
         raise TypeError(f"epilogue {epilogue} computes {result.dtype}, which cannot be written to a result of {target}")
-    node = cast(result, np.dtype(value_type(target))) if result.weak else result.node
+    node = result.node
+    if node.op == "constant":                           # C's type has to hold it
+        node = constant(node.value, target)
+    elif result.weak or node.op == "scalar":
+        node = cast(Traced(node, result.dtype, int if result.dtype.kind in "iu" else result.weak), target)
     return _Assembly(epilogue, key, target, node).trace(auxiliary)
 
 

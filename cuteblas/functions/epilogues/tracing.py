@@ -407,7 +407,7 @@ def cast(x: Traced, dtype: np.dtype) -> Node:
     kind, node, row = value_type(dtype), x.node, element_of(dtype)
     if row is not None and row.is_stored and not (x.dtype.kind in "biu" and 8 * x.dtype.itemsize <= row.significand):
         node = Node("cast", dtype.name, (node,))                # rounded as in memory
-    return node if node.dtype == kind else Node("cast", kind, (node,))
+    return node if node.dtype == kind else Node("cast", kind, (node,), "int" * (x.weak is int and dtype.kind in "iu"))
 
 
 def _refuse_complex(what: str) -> NoReturn:
