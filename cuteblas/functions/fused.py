@@ -242,7 +242,7 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
     if product.core3 != (rank - 2, rank - 1):           # operands are matrices as the result is
         def over_matrices(name: str, x: Any) -> Any:
             x = x if hasattr(x, "reshape") else np.asarray(x)
-            if name in bound.outputs or not x.ndim:
+            if name in bound.outputs:
                 return x
             check_shape(bound.epilogue, name, x.shape, product.shape)
             return result_matrices(x.reshape((1,) * (rank - x.ndim) + x.shape), product.core3, missing)

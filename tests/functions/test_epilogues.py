@@ -130,12 +130,30 @@ def test_calls_compute_and_keywords_bind():
     assert f(1.0) == 3 and f(1.0, 5.0, beta=2) == 13 and f(1.0, alpha=4, s=0) == 4
     assert f(s=1.0)(3.0) == 4
     assert "is given c without beta" in refusal(f, 1.0, 5.0)
-    assert "has no operand 't'" in refusal(f, 1.0, t=1)
+    assert "unknown argument 't'; f takes 'c', 'alpha', 'beta', 's'" in refusal(f, 1.0, t=1)
     assert "takes one value for 'c'" in refusal(f, 1.0, 2.0, c=3)
     assert "takes 5 arguments, not 6" in refusal(f, *range(6))
     assert "takes alpha from the product" in refusal(f, alpha=2)
     assert "needs bias: bias(bias=...)" in refusal(epilogues.bias) == refusal(epilogues.bias, np.ones(3))
-    assert "has no operand 'lo'" in refusal(epilogues.relu, lo=3)
+    assert "unknown argument 'lo'; relu takes none" in refusal(epilogues.relu, lo=3)
+
+
+@pytest.mark.parametrize("call", [
+    lambda f, x: f(bais=x), lambda f, x: f(bais=x, bias=x[0].copy()), lambda f, x: f(bias=x, bais=3),
+    lambda f, x: f(bais="x", bias=x), lambda f, x: f(x, bais=x), lambda f, x: f(bias=x)(x, bais=x)])
+@pytest.mark.parametrize("name", ["bias", "bias_relu", "bias_gelu", "own"])
+def test_an_unknown_argument_is_named_beside_those_that_there_are(call, name):
+    @epilogue
+    def own(acc, *, bias):
+        return acc + bias
+
+    function, x = own if name == "own" else getattr(epilogues, name), np.ones((3, 3), np.float32)
+    with pytest.raises(TypeError, match=f"^unknown argument 'bais'; {name} takes 'bias'$"):
+        cuteblas.matmul(x, x, epilogue=call(function, x.copy()))
+
+
+def test_a_missing_operand_is_named_beside_an_array_for_an_output():
+    assert "needs bias: bias_relu_aux(bias=...)" in refusal(epilogues.bias_relu_aux, mask=np.zeros((3, 3), bool))
 
 
 def test_half_precision_is_computed_in_float32():
@@ -576,13 +594,13 @@ def test_arrays_for_auxiliary_outputs():
 
 
 @pytest.mark.parametrize("given, words", [
-    ({"prr": np.zeros((3, 4))}, "has neither an operand nor an auxiliary output 'prr'; its operands are bias, its outputs pre"),
+    ({"prr": np.zeros((3, 4))}, r"unknown argument 'prr'; .* takes 'bias', 'pre'"),
     ({"pre": np.zeros((4, 3))}, r"has shape \(4, 3\), but the output has \(3, 4\)"),
     ({"total": np.zeros(4)}, r"has shape \(4,\), but the output has \(3,\)"),
     ({"pre": np.zeros((3, 4), np.int32)}, "computes float32 for 'pre', which cannot be written to an array of int32"),
     ({"top": np.zeros(4, np.int32)}, "computes float32 for 'top'"),
     ({"pre": np.broadcast_to(np.float32(0), (3, 4))}, "is read-only"),
-    ({"top_values": np.zeros((3, 4))}, "neither an operand nor an auxiliary output"),
+    ({"top_values": np.zeros((3, 4))}, "unknown argument 'top_values'; "),
 ])
 def test_arrays_that_do_not_fit(given, words):
     with pytest.raises((TypeError, ValueError), match=words):

@@ -128,6 +128,30 @@ def test_operands_that_do_not_broadcast(to, shapes):
         cuteblas.matmul(to(a), to(b), epilogue=epilogues.bias(bias=to(bias)))
 
 
+@pytest.mark.parametrize("strides", [(8, 4), (0, 4), (4, 0), (4, 4), (-8, 4), (8, -4), (0, 0)])
+def test_an_out_that_overlaps_itself_is_refused(to, strides):
+    """Whichever axes; without an epilogue NumPy takes it, and so does this package. The bytes around it stay."""
+    memory, x = to(np.full(64, 7, "f4")), to(np.ones((4, 4), "f4"))
+    as_strided = np.lib.stride_tricks.as_strided
+    if not isinstance(memory, np.ndarray):
+        from cupy.lib.stride_tricks import as_strided
+    out = as_strided(memory[30:], (4, 4), strides)
+    with pytest.raises(ValueError, match="epilogue relu writes every element of out once, but elements of out share memory"):
+        cuteblas.matmul(x, x, out=out, epilogue="relu")
+    with pytest.raises(ValueError, match="every element of the output 'pre' once, but elements"):
+        cuteblas.matmul(x, x, epilogue=epilogues.gelu_aux(pre=out))
+    assert (host(memory) == 7).all()
+    assert cuteblas.matmul(x, x, out=out) is out and (host(out) == 4).all()
+    touched = 30 + np.unique(np.add.outer(np.arange(4) * (strides[0] // 4), np.arange(4) * (strides[1] // 4)))
+    assert (np.delete(host(memory), touched) == 7).all()
+
+
+def test_an_out_of_disjoint_elements_is_written(to):
+    x, memory = to(np.ones((2, 2), "f4")), to(np.zeros(16, "f4"))
+    out = memory.reshape(4, 4)[::3, ::-2]
+    assert cuteblas.matmul(x, x, out=out, epilogue="relu") is out and host(memory).sum() == 8
+
+
 def test_out_of_another_type_order_and_overlap(to):
     a, b = RNG.standard_normal((16, 16)).astype("f4"), RNG.standard_normal((16, 16)).astype("f4")
     want = np.maximum(a.astype("f8") @ b, 0)

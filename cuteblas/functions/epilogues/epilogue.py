@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any, overload
@@ -124,9 +125,10 @@ class Epilogue:
             raise TypeError(f"epilogue {self} takes {len(self.parameters)} arguments, not {len(values)}")
         arguments = dict(zip(self.parameters, values, strict=False))
         for name, value in operands.items():
-            if name in arguments or name not in self.parameters:
-                raise TypeError(f"epilogue {self} {'takes one value for' if name in arguments else 'has no operand'} {name!r}; its "
-                                f"parameters are {', '.join(self.parameters)}")
+            if name not in self.parameters:
+                raise self.unknown(name, self.parameters[1:])
+            if name in arguments:
+                raise TypeError(f"epilogue {self} takes one value for {name!r}; its parameters are {', '.join(self.parameters)}")
             arguments[name] = value
         if "beta" in self.parameters and "c" in arguments and "beta" not in arguments:
             raise TypeError(f"epilogue {self} is given c without beta")
@@ -136,10 +138,17 @@ class Epilogue:
         self._refuse_missing(arguments, (*self.operands, *self.inputs))
         return self.computed(arguments)
 
-    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str]) -> None:
+    def unknown(self, name: str, known: Iterable[str]) -> TypeError:
+        """The error for an argument that is none of the known ones."""
+        return TypeError(f"unknown argument {name!r}; {self} takes {', '.join(map(repr, known)) or 'none'}")
+
+    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str], others: Iterable[str] = ()) -> None:
         none = inspect.Parameter.empty
         missing = [name for name in wanted if name not in given and self.operands.get(name, none) is none]
         if missing:
+            for name in others:                 # an array for an output, or a misspelled operand
+                if get_close_matches(name, missing):
+                    raise self.unknown(name, self.operands)
             raise TypeError(f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})")
 
     def computed(self, arguments: Mapping[str, Any]) -> Any:
@@ -190,13 +199,12 @@ class Bound(Carrier):
         self.epilogue = epilogue
         self.operands = {name: x for name, x in values.items() if name in epilogue.operands}
         self.outputs = {name: x for name, x in values.items() if name not in epilogue.operands}
-        epilogue._refuse_missing(self.operands, epilogue.operands)
         for name, x in self.outputs.items():
             if name in epilogue.parameters:
                 raise TypeError(f"epilogue {epilogue} takes {name} from the product, not as an operand")
-            if not hasattr(x, "shape") or isinstance(x, np.generic):
-                raise TypeError(f"epilogue {epilogue} has no operand {name!r}, and an auxiliary output is an array, not "
-                                f"{type(x).__name__}; its operands are {', '.join(epilogue.operands) or 'none'}")
+            if not hasattr(x, "shape") or isinstance(x, np.generic):            # as the array for an output has
+                raise epilogue.unknown(name, epilogue.operands)
+        epilogue._refuse_missing(self.operands, epilogue.operands, self.outputs)
 
     @property
     def given(self) -> dict[str, Any]:

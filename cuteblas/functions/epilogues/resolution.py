@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from ...codegen.epilogue import EpilogueGraph, Node
 from ...engines.dispatch import kind_of
 from .epilogue import Bound, Epilogue, check_shape, is_choice, is_number
 from .traces import Trace, TraceKey, native_type, operand_key, trace
+from .tracing import check_integer
 
 __all__ = ["Matrix", "Resolved", "Vector", "as_bound", "resolve"]
 
@@ -141,7 +141,7 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     if bound.outputs:
         _check_outputs(bound, traced, shape, inputs, array_kind)
     for node in traced.exact:
-        _check_integer(node, operands)
+        check_integer(_computed(node.args[0], operands), np.dtype(node.dtype))
     views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape)) for leaf in traced.operands)
     for name in traced.unused:
         _broadcast(epilogue, name, operands[name], shape)
@@ -182,8 +182,7 @@ def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) ->
     if x.shape == shape:
         return x
     check_shape(epilogue, name, x.shape, shape)
-    library = sys.modules[type(x).__module__.partition(".")[0]] if kind_of(x) == "cupy" else np
-    return library.broadcast_to(x, shape)
+    return np.broadcast_to(x, shape)                    # CuPy's for its arrays
 
 
 def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
@@ -194,17 +193,12 @@ def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
     return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[kind.kind](x)
 
 
-def _check_integer(node: Node, numbers: Mapping[str, Any]) -> None:
-    """Refuse what NumPy refuses: a Python integer, computed from numbers of the call, that its type does not hold."""
-    def value(x: Node) -> Any:
-        if x.op in ("constant", "scalar"):
-            return x.value if x.op == "constant" else numbers[x.name]
-        args = map(value, x.args)
-        return next(args) if x.op == "cast" else getattr(np, x.op)(*args, dtype=object)
-
-    info, found = np.iinfo(node.dtype), value(node)
-    if not info.min <= found <= info.max:
-        raise OverflowError(f"Python integer {found} out of bounds for {node.dtype}")
+def _computed(node: Node, numbers: Mapping[str, Any]) -> Any:
+    """What Python computes from numbers of a call."""
+    if node.op in ("constant", "scalar"):
+        return node.value if node.op == "constant" else numbers[node.name]
+    args = (_computed(x, numbers) for x in node.args)
+    return next(args) if node.op == "cast" else getattr(np, node.op)(*args, dtype=object)
 
 
 # -- outputs -------------------------------------------------------------------------------------------------------------------
@@ -220,8 +214,7 @@ def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...], inputs: 
     wanted = _shapes(traced, {"c": shape, **inputs})
     for name, x in bound.outputs.items():
         if name not in wanted:
-            raise TypeError(f"epilogue {bound.epilogue} has neither an operand nor an auxiliary output {name!r}; its operands are "
-                            f"{', '.join(bound.epilogue.operands) or 'none'}, its outputs {', '.join(wanted) or 'none'}")
+            raise bound.epilogue.unknown(name, (*bound.epilogue.operands, *wanted))
         _of_library(bound.epilogue, name, x, array_kind)
         if tuple(x.shape) != wanted[name]:
             raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} has shape {tuple(x.shape)}, but the "
