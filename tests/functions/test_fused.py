@@ -224,7 +224,8 @@ def test_auxiliary_outputs_need_memory_of_their_own():
                                   ({"peak": bias[0]}, "'peak' of epilogue observed shares memory with its operand 'bias'"),
                                   ({"before": memory[:16].reshape(4, 4), "peak": memory[15:19]},
                                    "'peak' of epilogue observed shares memory with the output 'before'"),
-                                  ({"total": np.lib.stride_tricks.as_strided(memory, (4,), (0,))}, "elements of the array for")):
+                                  ({"total": np.lib.stride_tricks.as_strided(memory, (4,), (0,))},
+                                   "elements of the output 'total' share memory")):
                 with pytest.raises(ValueError, match=text):
                     cuteblas.matmul(a, a, out=out, epilogue=observed(bias=bias, **outputs))
                 with pytest.raises(ValueError, match=text):        # also where the result is computed elsewhere
