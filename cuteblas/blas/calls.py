@@ -15,14 +15,14 @@ from ..codegen.dtypes import accumulator_of
 from ..engines.dispatch import Repeat, own_call
 from ..engines.engine import Engine, engine_of
 from ..engines.execution import Execution
-from ..engines.memory import Memory, overlap, overlaps_itself
+from ..engines.memory import Memory, overlap
 from ..engines.numpy_gemm import QUIET, Multiplication, new_array
 from ..engines.numpy_repeats import Again, remember
 from ..engines.placement import offload, stays, work_of
 from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from ..functions.fused import operands_over_c
-from ..functions.gemm import gemm, gemm_by_numpy, scalar_kind
+from ..functions.gemm import gemm, gemm_by_numpy, refuse_self_overlap, scalar_kind
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .repeats import remembered, repeat_of
@@ -451,9 +451,7 @@ def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
             continue
         if not memory.writeable:
             raise ValueError(f"{function} writes into {name}, but {name} is read-only")
-        if overlaps_itself(memory):
-            raise ValueError(f"{function} writes every element of {name} once, but elements of {name} share memory: shape "
-                             f"{memory.shape}, strides {memory.strides} bytes")
+        refuse_self_overlap(function, name, memory)
         for j, (other, memory_of_other, used_whole, _written) in enumerate(used):
             if i == j or not overlap(memory, memory_of_other):
                 continue

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from ..codegen.dtypes import accumulator_of
+from ..engines.engine import engine_of
 from ..engines.numpy_gemm import new_array
 from ..engines.sharded import ShardedArray, as_sharded
 from ..functions.algorithms import checked_precision
 from ..functions.devices import as_devices, matmul_of_host, new_result, on_host_alone, put, shares_memory, spread_product
-from ..functions.gemm import gemm
+from ..functions.gemm import gemm, refuse_self_overlap
 from ..functions.matmul import in_tiles
 from .arguments import Transposition, as_scalar, as_transposition, checked_flag
 from .libraries import Place
@@ -91,6 +92,8 @@ def gemm_over(function: str, types: Types | None, arrays: dict[str, Any], alpha:
     if scalars[1] != 0 and not reads_c and "out" in held:
         raise ValueError(f"{function} has no C to multiply by beta: pass the array as c, too, to update out in place")
     written = "out" if "out" in held else "c" if overwrites and "c" in held else None
+    for x in () if written is None else (held[written],) if of_host else held[written].shards:
+        refuse_self_overlap(function, written or "", engine_of(x).memory(x))
     conj = {f"conj_{name}": way.conjugates and types.is_complex for name, way in zip("ab", ways, strict=True)}
     if of_host:
         return _of_host(function, types, a, b, held, written, scalars, reads_c, conj, ordinals, algorithm)

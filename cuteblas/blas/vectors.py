@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ..engines.dispatch import own_call
 from ..engines.engine import engine_of
 from ..engines.memory import Memory, overlap
+from ..functions.gemm import refuse_self_overlap
 from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import as_transposition, checked_flag, from_list
 from .calls import Request, run
@@ -195,6 +196,7 @@ def _gemv(function: str, types: str, alpha: Any, a: Any, x: Any, beta: Any, y: A
         first, step = _number(function, "offy", offy), abs(_number(function, "incy", incy))
         whole = _copied(matrix, whole, types, first + (rows - 1) * step + 1)
     part = _chosen(function, "y", whole, rows, offy, incy)[:, None]
+    refuse_self_overlap(function, "y", engine_of(part).memory(part))
     run(function, product, Request(alpha, matrix, vector, beta, part, asked.letter, overwrite_c=1))
     return y if overwrites and y is not None else gathered.back(whole)
 
@@ -219,6 +221,7 @@ def _ger(function: str, types: str, conjugates: bool, alpha: Any, x: Any, y: Any
                          f"has shape {target.shape}")
     if target is not None and overwrites:
         _check_overlap(function, "a", arrays)
+        refuse_self_overlap(function, "a", engine_of(target).memory(target))
     result = run(function, ROUTINES[_PRODUCTS[types]],
                  Request(alpha, vectors[0][:, None], vectors[1][None, :], 0 if target is None else 1, target, 0,
                          "R" if conjugates else "N", overwrites and target is not None))

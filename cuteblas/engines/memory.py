@@ -97,35 +97,36 @@ def shadow(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     return np.asarray(_Shadow(shape, strides))
 
 
-def overlap(x: Memory, y: Memory) -> bool:
-    """Whether an element of ``x`` shares a byte with an element of ``y``; ``True`` also where that is too hard to tell."""
+def overlap(x: Memory, y: Memory, doubt: bool = True) -> bool:
+    """Whether an element of ``x`` shares a byte with an element of ``y``; ``doubt`` where that is too hard to tell."""
     (xlo, xhi), (ylo, yhi) = x.span, y.span
     if x.address + xhi <= y.address + ylo or y.address + yhi <= x.address + xlo:
         return False
     try:
         return np.shares_memory(np.asarray(_Addresses(x)), np.asarray(_Addresses(y)), max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
-        return True
+        return doubt
 
 
-def overlaps_itself(x: Memory) -> bool:
-    """Whether two elements share a byte; ``True`` also where that is too hard to tell."""
+def overlaps_itself(x: Memory, doubt: bool = True) -> bool:
+    """Whether two elements share a byte; ``doubt`` where that is too hard to tell."""
     modes = sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
     reach = x.dtype.itemsize
     for stride, extent in modes:
         if stride < reach:
-            return x.size > 0 and any(_meets_itself(x.dtype, modes[i:]) for i in range(len(modes)))
+            return x.size > 0 and any(_meets_itself(x.dtype, modes[i:], doubt) for i in range(len(modes)))
         reach += stride * (extent - 1)
     return False
 
 
-def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]]) -> bool:
+def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]], doubt: bool) -> bool:
     """Whether two elements share a byte that have other indices along the first mode: the first element's row of the other modes
     and all later rows."""
     (stride, extent), *rest = modes
     strides, shape = tuple(s for s, _n in rest), tuple(n for _s, n in rest)
     first = 1 << 40                         # any address but NULL
-    return overlap(Memory(shape, strides, dtype, first), Memory((extent - 1, *shape), (stride, *strides), dtype, first + stride))
+    return overlap(Memory(shape, strides, dtype, first), Memory((extent - 1, *shape), (stride, *strides), dtype, first + stride),
+                   doubt)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int, axes: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from ..engines.repeaters import repeater_of
 from ..engines.settings import current_backend
 from .algorithms import BY_NUMPY, NATIVE, check_variant, refuse_variant
 from .epilogues import Bound, as_bound, resolve
-from .epilogues.epilogue import is_choice
+from .epilogues.epilogue import check_shape, is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
 from .gufunc import Product, operand_matrices, result_matrices
@@ -238,6 +238,16 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
             for missing, (x, core) in enumerate(((x1, product.core1), (x2, product.core2))))
     result = run.empty(Memory(product.shape, product.strides, product.dtype)) if out is None else out
     missing = (len(product.core1) == 1, len(product.core2) == 1)
+    rank = len(product.shape)
+    if product.core3 != (rank - 2, rank - 1):           # operands are matrices as the result is
+        def over_matrices(name: str, x: Any) -> Any:
+            x = x if hasattr(x, "reshape") else np.asarray(x)
+            if name in bound.outputs:
+                return x
+            check_shape(bound.epilogue, name, x.shape, product.shape)
+            return result_matrices(x.reshape((1,) * (rank - x.ndim) + x.shape), product.core3, missing)
+
+        bound = bound.converted(over_matrices)
     name, output = product.dtype.name, _stored(result.dtype)
     c = result_matrices(result, product.core3, missing)
     _c, auxiliary = multiply(a, b, out=c, output=output,

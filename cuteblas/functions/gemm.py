@@ -19,7 +19,8 @@ from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable,
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .algorithms import NATIVE
 
-__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "gemm_by_numpy", "prepare", "refuse_shared_outputs", "run_group", "scalar_kind"]
+__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "gemm_by_numpy", "prepare", "refuse_self_overlap", "refuse_shared_outputs",
+           "run_group", "scalar_kind"]
 
 SOURCE = "c"
 """The name of C as an operand, where it is read from one array and written to another."""
@@ -356,8 +357,16 @@ def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str, beta
         x if kind == "one" else Node("multiply", sums, (Node(name, sums), x)) for x, name, kind in scaled)))
 
 
+def refuse_self_overlap(who: str, name: str, memory: Memory) -> None:
+    """Refuse to write an array of which elements surely share memory: the order of the writes would decide."""
+    if overlaps_itself(memory, doubt=False):
+        raise ValueError(f"{who} writes every element of {name} once, but elements of {name} share memory: shape {memory.shape}, "
+                         f"strides {memory.strides} bytes")
+
+
 def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, Any]) -> None:
-    """See that the arrays for an epilogue's auxiliary outputs share memory with nothing that the product reads or writes.
+    """See that elements of ``out`` share no memory, and arrays for an epilogue's auxiliary outputs none with what the product reads
+    or writes.
 
     Parameters
     ----------
@@ -373,6 +382,8 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, An
     ValueError
         If one does, or if its own elements share memory.
     """
+    if others["out"] is not None:
+        refuse_self_overlap(f"epilogue {epilogue.epilogue}", "out", engine.memory(others["out"]))
     if not epilogue.outputs:
         return
     seen = {name: engine.memory(x) for name, x in others.items() if x is not None}
@@ -380,9 +391,7 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, An
              if hasattr(x, "strides") and not isinstance(x, np.generic)}
     for name, x in epilogue.outputs.items():
         memory = engine.memory(x)
-        if overlaps_itself(memory):
-            raise ValueError(f"elements of the array for the output {name!r} of epilogue {epilogue.epilogue} share memory: its "
-                             f"shape is {memory.shape} and its strides are {memory.strides} bytes")
+        refuse_self_overlap(f"epilogue {epilogue.epilogue}", f"the output {name!r}", memory)
         for other, y in seen.items():
             if overlap(memory, y):
                 raise ValueError(f"the output {name!r} of epilogue {epilogue.epilogue} shares memory with {other}; it needs memory "

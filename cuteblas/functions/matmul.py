@@ -54,7 +54,8 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
         The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm
         that is not less accurate on these very operands. The others are algorithms for float32 by name, whatever the operands are:
         sums of products of float16 or bfloat16 on tensor cores, or one product of operands that are rounded to 11 bits
-        (``"tf32"``), the only one that is less accurate than native arithmetic: errors are up to 2^-11 of each operand.
+        (``"tf32"``), the only one that is less accurate than native arithmetic: errors are up to 2^-11 of each operand. Operands
+        below 2^-126 are rounded to multiples of 2^-136, and so to 0 up to 2^-137.
     variant : str, optional
         A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
     devices : "all" or sequence of int, optional

@@ -136,7 +136,7 @@ CALLS = [
     call("clamp", lambda acc, lo: epilogues.clamp(acc, lo=lo), C, np.full((1, 1), 2.0), by_cupy=False),
     call("scale", lambda acc, scale: epilogues.scale(acc, scale=scale), C, V, by_cupy=False),
     call("leaky_relu", lambda acc: epilogues.leaky_relu(acc), C, by_cupy=False),
-    call("dequantize", lambda acc, x: epilogues.dequantize(acc, row_scale=x), C, np.ones(2, "f4"), by_cupy=False),
+    call("dequantize", lambda acc, x: epilogues.dequantize(acc, row_scale=x), C, np.ones((2, 1), "f4"), by_cupy=False),
     call("residual_add", lambda acc, x: epilogues.residual_add(acc, residual=x), C, C, by_cupy=False),
     call("bgrad_a", lambda x: epilogues.bgrad_a(x, a=x), S, by_cupy=False),
     call("bgrad_b", lambda x: epilogues.bgrad_b(x, b=x), S, by_cupy=False),

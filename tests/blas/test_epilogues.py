@@ -46,6 +46,26 @@ def test_operands_and_further_results():
     np.testing.assert_array_equal(pre, want)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("trans_a, trans_b", [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("m, n", [(6, 6), (6, 5), (5, 6)])
+def test_operands_broadcast_over_c_whatever_its_order(order, trans_a, trans_b, m, n):
+    a, b, row = small(RNG, (m, 4), "float32"), small(RNG, (4, n), "float32"), small(RNG, (m, 1), "float32")
+    out = np.zeros((m, n), np.float32, order=order)
+    operands = (a.T if trans_a else a), (b.T if trans_b else b)
+    for bias in (BIAS[:n] if n == 5 else np.arange(n, dtype=np.float32), row):
+        for _again in range(2):
+            blas.sgemm(1, *operands, trans_a=trans_a, trans_b=trans_b, out=out, epilogue=bias_relu_aux(bias=bias))
+            np.testing.assert_array_equal(out, np.maximum(a @ b + bias, 0))
+        for listed in ([bias, bias], bias_relu_aux(bias=bias)):
+            bound = [bias_relu_aux(bias=x) for x in listed] if isinstance(listed, list) else listed
+            for got, _extras in blas.gemm_grouped(1, [a, a], [b, b], epilogue=bound):
+                np.testing.assert_array_equal(got, np.maximum(a @ b + bias, 0))
+    if m != n:
+        with pytest.raises(ValueError, match=r"pass bias\[:, None\] for a value of each row"):
+            blas.sgemm(1, a, b, epilogue=bias_relu_aux(bias=row[:, 0]))
+
+
 def test_raw_sums_alpha_and_beta():
     np.testing.assert_array_equal(blas.sgemm(2, A, B, -1, C, epilogue=mixed(by=3.0)), 6 * (A @ B) - C)
     poisoned = np.full_like(C, np.nan)

@@ -16,6 +16,8 @@ a, b, c = np.ones((3, 4), F), np.ones((4, 5), F), np.ones((3, 5), F)
 read_only = c.copy()
 read_only.flags.writeable = False
 square = np.ones((4, 4), F)
+overlapping = np.lib.stride_tricks.as_strided(np.zeros(16, F), (4, 4), (8, 4))
+repeated = np.lib.stride_tricks.as_strided(np.zeros(1, F), (4,), (0,))
 unaligned = np.zeros(49, np.uint8)[1:].view(F).reshape(3, 4)
 
 CALLS = [
@@ -99,6 +101,9 @@ CALLS = [
     (ValueError, "writes into out, but out is read-only", blas.sgemm, (1, a, b), {"out": np.broadcast_to(c[:1], (3, 5))}),
     (ValueError, "elements of out share memory", blas.sgemm, (1, a, b), {"out": np.lib.stride_tricks.as_strided(c.copy(), (3, 5),
                                                                                                                 (4, 4))}),
+    (ValueError, "elements of c share memory", blas.ssyrk, (1, square, 0, overlapping), {"overwrite_c": 1}),
+    (ValueError, "elements of a share memory", blas.sger, (1, square[0], square[0]), {"a": overlapping, "overwrite_a": 1}),
+    (ValueError, "elements of y share memory", blas.sgemv, (1, square, square[0], 0, repeated), {"overwrite_y": 1}),
     (ValueError, "writes out while it uses a, but they share memory", blas.sgemm, (1, square, square.copy()), {"out": square}),
     (ValueError, "writes c while it uses b, but they share memory", blas.sgemm, (1, square.copy(), square, 1, square.T),
      {"overwrite_c": 1}),

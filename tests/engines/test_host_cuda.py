@@ -210,7 +210,7 @@ C, Z, STACK_B = small(50, 40), (small(70, 70) + 1j * small(70, 70)).astype(np.co
 BIAS, ROWS, FOUR = small(40), small(50, 1), small(3, 7, 20, 30)
 
 
-@cuteblas.epilogue(rows=("scale",))
+@cuteblas.epilogue
 def scaled_and_shifted(acc, *, scale, shift, factor=1.0):
     return acc * scale + factor * shift
 
@@ -226,6 +226,7 @@ IN_TILES = {
     "epilogue of sgemm": lambda: blas.sgemm(2, A, B, beta=1, c=C, epilogue="relu"),
     "relu": lambda: cuteblas.matmul(A, B, epilogue="relu"),
     "bias": lambda: cuteblas.matmul(A, B, epilogue=cuteblas.epilogues.bias(bias=BIAS)),
+    "bias of a square": lambda: cuteblas.matmul(A, A.T, epilogue=cuteblas.epilogues.bias(bias=small_rows[:, 0])),
     "residual": lambda: cuteblas.matmul(A.T.copy().T, B, epilogue=cuteblas.epilogues.residual_add(residual=C)),
     "out": lambda: cuteblas.matmul(A, B, np.zeros((40, 50), np.float32).T, epilogue="relu"),
     "rows": lambda: cuteblas.matmul(A, B, epilogue=scaled_and_shifted(scale=small_rows, shift=BIAS, factor=2.0)),
@@ -242,7 +243,7 @@ IN_TILES = {
     "byte order": lambda: cuteblas.ascontiguousarray(A.astype(">f4").T),
     "out of copy": lambda: cuteblas.copy(A, out=np.zeros((70, 50), "f4").T),
 }
-small_c, small_rows, small_bcj = small(6, 20, 10), small(50), small(7, 9, 30)
+small_c, small_rows, small_bcj = small(6, 20, 10), small(50, 1), small(7, 9, 30)
 
 
 @pytest.mark.parametrize("limit", [None, 24_000])

@@ -56,6 +56,15 @@ def test_self_overlap_is_exact(modes, itemsize):
     assert overlaps_itself(Memory(shape, strides, np.dtype(f"V{itemsize}"))) == (len(set(touched)) < len(touched))
 
 
+def test_self_overlap_that_is_too_hard_to_tell_is_a_doubt(monkeypatch):
+    def too_hard(*_arrays, **_options):
+        raise np.exceptions.TooHardError
+
+    monkeypatch.setattr(np, "shares_memory", too_hard)
+    x = Memory((3, 5), (16, 8), np.dtype("f8"))
+    assert overlaps_itself(x) and not overlaps_itself(x, doubt=False)
+
+
 @pytest.mark.parametrize("x", [np.zeros((3, 4)), np.zeros((3, 4)).T, np.zeros((3, 4))[::-1, ::2], np.zeros((5, 1, 2)),
                                np.zeros((0, 3))])
 def test_ordinary_arrays_do_not_overlap_themselves(x):

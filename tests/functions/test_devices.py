@@ -411,7 +411,7 @@ def test_gemm_with_little_memory(small, free):
 
 def test_wrong_gemm():
     with several(2):
-        x = on_gpu(np.ones((4, 4), np.float32))
+        x, itself = on_gpu(np.ones((4, 4), np.float32)), np.lib.stride_tricks.as_strided(np.zeros(16, "f4"), (4, 4), (8, 4))
         for words, error, call in [
                 ("takes no epilogue", TypeError, lambda: blas.sgemm(1, x, x, epilogue="relu", devices="all")),
                 ("takes no variant", TypeError, lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
@@ -423,6 +423,9 @@ def test_wrong_gemm():
                 ("k is 4 in a and 3 in b", ValueError, lambda: blas.sgemm(1, x, x[1:], devices="all")),
                 ("c of shape", ValueError, lambda: blas.sgemm(1, x, x, 1, x[1:], devices="all")),
                 ("share memory", ValueError, lambda: blas.sgemm(1, x, x, out=x, devices="all")),
+                ("elements of out share memory", ValueError, lambda: blas.sgemm(1, x, x, out=on_gpu(itself), devices="all")),
+                ("elements of c share memory", ValueError, lambda: blas.sgemm(1, itself.copy(), itself.copy(), 1, itself,
+                                                                              overwrite_c=1, devices="all")),
                 ("no C to multiply", ValueError, lambda: blas.sgemm(1, x, x, 1, out=on_gpu(np.ones((4, 4), np.float32)),
                                                                     devices="all")),
                 ("matrices", ValueError, lambda: blas.sgemm(1, x[0], x, devices="all"))]:

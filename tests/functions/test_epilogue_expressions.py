@@ -1,6 +1,7 @@
 """Random epilogues: what tracing recorded computes what the function computes, to the bit and in the same types."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,10 @@ UNARY |= {
     "not": lambda x: ~x, "f2": lambda x: x.astype(np.float16), "f4": lambda x: x.astype(np.float32),
     "i4": lambda x: x.astype(np.int32), "b1": lambda x: x.astype(bool), "cube": lambda x: np.power(x, 3), "twice": lambda x: 2 * x,
     "half": lambda x: x / 2, "squared": lambda x: x**2, "of_bool": lambda x: (x == 1)**2,
-    "less_one": lambda x: 1 - x, "clip": lambda x: np.clip(x, -1, 1), "silu": epilogues.silu}
+    "less_one": lambda x: 1 - x, "clip": lambda x: np.clip(x, -1, 1), "silu": epilogues.silu,
+    "positive": np.positive, "round": np.round,
+    ".round": lambda x: x.round(), ".conj": lambda x: x.conj(), "conjugate": lambda x: x.conjugate(), ".clip": lambda x: x.clip(0),
+    "copy": lambda x: x.copy()}
 BINARY = {name: getattr(np, name) for name in (
     "add", "subtract", "multiply", "divide", "power", "minimum", "maximum", "less", "less_equal", "greater", "greater_equal",
     "equal", "not_equal", "logical_and", "logical_or", "logical_xor")}
@@ -88,3 +92,63 @@ def test_random_expressions(steps, sums, kinds, s, number, seed, alpha):
     np.testing.assert_array_equal(outputs["last"], auxiliary["last"])
     if want.dtype != np.float16:                    # which NumPy sums in float16, kernels in float32
         np.testing.assert_array_equal(outputs["top"], auxiliary["top"])
+
+
+def _chosen_by(name):
+    return lambda x: x * 2 if hasattr(x, name) else x * 3
+
+
+MEMBERS = {
+    "round": lambda x: x.round(), "round(0)": lambda x: x.round(0), "np.round": np.round, "np.around": np.around, "round()": round,
+    "clip": lambda x: x.clip(0, 2), "clip low": lambda x: x.clip(1), "clip high": lambda x: x.clip(max=1),
+    "clip none": lambda x: x.clip(),
+    "np.clip": lambda x: np.clip(x, 0, 2), "np.clip none": lambda x: np.clip(x, None, None), "np.clip one": lambda x: np.clip(x, 0),
+    "np.clip both": lambda x: np.clip(x, 0, min=1), "np.clip by name": lambda x: np.clip(x, min=0, max=2),
+    "copy": lambda x: x.copy(),
+    "copy K": lambda x: x.copy("K"), "copy wrong": lambda x: x.copy(wrong=1), "astype": lambda x: x.astype(np.float32),
+    "astype K": lambda x: x.astype(np.float32, "K"), "astype safe": lambda x: x.astype(np.int8, casting="safe"),
+    "astype wrong": lambda x: x.astype(np.float32, wrong=1), "conj": lambda x: x.conj(), "conjugate": lambda x: x.conjugate(),
+    "np.conj": np.conj, "real": lambda x: x.real, "imag": lambda x: x.imag, "np.real": np.real, "np.imag": np.imag,
+    "dtype": lambda x: np.ones_like(x, dtype=x.dtype), "positive": np.positive, "+": lambda x: +x, "-": lambda x: -x, "abs": abs,
+    "fabs": np.fabs, "squared": lambda x: x**2, "zeros_like": lambda x: np.zeros_like(x) + 1, "ones_like": np.ones_like,
+    "ones_like of a shape": lambda x: np.ones_like(x, shape=(2,)), "ones_like wrong": lambda x: np.ones_like(x, wrong=1),
+    "where": lambda x: np.where(x, x, x), "where wrong": lambda x: np.where(x, x, x, x), "item": lambda x: x.item(),
+    "iscomplexobj": lambda x: x * 2 if np.iscomplexobj(x) else x * 3, "numerator": lambda x: x.numerator, "T": lambda x: x.T,
+    **{f"has {name}": _chosen_by(name) for name in (
+        "astype", "clip", "conj", "conjugate", "copy", "dtype", "imag", "is_integer", "item", "max", "min", "mean", "ndim", "real",
+        "round", "shape", "size", "sum", "T")}}
+GIVEN = {"acc": None, "float": 0.75, "int": 3, "complex": 1 + 2j, "float32": np.float32(0.75), "int8": np.int8(3),
+         "bool": np.bool_(True), "complex64": np.complex64(1 + 2j), "row": np.full((1, 3), 1.5, "f4"), "0-d": np.array(1.5),
+         "matrix": np.full((2, 3), 3, "i4"),
+         "column": np.full((2, 1), True)}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members_of_values_are_numpys(name):
+    """Members of arrays, of NumPy's numbers and of Python's are refused, or give the type and the value that NumPy gives."""
+    member = MEMBERS[name]
+
+    @epilogue
+    def alone(acc, *, x=None):
+        return member(acc if x is None else x)
+
+    @epilogue
+    def beside(acc, *, x=None):
+        return acc * 1 + member(acc if x is None else x)
+
+    for sums in ("f4", "f8", "i4", "c8", "?"):
+        acc = (np.arange(6).reshape(2, 3) / (2 if sums in ("f4", "f8") else 1)).astype(sums)
+        for function in (alone, beside):
+            for x in GIVEN.values():
+                bound = function() if x is None else function(x=x)
+                try:
+                    resolved = resolve(bound, accumulator=acc.dtype.name, output=None, shape=acc.shape)
+                except (TypeError, ValueError, ArithmeticError, AttributeError):
+                    continue
+                with np.errstate(all="ignore"):
+                    want = np.asarray(function.function(acc, x=x))          # no error where a kernel has none
+                    got, _ = by_graph(resolved, acc)
+                    by_numpy, _ = evaluate(bound, acc)
+                assert got.dtype == want.dtype == by_numpy.dtype
+                np.testing.assert_array_equal(got, np.broadcast_to(want, acc.shape))
+                np.testing.assert_array_equal(by_numpy, np.broadcast_to(want, acc.shape))

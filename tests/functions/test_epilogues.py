@@ -109,11 +109,6 @@ def test_decoration_refuses(function, words):
         epilogue(function)
 
 
-def test_decoration_refuses_unknown_rows():
-    with pytest.raises(TypeError, match="names 'y' as an operand of its rows or columns; it has x"):
-        epilogue(rows=["y"])(lambda acc, *, x: acc)
-
-
 def test_an_epilogue_keeps_its_function():
     @epilogue
     def halved(acc):
@@ -135,12 +130,30 @@ def test_calls_compute_and_keywords_bind():
     assert f(1.0) == 3 and f(1.0, 5.0, beta=2) == 13 and f(1.0, alpha=4, s=0) == 4
     assert f(s=1.0)(3.0) == 4
     assert "is given c without beta" in refusal(f, 1.0, 5.0)
-    assert "has no operand 't'" in refusal(f, 1.0, t=1)
+    assert "unknown argument 't'; f takes 'c', 'alpha', 'beta', 's'" in refusal(f, 1.0, t=1)
     assert "takes one value for 'c'" in refusal(f, 1.0, 2.0, c=3)
     assert "takes 5 arguments, not 6" in refusal(f, *range(6))
     assert "takes alpha from the product" in refusal(f, alpha=2)
     assert "needs bias: bias(bias=...)" in refusal(epilogues.bias) == refusal(epilogues.bias, np.ones(3))
-    assert "has no operand 'lo'" in refusal(epilogues.relu, lo=3)
+    assert "unknown argument 'lo'; relu takes none" in refusal(epilogues.relu, lo=3)
+
+
+@pytest.mark.parametrize("call", [
+    lambda f, x: f(bais=x), lambda f, x: f(bais=x, bias=x[0].copy()), lambda f, x: f(bias=x, bais=3),
+    lambda f, x: f(bais="x", bias=x), lambda f, x: f(x, bais=x), lambda f, x: f(bias=x)(x, bais=x)])
+@pytest.mark.parametrize("name", ["bias", "bias_relu", "bias_gelu", "own"])
+def test_an_unknown_argument_is_named_beside_those_that_there_are(call, name):
+    @epilogue
+    def own(acc, *, bias):
+        return acc + bias
+
+    function, x = own if name == "own" else getattr(epilogues, name), np.ones((3, 3), np.float32)
+    with pytest.raises(TypeError, match=f"^unknown argument 'bais'; {name} takes 'bias'$"):
+        cuteblas.matmul(x, x, epilogue=call(function, x.copy()))
+
+
+def test_a_missing_operand_is_named_beside_an_array_for_an_output():
+    assert "needs bias: bias_relu_aux(bias=...)" in refusal(epilogues.bias_relu_aux, mask=np.zeros((3, 3), bool))
 
 
 def test_half_precision_is_computed_in_float32():
@@ -171,34 +184,37 @@ def test_arrays_of_a_bound_epilogue_can_be_replaced():
 
 
 # -- operands ------------------------------------------------------------------------------------------------------------------
-def test_vectors_belong_to_rows_or_columns_by_their_length():
-    acc, row, column = normal(3, 4), normal(3), normal(4)
-    np.testing.assert_array_equal(same(epilogues.bias(bias=row), acc)[0], acc + row[:, None])
-    np.testing.assert_array_equal(same(epilogues.bias(bias=column), acc)[0], acc + column)
-    (_, view), = resolve(epilogues.bias(bias=row), **F32).operands
-    assert view.shape == (3, 4) and view.strides == (4, 0) and view.base is not None
-    np.testing.assert_array_equal(epilogues.bias(acc, bias=row), acc + row[:, None])
-    assert same(epilogues.bias(bias=[1.0, 2.0, 3.0]), acc)[0].dtype == np.float64          # a list is an array
+@pytest.mark.parametrize("shape", [(3, 4), (4, 4), (1, 4), (4, 1), (2, 4, 4)])
+def test_operands_broadcast_as_in_numpy(shape):
+    """A vector lies along the last axis whatever its length; a value for each row has shape (m, 1)."""
+    acc, (*_batch, m, n) = normal(*shape), shape
+    for operand in ((n,), (1,), (m, 1), (1, n), (), shape):
+        x = normal(*operand)
+        np.testing.assert_array_equal(same(epilogues.bias(bias=x), acc)[0], acc + x)
+        np.testing.assert_array_equal(epilogues.bias(acc, bias=x), acc + x)
+    (_, view), = resolve(epilogues.bias(bias=normal(m, 1)), **{**F32, "shape": shape}).operands
+    assert view.shape == shape and (n == 1 or (view.strides[-1] == 0 and view.base is not None))
+    assert same(epilogues.bias(bias=[1.0] * n), acc)[0].dtype == np.float64                 # a list is an array
 
 
-def test_ambiguous_vectors_are_refused():
-    acc, vector = normal(5, 5), normal(5)
-    words = r"has 5 elements, and the result has 5 rows and 5 columns: pass bias\[:, None\] .* or bias\[None, :\]"
-    bound = epilogues.bias(bias=vector)
-    for call in (lambda: resolve(bound, **{**F32, "shape": (5, 5)}), lambda: epilogues.bias(acc, bias=vector)):
-        with pytest.raises(ValueError, match=words):
-            call()
-    np.testing.assert_array_equal(same(epilogues.bias(bias=vector[:, None]), acc)[0], acc + vector[:, None])
-    np.testing.assert_array_equal(same(epilogues.bias(bias=vector[None]), acc)[0], acc + vector)
-    np.testing.assert_array_equal(same(epilogues.bias(bias=vector[:1]), acc)[0], acc + vector[0])
+@pytest.mark.parametrize("call", [
+    lambda x: resolve(epilogues.bias(bias=x), **F32), lambda x: epilogues.bias(normal(3, 4), bias=x),
+    lambda x: evaluate(epilogues.bias(bias=x), normal(3, 4)), lambda x: evaluate(epilogues.bias(bias=list(x)), normal(2, 3, 4)),
+    lambda x: resolve(epilogue(lambda acc, *, bias: acc)(bias=x), **F32)])
+def test_a_vector_with_a_value_for_each_row_is_refused(call):
+    with pytest.raises(ValueError, match=r"'bias' of epilogue .* has shape \(3,\), .*: pass bias\[:, None\] for a value of each"):
+        call(normal(3))
 
 
-def test_operands_with_a_fixed_side():
-    sums, row, column = RNG.integers(-99, 99, (4, 4), np.int32), normal(4), normal(4)
+def test_other_errors_of_values_stay():
+    with pytest.raises(ValueError, match="per is 'row'"):
+        epilogues.drelu_bgrad(normal(3, 4), x=normal(3, 4), per="both")
+
+
+def test_scales_of_integers():
+    sums, row, column = RNG.integers(-99, 99, (4, 4), np.int32), normal(4, 1), normal(4)
     result, _ = same(epilogues.dequantize(row_scale=row, column_scale=column), sums)
-    np.testing.assert_array_equal(result, sums.astype(np.float32) * row[:, None] * column)
-    bound = epilogues.dequantize(row_scale=normal(5))
-    assert "has a value for each row of the result, 3, but it has 5" in refusal(resolve, bound, **{**F32, "accumulator": "int32"})
+    np.testing.assert_array_equal(result, sums.astype(np.float32) * row * column)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 4), (4, 3), (7, 3, 4)])
@@ -277,6 +293,71 @@ def test_arithmetic_of_python_numbers_is_pythons():
     result, _ = same(epilogue(lambda acc, *, s: acc * ((s < 3) + (s > 1)) / ((s == 2) & (s > 0)))(s=2), acc)
     np.testing.assert_array_equal(result, acc * 2)
     assert same(epilogue(lambda acc, *, s: acc * np.sqrt(s))(s=2.0), acc)[0].dtype == np.float64       # as numpy.sqrt(2.0) is
+
+
+NUMBERS = [
+    (0.75, "efdFD"), (0.0, "efdFD"), (math.nan, "efdFD"), (math.inf, "efdFD"), (1j, "FD"), (0j, "FD"), (5, "bBhHiIlLefdFD"),
+    (300, "hHiIlLefdFD"), (-1, "bhilefdFD"), (2**31, "IlLefdFD"), (2**63, "LfdFD"), (True, "?bBhHiIlLefdFD"),
+    (np.float64(0.75), "efdFD"), (np.float16(2), "efdFD"), (np.int64(5), "bhilefdFD"), (np.int64(300), "hilefdFD"),
+    (np.uint8(200), "BhHiIlLefdFD"), (np.complex64(1), "FD"), (np.bool_(True), "?bBhHiIlLefdFD")]
+
+
+@pytest.mark.parametrize("value, holds", NUMBERS, ids=[repr(value) for value, _ in NUMBERS])
+@pytest.mark.parametrize("how", ["constant", "default", "operand"])
+def test_a_number_as_the_result_is_refused_where_c_cannot_hold_it(value, holds, how):
+    if how == "operand" and isinstance(value, bool):
+        pytest.skip("a choice, and so a constant")
+
+    def default(acc, *, s=value):
+        return s
+
+    bound = {"constant": epilogue(lambda acc: value)(), "default": epilogue(default)(), "operand": epilogue(default)(s=value)}[how]
+    for kind in "?bBhHiIlLefdFD" if value is not NUMBERS[10][0] else "?bBhHiIlLfdFD":
+        output = np.dtype(kind)
+        acc = np.ones((2, 3), "f4" if kind == "e" else output)
+        if kind in holds:
+            with np.errstate(over="ignore"):
+                np.testing.assert_array_equal(same(bound, acc, output=output.name)[0], np.full((2, 3), value, output))
+            continue
+        for call in (lambda acc=acc: resolve(bound, accumulator=acc.dtype.name, output=acc.dtype.name, shape=acc.shape),
+                     lambda acc=acc: evaluate(bound, acc, output=acc.dtype.name)):
+            with pytest.raises((TypeError, OverflowError), match=r"cannot be written to a result of|out of bounds for"):
+                call()
+
+
+@pytest.mark.parametrize("function", [
+    lambda acc, *, s: s, lambda acc, *, s: 2 * s, lambda acc, *, s: acc + s, lambda acc, *, s: acc + 2 * s,
+    lambda acc, *, s: -s - 1, lambda acc, *, s: np.where(acc.astype(np.int32) + s > 0, acc + s, acc),
+    lambda acc, *, s: np.where(s > 3, acc, acc * abs(-s)),
+    lambda acc, *, s: acc + ((s > 3) + s), lambda acc, *, s: acc + s**2, lambda acc, *, s: (s, {"x": acc.astype(np.float32) * s})])
+def test_integers_of_a_call_are_refused_as_in_numpy(function):
+    """Wherever a Python integer meets a type that does not hold it, and whichever call came before."""
+    a, b = np.ones((2, 3), np.int8), np.ones((3, 4), np.int8)
+    bound, refused = epilogue(function), {}
+    for backend in ("numpy", "emulator"):
+        with cuteblas.backend(backend):
+            for s in (5, 5, 63, 64, 100, 127, 128, 300, -60, -65, -200, 5):
+                try:
+                    value = function(a @ b, s=s)
+                    want = np.broadcast_to(np.asarray(value[0] if isinstance(value, tuple) else value), (2, 4))
+                    fits = want.dtype == np.int8 or (want == want.astype(np.int8)).all()
+                except OverflowError:
+                    fits = False
+                if fits:
+                    got = cuteblas.matmul(a, b, epilogue=bound(s=s))
+                    np.testing.assert_array_equal(got[0] if isinstance(got, tuple) else got, want.astype(np.int8))
+                else:
+                    with pytest.raises(OverflowError, match="out of bounds for int8"):
+                        cuteblas.matmul(a, b, epilogue=bound(s=s))
+                refused[s] = not fits
+    assert {*refused.values()} == {True, False}
+
+
+def test_a_constant_is_rounded_once():
+    value = 1 + 2.0**-11 + 2.0**-40                     # to float32, then to float16, is 1
+    for function, operands in ((lambda acc: value, {}), (lambda acc, *, s: s, {"s": value}), (lambda acc: np.float64(value), {})):
+        got, _ = same(epilogue(function)(**operands), normal(2, 2), output="float16")
+        assert (got == 1 + 2.0**-10).all()
 
 
 def test_integers_that_do_not_fit():
@@ -513,13 +594,13 @@ def test_arrays_for_auxiliary_outputs():
 
 
 @pytest.mark.parametrize("given, words", [
-    ({"prr": np.zeros((3, 4))}, "has neither an operand nor an auxiliary output 'prr'; its operands are bias, its outputs pre"),
+    ({"prr": np.zeros((3, 4))}, r"unknown argument 'prr'; .* takes 'bias', 'pre'"),
     ({"pre": np.zeros((4, 3))}, r"has shape \(4, 3\), but the output has \(3, 4\)"),
     ({"total": np.zeros(4)}, r"has shape \(4,\), but the output has \(3,\)"),
     ({"pre": np.zeros((3, 4), np.int32)}, "computes float32 for 'pre', which cannot be written to an array of int32"),
     ({"top": np.zeros(4, np.int32)}, "computes float32 for 'top'"),
     ({"pre": np.broadcast_to(np.float32(0), (3, 4))}, "is read-only"),
-    ({"top_values": np.zeros((3, 4))}, "neither an operand nor an auxiliary output"),
+    ({"top_values": np.zeros((3, 4))}, "unknown argument 'top_values'; "),
 ])
 def test_arrays_that_do_not_fit(given, words):
     with pytest.raises((TypeError, ValueError), match=words):

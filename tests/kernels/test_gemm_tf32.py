@@ -58,6 +58,16 @@ def test_every_order_and_ragged_extents(engine, orders, m, n, k, pad, batch):
     assert ("B is copied first" in plan.reason) == (not aligned or orders[1] == "C") or 1 in (m, n, k)
 
 
+@pytest.mark.parametrize("value, want", [(4.4e-44, 0), (2.0**-137, 0), (2.0**-137 * 1.01, 2.0**-136), (2.0**-136, 2.0**-136),
+                                         (1.25 * 2.0**-136, 2.0**-136), (2.0**-126, 2.0**-126), (2.0**-126 - 2.0**-149, 2.0**-126)])
+def test_below_the_least_normal_number(engine, value, want):
+    """As docs/matmul.md says: operands are rounded to multiples of 2^-136, so that the least ones are 0."""
+    a, one = np.full((8, 8), value, "f4"), np.eye(8, dtype="f4")
+    for x, y in ((a, one), (one, a), (-a, one)):
+        c, _plan, _before = product(engine, x, y, b_order="F")
+        np.testing.assert_array_equal(c, np.float32(want if (x >= 0).all() else -want))
+
+
 @pytest.mark.parametrize("alpha, beta", [(2, 0), (-0.5, 3)])
 def test_alpha_and_beta(engine, alpha, beta):
     a, b = normal(72, 64), normal(64, 40, seed=1)

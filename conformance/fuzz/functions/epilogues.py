@@ -146,15 +146,10 @@ def _passed(name: str, operands: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _applied(name: str, acc: Any, operands: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    m, n = acc.shape[-2:]
     fitted = {}
     for key, x in _passed(name, operands).items():
         if isinstance(x, np.ndarray) and x.dtype.char == "e":
             x = x.astype("f")
-        if isinstance(x, np.ndarray) and x.ndim == 1:
-            if x.size == m == n != 1:
-                raise ValueError("a vector that fits rows and columns")
-            x = x[:, None] if x.size == m and x.size != 1 else x
         if isinstance(x, np.ndarray) and np.broadcast_shapes(x.shape, acc.shape) != acc.shape:
             raise ValueError("shape of an operand")
         fitted[key] = x

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any, overload
@@ -14,7 +15,7 @@ from ...codegen.dtypes import element_of
 from ...engines.dispatch import Carrier, kind_of
 from .tracing import Input, Reduction, Traced
 
-__all__ = ["Bound", "Epilogue", "epilogue", "is_choice", "is_number", "placed_vector", "widened"]
+__all__ = ["Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number", "widened"]
 
 _OF_PRODUCT = ("acc", "c", "alpha", "beta")
 
@@ -43,8 +44,6 @@ class Epilogue:
         All of its parameters.
     operands : dict
         Its own parameters and their defaults (``inspect.Parameter.empty`` where there is none).
-    rows, columns : frozenset of str
-        Operands of which a vector has an element for each row, or for each column, whatever its length.
     inputs : tuple of str
         ``"a"`` and ``"b"`` where the function reduces the product's operands.
 
@@ -59,7 +58,7 @@ class Epilogue:
     halved(bias=1.0)
     """
 
-    def __init__(self, function: FunctionType, rows: Iterable[str] = (), columns: Iterable[str] = (), inputs: bool = False):
+    def __init__(self, function: FunctionType, inputs: bool = False):
         if isinstance(function, Epilogue):
             raise TypeError(f"{function.__name__} is an epilogue already")
         if not isinstance(function, FunctionType):
@@ -72,11 +71,6 @@ class Epilogue:
         self.inputs = tuple(name for name in "ab" if inputs and name in given)
         product = (*_OF_PRODUCT, *self.inputs)
         self.operands = {name: p.default for name, p in given.items() if name not in product}
-        self.rows, self.columns = frozenset(rows), frozenset(columns)
-        for name in (*self.rows, *self.columns):
-            if name not in self.operands or name in self.rows & self.columns:
-                raise TypeError(f"epilogue {self} names {name!r} as an operand of its rows or columns; it has "
-                                f"{', '.join(self.operands) or 'no operands'}")
         self.known: Any = None           # traces, and what they depend on: see traces.py
 
     def _check_parameters(self, given: Mapping[str, inspect.Parameter]) -> None:
@@ -131,9 +125,10 @@ class Epilogue:
             raise TypeError(f"epilogue {self} takes {len(self.parameters)} arguments, not {len(values)}")
         arguments = dict(zip(self.parameters, values, strict=False))
         for name, value in operands.items():
-            if name in arguments or name not in self.parameters:
-                raise TypeError(f"epilogue {self} {'takes one value for' if name in arguments else 'has no operand'} {name!r}; its "
-                                f"parameters are {', '.join(self.parameters)}")
+            if name not in self.parameters:
+                raise self.unknown(name, self.parameters[1:])
+            if name in arguments:
+                raise TypeError(f"epilogue {self} takes one value for {name!r}; its parameters are {', '.join(self.parameters)}")
             arguments[name] = value
         if "beta" in self.parameters and "c" in arguments and "beta" not in arguments:
             raise TypeError(f"epilogue {self} is given c without beta")
@@ -143,22 +138,30 @@ class Epilogue:
         self._refuse_missing(arguments, (*self.operands, *self.inputs))
         return self.computed(arguments)
 
-    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str]) -> None:
+    def unknown(self, name: str, known: Iterable[str]) -> TypeError:
+        """The error for an argument that is none of the known ones."""
+        return TypeError(f"unknown argument {name!r}; {self} takes {', '.join(map(repr, known)) or 'none'}")
+
+    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str], others: Iterable[str] = ()) -> None:
         none = inspect.Parameter.empty
         missing = [name for name in wanted if name not in given and self.operands.get(name, none) is none]
         if missing:
+            for name in others:                 # an array for an output, or a misspelled operand
+                if get_close_matches(name, missing):
+                    raise self.unknown(name, self.operands)
             raise TypeError(f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})")
 
     def computed(self, arguments: Mapping[str, Any]) -> Any:
-        """What the function returns for arguments by name, all checked; half-precision arrays are float32 to it, and vectors lie
-        along the rows or columns that they belong to."""
+        """What the function returns for arguments by name, all checked; half-precision arrays are float32 to it."""
         if any(isinstance(x, Traced | Input | Reduction) for x in arguments.values()):
             return self.function(**arguments)
         arguments = {name: widened(x) for name, x in arguments.items()}
-        shape = np.shape(arguments["acc"])
-        if len(shape) >= 2:
-            arguments = {name: placed_vector(self, name, x, shape) if name in self.operands else x for name, x in arguments.items()}
-        return self.function(**arguments)
+        try:
+            return self.function(**arguments)
+        except ValueError:                      # in words about the operand, if that is why
+            for name in self.operands.keys() & arguments.keys():
+                check_shape(self, name, np.shape(arguments[name]), np.shape(arguments["acc"]))
+            raise
 
 
 class Bound(Carrier):
@@ -196,13 +199,12 @@ class Bound(Carrier):
         self.epilogue = epilogue
         self.operands = {name: x for name, x in values.items() if name in epilogue.operands}
         self.outputs = {name: x for name, x in values.items() if name not in epilogue.operands}
-        epilogue._refuse_missing(self.operands, epilogue.operands)
         for name, x in self.outputs.items():
             if name in epilogue.parameters:
                 raise TypeError(f"epilogue {epilogue} takes {name} from the product, not as an operand")
-            if not hasattr(x, "shape") or isinstance(x, np.generic):
-                raise TypeError(f"epilogue {epilogue} has no operand {name!r}, and an auxiliary output is an array, not "
-                                f"{type(x).__name__}; its operands are {', '.join(epilogue.operands) or 'none'}")
+            if not hasattr(x, "shape") or isinstance(x, np.generic):            # as the array for an output has
+                raise epilogue.unknown(name, epilogue.operands)
+        epilogue._refuse_missing(self.operands, epilogue.operands, self.outputs)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -230,9 +232,8 @@ class Bound(Carrier):
 @overload
 def epilogue(function: Callable[..., Any], /) -> Epilogue: ...
 @overload
-def epilogue(*, rows: Iterable[str] = (), columns: Iterable[str] = (),
-             inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
-def epilogue(function: Any = None, /, *, rows: Iterable[str] = (), columns: Iterable[str] = (), inputs: bool = False) -> Any:
+def epilogue(*, inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
+def epilogue(function: Any = None, /, *, inputs: bool = False) -> Any:
     """Make an epilogue of a Python function: what a product does with its sums before it writes them.
 
     The function is written for arrays, in NumPy's terms, and NumPy runs it as it is. For a kernel it is traced: it is called once
@@ -243,12 +244,10 @@ def epilogue(function: Any = None, /, *, rows: Iterable[str] = (), columns: Iter
     function : function
         Its first parameter is ``acc``, the sums. ``c``, ``alpha`` and ``beta`` are those of the product: what a function does not
         name has been applied already, so that ``acc`` is ``alpha * sum + beta * c`` to a function that names none of them. All
-        other parameters are operands: arrays that broadcast over the result, or numbers. Strings, bools and ``None`` are passed to
-        the function as they are. It returns the result, or a pair of the result and a dictionary of auxiliary outputs: values, or
-        sums, maxima and minima of values over axis -1 or -2.
-    rows, columns : iterable of str
-        Operands of which a vector has an element for each row, or for each column. Without that the length decides, and for square
-        results a vector is refused.
+        other parameters are operands: numbers, or arrays that broadcast over the result as in NumPy. A value for each column has
+        shape (n,), a value for each row (m, 1). Strings, bools and ``None`` are passed to the function as they are. It returns the
+        result, or a pair of the result and a dictionary of auxiliary outputs: values, or sums, maxima and minima of values over
+        axis -1 or -2.
     inputs : bool
         Parameters named ``a`` and ``b`` are the operands of the product, of which sums, maxima and minima over K may be returned.
 
@@ -276,7 +275,7 @@ def epilogue(function: Any = None, /, *, rows: Iterable[str] = (), columns: Iter
     """
     if function is not None:
         return Epilogue(function)
-    return lambda function: Epilogue(function, rows, columns, inputs)
+    return lambda function: Epilogue(function, inputs)
 
 
 def widened(x: Any) -> Any:
@@ -287,27 +286,16 @@ def widened(x: Any) -> Any:
     return x.astype(row.computed) if row is not None and row.is_stored else x
 
 
-def placed_vector(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) -> Any:
-    """An operand over a result of some shape; a vector as a row or a column.
+def check_shape(epilogue: Epilogue, name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Refuse an operand that does not broadcast over a result as in NumPy.
 
     Raises
     ------
     ValueError
-        If a vector fits neither, or both.
+        If it does not.
     """
-    if is_choice(x) or getattr(x, "ndim", 0) != 1 or x.shape[0] == 1:
-        return x
-    m, n = shape[-2:]
-    length, who = x.shape[0], f"operand {name!r} of epilogue {epilogue} has"
-    if name in epilogue.rows or name in epilogue.columns:
-        wanted, whose = (m, "row") if name in epilogue.rows else (n, "column")
-        if length != wanted:
-            raise ValueError(f"{who} a value for each {whose} of the result, {wanted}, but it has {length}")
-        return x[:, None] if whose == "row" else x
-    result = f"{length} elements, {'and' if length in (m, n) else 'but'} the result has {m} rows and {n} columns"
-    if length not in (m, n):
-        raise ValueError(f"{who} {result}")
-    if m == n:
-        raise ValueError(f"{who} {result}: pass {name}[:, None] for a value of each row, or {name}[None, :] for a value of each "
-                         f"column")
-    return x if length == n else x[:, None]
+    extra = len(shape) - len(given)
+    if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(given, shape[extra:], strict=True)):
+        hint = f": pass {name}[:, None] for a value of each row" if given == shape[-2:-1] else ""
+        raise ValueError(f"operand {name!r} of epilogue {epilogue} has shape {tuple(given)}, which does not broadcast to the "
+                         f"result's {shape}{hint}")

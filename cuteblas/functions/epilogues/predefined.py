@@ -19,14 +19,14 @@ _AXES = {"row": -1, "column": -2}
 
 @epilogue
 def bias(acc: Any, *, bias: Any) -> Any:
-    """``acc + bias``; a vector is added to each row or to each column, whichever its length fits.
+    """``acc + bias``; a vector has a value for each column, and a bias for each row is of shape (m, 1).
 
     Parameters
     ----------
     acc : array or value of an epilogue
         The sums; given by the product where the epilogue is bound.
     bias : array
-        A row, a column or a matrix.
+        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def bias_relu(acc: Any, *, bias: Any) -> Any:
     acc : array or value of an epilogue
         The sums; given by the product where the epilogue is bound.
     bias : array
-        A row, a column or a matrix.
+        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def bias_gelu(acc: Any, *, bias: Any) -> Any:
     acc : array or value of an epilogue
         The sums; given by the product where the epilogue is bound.
     bias : array
-        A row, a column or a matrix.
+        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
 
     Returns
     -------
@@ -279,14 +279,14 @@ def clamp(acc: Any, *, lo: Any = None, hi: Any = None) -> Any:
 
 @epilogue
 def scale(acc: Any, *, scale: Any) -> Any:
-    """``acc * scale``: a number, a row, a column or a matrix.
+    """``acc * scale``.
 
     Parameters
     ----------
     acc : array or value of an epilogue
         The sums; given by the product where the epilogue is bound.
     scale : number or array
-        A number, a row, a column or a matrix.
+        Broadcasts over the result: a number, (n,) for each column, (m, 1) for each row.
 
     Returns
     -------
@@ -302,11 +302,10 @@ def scale(acc: Any, *, scale: Any) -> Any:
     return acc * scale
 
 
-@epilogue(rows=["row_scale"], columns=["column_scale"])
+@epilogue
 def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale: Any = 1.0, zero: Any = 0) -> Any:
     """``(acc - zero) * scale * row_scale * column_scale`` in float32, for sums of integers.
 
-    Vectors in ``row_scale`` and ``column_scale`` have an element for each row and for each column, as scales of A and B do.
     ``zero`` is what the zero points add to the sums.
 
     Parameters
@@ -315,8 +314,10 @@ def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale
         The sums; given by the product where the epilogue is bound.
     scale : number
         The factor of everything.
-    row_scale, column_scale : number or array
-        Factors of rows and columns.
+    row_scale : number or array
+        A factor for each row, of shape (m, 1): the scales of A.
+    column_scale : number or array
+        A factor for each column, of shape (n,): the scales of B.
     zero : number or array
         Is taken off first.
 
@@ -393,7 +394,7 @@ def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
     acc : array or value of an epilogue
         The sums; given by the product where the epilogue is bound.
     bias : array
-        A row, a column or a matrix.
+        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
 
     Returns
     -------
@@ -445,7 +446,7 @@ def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
     acc : array or value of an epilogue
         The sums; given by the product where the epilogue is bound.
     bias : array
-        A row, a column or a matrix.
+        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
 
     Returns
     -------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,8 +12,9 @@ import numpy as np
 
 from ...codegen.epilogue import EpilogueGraph, Node
 from ...engines.dispatch import kind_of
-from .epilogue import Bound, Epilogue, is_choice, is_number, placed_vector
+from .epilogue import Bound, Epilogue, check_shape, is_choice, is_number
 from .traces import Trace, TraceKey, native_type, operand_key, trace
+from .tracing import check_integer
 
 __all__ = ["Matrix", "Resolved", "Vector", "as_bound", "resolve"]
 
@@ -140,6 +140,8 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     _check_extrema(epilogue, traced, shape)
     if bound.outputs:
         _check_outputs(bound, traced, shape, inputs, array_kind)
+    for node in traced.exact:
+        check_integer(_computed(node.args[0], operands), np.dtype(node.dtype))
     views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape)) for leaf in traced.operands)
     for name in traced.unused:
         _broadcast(epilogue, name, operands[name], shape)
@@ -179,21 +181,24 @@ def _broadcast(epilogue: Epilogue, name: str, x: Any, shape: tuple[int, ...]) ->
     """A view over the whole result."""
     if x.shape == shape:
         return x
-    x = placed_vector(epilogue, name, x, shape)
-    extra = len(shape) - x.ndim
-    if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(x.shape, shape[extra:], strict=True)):
-        raise ValueError(f"operand {name!r} of epilogue {epilogue} has shape {tuple(x.shape)}, which does not broadcast to the "
-                         f"result's {shape}")
-    library = sys.modules[type(x).__module__.partition(".")[0]] if kind_of(x) == "cupy" else np
-    return library.broadcast_to(x, shape)
+    check_shape(epilogue, name, x.shape, shape)
+    return np.broadcast_to(x, shape)                    # CuPy's for its arrays
 
 
 def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
     """A number in the type of its leaf."""
-    kind = np.dtype(leaf.dtype)
+    kind, x = np.dtype(leaf.dtype), np.asarray(x).item()
     if kind.kind in "iu" and not np.iinfo(kind).min <= x <= np.iinfo(kind).max:
         raise OverflowError(f"operand {leaf.name!r} of epilogue {epilogue} is {x}, which is out of bounds for {kind}")
     return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[kind.kind](x)
+
+
+def _computed(node: Node, numbers: Mapping[str, Any]) -> Any:
+    """What Python computes from numbers of a call."""
+    if node.op in ("constant", "scalar"):
+        return node.value if node.op == "constant" else numbers[node.name]
+    args = (_computed(x, numbers) for x in node.args)
+    return next(args) if node.op == "cast" else getattr(np, node.op)(*args, dtype=object)
 
 
 # -- outputs -------------------------------------------------------------------------------------------------------------------
@@ -209,8 +214,7 @@ def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...], inputs: 
     wanted = _shapes(traced, {"c": shape, **inputs})
     for name, x in bound.outputs.items():
         if name not in wanted:
-            raise TypeError(f"epilogue {bound.epilogue} has neither an operand nor an auxiliary output {name!r}; its operands are "
-                            f"{', '.join(bound.epilogue.operands) or 'none'}, its outputs {', '.join(wanted) or 'none'}")
+            raise bound.epilogue.unknown(name, (*bound.epilogue.operands, *wanted))
         _of_library(bound.epilogue, name, x, array_kind)
         if tuple(x.shape) != wanted[name]:
             raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} has shape {tuple(x.shape)}, but the "

@@ -14,7 +14,7 @@ from ...codegen.dtypes import dtype as element
 from ...codegen.epilogue import EpilogueGraph, Node
 from .captures import Captures, captures
 from .epilogue import Epilogue, is_choice, is_number
-from .tracing import Input, Reduction, Traced, apply, cast, constant, stored_as, traced_leaf, value_type
+from .tracing import Input, Reduction, Traced, apply, as_traced, cast, constant, stored_as, traced_leaf, value_type
 
 __all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
 
@@ -85,13 +85,19 @@ class Trace:
         """The leaves that are numbers."""
         return self.graph.leaves("scalar")
 
+    @cached_property
+    def exact(self) -> tuple[Node, ...]:
+        """The casts of Python integers, which NumPy refuses where the type does not hold the value."""
+        return tuple(node for node in self.graph.nodes if node.op == "cast" and node.name)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(eq=False)
 class _Known:
     """The traces of an epilogue while what it reads stays as it is."""
 
     captures: Captures | None
     by_key: dict[TraceKey, Trace]
+    by_value: bool = False              # whether numbers decide if a call is refused
 
 
 def native_type(x: Any) -> np.dtype:
@@ -135,13 +141,17 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Tra
         if len(known.by_key) >= _MOST_TRACES:
             known.by_key.clear()
         found = known.by_key[key] = _traced(epilogue, key, operands)
+        known.by_value |= bool(found.exact)
     return found
 
 
 def trace_state(epilogue: Epilogue) -> object | None:
-    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there are none, or none that hold."""
+    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there are none, none that hold, or if
+    calls have to be checked by their numbers."""
     known: _Known | None = epilogue.known
-    return known if known is not None and known.captures is not None and known.captures.unchanged() else None
+    if known is None or known.captures is None or known.by_value:
+        return None
+    return known if known.captures.unchanged() else None
 
 
 def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
@@ -149,10 +159,14 @@ def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> T
     for name, default in epilogue.operands.items():
         arguments[name] = _operand_leaf(epilogue, name, operands[name]) if name in operands else default
     result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
-    target = element(key.output).numpy if key.output else result.dtype
-    if not result.weak and not stored_as(result.dtype, target):
-        raise TypeError(f"epilogue {epilogue} computes {result.dtype}, which cannot be written to a result of {target}")
-    node = cast(result, np.dtype(value_type(target))) if result.weak else result.node
+    target = element(key.output).numpy if key.output else result.kind
+    if not stored_as(np.dtype(np.uint8) if result.weak is int else result.kind, target):       # of an int, its value decides
+        raise TypeError(f"epilogue {epilogue} computes {result.kind}, which cannot be written to a result of {target}")
+    node = result.node
+    if node.op == "constant":                           # C's type has to hold it
+        node = constant(node.value, target)
+    elif result.weak or node.op == "scalar":
+        node = cast(Traced(node, result.kind, int if result.kind.kind in "iu" else result.weak), target)
     return _Assembly(epilogue, key, target, node).trace(auxiliary)
 
 
@@ -197,7 +211,7 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
         raise TypeError(f"epilogue {epilogue} returns a reduction as its result; return it as an auxiliary output: "
                         f"return acc, {{'x': ...}}")
     if is_number(result) or isinstance(result, bool):
-        result = apply(np.positive, result)
+        result = as_traced(result)
     if not isinstance(result, Traced):
         what = "nothing" if result is None else type(result).__name__
         raise TypeError(f"epilogue {epilogue} returns {what}; it has to return the result, or the result and a dictionary of "
@@ -227,7 +241,7 @@ class _Assembly:
         """The trace."""
         for name, x in auxiliary.items():
             if isinstance(x, Traced):
-                self._matrices[name] = self._type_of_array(name, x.dtype, self._natural_type(x.dtype)), x.node
+                self._matrices[name] = self._type_of_array(name, x.kind, self._natural_type(x.kind)), x.node
         taken = {*self._epilogue.parameters, *auxiliary}
         reductions = tuple(self._reduction(name, x, taken) for name, x in auxiliary.items() if isinstance(x, Reduction))
         graph = _with_typed_numbers(EpilogueGraph(str(self._epilogue), self._result,
@@ -250,7 +264,7 @@ class _Assembly:
 
     def _reduction(self, name: str, reduction: Reduction, taken: set[str]) -> tuple[str, str, int, str, str]:
         x, op = reduction.source, reduction.op
-        kind = np.dtype(self._key.accumulator if isinstance(x, str) else value_type(x.dtype))
+        kind = np.dtype(self._key.accumulator if isinstance(x, str) else value_type(x.kind))
         if op == "sum":                         # integers sum in 64 bits, as in NumPy
             kind = np.sum(np.zeros(1, kind)).dtype
         source = x if isinstance(x, str) else self._source(name, cast(x, kind), taken)

@@ -17,8 +17,8 @@ import numpy as np
 from ...codegen.dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
 
-__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "cast", "constant", "of_name", "stored_as", "traced_leaf",
-           "value_type"]
+__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast", "check_integer", "constant", "of_name",
+           "stored_as", "traced_leaf", "value_type"]
 
 _MOST_OPERATIONS = 500                  # what a kernel can reasonably hold; recursive readers of a graph cope with it
 _DEFAULTS: dict[type, np.dtype] = {
@@ -50,14 +50,37 @@ def _result_types(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ..
     return ufunc.resolve_dtypes((*types, None))
 
 
-class Traced:
+def _operators(ufunc: np.ufunc) -> tuple[Callable[..., Traced], Callable[..., Traced]]:
+    """An operator of values, and the same with its operands exchanged."""
+    return (lambda self, *other: _operator(ufunc, self, *other)), (lambda self, other: _operator(ufunc, other, self))
+
+
+class _Reducible:
+    """What sums and extrema over an axis are taken of, as auxiliary outputs."""
+
+    __slots__ = ()
+
+    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+        raise NotImplementedError
+
+    def sum(self, axis: Any = None, **others: Any) -> Reduction:
+        return self._reduced("sum", axis, others)
+
+    def max(self, axis: Any = None, **others: Any) -> Reduction:
+        return self._reduced("max", axis, others)
+
+    def min(self, axis: Any = None, **others: Any) -> Reduction:
+        return self._reduced("min", axis, others)
+
+
+class Traced(_Reducible):
     """A value of an epilogue that is being traced.
 
     Attributes
     ----------
     node : Node
         The value in the graph.
-    dtype : numpy.dtype
+    kind : numpy.dtype
         Its type to NumPy.
     weak : type, optional
         ``bool``, ``int``, ``float`` or ``complex`` where NumPy would see a Python number; all but bools take on the type of what
@@ -66,94 +89,39 @@ class Traced:
         Whether it is as large as the result, not merely an operand that is repeated over it.
     """
 
-    __slots__ = ("dtype", "full", "node", "weak")
+    __slots__ = ("full", "kind", "node", "weak")
     __array_priority__ = 1000
     __hash__ = None                     # type: ignore[assignment]
 
-    def __init__(self, node: Node, dtype: np.dtype, weak: type | None = None, full: bool = False):
-        self.node, self.dtype, self.weak, self.full = node, dtype, weak, full
+    def __init__(self, node: Node, kind: np.dtype, weak: type | None = None, full: bool = False):
+        self.node, self.kind, self.weak, self.full = node, kind, weak, full
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _OF_ARRAYS and self.weak:            # not of Python numbers, which the function sees in NumPy
+            raise AttributeError
+        return object.__getattribute__(self, name)
 
     def __repr__(self) -> str:
-        return f"<{self.node}: {self.weak.__name__ if self.weak else self.dtype}>"
+        return f"<{self.node}: {self.weak.__name__ if self.weak else self.kind}>"
 
     # -- operators -------------------------------------------------------------------------------------------------------------
-    def __add__(self, other: Any) -> Traced:
-        return _operator(np.add, self, other)
+    __add__, __radd__ = _operators(np.add)
+    __sub__, __rsub__ = _operators(np.subtract)
+    __mul__, __rmul__ = _operators(np.multiply)
+    __truediv__, __rtruediv__ = _operators(np.divide)
+    __and__, __rand__ = _operators(np.bitwise_and)
+    __or__, __ror__ = _operators(np.bitwise_or)
+    __xor__, __rxor__ = _operators(np.bitwise_xor)
+    __lt__, __gt__ = _operators(np.less)[0], _operators(np.greater)[0]
+    __le__, __ge__ = _operators(np.less_equal)[0], _operators(np.greater_equal)[0]
+    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]           # type: ignore[assignment]
 
-    def __radd__(self, other: Any) -> Traced:
-        return _operator(np.add, other, self)
-
-    def __sub__(self, other: Any) -> Traced:
-        return _operator(np.subtract, self, other)
-
-    def __rsub__(self, other: Any) -> Traced:
-        return _operator(np.subtract, other, self)
-
-    def __mul__(self, other: Any) -> Traced:
-        return _operator(np.multiply, self, other)
-
-    def __rmul__(self, other: Any) -> Traced:
-        return _operator(np.multiply, other, self)
-
-    def __truediv__(self, other: Any) -> Traced:
-        return _operator(np.divide, self, other)
-
-    def __rtruediv__(self, other: Any) -> Traced:
-        return _operator(np.divide, other, self)
+    __neg__, __pos__ = _operators(np.negative)[0], _operators(np.positive)[0]
+    __abs__, __invert__ = _operators(np.absolute)[0], _operators(np.invert)[0]
+    __rpow__ = _operators(np.power)[1]
 
     def __pow__(self, other: Any) -> Traced:
         return _power(self, other)
-
-    def __rpow__(self, other: Any) -> Traced:
-        return _operator(np.power, other, self)
-
-    def __lt__(self, other: Any) -> Traced:
-        return _operator(np.less, self, other)
-
-    def __le__(self, other: Any) -> Traced:
-        return _operator(np.less_equal, self, other)
-
-    def __gt__(self, other: Any) -> Traced:
-        return _operator(np.greater, self, other)
-
-    def __ge__(self, other: Any) -> Traced:
-        return _operator(np.greater_equal, self, other)
-
-    def __eq__(self, other: Any) -> Traced:         # type: ignore[override]
-        return _operator(np.equal, self, other)
-
-    def __ne__(self, other: Any) -> Traced:         # type: ignore[override]
-        return _operator(np.not_equal, self, other)
-
-    def __and__(self, other: Any) -> Traced:
-        return _operator(np.bitwise_and, self, other)
-
-    def __rand__(self, other: Any) -> Traced:
-        return _operator(np.bitwise_and, other, self)
-
-    def __or__(self, other: Any) -> Traced:
-        return _operator(np.bitwise_or, self, other)
-
-    def __ror__(self, other: Any) -> Traced:
-        return _operator(np.bitwise_or, other, self)
-
-    def __xor__(self, other: Any) -> Traced:
-        return _operator(np.bitwise_xor, self, other)
-
-    def __rxor__(self, other: Any) -> Traced:
-        return _operator(np.bitwise_xor, other, self)
-
-    def __neg__(self) -> Traced:
-        return _operator(np.negative, self)
-
-    def __pos__(self) -> Traced:
-        return self
-
-    def __abs__(self) -> Traced:
-        return _operator(np.absolute, self)
-
-    def __invert__(self) -> Traced:
-        return _operator(np.invert, self)
 
     # -- what NumPy's arrays have ----------------------------------------------------------------------------------------------
     @property
@@ -166,25 +134,27 @@ class Traced:
         """The imaginary part."""
         return _part(self, "imag")
 
-    def conj(self) -> Traced:
-        """The complex conjugate."""
-        return apply(np.conjugate, self)
-
-    conjugate = conj
-
     @property
-    def astype(self) -> Callable[..., Traced]:
-        """``x.astype(dtype)``: the value in another type; complex values have no real type, and Python numbers no ``astype``."""
-        if self.weak:
-            raise AttributeError
-        return self._astype
+    def dtype(self) -> np.dtype:
+        """The type."""
+        return self.kind
 
-    def _astype(self, dtype: Any, **_how: Any) -> Traced:
+    def conjugate(self) -> Traced:
+        """The complex conjugate."""
+        return _operator(np.conjugate, self) if self.weak or self.kind.kind == "c" else self
+
+    conj = conjugate
+
+    def astype(self, dtype: Any, *how: Any, **named: Any) -> Traced:
+        """The value in another type; complex values have no real type."""
         kind = _supported(np.dtype(dtype))
-        return Traced(cast(self, kind), kind, None, self.full)
+        value = Traced(cast(self, kind), kind, None, self.full)
+        _stand_in(self).astype(kind, *how, **named)
+        return value
 
-    def copy(self, **_how: Any) -> Traced:
+    def copy(self, *how: Any, **named: Any) -> Traced:
         """The value itself."""
+        _stand_in(self).copy(*how, **named)
         return self
 
     def clip(self, min: Any = None, max: Any = None, **others: Any) -> Traced:
@@ -195,17 +165,8 @@ class Traced:
         """The nearest integer, ties to even."""
         return _round(self, decimals, **others)
 
-    def sum(self, axis: Any = None, **others: Any) -> Reduction:
-        """The sum over columns (axis -1) or rows (axis -2), as an auxiliary output."""
-        return Reduction.of(self, "sum", axis, others)
-
-    def max(self, axis: Any = None, **others: Any) -> Reduction:
-        """The largest value of each row (axis -1) or column (axis -2), as an auxiliary output."""
-        return Reduction.of(self, "max", axis, others)
-
-    def min(self, axis: Any = None, **others: Any) -> Reduction:
-        """The smallest value of each row (axis -1) or column (axis -2), as an auxiliary output."""
-        return Reduction.of(self, "min", axis, others)
+    def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
+        return Reduction.of(self, op, axis, others)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **arguments: Any) -> Traced:
         if method != "__call__":
@@ -220,6 +181,8 @@ class Traced:
         if own is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
             raise TypeError(f"epilogues have no {name}; {_offer()}")
+        with np.errstate(all="ignore"):                 # NumPy refuses what it does not take
+            function(*map(_stand_in, args), **{name: _stand_in(x) for name, x in arguments.items()})
         return own(*args, **arguments)
 
     # -- what a value that has no number cannot do -----------------------------------------------------------------------------
@@ -247,11 +210,29 @@ class Traced:
         __rrshift__ = __matmul__ = __rmatmul__ = _no_operator
 
     def __getattr__(self, name: str) -> NoReturn:
-        whose = "a Python number has" if self.weak and name == "astype" else "an epilogue's values have"
-        raise AttributeError(f"{whose} no {name!r}; {_offer()}")
+        whose = "a Python number has" if self.weak else "an epilogue's values have"
+        known = not name.startswith("__") and any(hasattr(kind, name) for kind in ([self.weak] if self.weak else _ARRAYS))
+        raise (TypeError if known else AttributeError)(f"{whose} no {name!r}; {_offer()}")
 
 
-class Reduction:
+class _Opaque:
+    """What nothing can be computed with."""
+
+    __array_ufunc__ = None
+    __hash__ = None                     # type: ignore[assignment]
+
+    def __init__(self, why: str):
+        self._why = why
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError(self._why)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = \
+        __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __abs__ = __and__ = __or__ = __xor__ = __invert__ = __bool__ = \
+        __float__ = __array__ = __getitem__ = __matmul__ = __array_function__ = _refuse
+
+
+class Reduction(_Opaque):
     """A sum or an extremum over an axis: an auxiliary output, and nothing that can be computed with.
 
     Attributes
@@ -264,10 +245,9 @@ class Reduction:
         -1 or -2.
     """
 
-    __array_ufunc__ = None
-    __hash__ = None                     # type: ignore[assignment]
-
     def __init__(self, source: Traced | str, op: str, axis: int):
+        super().__init__(f"the {op} over an axis is complete only when the whole result is, so an epilogue cannot compute with it; "
+                         f"return it as an auxiliary output")
         self.source, self.op, self.axis = source, op, axis
 
     @classmethod
@@ -289,56 +269,26 @@ class Reduction:
         if isinstance(source, Traced):
             if not source.full:
                 raise TypeError("an epilogue reduces values that depend on acc or c; operands are repeated over the result")
-            if op != "sum" and source.dtype.kind == "c":
+            if op != "sum" and source.kind.kind == "c":
                 raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
         return cls(source, op, int(axis))
 
-    def _no_arithmetic(self, *_: Any) -> NoReturn:
-        raise TypeError(f"the {self.op} over an axis is complete only when the whole result is, so an epilogue cannot compute with "
-                        f"it; return it as an auxiliary output")
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = \
-        __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __abs__ = __and__ = __or__ = __xor__ = __invert__ = __bool__ = \
-        __float__ = __array__ = __getitem__ = _no_arithmetic
-
-    def __array_function__(self, *_: Any) -> NoReturn:
-        self._no_arithmetic()
-
-
-
-class Input:
+class Input(_Reducible, _Opaque):
     """An operand of the product, A or B, of which an epilogue may return a reduction over the summed axis K."""
 
-    __array_ufunc__ = None
-
     def __init__(self, name: str):
+        super().__init__(f"an epilogue may take sum, max or min of {name} over its axis K, and nothing else")
         self._name = name
 
     def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
         return Reduction.of(self._name, op, axis, others, (-1,) if self._name == "a" else (-2,))
 
-    def sum(self, axis: Any = None, **others: Any) -> Reduction:
-        """The sum over K."""
-        return self._reduced("sum", axis, others)
-
-    def max(self, axis: Any = None, **others: Any) -> Reduction:
-        """The largest value along K."""
-        return self._reduced("max", axis, others)
-
-    def min(self, axis: Any = None, **others: Any) -> Reduction:
-        """The smallest value along K."""
-        return self._reduced("min", axis, others)
-
-    def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> Reduction:
+    def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...],             # type: ignore[override]
+                           arguments: Mapping[str, Any]) -> Reduction:
         if function not in _REDUCTIONS:
-            self._nothing_else()
+            self._refuse()
         return ARRAY_FUNCTIONS[function](*args, **arguments)
-
-    def _nothing_else(self, *_: Any) -> NoReturn:
-        raise TypeError(f"an epilogue may take sum, max or min of {self._name} over its axis K, and nothing else")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = \
-        __matmul__ = __getitem__ = __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _nothing_else
 
 
 # -- making values -------------------------------------------------------------------------------------------------------------
@@ -346,6 +296,13 @@ def traced_leaf(op: str, dtype: np.dtype, name: str = "", *, weak: type | None =
     """A leaf of a graph as a value; half precision is read as float32."""
     node = Node(op, value_type(dtype), name=name)
     return Traced(node, np.dtype(node.dtype), weak, full)
+
+
+def check_integer(value: Any, kind: np.dtype) -> None:
+    """Refuse a Python integer that a type does not hold, as NumPy does."""
+    info = np.iinfo(kind)
+    if not info.min <= value <= info.max:
+        raise OverflowError(f"Python integer {value} out of bounds for {kind}")
 
 
 def constant(value: Any, dtype: np.dtype) -> Node:
@@ -359,15 +316,14 @@ def constant(value: Any, dtype: np.dtype) -> Node:
     name = value_type(dtype)
     kind = np.dtype(name)
     if isinstance(value, int) and not isinstance(value, bool) and kind.kind in "iu":
-        info = np.iinfo(kind)
-        if not info.min <= value <= info.max:
-            raise OverflowError(f"Python integer {value} out of bounds for {kind}")
+        check_integer(value, kind)
     with np.errstate(all="ignore"):
         rounded = np.asarray(value).astype(dtype).astype(kind)
     return Node("constant", name, value=rounded.item())
 
 
-def _as_traced(x: Any) -> Traced:
+def as_traced(x: Any) -> Traced:
+    """A number, or a value already, as a value."""
     if isinstance(x, Traced):
         return x
     if isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0):
@@ -377,14 +333,17 @@ def _as_traced(x: Any) -> Traced:
         weak = next(t for t in _RANKS if isinstance(x, t))
         kind = np.dtype(np.uint64) if weak is int and x > _LARGEST_INT64 else _DEFAULTS[weak]       # type: ignore[operator]
         return Traced(constant(x, kind), kind, weak)
-    if isinstance(x, Reduction):
-        x._no_arithmetic()
-    if isinstance(x, Input):
-        x._nothing_else()
+    if isinstance(x, _Opaque):
+        x._refuse()
     if hasattr(x, "shape"):
         raise TypeError(f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not an argument of it; make it an "
                         f"operand: a parameter of the function, given by name with each call")
     raise TypeError(f"an epilogue cannot compute with {type(x).__name__} objects")
+
+
+def _stand_in(x: Any) -> Any:
+    """An array or a number of the type of a value."""
+    return x if not isinstance(x, Traced) else x.weak(1) if x.weak else np.ones((1, 1), x.kind)
 
 
 def cast(x: Traced, dtype: np.dtype) -> Node:
@@ -396,18 +355,18 @@ def cast(x: Traced, dtype: np.dtype) -> Node:
         If it is complex and the type is not.
     """
     if x.node.op == "constant":
-        if x.dtype.kind == "c" and dtype.kind not in "cb":
+        if x.kind.kind == "c" and dtype.kind not in "cb":
             _refuse_complex(f"a value of type {dtype}")
         value = x.node.value
         return constant(value if x.weak else np.asarray(value, x.node.dtype)[()], dtype)       # arrays wrap, Python numbers do not
-    if x.dtype == dtype:
+    if x.kind == dtype:
         return x.node
-    if x.dtype.kind == "c" and dtype.kind not in "cb":
+    if x.kind.kind == "c" and dtype.kind not in "cb":
         _refuse_complex(f"a value of type {dtype}")
     kind, node, row = value_type(dtype), x.node, element_of(dtype)
-    if row is not None and row.is_stored and not (x.dtype.kind in "biu" and 8 * x.dtype.itemsize <= row.significand):
+    if row is not None and row.is_stored and not (x.kind.kind in "biu" and 8 * x.kind.itemsize <= row.significand):
         node = Node("cast", dtype.name, (node,))                # rounded as in memory
-    return node if node.dtype == kind else Node("cast", kind, (node,))
+    return node if node.dtype == kind else Node("cast", kind, (node,), "int" * (x.weak is int and dtype.kind in "iu"))
 
 
 def _refuse_complex(what: str) -> NoReturn:
@@ -426,6 +385,8 @@ def _offer() -> str:
     return f"they have operators, .real, .imag, .conj(), .astype(), numpy.where, numpy.clip and {named}"
 
 
+_OF_ARRAYS = frozenset({"astype", "clip", "conj", "copy", "dtype", "max", "min", "round", "sum"})
+_ARRAYS = np.ndarray, np.float64
 _UNNAMED = {"cast", "where", "real", "imag", "conj"}
 
 
@@ -439,26 +400,27 @@ def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
     """
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
     if ufunc is np.positive:
-        return _as_traced(inputs[0])
+        x = as_traced(*inputs)
+        return Traced(x.node, _result_types(ufunc, (x.kind,))[-1], None, x.full)
     if name not in FUNCTIONS or ufunc.nout != 1 or len(inputs) != FUNCTIONS[name]:
         raise TypeError(f"epilogues have no numpy.{ufunc.__name__}; {_offer()}")
     if name in _SPECIAL:
         return of_name(name, inputs[0])
-    return _applied(name, ufunc, [_as_traced(x) for x in inputs])
+    return _applied(name, ufunc, [as_traced(x) for x in inputs])
 
 
 def of_name(name: str, x: Any) -> Traced:
     """What ``erf`` or ``sigmoid``, which NumPy lacks, makes of a value: float64 of integers, float32 of half precision."""
-    value = _as_traced(x)
-    if value.dtype.kind == "c":
+    value = as_traced(x)
+    if value.kind.kind == "c":
         _refuse_complex(f"the argument of {name}")
-    kind = np.dtype(np.float64 if value.dtype.kind in "biu" else value_type(value.dtype))
+    kind = np.dtype(np.float64 if value.kind.kind in "biu" else value_type(value.kind))
     return Traced(_operation(name, (cast(value, kind),), kind), kind, None, value.full)
 
 
 def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
     alone = all(x.weak for x in args)           # a ufunc of Python numbers alone sees NumPy's default types
-    types = tuple(x.dtype if alone or x.weak in (None, bool) else x.weak for x in args)
+    types = tuple(x.kind if alone or x.weak in (None, bool) else x.weak for x in args)
     *loops, kind = _result_types(ufunc, types)
     full = any(x.full for x in args)
     if any(loop != loops[0] for loop in loops):
@@ -522,12 +484,12 @@ def _operator(ufunc: np.ufunc, *inputs: Any) -> Any:
     """What an operator makes of values; of Python numbers, a Python number."""
     if not all(isinstance(x, _OPERANDS) or hasattr(x, "shape") for x in inputs):
         return NotImplemented
-    args = [_as_traced(x) for x in inputs]
+    args = [as_traced(x) for x in inputs]
     if not all(x.weak for x in args):
         return apply(ufunc, *args)
     weak = _type_in_python(ufunc, args)
     result = apply(ufunc, *(Traced(cast(x, _DEFAULTS[weak]), _DEFAULTS[weak], weak) for x in args))
-    result.weak = next(t for t, dtype in _DEFAULTS.items() if dtype == result.dtype)
+    result.weak = next(t for t, dtype in _DEFAULTS.items() if dtype == result.kind)
     return result
 
 
@@ -544,17 +506,17 @@ def _type_in_python(ufunc: np.ufunc, args: list[Traced]) -> type:
     return weak
 
 
-_OPERANDS = (Traced, int, float, complex, np.generic, Reduction, Input)
+_OPERANDS = (Traced, int, float, complex, np.generic, _Opaque)
 
 
 def _power(x: Traced, exponent: Any) -> Any:
     """``x ** exponent`` with NumPy's short cuts for small Python numbers."""
-    if type(exponent) in (int, float) and x.weak is None and x.dtype.kind in "fc":
+    if type(exponent) in (int, float) and x.weak is None and x.kind.kind in "fc":
         short = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}.get(exponent)
         if short is not None:
             return apply(short, x)
     if type(exponent) is int and exponent == 2 and x.weak is None and (
-            x.dtype.kind in "iu" or (x.dtype.kind == "b" and not _is_scalar(x))):
+            x.kind.kind in "iu" or (x.kind.kind == "b" and not _is_scalar(x))):
         return apply(np.square, x)                      # of bool, the square of a scalar is one of int64 in NumPy
     return _operator(np.power, x, exponent)
 
@@ -572,10 +534,10 @@ def _is_scalar(x: Traced) -> bool:
 
 
 def _part(x: Any, name: str) -> Traced:
-    value = _as_traced(x)
-    if value.dtype.kind != "c":
-        return value if name == "real" else Traced(constant(0, value.dtype), value.dtype, value.weak, value.full)
-    kind = np.dtype(np.float32 if value.dtype == np.complex64 else np.float64)
+    value = as_traced(x)
+    if value.kind.kind != "c":
+        return value if name == "real" else Traced(constant(0, value.kind), value.kind, value.weak, value.full)
+    kind = np.dtype(np.float32 if value.kind == np.complex64 else np.float64)
     weak = float if value.weak else None
     if value.node.op == "constant":
         return Traced(constant(getattr(value.node.value, name), kind), kind, weak, value.full)
@@ -585,9 +547,9 @@ def _part(x: Any, name: str) -> Traced:
 def _where(condition: Any, *choices: Any) -> Traced:
     if len(choices) != 2:
         raise TypeError("in an epilogue, numpy.where takes a condition and two values")
-    chosen = [_as_traced(x) for x in choices]
-    test = _as_traced(condition)
-    kind = _supported(np.result_type(*(x.weak(0) if x.weak else x.dtype for x in chosen)))
+    chosen = [as_traced(x) for x in choices]
+    test = as_traced(condition)
+    kind = _supported(np.result_type(*(x.weak(0) if x.weak else x.kind for x in chosen)))
     nodes = tuple(cast(x, kind) for x in chosen)
     decides = cast(test, np.dtype(bool))
     full = test.full or any(x.full for x in chosen)
@@ -601,28 +563,27 @@ def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
         if value is not None:
             raise TypeError(f"in an epilogue, numpy.clip takes no argument {name!r}")
     low, high = a_min if a_min is not None else min, a_max if a_max is not None else max
-    if low is not None:
-        x = apply(np.maximum, x, low)
-    return _as_traced(x) if high is None else apply(np.minimum, x, high)
+    if low is not None or high is None:
+        x = apply(np.positive, x) if low is None else apply(np.maximum, x, low)
+    return x if high is None else apply(np.minimum, x, high)
 
 
 def _round(x: Any, decimals: int = 0, **others: Any) -> Traced:
     if decimals != 0 or any(value is not None for value in others.values()):
         raise TypeError("in an epilogue, numpy.round rounds to integers and takes no further argument")
-    value = _as_traced(x)
-    return value if value.dtype.kind in "iu" else apply(np.rint, value)
+    return apply(np.positive if as_traced(x).kind.kind in "iu" else np.rint, x)
 
 
 def _like(number: float) -> Callable[..., Traced]:
-    def filled(x: Any, dtype: Any = None, **_others: Any) -> Traced:
-        kind = _as_traced(x).dtype if dtype is None else _supported(np.dtype(dtype))
-        return Traced(constant(number, kind), kind, None, _as_traced(x).full)
+    def filled(x: Any, dtype: Any = None, order: Any = None, subok: Any = None, *, device: Any = None) -> Traced:
+        kind = as_traced(x).kind if dtype is None else _supported(np.dtype(dtype))
+        return Traced(constant(number, kind), kind, None, as_traced(x).full)
     return filled
 
 
 def _reduction(op: str) -> Callable[..., Reduction]:
     def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, **others: Any) -> Reduction:
-        return getattr(x if isinstance(x, Input) else _as_traced(x), op)(axis, dtype=dtype, out=out, **others)
+        return getattr(x if isinstance(x, Input) else as_traced(x), op)(axis, dtype=dtype, out=out, **others)
     return reduced
 
 
@@ -633,6 +594,6 @@ _REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
 ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.where: _where, np.clip: _clip, np.round: _round, np.around: _round, np.zeros_like: _like(0), np.ones_like: _like(1),
     np.real: operator.attrgetter("real"), np.imag: operator.attrgetter("imag"),
-    np.iscomplexobj: lambda x: x.dtype.kind == "c", np.isrealobj: lambda x: x.dtype.kind != "c", **_REDUCTIONS,
+    np.iscomplexobj: lambda x: x.kind.kind == "c", np.isrealobj: lambda x: x.kind.kind != "c", **_REDUCTIONS,
 }
 """Functions of NumPy that are not ufuncs, and what they make of values."""
