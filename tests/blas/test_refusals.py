@@ -16,6 +16,7 @@ a, b, c = np.ones((3, 4), F), np.ones((4, 5), F), np.ones((3, 5), F)
 read_only = c.copy()
 read_only.flags.writeable = False
 square = np.ones((4, 4), F)
+tall, wide = np.ones((6, 5), F), np.ones((3, 10), F)
 unaligned = np.zeros(49, np.uint8)[1:].view(F).reshape(3, 4)
 
 CALLS = [
@@ -104,6 +105,10 @@ CALLS = [
      {"overwrite_c": 1}),
     (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, square.copy(), square.copy(), 1, square.T),
      {"out": square}),
+    # the first element and one stride, or the other, are the same
+    (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, tall[:3]), {"out": tall[::2]}),
+    (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, tall.T[:3]), {"out": tall.T[::2]}),
+    (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, wide[:, :5]), {"out": wide[:, ::2]}),
     (ValueError, "writes out while it uses alpha", blas.sgemm, (c[0, 0, ...], a, b), {"out": c}),
     (ValueError, "writes its result once: pass out, or overwrite_c=1, but not both", blas.sgemm, (1, a, b, 0, c), {"out": c.copy(),
      "overwrite_c": 1}),
