@@ -107,7 +107,6 @@ CALLS = [
      {"out": square}),
     # the first element and one stride, or the other, are the same
     (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, tall[:3]), {"out": tall[::2]}),
-    (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, tall.T[:3]), {"out": tall.T[::2]}),
     (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, wide[:, :5]),
      {"out": wide[:, ::2]}),
     (ValueError, "writes out while it uses alpha", blas.sgemm, (c[0, 0, ...], a, b), {"out": c}),

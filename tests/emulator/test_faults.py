@@ -13,10 +13,12 @@ import pytest
 
 import cuteblas.emulator.kernel
 from cuteblas import emulator
+from cuteblas.codegen.dtypes import dtype
+from cuteblas.codegen.kernel import TensorMapSpec
 from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200, CopyProblem
 
-from .kernels import kernel, launch, ptr, scalar
+from .kernels import kernel, launch, ptr, scalar, tensor_map
 
 A = (ptr("A"), scalar("n"))
 REGISTERS = "alignas(16) {type} r[8];\nfor (int i = 0; i < 8; ++i) r[i] = {{}};\n{use}"
@@ -136,6 +138,8 @@ PROGRAM = """
 import signal, sys, threading
 import numpy as np
 from cuteblas import emulator
+from cuteblas.codegen.dtypes import dtype
+from cuteblas.codegen.kernel import TensorMapSpec
 from tests.emulator.kernels import launch
 print("ready", flush=True)
 try:
@@ -196,3 +200,32 @@ def test_a_new_workspace_is_not_read(read):
         emulator.run(plan(1), {})
     with pytest.raises(emulator.UnwrittenRead, match="thread 0, "):
         emulator.run(plan(0, 1), {})
+
+
+def test_tma_reads_and_writes_a_workspace():
+    spec = TensorMapSpec(dtype("int32"), (32,), (), (32,))
+    store = kernel(
+        """
+        int r = 7; int* s = cb::shared_memory<int>(0);
+        cb::store_shared<1>(&s[threadIdx.x], &r); cb::fence_proxy_async(); cb::syncthreads();
+        if (threadIdx.x == 0) { cb::tma_store(&map, s, n); cb::tma_store_commit(); cb::tma_store_wait<0>(); }
+        """, (tensor_map("map", "int32"), scalar("n")), shared=128)
+    load = kernel(
+        """
+        int* s = cb::shared_memory<int>(0); auto* bar = cb::shared_memory<unsigned long long>(128);
+        if (threadIdx.x == 0) { cb::mbarrier_init(bar, 1); cb::mbarrier_init_fence(); }
+        cb::syncthreads();
+        if (threadIdx.x == 0) { cb::mbarrier_arrive_expect_tx(bar, 128);
+        cb::tma_load(s, &map, bar, n); }
+        cb::mbarrier_wait(bar, 0);
+        """, (tensor_map("map", "int32"), scalar("n")), shared=136)
+
+    def run(*launches):
+        emulator.run(Plan(CopyProblem((32,), (1,), (1,), 4), H200, "test", None, tuple(
+            Launch(x, (1, 1, 1), (Argument("workspace", tensor_map=spec), Argument(value=at))) for x, at in launches),
+            workspace_bytes=128), {})
+    run((store, 0), (load, 0))
+    run((store, 4), (load, 4))
+    for wrong in ([(load, 0)], [(store, 4), (load, 0)], [(store, -4), (load, 0)]):
+        with pytest.raises(emulator.UnwrittenRead, match=r"line 6: the TMA load reads bytes \[\d+, \d+\) of argument"):
+            run(*wrong)

@@ -14,7 +14,7 @@ from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy
 from cuteblas.planning.gemm.mma import mma_seconds
 from cuteblas.planning.gemm.simt import candidates, plan_simt, simt_alternatives, simt_seconds
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
-from cuteblas.planning.operands import fused
+from cuteblas.planning.operands import fused, span, why_not_mapped
 from cuteblas.planning.problem import Fusion, transposed
 
 
@@ -122,6 +122,21 @@ def test_the_reason_tells_what_was_chosen_and_what_was_not():
     assert "not gemm_wgmma: the strides (1001, 1) of A are not positive multiples of 16 bytes" in plan.reason
     assert "computed as C^T = B A^T" in plan_gemm(square(64), H200).reason
     assert transposed(transposed(square(3, k=4))) == square(3, k=4)
+
+
+def test_what_tensor_maps_do_not_describe():
+    extents, good = (64, 32), Operand("float16", (64, 1), (4096,))
+    assert why_not_mapped("A", good, extents) is None
+    for changes, words in (({"alignment": 8}, "A is not aligned to 16 bytes"), ({"strides": (64, 2)}, "no mode of A has stride 1"),
+                           ({"strides": (63, 1)}, "not positive multiples of 16 bytes"), ({"strides": (-64, 1)}, "not positive"),
+                           ({"strides": (2**39, 1)}, "not below 2^40"), ({"batch_strides": (2**39,)}, "not below 2^40"),
+                           ({"batch_strides": (4,)}, "not multiples of 16"), ({"batch_strides": (-4096,)}, "not multiples"),
+                           ({"batch_strides": (4096,) * 4}, "more than three batch modes")):
+        assert words in why_not_mapped("A", replace(good, **changes), extents), changes
+    for changes in ({"batch_strides": (4096, 0, 4096, 4096)}, {"strides": (2**39 - 8, 1)}):
+        assert why_not_mapped("A", replace(good, **changes), extents) is None
+    assert why_not_mapped("A", replace(good, strides=(63, 1)), (1, 32)) is None
+    assert span([(0, 5), (3, -2), (1, 100)]) == 4
 
 
 @pytest.mark.parametrize("element, item", [("float32", 4), ("float16", 2), ("float64", 8), ("int8", 1)])
