@@ -74,6 +74,14 @@ def test_alignment(address, alignment):
     assert Memory((1,), (8,), np.dtype("f8"), address).alignment == alignment
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (1, 3), (1, 1)])
+@pytest.mark.parametrize("dtype", ["f8", "c16", "f2", "i1"])
+@pytest.mark.parametrize("offset, strides", [(0, (24, 8)), (1, (24, 8)), (8, (5, 8)), (8, (24, 5)), (4, (24, 8))])
+def test_aligned_is_what_numpy_calls_so(shape, dtype, offset, strides):
+    x = np.ndarray(shape, dtype, np.zeros(20, "c16"), offset, strides)
+    assert EMULATOR.memory(x).aligned == x.flags.aligned
+
+
 def test_span():
     assert Memory((3, 4), (-32, 8), np.dtype("f8")).span == (-64, 32)
     assert Memory((3, 0), (-32, 8), np.dtype("f8")).span == (0, 0)
