@@ -167,11 +167,13 @@ def rows() -> Iterator[Row]:
     for kind in INTEGERS:
         yield Row("cb::power(x, static_cast<decltype(x)>(y & 63))", (kind, kind), kind,
                   lambda a, b: np.power(a, (b & b.dtype.type(63))))
+        yield Row(f"cb::power(static_cast<{ctype(kind)}>(x % 3), static_cast<{ctype(kind)}>(y % 5))", (kind, kind), kind)
     for kind in COMPLEX:
         for name in ("add", "subtract", "multiply", "divide"):
             yield Row(f"cb::{name}(x, y)", (kind, kind), kind, {"add": np.add, "subtract": np.subtract}.get(name))
         for name in ("negative", "reciprocal", "square", "conj"):
             yield Row(f"cb::{name}(x)", (kind,), kind, {"negative": np.negative, "conj": np.conjugate}.get(name))
+        yield Row(f"cb::divide(x, {ctype(kind)}{{y.re * 0, y.im * 0}})", (kind, kind), kind)
         yield Row("cb::equal(x, y)", (kind, kind), "bool", np.equal)
         for conj in ("false, false", "true, false", "false, true", "true, true"):
             yield Row(f"[&] {{ auto sum = z; cb::mac<{conj}>(sum, x, y); return sum; }}()", (kind,) * 3, kind)
@@ -182,6 +184,8 @@ def rows() -> Iterator[Row]:
     yield Row("cb::row_need(y & 1023, z & 1023, x)", ("float32", "int32", "int32"), "float32")
     yield Row("cb::row_offer(x, y)", ("float32", "float32"), "float32")
     yield Row("cb::pairs_are_between(x, y, z, -14, 15)", ("uint32",) * 3, "bool")
+    yield Row("cb::pairs_are_between(((113u << 7) - 2 + (x & 3)) * 65537u, ((142u << 7) - 2 + (y & 3)) * 65537u, z << 16, -14, 15)",
+              ("uint32",) * 3, "bool")
     for part in ("first", "second", "third", "least", "most", "lost"):
         yield Row("[&] { unsigned first, second, third, least = 0xffffffffu, most = 0, lost = 0; "
                   f"cb::split_pair(x, y, first, second, third, least, most, lost); return {part}; }}()",
