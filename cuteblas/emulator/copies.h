@@ -40,7 +40,10 @@ inline void cp_async_part(void* to, void const* from, int bytes, int fetched, in
     shared.write(machine.running, offset, size, line, copy_pending);
     std::memset(shared.data + offset, 0xff, size);
     bool const covers = reinterpret_cast<uint64_t>(from) & covering;
-    if (source != nullptr) global_shadow.read(window_of(from), source, read, by_running(line), covers);
+    if (source != nullptr) {
+        if (!covers) expect_written(window_of(from), source, read, line);
+        global_shadow.read(window_of(from), source, read, by_running(line), covers);
+    }
     machine.self().copies.push_back({offset, size, source, read, covers, window_of(from), line});
     if (machine.launch->counting) {
         if (fetched)

@@ -20,6 +20,25 @@ extern "C" __attribute__((visibility("default"))) void cuteblas_bind(cb::emulato
     *coordinates = {&threadIdx, &blockIdx, &blockDim, &gridDim};
 }
 
+// What the compiler calls where the checks find something that it was told to look for (kernel.py). The first argument describes it.
+struct CuteblasFound {
+    char const* file;
+    unsigned line, column;
+    struct Type {
+        unsigned short kind, info;
+        char name[1];
+    } const* type;
+};
+#define CB_FOUND(name, kind, index, type, ...)                                                                        \
+    extern "C" __attribute__((visibility("hidden"), noinline)) void __ubsan_handle_##name(CuteblasFound const* found, __VA_ARGS__) { \
+        cuteblas_runtime->undefined(cb::emulator::Undefined::kind, found->file, static_cast<int>(found->line), index, type); \
+    }
+CB_FOUND(out_of_bounds, index, static_cast<int>(value), found->type->name, unsigned long value)
+CB_FOUND(type_mismatch_v1, access, 0, found->type->name, unsigned long)
+CB_FOUND(divrem_overflow, division, 0, "", unsigned long, unsigned long)
+CB_FOUND(shift_out_of_bounds, shift, 0, "", unsigned long, unsigned long)
+#undef CB_FOUND
+
 namespace cb {
 
 using uint = unsigned;
@@ -193,6 +212,16 @@ constexpr int access_bytes() {
     return bytes;
 }
 
+// Whether there are so many registers from here on, as far as the compiler knows: so it must be inlined, and what calls it too.
+template <int N, class T>
+[[gnu::always_inline]] inline void expect_room(T const* r, Site site) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_dynamic_object_size)
+    if (__builtin_dynamic_object_size(r, 0) < N * sizeof(T)) cuteblas_runtime->past_registers(N * sizeof(T), site.line);
+#endif
+#endif
+}
+
 template <int N, class T>
 void clear(T* r) {
     __builtin_memset(static_cast<void*>(r), 0, N * sizeof(T));
@@ -215,48 +244,56 @@ void unset(T (&r)[N]) {
 }
 
 #define CB_SITE Site site = {__builtin_LINE()}
+#define CB_INLINE [[gnu::always_inline]] inline
 
 // Ordinary memory
 
 template <int N, class T>
-void load_global(T* r, T const* g, CB_SITE) {
+CB_INLINE void load_global(T* r, T const* g, CB_SITE) {
+    detail::expect_room<N>(r, site);
     cuteblas_runtime->load_global(r, g, detail::access_bytes<N, T>(), site.line);
     detail::normalise<N>(r);
 }
 
 template <int N, class T>
-void load_global(T* r, T const* g, bool p, CB_SITE) {
+CB_INLINE void load_global(T* r, T const* g, bool p, CB_SITE) {
+    detail::expect_room<N>(r, site);
     if (p) return load_global<N, T>(r, g, site);
     detail::clear<N>(r);
     cuteblas_runtime->inactive(false, false, detail::access_bytes<N, T>(), site.line);
 }
 
 template <int N, class T>
-void store_global(T* g, T const* r, CB_SITE) {
+CB_INLINE void store_global(T* g, T const* r, CB_SITE) {
+    detail::expect_room<N>(r, site);
     detail::expect_all_set<N>(r, site);
     cuteblas_runtime->store_global(g, r, detail::access_bytes<N, T>(), site.line);
 }
 
 template <int N, class T>
-void store_global(T* g, T const* r, bool p, CB_SITE) {
+CB_INLINE void store_global(T* g, T const* r, bool p, CB_SITE) {
+    detail::expect_room<N>(r, site);
     if (p) return store_global<N, T>(g, r, site);
     cuteblas_runtime->inactive(false, true, detail::access_bytes<N, T>(), site.line);
 }
 
 template <int N, class T>
-void load_shared(T* r, T const* s, CB_SITE) {
+CB_INLINE void load_shared(T* r, T const* s, CB_SITE) {
+    detail::expect_room<N>(r, site);
     cuteblas_runtime->load_shared(r, s, detail::access_bytes<N, T>(), site.line);
     detail::normalise<N>(r);
 }
 
 template <int N, class T>
-void load_covering(T* r, T const* s, CB_SITE) {
+CB_INLINE void load_covering(T* r, T const* s, CB_SITE) {
+    detail::expect_room<N>(r, site);
     cuteblas_runtime->load_covering(r, s, detail::access_bytes<N, T>(), site.line);
     detail::normalise<N>(r);
 }
 
 template <int N, class T>
-void store_shared(T* s, T const* r, CB_SITE) {
+CB_INLINE void store_shared(T* s, T const* r, CB_SITE) {
+    detail::expect_room<N>(r, site);
     cuteblas_runtime->store_shared(s, r, detail::access_bytes<N, T>(), site.line);
 }
 
@@ -304,18 +341,23 @@ inline uint count_arrival(uint* g, CB_SITE) {
 // Warp-wide matrix loads and products
 
 template <class T>
-void ldmatrix_x4(uint* r, T const* s, CB_SITE) {
+CB_INLINE void ldmatrix_x4(uint* r, T const* s, CB_SITE) {
+    detail::expect_room<4>(r, site);
     cuteblas_runtime->ldmatrix(r, s, false, site.line);
 }
 
 template <class T>
-void ldmatrix_x4_trans(uint* r, T const* s, CB_SITE) {
+CB_INLINE void ldmatrix_x4_trans(uint* r, T const* s, CB_SITE) {
+    detail::expect_room<4>(r, site);
     cuteblas_runtime->ldmatrix(r, s, true, site.line);
 }
 
 #define CB_MMA(M, N, K, IN, INPUT, ACCUMULATOR, REGISTER)                                                                     \
     template <class In, detail::enable<detail::same<In, IN>> = 0>                                                            \
-    void mma_m##M##n##N##k##K(ACCUMULATOR* d, REGISTER const* a, REGISTER const* b, CB_SITE) {                               \
+    CB_INLINE void mma_m##M##n##N##k##K(ACCUMULATOR* d, REGISTER const* a, REGISTER const* b, CB_SITE) {                     \
+        detail::expect_room<M * N / 32>(d, site);                                                                            \
+        detail::expect_room<M * K * sizeof(IN) / 32 / sizeof(REGISTER)>(a, site);                                            \
+        detail::expect_room<N * K * sizeof(IN) / 32 / sizeof(REGISTER)>(b, site);                                            \
         emulator::MmaRequest const request = {M, N, K, emulator::MmaInput::INPUT, d, a, b, site.line};                       \
         cuteblas_runtime->mma(&request);                                                                                     \
     }
@@ -333,7 +375,10 @@ CB_MMA(16, 8, 16, double, float64, double, double)
 
 // A complex number is the real matrix ((re, -im), (im, re)): products of 16 x 8 x 8 or 16 x 8 x 16.
 template <bool ConjB = false>
-void complex_mma_m8n8k4(complex<double>* d, complex<double> const* a, complex<double> const* b, CB_SITE) {
+CB_INLINE void complex_mma_m8n8k4(complex<double>* d, complex<double> const* a, complex<double> const* b, CB_SITE) {
+    detail::expect_room<2>(d, site);
+    detail::expect_room<1>(a, site);
+    detail::expect_room<1>(b, site);
     double const matrix[4] = {a->re, a->im, ConjB ? a->im : -a->im, ConjB ? -a->re : a->re};
     double const vector[2] = {b->re, b->im};
     double sums[4] = {d[0].re, d[1].re, d[0].im, d[1].im};
@@ -343,7 +388,10 @@ void complex_mma_m8n8k4(complex<double>* d, complex<double> const* a, complex<do
 }
 
 template <bool ConjB = false>
-void complex_mma_m8n8k8(complex<double>* d, complex<double> const* a, complex<double> const* b, CB_SITE) {
+CB_INLINE void complex_mma_m8n8k8(complex<double>* d, complex<double> const* a, complex<double> const* b, CB_SITE) {
+    detail::expect_room<2>(d, site);
+    detail::expect_room<2>(a, site);
+    detail::expect_room<2>(b, site);
     double const matrix[8] = {a[0].re, a[0].im, ConjB ? a[0].im : -a[0].im, ConjB ? -a[0].re : a[0].re,
                               a[1].re, a[1].im, ConjB ? a[1].im : -a[1].im, ConjB ? -a[1].re : a[1].re};
     double const vector[4] = {b[0].re, b[0].im, b[1].re, b[1].im};
@@ -354,18 +402,26 @@ void complex_mma_m8n8k8(complex<double>* d, complex<double> const* a, complex<do
 }
 
 // Products of planes of bfloat16: six, the smallest first, added to the total once.
+template <class T>
+CB_INLINE void expect_planes(T const* d, uint const* a, uint const* b, Site site) {
+    detail::expect_room<4>(d, site);
+    detail::expect_room<12>(a, site);
+    detail::expect_room<6>(b, site);
+}
 inline void planes_mma_m16n8k16(float (&sums)[4], uint const* a, uint const* b, Site site) {
     constexpr int order[6][2] = {{2, 0}, {1, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 0}};
     for (auto const& planes : order) mma_m16n8k16<bfloat16>(sums, a + 4 * planes[0], b + 2 * planes[1], site);
 }
-inline void split_mma_m16n8k16(float* d, uint const* a, uint const* b, CB_SITE) {
+CB_INLINE void split_mma_m16n8k16(float* d, uint const* a, uint const* b, CB_SITE) {
+    expect_planes(d, a, b, site);
     float sums[4] = {0, 0, 0, 0};
     planes_mma_m16n8k16(sums, a, b, site);
     for (int i = 0; i < 4; ++i) d[i] += sums[i];
 }
 
 template <bool ConjB = false>
-void split_complex_mma_m16n8k8(complex<float>* d, uint const* a, uint const* b, CB_SITE) {
+CB_INLINE void split_complex_mma_m16n8k8(complex<float>* d, uint const* a, uint const* b, CB_SITE) {
+    expect_planes(d, a, b, site);
     uint other[6];
     float sums[4] = {0, 0, 0, 0};
     for (int i = 0; i < 6; ++i) other[i] = ConjB ? b[i] : b[i] ^ 0x80000000u;                        // (re, -im)
@@ -708,6 +764,7 @@ To const* recast(From const* r) {
 }
 
 #undef CB_SITE
+#undef CB_INLINE
 
 }  // namespace cb
 

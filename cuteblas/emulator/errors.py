@@ -17,6 +17,7 @@ __all__ = [
     "MisuseError",
     "ProxyFenceError",
     "ReadOnlyError",
+    "RegisterOutOfBounds",
     "SharedOutOfBounds",
     "TensorMapError",
     "UnsetRegister",
@@ -131,7 +132,7 @@ class ReadOnlyError(EmulatorError):
 
 
 class UnwrittenRead(EmulatorError):
-    """A read of shared memory that nothing has written.
+    """A read of shared memory, or of a plan's workspace, that nothing has written.
 
     Examples
     --------
@@ -144,6 +145,20 @@ class UnwrittenRead(EmulatorError):
     >>> emulator.compile(k.build()).launch((1,), [])
     Traceback (most recent call last):
     cuteblas.emulator.errors.UnwrittenRead: kernel example, block (0, 0, 0), thread 0, line ...: reads shared bytes [0, 4), ...
+    """
+
+
+class RegisterOutOfBounds(EmulatorError):
+    """An index, or an access, past the end of an array in registers.
+
+    Examples
+    --------
+    >>> from cuteblas import emulator
+    >>> from cuteblas.codegen.kernel import GeneratedKernel
+    >>> body = 'extern "C" __global__ void example() { int r[4]; cb::load_shared<2>(&r[3], cb::shared_memory<int>(0)); }'
+    >>> emulator.compile(GeneratedKernel("example", body, (), threads=32)).launch((1,), [])
+    Traceback (most recent call last):
+    cuteblas.emulator.errors.RegisterOutOfBounds: kernel example, block (0, 0, 0), thread 0, line 1: uses 8 bytes of registers, ...
     """
 
 
@@ -316,7 +331,7 @@ class BarrierError(EmulatorError):
 
 
 class Deadlock(EmulatorError):
-    """Every thread waits and nothing can wake one of them.
+    """Every thread waits and nothing can wake one of them, or a thread runs for ever.
 
     Examples
     --------
@@ -371,4 +386,5 @@ BY_CODE: tuple[type[EmulatorError], ...] = (
     Deadlock,
     MisuseError,
     UnsetRegister,
+    RegisterOutOfBounds,
 )

@@ -55,6 +55,31 @@ inline bool accumulators_exist = false;
 
 [[noreturn]] inline void register_unset(int line) { fail(Error::unset, line, "uses a register that nothing has set"); }
 
+[[noreturn]] inline void past_registers(int bytes, int line) {
+    fail(Error::registers, line, "uses %d bytes of registers, which go past the end of their array", bytes);
+}
+
+[[noreturn]] inline void undefined(Undefined kind, char const* file, int line, int index, char const* type) {
+    if (std::strcmp(file, machine.launch->kernel) != 0) line = 0;
+    if (kind == Undefined::index) fail(Error::registers, line, "uses the index %d of an array of type %s", index, type);
+    if (kind == Undefined::access) fail(Error::registers, line, "uses registers past the end of their array, as %s", type);
+    fail(Error::misuse, line, kind == Undefined::division ? "divides an integer by zero" : "shifts an integer by no number of bits that it has");
+}
+
+// Memory that nobody has written, as a new workspace.
+inline void expect_written(unsigned window, uint8_t const* host, uint32_t bytes, int line, char const* what = "") {
+    Window const& w = machine.launch->windows[window];
+    if (w.written == nullptr || std::memchr(w.written + (reinterpret_cast<uint64_t>(host) - w.low), 0, bytes) == nullptr) return;
+    auto const first = static_cast<long long>(reinterpret_cast<uint64_t>(host) - w.address);
+    fail(Error::unwritten, line, "%sreads bytes [%lld, %lld) of argument '%s', the workspace, which nothing has written yet", what, first,
+         first + bytes, w.name);
+}
+
+inline void note_written(unsigned window, uint8_t const* host, uint32_t bytes) {
+    Window const& w = machine.launch->windows[window];
+    if (w.written != nullptr) std::memset(w.written + (reinterpret_cast<uint64_t>(host) - w.low), 1, bytes);
+}
+
 // Words that an instruction on whole registers reads.
 inline void expect_set(void const* from, int words, int line) {
     for (int i = 0; i < words; ++i) {
@@ -93,6 +118,7 @@ inline GlobalAccess by_running(int line) { return {machine.running, machine.orde
 inline void load_global(void* to, void const* from, int bytes, int line) {
     auto const size = static_cast<uint32_t>(bytes);
     uint8_t const* host = global(from, size, false, line);
+    if (!(reinterpret_cast<uint64_t>(from) & covering)) expect_written(window_of(from), host, size, line);
     uint32_t const foreign = global_shadow.read(window_of(from), host, size, by_running(line), reinterpret_cast<uint64_t>(from) & covering);
     copy_bytes(to, host, bytes);
     for (int i = 0; foreign >> i != 0; ++i)
@@ -105,6 +131,7 @@ inline void store_global(void* to, void const* from, int bytes, int line) {
     uint8_t* host = global(to, size, true, line);
     expect_delivered(from, bytes, line);
     global_shadow.write(window_of(to), host, size, by_running(line));
+    note_written(window_of(to), host, size);
     copy_bytes(host, from, bytes);
     if (machine.launch->counting) count_global(to, host, true, bytes, line);
 }
@@ -113,6 +140,7 @@ inline void store_global(void* to, void const* from, int bytes, int line) {
 // the same again at the same place waits until any flag changes, and looks now and then if nothing else can go on.
 inline unsigned load_flag(unsigned const* from, int line) {
     uint8_t const* host = global(from, sizeof(unsigned), false, line);
+    expect_written(window_of(from), host, sizeof(unsigned), line);
     auto const value = [&] { return *reinterpret_cast<unsigned const*>(host); };
     Thread& self = machine.self();
     Look const look{host, value(), line};
@@ -132,6 +160,7 @@ inline unsigned load_flag(unsigned const* from, int line) {
 inline void store_flag(unsigned* to, unsigned value, int line) {
     uint8_t* host = global(to, sizeof(unsigned), true, line);
     global_shadow.store_flag(window_of(to), host, by_running(line));
+    note_written(window_of(to), host, sizeof(unsigned));
     releases.release(host);
     *reinterpret_cast<unsigned*>(host) = value;
     ++machine.flag_changes;

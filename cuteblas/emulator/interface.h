@@ -71,6 +71,9 @@ struct MmaRequest {
     int line;
 };
 
+// What the compiler's own checks of a kernel find; `file` is the kernel's name, or a header.
+enum class Undefined : int { index, access, division, shift };
+
 // The functions a kernel calls. `line` is the line of the kernel's source that makes the call.
 struct Runtime {
     void (*load_global)(void* to, void const* from, int bytes, int line);
@@ -118,6 +121,8 @@ struct Runtime {
     void (*wgmma_wait)(int pending, int line);
     void (*accumulator_in_flight)(int line);
     void (*register_unset)(int line);
+    void (*past_registers)(int bytes, int line);
+    void (*undefined)(Undefined kind, char const* file, int line, int index, char const* type);
 };
 
 // How Python encodes a TensorMapSpec and its memory into a TensorMap.
@@ -140,6 +145,7 @@ struct Window {
     unsigned long long address;    // host address that the kernel receives, translated
     unsigned long long low, high;  // host addresses of the first byte and past the last
     int writable;
+    unsigned char* written;  // of each byte, whether anything has written it; null if it need not have been
 };
 
 using Entry = void (*)(void* const* arguments);
@@ -174,6 +180,7 @@ struct Launch {
     unsigned long long seed;
     int counting;
     double slice;  // seconds after which a launch returns `paused`, to be continued
+    double endless;  // seconds of one thread, or of several that wait for nothing, after which that is an error
     // results
     unsigned long long finished;  // blocks
     unsigned long long total;
@@ -204,6 +211,7 @@ enum class Error : int {
     deadlock,
     misuse,
     unset,
+    registers,
 };
 
 }  // namespace cb::emulator

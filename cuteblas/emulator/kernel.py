@@ -28,6 +28,9 @@ _MESSAGE_CAPACITY = 1 << 16
 _COUNT_CAPACITY = 4096
 _WARP = 32
 _RESIDENTS = 4              # clusters that run in turns where the order is shuffled
+_ENDLESS_S = 10.0           # of processor time in which no thread waits or ends
+# Faults name their line, and the compiler checks what its types say; these headers have what it calls then, in place of a library.
+_FLAGS = ("-g1", "-fsanitize=bounds,object-size,integer-divide-by-zero,shift-exponent", "-nodefaultlibs")
 _PAUSED = -1                # what a launch returns instead of an error when it lets Python look around
 _FOLDER = Path(__file__).parent
 
@@ -46,6 +49,8 @@ class Pointer:
         Whether it may be written.
     owner : object
         Kept alive as long as the pointer.
+    written : numpy.ndarray of uint8, optional
+        One for each byte, not 0 once a kernel has written it: until then reading the byte is an error. By default all may be read.
 
     Examples
     --------
@@ -60,10 +65,11 @@ class Pointer:
     nbytes: int
     writable: bool = True
     owner: object = None
+    written: np.ndarray | None = None
 
     def __add__(self, offset: int) -> Pointer:
         """The same memory, from an address ``offset`` bytes further on."""
-        return Pointer(self.address + offset, self.base, self.nbytes, self.writable, self.owner)
+        return replace(self, address=self.address + offset)
 
 
 def pointer(array: np.ndarray, *, writable: bool | None = None) -> Pointer:
@@ -98,7 +104,7 @@ class Table(Pointer):
 
     Attributes
     ----------
-    address, base, nbytes, writable, owner
+    address, base, nbytes, writable, owner, written
         As of :class:`Pointer`.
     targets : tuple of Pointer
         The memory that words point into.
@@ -179,7 +185,7 @@ class _Coordinates(ctypes.Structure):
 
 class _Window(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("address", ctypes.c_uint64), ("low", ctypes.c_uint64), ("high", ctypes.c_uint64),
-                ("writable", ctypes.c_int)]
+                ("writable", ctypes.c_int), ("written", ctypes.c_void_p)]
 
 
 class _AccessCount(ctypes.Structure):
@@ -195,7 +201,7 @@ class _Launch(ctypes.Structure):
         ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
         ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
         ("residents", ctypes.c_int), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
-        ("slice", ctypes.c_double), ("finished", ctypes.c_uint64), ("total", ctypes.c_uint64),
+        ("slice", ctypes.c_double), ("endless", ctypes.c_double), ("finished", ctypes.c_uint64), ("total", ctypes.c_uint64),
         ("message", ctypes.c_char_p), ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
         ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int), ("count_size", ctypes.c_int),
     ]
@@ -266,7 +272,7 @@ def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shar
         marked = marked.replace(declaration, f"{declaration} cb::unset({registers_name});")
     source = (f'#include "device.h"\n#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
               f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n')
-    library = build(source, f"kernel {name}")
+    library = build(source, f"kernel {name}", flags=_FLAGS)
     coordinates = _Coordinates()
     library.cuteblas_bind.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Coordinates)]
     library.cuteblas_bind(_runtime().cuteblas_runtime_table(), ctypes.byref(coordinates))
@@ -399,7 +405,7 @@ class EmulatedKernel:
                                 library.cuteblas_translate(ctypes.byref(launch), value).to_bytes(8, "little")) for value in values]
             addresses = (ctypes.c_void_p * max(len(storage), 1))(*(address for address, _ in storage))
             launch.arguments = ctypes.addressof(addresses)
-            launch.slice = INTERVAL
+            launch.slice, launch.endless = INTERVAL, _ENDLESS_S
             code = _run(library, launch, self.name)
         if code:
             raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
@@ -418,7 +424,8 @@ class EmulatedKernel:
             tables.append(_TranslatedTable(memory, windows))
             memory = tables[-1].pointer
         windows.append(_Window(param.name.encode(), memory.address, memory.base, memory.base + memory.nbytes,
-                               memory.writable and not (param.kind == "pointer" and param.const)))
+                               memory.writable and not (param.kind == "pointer" and param.const),
+                               None if memory.written is None else memory.written.ctypes.data))
         if spec is None:
             return len(windows) - 1
         return _tensor_map_bytes(spec, memory, len(windows) - 1, param.name)

@@ -56,6 +56,7 @@ struct Look {
 
 struct Thread {
     Context context;
+    char const* stack = nullptr;  // its lowest byte
     Wait wait;
     bool exited = false;
 
@@ -118,6 +119,7 @@ struct Machine : Team {
     Error error = Error::none;
     Stop stop_reason = Stop::ended;
     std::chrono::steady_clock::time_point slice_began;
+    double idle = 0;     // seconds since a thread last waited or ended
     int until_look = 0;  // switches of threads until the next look at the clock
 
     // What else can make progress when every thread waits: completes asynchronous copies and says whether there were any.
@@ -176,6 +178,7 @@ struct Machine : Team {
     // Lets the other threads run until something makes this one ready.
     void suspend(Wait const& wait) {
         self().wait = wait;
+        idle = 0;
         resume_next();
     }
 
@@ -233,6 +236,7 @@ struct Machine : Team {
     void exit_thread() {
         thread_exits();
         self().exited = true;
+        idle = 0;
         --alive_in[static_cast<size_t>(rank())];
         if (--alive == 0) leave(Stop::ended);
         resume_next();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
     memory = {role: pointer(array) for role, array in operands.items()}
     if targets := tuple(map(pointer, reached)):
         table = memory["table"]
-        memory["table"] = Table(table.address, table.base, table.nbytes, False, table.owner, targets)
+        memory["table"] = Table(table.address, table.base, table.nbytes, False, table.owner, targets=targets)
     memory["workspace"] = _workspace(plan.workspace_bytes)
     scalars = {"alpha": alpha, "beta": beta, **(numbers or {})}
 
@@ -80,7 +81,7 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
 
 
 def _workspace(nbytes: int) -> Pointer:
-    """Scratch memory, filled with ones bits (a NaN in every floating type)."""
+    """Scratch memory, filled with ones bits (a NaN in every floating type); kernels read what they have written."""
     storage = np.full(nbytes + _WORKSPACE_ALIGNMENT, 0xFF, np.uint8)
     start = -storage.ctypes.data % _WORKSPACE_ALIGNMENT
-    return pointer(storage[start:start + nbytes], writable=True)
+    return replace(pointer(storage[start:start + nbytes], writable=True), written=np.zeros(nbytes, np.uint8))

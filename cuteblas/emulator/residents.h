@@ -11,6 +11,7 @@
 #include "barriers.h"
 #include "copies.h"
 #include "counts.h"
+#include "faults.h"
 #include "tma.h"
 #include "warp.h"
 #include "wgmma.h"
@@ -62,6 +63,7 @@ class Residents {
         started = 0;
         count = clusters;
         fruitless = 0;
+        machine.idle = 0;
         last = 0;
     }
 
@@ -70,12 +72,13 @@ class Residents {
         Launch& launch = *machine.launch;
         machine.error = Error::none;
         machine.slice_began = std::chrono::steady_clock::now();
+        Faults faults;
         for (;;) {
             if (current < 0) {
                 if (machine.slice_is_over()) return Error::paused;
                 if (!choose(run_thread)) return machine.error;
             }
-            machine.main.switch_to(machine.self().context);
+            if (faults.run(machine.main, machine.self().context)) faults.report();
             if (machine.error != Error::none) return machine.error;
             if (machine.stop_reason == Stop::ended) {
                 launch.finished += static_cast<unsigned long long>(machine.blocks());
@@ -167,6 +170,7 @@ class Residents {
         ++started;
         for (int t = 0; t < threads; ++t) {
             char* bottom = machine.stacks.bottom(place * static_cast<size_t>(threads) + static_cast<size_t>(t));
+            machine.threads[t].stack = bottom;
             machine.threads[t].context.prepare(bottom, bottom + Stacks::bytes, run_thread);
             machine.make_ready(t);
         }

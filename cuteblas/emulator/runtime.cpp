@@ -113,6 +113,8 @@ static Runtime const runtime = {
     wgmma_wait,
     accumulator_in_flight,
     register_unset,
+    past_registers,
+    undefined,
 };
 
 static int proceed() {

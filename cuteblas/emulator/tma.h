@@ -167,6 +167,8 @@ inline void load_box(void* to, TensorMapContent const& map, unsigned long long* 
         shared.write_async(access, offset, chunk_bytes, map.swizzle);
         std::memset(shared.data + offset, 0xff, chunk_bytes);
     });
+    if (machine.launch->windows[map.argument].written != nullptr)
+        box.each_piece([&](uint8_t const* from, uint32_t bytes) { expect_written(map.argument, from, bytes, line, "the TMA load "); });
     if (global_shadow.watches(map.argument)) {
         GlobalAccess const reading{barrier.agent, barrier.loads, line, "the TMA load "};
         box.each_piece([&](uint8_t const* from, uint32_t bytes) { global_shadow.read(map.argument, from, bytes, reading); });
@@ -289,7 +291,10 @@ inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, i
     box.each_chunk(address, [&](uint32_t chunk) { shared.read_async(access, chunk - shared_start, chunk_bytes, -1); });
     thread.stores_uncommitted = true;
     GlobalAccess const writing{thread.written_agent, thread.store_groups + 1, line, "the TMA store "};
-    box.each_piece([&](uint8_t const* to, uint32_t bytes) { global_shadow.write(map.argument, to, bytes, writing); });
+    box.each_piece([&](uint8_t const* to, uint32_t bytes) {
+        global_shadow.write(map.argument, to, bytes, writing);
+        note_written(map.argument, to, bytes);
+    });
     box.each_element(address, [&](uint32_t element, uint8_t* to) {
         if (to != nullptr) copy_bytes(to, shared.data + element - shared_start, map.itemsize);
     });

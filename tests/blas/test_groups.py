@@ -77,6 +77,15 @@ def test_problems_are_independent():
     assert (x == 2).all()
     with pytest.raises(ValueError, match="in any order, but problem 1 writes memory of problem 0"):
         blas.gemm_grouped(1, a, b, out=[x[:3], x[2:5]])
+    more = np.ones((5, 2))
+    for others in ([x[::2], x[1::2], x[4:5]], [x[1::2], x[::2], x[5:]]):     # of three open ranges the first one is met
+        with pytest.raises(ValueError, match="problem 2 writes memory of problem 0"):
+            blas.gemm_grouped(1, [*a, more[:1]], [*b, b[0]], out=others)
+    one = np.ones((1, 1), "f")
+    for at in (0, 3):                                    # a single element is met
+        with pytest.raises(ValueError, match="in any order"):
+            x = np.zeros(8, "f")
+            blas.gemm_grouped(1, [one] * 2, [np.ones((1, n), "f") for n in (4, 1)], out=[x[None, :4], x[None, at:at + 1]])
     chain = [np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2))]
     with pytest.raises(ValueError, match="problem 0 writes memory of problem 1"):
         blas.gemm_grouped(1, [chain[0], chain[1]], [chain[0], chain[1]], out=[chain[1], chain[2]])

@@ -92,6 +92,26 @@ def test_nothing_is_read_that_is_not_used():
     assert blas.dsyrk(1, np.ones((0, 3))).shape == (0, 0)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "emulator"])
+@pytest.mark.parametrize("routine", [f for f in (*RANK_K, *RANK_2K) if "he" in f.__name__], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("imaginary", [3.0, np.inf, np.nan])
+def test_the_diagonal_of_a_hermitian_matrix_is_real(routine, backend, imaginary):
+    """Whatever imaginary parts C has there; sums, and beta times C, are real to the bit."""
+    if backend == "emulator" and not cuteblas.emulator.available():
+        pytest.skip(cuteblas.emulator.why_unavailable())
+    name, rng = routine.__name__, np.random.default_rng(4)
+    kind, twice = TYPE[name[0]], "2k" in name
+    factors = [of_type(rng, kind, 33, 50) for _ in range(1 + twice)]
+    c = of_type(rng, kind, 33, 33)
+    c.imag[np.diag_indices(33)] = imaginary
+    for lower in (0, 1):
+        with cuteblas.backend(backend):
+            result = routine(1.5, *factors, -0.5, c, lower=lower)
+        before = c.copy()
+        before.imag[np.diag_indices(33)] = 0
+        check(name, result, before, factors[0], 1.5, factors[1] if twice else None, -0.5, 0, lower)
+
+
 def test_refusals():
     a = np.ones((3, 2))
     for call, words in ((lambda: blas.zherk(1j, a.astype("D")), "real number as alpha"),

@@ -18,6 +18,7 @@ read_only.flags.writeable = False
 square = np.ones((4, 4), F)
 overlapping = np.lib.stride_tricks.as_strided(np.zeros(16, F), (4, 4), (8, 4))
 repeated = np.lib.stride_tricks.as_strided(np.zeros(1, F), (4,), (0,))
+tall, wide = np.ones((6, 5), F), np.ones((3, 10), F)
 unaligned = np.zeros(49, np.uint8)[1:].view(F).reshape(3, 4)
 
 CALLS = [
@@ -109,6 +110,10 @@ CALLS = [
      {"overwrite_c": 1}),
     (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, square.copy(), square.copy(), 1, square.T),
      {"out": square}),
+    # the first element and one stride, or the other, are the same
+    (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, tall[:3]), {"out": tall[::2]}),
+    (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, wide[:, :5]),
+     {"out": wide[:, ::2]}),
     (ValueError, "writes out while it uses alpha", blas.sgemm, (c[0, 0, ...], a, b), {"out": c}),
     (ValueError, "writes its result once: pass out, or overwrite_c=1, but not both", blas.sgemm, (1, a, b, 0, c), {"out": c.copy(),
      "overwrite_c": 1}),

@@ -116,6 +116,14 @@ def test_guards_compare_coordinates_with_extents():
     assert Guard(cA, (M, None)).at((0, 0)) == (k.thread * 2).lt(M)
 
 
+def test_a_halo_ends_on_both_sides():
+    k = builder()
+    M, N = k.integer("M"), k.integer("N")
+    where = domain_offset((-2, 0), local_tile(make_identity_tensor((M, N)), (2, 4), (k.thread, 3)))
+    assert str(Guard(where, (M, N), halo=True).at((1, 0))) == "tid * 2 - 1 < M && 12 < N && -1 < tid * 2 - 1"
+    assert "-1 <" not in str(Guard(where, (M, N)).at((1, 0)))
+
+
 def test_a_vector_lies_inside_or_outside_of_its_guard_as_a_whole():
     """It does where its first coordinate and the extent are multiples of its width."""
     def copy(multiple, start):

@@ -152,6 +152,26 @@ def test_out_may_overlap_the_inputs(name, view):
     assert cuteblas.stats()[name]["copies"] == {"out: shares memory with an input": 1}
 
 
+@pytest.mark.parametrize("backend", ["numpy", "emulator"])
+@pytest.mark.parametrize("name", ["dot", "outer", "matmul"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_out_may_overlap_each_operand_alone(backend, name, which):
+    x = np.arange(1.0, 17).reshape(4, 4)
+    operands = [x.copy(), x.copy() + 1]
+    if name == "outer":
+        target, operands[which] = operands[which], operands[which][1]
+        operands[1 - which] = operands[1 - which][0]
+    else:
+        target = operands[which]
+    expected = getattr(np, name)(*(y.copy() for y in operands))
+    with cuteblas.backend(backend):
+        cuteblas.reset_stats()
+        assert getattr(cuteblas, name)(*operands, out=target) is target
+        if backend == "emulator":
+            assert cuteblas.stats()[name]["copies"] == {"out: shares memory with an input": 1}
+    np.testing.assert_array_equal(target, expected)
+
+
 def test_out_that_overlaps_itself():
     out = np.lib.stride_tricks.as_strided(np.zeros(4), (2, 3), (8, 8))
     cuteblas.reset_stats()

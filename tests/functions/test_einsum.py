@@ -394,6 +394,24 @@ def test_out_may_overlap_the_inputs():
     np.testing.assert_array_equal(x, expected)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "emulator"])
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,kj->ik", "ij,ij->ij", "ij,jk,kl->il", "ij,j->i", ",ij->ji"])
+def test_out_may_overlap_each_operand_alone(backend, subscripts):
+    terms, result = subscripts.split("->")
+    for i, term in enumerate(terms.split(",")):
+        if len(term) != len(result):
+            continue
+        for view in (lambda x: x, lambda x: x.T, lambda x: x[::-1]):
+            arrays = [laid_out((4,) * len(t), "d", "C") + n for n, t in enumerate(terms.split(","))]
+            expected, out = np.einsum(subscripts, *arrays), view(arrays[i])
+            with cuteblas.backend(backend):
+                cuteblas.reset_stats()
+                assert cuteblas.einsum(subscripts, *arrays, out=out) is out
+                if backend == "emulator" and len(arrays) == 2:
+                    assert cuteblas.stats()["einsum"]["copies"] == {"out: shares memory with an input": 1}
+            np.testing.assert_array_equal(out, expected)
+
+
 class Answers:
     """A type that answers NumPy's functions itself."""
 

@@ -211,5 +211,12 @@ def test_fallbacks_come_last_with_few_blocks():
     assert native.grid[0] == H200.multiprocessors * native.kernel.min_blocks < part.fallbacks[-1].grid[0]
 
 
+def test_the_workspace_has_room_for_every_part():
+    p = gemm_problem(*map(memory, (np.zeros((40, 64), "f4"), np.zeros((64, 30), "f4"), np.zeros((40, 30), "f4"))))
+    parts = [replace(by_records(p), workspace_bytes=nbytes) for nbytes in (1000, 3000, 2000)]
+    for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        assert guarded([parts[i] for i in order], H200, 64)[1] == verdict_bytes(64) + 3000
+
+
 def test_what_is_said():
     assert otherwise("it is so", "this", "that") == "if it is so, the device takes this, or that"

@@ -9,11 +9,13 @@ from itertools import pairwise, product
 
 import pytest
 
+from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
 from cuteblas.planning.gemm.mma import mma_seconds
 from cuteblas.planning.gemm.simt import candidates, plan_simt, simt_alternatives, simt_seconds
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
-from cuteblas.planning.problem import transposed
+from cuteblas.planning.operands import fused, span, why_not_mapped
+from cuteblas.planning.problem import Fusion, transposed
 
 
 def square(size, dtype="float32", **changes):
@@ -120,6 +122,43 @@ def test_the_reason_tells_what_was_chosen_and_what_was_not():
     assert "not gemm_wgmma: the strides (1001, 1) of A are not positive multiples of 16 bytes" in plan.reason
     assert "computed as C^T = B A^T" in plan_gemm(square(64), H200).reason
     assert transposed(transposed(square(3, k=4))) == square(3, k=4)
+
+
+def test_what_tensor_maps_do_not_describe():
+    extents, good = (64, 32), Operand("float16", (64, 1), (4096,))
+    assert why_not_mapped("A", good, extents) is None
+    for changes, words in (({"alignment": 8}, "A is not aligned to 16 bytes"), ({"strides": (64, 2)}, "no mode of A has stride 1"),
+                           ({"strides": (63, 1)}, "not positive multiples of 16 bytes"), ({"strides": (-64, 1)}, "not positive"),
+                           ({"strides": (2**39, 1)}, "not below 2^40"), ({"batch_strides": (2**39,)}, "not below 2^40"),
+                           ({"batch_strides": (4,)}, "not multiples of 16"), ({"batch_strides": (-4096,)}, "not multiples"),
+                           ({"batch_strides": (4096,) * 4}, "more than three batch modes")):
+        assert words in why_not_mapped("A", replace(good, **changes), extents), changes
+    for changes in ({"batch_strides": (4096, 0, 4096, 4096)}, {"strides": (2**39 - 8, 1)}):
+        assert why_not_mapped("A", replace(good, **changes), extents) is None
+    assert why_not_mapped("A", replace(good, strides=(63, 1)), (1, 32)) is None
+    assert span([(0, 5), (3, -2), (1, 100)]) == 4
+
+
+@pytest.mark.parametrize("element, item", [("float32", 4), ("float16", 2), ("float64", 8), ("int8", 1)])
+def test_vectors_of_epilogue_operands_are_aligned(element, item):
+    """By their address, strides, batches and extents: each alone decides."""
+    sums = Node("add", "float32", (Node("acc", "float32"), Node("operand", "float32", name="x")))
+
+    def width(most=16, run=1, strides=(1024, 1), batch=(), alignment=16, **changes):
+        if run == 0:
+            strides = strides[::-1]
+        fusion = Fusion(EpilogueGraph("sum", sums), (("x", Operand(element, strides, batch, alignment=alignment)),))
+        return fused(square(1024, fusion=fusion, **changes), run, most).operands[0].width
+
+    whole = 16 // item
+    for run in (0, 1):
+        assert width(run=run) == whole and width(most=2, run=run) == min(2, whole)
+        for alignment in (1, 2, 4, 8, 16):
+            assert width(run=run, alignment=alignment) == min(whole, max(1, alignment // item))
+        assert width(run=run, strides=(1026, 1)) == min(2, whole) and width(run=run, strides=(1025, 1)) == 1
+        assert width(run=run, strides=(0, 1)) == whole and width(run=run, strides=(1024, 2)) == 1
+        assert width(run=run, m=1022, n=1022) == min(2, whole)
+        assert width(run=run, batch=(2**20,)) == whole and width(run=run, batch=(2**20, 2**20 + 2)) == min(2, whole)
 
 
 def half(m, n, k, a=(), b=(), c=(), batch=(), **c_changes):

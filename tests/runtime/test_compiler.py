@@ -162,3 +162,19 @@ def test_a_fresh_compilation_asks_no_cache(monkeypatch):
     monkeypatch.setattr(compiler, "keep", lambda *_: asked.append("keep"))
     assert compile(MULTIPLY, "sm_90", fresh=True) == compile(MULTIPLY, "sm_90")
     assert asked == ["keep", "find", "keep"]
+
+
+def test_another_compiler_has_cubins_of_its_own(empty_cache, no_compiler, monkeypatch):
+    from cuda.bindings import nvrtc
+
+    program = "from cuteblas.runtime import compile; from tests.runtime.samples import MULTIPLY; compile(MULTIPLY, 'sm_90')"
+    subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=True)
+    assert is_whole_cubin(compile(MULTIPLY, "sm_90"))
+    status, major, minor = nvrtc.nvrtcVersion()
+    for version in ((major, minor + 1), (major + 1, minor)):
+        compiler._nvrtc.cache_clear()
+        monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda version=version: (status, *version))
+        with pytest.raises(CompileError, match="the compiler was used"):
+            compile(MULTIPLY, "sm_90")
+    monkeypatch.undo()
+    compiler._nvrtc.cache_clear()

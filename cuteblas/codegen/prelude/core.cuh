@@ -19,6 +19,8 @@ template <class T> CB_DEVICE T zero() { return T{}; }
 template <class T> CB_DEVICE T one() { return T{1}; }
 template <class T> CB_DEVICE bool is_zero(T x) { return x == T{}; }
 template <class T> CB_DEVICE bool is_zero(complex<T> x) { return x.re == T{} && x.im == T{}; }
+CB_DEVICE bool is_zero(half x) { return (x.bits & 0x7fffu) == 0; }
+CB_DEVICE bool is_zero(bfloat16 x) { return (x.bits & 0x7fffu) == 0; }
 
 // -- Conversions ---------------------------------------------------------------------------------------------------------
 CB_DEVICE float to_float(half x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits)); return r; }
