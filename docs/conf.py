@@ -16,7 +16,7 @@ author = copyright = "cuteblas contributors"
 version = release = cuteblas.__version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_nb", "sphinx_design"]
-exclude_patterns = ["README.md"]                         # index.md includes it
+exclude_patterns = ["README.md"]                         # the list of pages for readers of the repository
 templates_path = ["templates"]
 
 autosummary_filename_map = {"cuteblas.epilogues.Epilogue": "cuteblas.epilogues.Epilogue-class"}   # for file systems without case
@@ -38,7 +38,25 @@ html_theme_options = {
     "github_url": REPOSITORY,
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": {"**": ["page-toc"]},
+    "footer_start": ["copyright"],
+    "footer_end": [],
 }
+html_sidebars = {name: [] for name in ("index", "search", "genindex")}           # they belong to no section
+html_show_sourcelink = False
+
+_SHADED = re.compile(r"^!\[([^\]]*)\]\((\S+)-light\.svg\)$", re.M)
+
+
+def _shaded(app, docname, source):
+    """A chart that has a light and a dark version is displayed in the one that fits the theme."""
+    def both(found):
+        return "".join(f"```{{image}} {found[2]}-{shade}.svg\n:alt: {found[1]}\n:class: only-{shade}\n```\n"
+                       for shade in ("light", "dark"))
+
+    source[0] = _SHADED.sub(both, source[0])
+
 
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
@@ -79,4 +97,4 @@ def setup(app):
     app.connect("autodoc-process-docstring", _without_numpys_labels)
     app.connect("source-read", _outward)
     app.connect("source-read", _marked)
-    app.connect("include-read", lambda app, path, docname, source: _outward(app, docname, source))
+    app.connect("source-read", _shaded)
