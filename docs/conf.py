@@ -39,6 +39,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 7,
+    "navbar_persistent": ["search-button"],
     "secondary_sidebar_items": {"**": ["page-toc"]},
     "footer_start": ["copyright"],
     "footer_end": [],

@@ -152,7 +152,7 @@ def draw_transposes(file: Path) -> None:
 def draw_overview(file: Path, dark: bool) -> None:
     """Products by extent, and transposes by the size of an element, on a background of their own."""
     back, ink, faint = ("#0d1117", "#e6edf3", "#8b949e") if dark else ("#ffffff", "#1f2328", "#6e7781")
-    figure = Figure(figsize=(9, 3.6), layout="constrained", facecolor=back)
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained", facecolor=back)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     for element, (table, place, *colours) in OVERVIEW.items():
         points = sorted(cubes(table, element)["NN"].items())
@@ -165,7 +165,7 @@ def draw_overview(file: Path, dark: bool) -> None:
     left.set_xticks([2**i for i in range(9, 15)], [str(2**i) for i in range(9, 15)])
     left.set_ylim(0, 5.3)
     left.set_xlabel("n", color=ink)
-    left.set_title("matmul, n x n by n x n: speed relative to cuBLAS", color=ink, fontsize=10)
+    left.set_title("matmul, n x n by n x n:\nspeed relative to cuBLAS", color=ink, fontsize=10)
     found = {row["case"].split()[0]: row for row in rows("transpose", "transpose") if row["case"].endswith(" 8192x8192")}
     for at, element in enumerate(ELEMENTS):
         ours = found[element]["of_copy"]
@@ -177,7 +177,7 @@ def draw_overview(file: Path, dark: bool) -> None:
     right.set_yticks(range(len(ELEMENTS)), list(ELEMENTS))
     right.invert_yaxis()
     right.set_xlim(0, 1.04)
-    right.set_title("ascontiguousarray(a.T), 8192 x 8192: speed\nrelative to a device copy of the same bytes", color=ink,
+    right.set_title("ascontiguousarray(a.T), 8192:\nspeed relative to a device copy", color=ink,
                     fontsize=10)
     for axes in (left, right):
         axes.set_facecolor(back)
@@ -189,11 +189,11 @@ def draw_overview(file: Path, dark: bool) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
-def paper(dark: bool, size: tuple[float, float], panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of panels side by side, on its own background."""
+def paper(dark: bool, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of panels one below the other, on its own background, as narrow as a telephone can show."""
     back, ink, faint = PAPER[dark]
-    figure = Figure(figsize=size, layout="constrained", facecolor=back)
-    found = list(figure.subplots(1, panels, squeeze=False)[0])
+    figure = Figure(figsize=(6.4, height), layout="constrained", facecolor=back)
+    found = list(figure.subplots(panels, squeeze=False)[:, 0])
     for axes in found:
         axes.set_facecolor(back)
         axes.tick_params(colors=ink, which="both", labelsize=9)
@@ -221,33 +221,34 @@ def decimals(axis: Axis) -> None:
 
 def draw_by_type(file: Path, dark: bool) -> None:
     """Speed-up over CuPy and rate of square products, by type and extent."""
-    figure, (left, right) = paper(dark, (9, 4), 2)
+    figure, (upper, lower) = paper(dark, 6.6, 2)
     for element, (name, above, colours) in BY_TYPE.items():
         found = sorted((int(row["case"].split()[1].split("x")[0]), row["ratio"], row["tflops"]) for row in rows(name, "gemm")
                        if row["case"].startswith(element + " ") and row["case"].endswith(" NN")
                        and len(set(row["case"].split()[1].split("x"))) == 1)
         extents, ratios, rates = zip(*found, strict=True)
-        for axes, values, points in ((left, ratios, above[0]), (right, rates, above[1])):
+        for axes, values, points in ((upper, ratios, above[0]), (lower, rates, above[1])):
             axes.plot(extents, values, "o-", ms=3.5, lw=1.7, color=colours[dark])
             axes.annotate(element, (extents[-1], values[-1]), (6, points), textcoords="offset points", color=colours[dark],
                           fontsize=8.5)
-    left.axhline(1, color=PAPER[dark][1], lw=1)
-    for axes, words in ((left, "speed relative to cupy.matmul"), (right, "TFLOP/s (2 n³ operations, complex 8 n³)")):
+    upper.axhline(1, color=PAPER[dark][1], lw=1)
+    words = "n x n by n x n: speed relative to cupy.matmul", "TFLOP/s (2 n³ operations, 8 n³ for complex numbers)"
+    for axes, title in zip((upper, lower), words, strict=True):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_xlim(440, 60000)
+        axes.set_xlim(440, 40000)
         axes.set_xticks([2**i for i in range(9, 15)], [str(2**i) for i in range(9, 15)])
-        axes.set_xlabel("n")
-        axes.set_title(words)
+        axes.set_title(title)
         decimals(axes.yaxis)
-    left.set_yticks([0.8, 1, 1.5, 2, 3, 4, 5, 8, 10])
-    right.set_yticks([20, 50, 100, 200, 500])
+    lower.set_xlabel("n")
+    upper.set_yticks([0.8, 1, 1.5, 2, 3, 4, 5, 8, 10])
+    lower.set_yticks([20, 50, 100, 200, 500])
     finish(figure, file, [], dark)
 
 
 def draw_permutations(file: Path, dark: bool) -> None:
     """How many random permutations reach which share of a device copy, by cuteblas and by CuPy."""
-    figure, (axes,) = paper(dark, (9, 3.4))
+    figure, (axes,) = paper(dark, 3.2)
     found = [row for row in rows("transpose-random", "transpose") if row["rival_s"] > 1e-6]      # CuPy does not copy the others
     shares = [100 * (i + 1) / len(found) for i in range(len(found))]
     for words, colours, values in (("cuteblas", OURS, [row["of_copy"] for row in found]),
@@ -266,7 +267,7 @@ def draw_numpy_arrays(file: Path, dark: bool) -> None:
     """NumPy arrays by way of the GPU, beside NumPy and beside CuPy with its copies there and back."""
     kinds = "float32", "float64", "complex64", "complex128"
     found = [row for row in rows("numpy-arrays", "numpy") if row["case"].startswith(kinds)]
-    figure, (axes,) = paper(dark, (9, 3.6))
+    figure, (axes,) = paper(dark, 3.4)
     bars = (-0.2, "ratio", "NumPy on 16 cores", OURS), (0.2, "to_trip", "CuPy, with both copies", OTHERS)
     for shift, key, words, colours in bars:
         axes.bar([i + shift for i in range(len(found))], [row[key] for row in found], 0.4, label=words, color=colours[dark])
@@ -275,7 +276,7 @@ def draw_numpy_arrays(file: Path, dark: bool) -> None:
     axes.set_yticks([1, 2, 5, 10, 20, 50])
     decimals(axes.yaxis)
     axes.set_xticks(range(len(found)), [row["case"].replace(" ", "\n") for row in found])
-    axes.set_title("n x n products of NumPy arrays: time of others over ours, copies to the GPU and back included")
+    axes.set_title("n x n products of NumPy arrays, copies to the GPU and back included:\ntime of others over ours")
     finish(figure, file, [axes], dark, loc="upper left")
 
 
@@ -288,7 +289,7 @@ def random_products() -> list[dict]:
 def draw_random(file: Path, dark: bool) -> None:
     """Random products beside the faster of CuPy and PyTorch, by kind."""
     data = random_products()
-    figure, (axes,) = paper(dark, (9, 3.8))
+    figure, (axes,) = paper(dark, 3.8)
     for at, kind in enumerate(KINDS):
         of_kind = [row for row in data if row["kind"] == kind]
         for i, row in enumerate(of_kind):
@@ -302,7 +303,7 @@ def draw_random(file: Path, dark: bool) -> None:
     axes.set_yticks([0.5, 1, 2, 5, 10, 100, 1000])
     decimals(axes.yaxis)
     axes.set_xticks(range(len(KINDS)), list(KINDS.values()))
-    axes.set_title("252 random products on one NVIDIA H100: speed relative to the faster of CuPy and PyTorch")
+    axes.set_title("252 random products on one NVIDIA H100:\nspeed relative to the faster of CuPy and PyTorch")
     finish(figure, file, [axes], dark, loc="upper left", markerscale=1.6)
 
 
