@@ -164,6 +164,15 @@ def test_code_fits_the_page(path):
     assert not [line for block in blocks for line in block.splitlines() if len(line) > 76]
 
 
+STOPS = re.compile(r"on the kernels by|product, which the kernel applies to its sums|\b1/\d\.\d of the time|what others ask|worked on by one of"
+                   r"|kernels have no|the better of CuPy|all of NumPy's functions|where that is expected|with the one that waits")
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name != "conformance.md"], ids=lambda path: path.name)
+def test_sentences_that_stopped_readers_are_gone(path):
+    assert not STOPS.findall(" ".join(path.read_text(encoding="utf-8").split()))
+
+
 def test_links_of_the_readme_are_relative():
     """They work in a clone; tests/test_packaging.py tests those of the package's page."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
