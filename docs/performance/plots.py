@@ -161,7 +161,7 @@ def draw_overview(file: Path, dark: bool) -> None:
     left.axhline(1, color=ink, lw=1)
     left.annotate("cuBLAS by cupy.matmul", (512, 1), (0, -12), textcoords="offset points", color=ink, fontsize=9)
     left.set_xscale("log", base=2)
-    left.set_xlim(480, 42000)
+    left.set_xlim(480, 60000)
     left.set_xticks([2**i for i in range(9, 15)], [str(2**i) for i in range(9, 15)])
     left.set_ylim(0, 5.3)
     left.set_xlabel("n", color=ink)
