@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from operator import attrgetter
 from pathlib import Path
+
+import numpy
 
 import cuteblas
 
@@ -89,8 +92,22 @@ def _marked(app, docname, source):
                                source[0])
 
 
+_NUMPYS = re.compile(r"``numpy\.((?:linalg\.)?[a-z_]+)``")
+
+
+def _linked(found):
+    """A link to the page of a function in NumPy's reference."""
+    try:
+        function = attrgetter(found[1])(numpy)
+    except AttributeError:
+        return found[0]
+    page = f"https://numpy.org/doc/stable/reference/generated/numpy.{found[1]}.html"
+    return f"`numpy.{found[1]} <{page}>`__" if callable(function) else found[0]
+
+
 def _without_numpys_labels(app, what, name, subject, options, lines):
-    """What is inherited from NumPy's docstrings refers to pages of NumPy's."""
+    """What is inherited from NumPy's docstrings refers to pages of NumPy's; functions of NumPy lead to their pages."""
+    lines[:] = [_NUMPYS.sub(_linked, line) for line in lines]
     lines[:] = [re.sub(r":ref:`([^`<]*?)(?: <[^`>]*>)?`", r"\1", line) for line in lines]
 
 
