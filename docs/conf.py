@@ -106,7 +106,7 @@ def _linked(found):
 
 
 def _without_numpys_labels(app, what, name, subject, options, lines):
-    """What is inherited from NumPy's docstrings refers to pages of NumPy's; functions of NumPy lead to their pages."""
+    """Drop references to NumPy's pages in inherited docstrings, and link NumPy's functions to its reference."""
     lines[:] = [_NUMPYS.sub(_linked, line) for line in lines]
     lines[:] = [re.sub(r":ref:`([^`<]*?)(?: <[^`>]*>)?`", r"\1", line) for line in lines]
 

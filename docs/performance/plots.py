@@ -64,7 +64,7 @@ TABLE = {
     "`ascontiguousarray(a.T)`, float32 8192 x 8192": (
         "transpose", "transpose", "float32 8192x8192", "{part:.0f} % of a device copy"),
 }
-# Colours on white and on black: background, ink, grid; and of what a chart tells apart.
+# Colours on white and on black: background, ink, grid; then those of the series of a chart.
 PAPER = (("#ffffff", "#1f2328", "#6e7781"), ("#0d1117", "#e6edf3", "#8b949e"))
 OURS, OTHERS, THIRD = ("#1f6fb4", "#6cb6ff"), ("#b2521b", "#f0a36b"), ("#6e7781", "#8b949e")
 # The chart of products by type and extent: of each element type the file, how far its name is above the
