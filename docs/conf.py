@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from operator import attrgetter
 from pathlib import Path
+
+import numpy
 
 import cuteblas
 
@@ -16,7 +19,7 @@ author = copyright = "cuteblas contributors"
 version = release = cuteblas.__version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_nb", "sphinx_design"]
-exclude_patterns = ["README.md"]                         # index.md includes it
+exclude_patterns = ["README.md"]                         # the list of pages for readers of the repository
 templates_path = ["templates"]
 
 autosummary_filename_map = {"cuteblas.epilogues.Epilogue": "cuteblas.epilogues.Epilogue-class"}   # for file systems without case
@@ -38,7 +41,26 @@ html_theme_options = {
     "github_url": REPOSITORY,
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
+    "navbar_persistent": ["search-button"],
+    "secondary_sidebar_items": {"**": ["page-toc"]},
+    "footer_start": ["copyright"],
+    "footer_end": [],
 }
+html_sidebars = {name: [] for name in ("index", "search", "genindex")}           # they belong to no section
+html_show_sourcelink = False
+
+_SHADED = re.compile(r"^!\[([^\]]*)\]\((\S+)-light\.svg\)$", re.M)
+
+
+def _shaded(app, docname, source):
+    """A chart that has a light and a dark version is displayed in the one that fits the theme."""
+    def both(found):
+        return "".join(f"```{{image}} {found[2]}-{shade}.svg\n:alt: {found[1]}\n:class: only-{shade}\n```\n"
+                       for shade in ("light", "dark"))
+
+    source[0] = _SHADED.sub(both, source[0])
+
 
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
@@ -70,8 +92,22 @@ def _marked(app, docname, source):
                                source[0])
 
 
+_NUMPYS = re.compile(r"``numpy\.((?:linalg\.)?[a-z_]+)``")
+
+
+def _linked(found):
+    """A link to the page of a function in NumPy's reference."""
+    try:
+        function = attrgetter(found[1])(numpy)
+    except AttributeError:
+        return found[0]
+    page = f"https://numpy.org/doc/stable/reference/generated/numpy.{found[1]}.html"
+    return f"`numpy.{found[1]} <{page}>`__" if callable(function) else found[0]
+
+
 def _without_numpys_labels(app, what, name, subject, options, lines):
-    """What is inherited from NumPy's docstrings refers to pages of NumPy's."""
+    """Drop references to NumPy's pages in inherited docstrings, and link NumPy's functions to its reference."""
+    lines[:] = [_NUMPYS.sub(_linked, line) for line in lines]
     lines[:] = [re.sub(r":ref:`([^`<]*?)(?: <[^`>]*>)?`", r"\1", line) for line in lines]
 
 
@@ -79,4 +115,4 @@ def setup(app):
     app.connect("autodoc-process-docstring", _without_numpys_labels)
     app.connect("source-read", _outward)
     app.connect("source-read", _marked)
-    app.connect("include-read", lambda app, path, docname, source: _outward(app, docname, source))
+    app.connect("source-read", _shaded)

@@ -7,6 +7,7 @@ the last may say when it last ran on one: ``<!-- needs: gpu, run 2026-11-23 -->`
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from doctest import ELLIPSIS, DocTestParser, DocTestRunner
@@ -92,8 +93,8 @@ def test_links_lead_somewhere(path):
 
 
 OUTWARD = re.compile(r"https?://[^\s)>`\"'|]+")
-HOSTS = {"arxiv.org", "data-apis.org", "github.com", "keepachangelog.com", "raw.githubusercontent.com", "semver.org",
-         "www.nvidia.com"}
+HOSTS = {"arxiv.org", "data-apis.org", "docs.cupy.dev", "docs.nvidia.com", "docs.scipy.org", "github.com", "keepachangelog.com",
+         "numpy.org", "pandas.pydata.org", "semver.org", "www.nvidia.com"}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -107,31 +108,77 @@ def test_outward_links_have_the_form_of_ones_that_work(path):
             assert (ROOT / own[1]).exists(), link
 
 
-@pytest.mark.parametrize("name, words", [("products.svg", {"float32", "complex64", "target"}),
-                                         ("transposes.svg", {"8192x8192", "16 bytes", "target"}),
-                                         ("numpy-arrays.svg", {"NumPy", "CuPy, there and back"}),
-                                         ("overview-light.svg", {"float32", "complex128", "CuPy"}),
-                                         ("overview-dark.svg", {"float32", "complex128", "CuPy"})])
-def test_plots_are_drawn_from_the_data(name, words, tmp_path):
-    """They equal the committed ones, if the same version of matplotlib draws them."""
-    matplotlib = pytest.importorskip("matplotlib")
-    run_path(str(PERFORMANCE / "plots.py"))["main"](tmp_path)
-    drawn, committed = ((folder / name).read_text(encoding="utf-8") for folder in (tmp_path, PERFORMANCE))
-    assert words <= {element.text for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")}
-    assert drawn == committed or f"Matplotlib v{matplotlib.__version__}" not in committed
+DRAWN = {"products": {"float32", "complex64", "target"}, "transposes": {"8192x8192", "16 bytes", "target"},
+         **{f"{name}-{shade}": words for shade in ("light", "dark") for name, words in {
+             "overview": {"float32", "complex128", "CuPy"}, "by-type": {"int64", "complex128", "16384"},
+             "permutations": {"cuteblas", "CuPy"}, "numpy-arrays": {"NumPy on 16 cores", "CuPy, with both copies"},
+             "random": {"integers and bool", "many tiny"}}.items()}}
 
 
-def test_the_table_of_the_readme_is_of_the_data():
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """The folder of plots that are drawn now."""
     pytest.importorskip("matplotlib")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = text[text.index("| | ratio |"):].partition("\n\n")[0].splitlines()[2:]
-    assert table == run_path(str(PERFORMANCE / "plots.py"))["table"]() and len(table) == 10
+    folder = tmp_path_factory.mktemp("plots")
+    run_path(str(PERFORMANCE / "plots.py"))["main"](folder)
+    return folder
 
 
-def test_links_of_the_readme_work_outside_of_the_repository():
+@pytest.mark.parametrize("name", DRAWN)
+def test_plots_are_drawn_from_the_data(name, drawn):
+    """They equal the committed ones, if the same version of matplotlib draws them."""
+    now, committed = ((folder / f"{name}.svg").read_text(encoding="utf-8") for folder in (drawn, PERFORMANCE))
+    assert DRAWN[name] <= {element.text for element in ElementTree.fromstring(now).iter("{http://www.w3.org/2000/svg}text")}
+    assert now == committed or f"Matplotlib v{importlib.metadata.version('matplotlib')}" not in committed
+    assert {path.stem for path in PERFORMANCE.glob("*.svg")} == set(DRAWN)
+
+
+def test_tables_for_users_are_of_the_data():
+    pytest.importorskip("matplotlib")
+    plots = run_path(str(PERFORMANCE / "plots.py"))
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert not [target for target, _ in LINK.findall(text) if target]
-    assert len(ON_GITHUB.findall(text)) > 8
+    table = text[text.index("| on an H200 | speed"):].partition("\n\n")[0].splitlines()[2:]
+    assert table == plots["table"]() and len(table) == 10
+    for name, group, case, condition in plots["TABLE"].values():
+        found = [row for row in plots["rows"](name, group) if row["case"].startswith(case)]
+        assert found and ("errors no larger" not in condition or all(row["error"] <= row["rival_error"] for row in found))
+    assert "\n".join(plots["by_type"]()) in (DOCS / "how-fast.md").read_text(encoding="utf-8")
+
+
+def test_the_support_matrix_is_what_planning_chooses():
+    """Words agree exactly; times within a quarter, so that a new fit of a number does not change the page."""
+    support = run_path(str(PERFORMANCE / "support.py"))
+    text = (DOCS / "support.md").read_text(encoding="utf-8")
+    assert "\n".join(support["chosen"]()) in text and "\n".join(support["by_name"]()) in text
+    now = support["expected"]()
+    written = text[text.index(now[0]):].partition("\n\n")[0].splitlines()
+    for line, other in zip(now, written, strict=True):
+        for cell, old in zip(line.split("|"), other.split("|"), strict=True):
+            assert cell == old or float(cell) == pytest.approx(float(old), rel=0.25), line
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_code_fits_the_page(path):
+    """Lines of code blocks have at most 76 columns: a page shows them without a bar to scroll by."""
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
+    assert not [line for block in blocks for line in block.splitlines() if len(line) > 76]
+
+
+STOPS = re.compile(r"on the kernels by|product, which the kernel applies to its sums|\b1/\d\.\d of the time|what others ask"
+                   r"|worked on by one of|kernels have no|the better of CuPy|all of NumPy's functions|where that is expected"
+                   r"|with the one that waits")
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name != "conformance.md"], ids=lambda path: path.name)
+def test_sentences_that_stopped_readers_are_gone(path):
+    assert not STOPS.findall(" ".join(path.read_text(encoding="utf-8").split()))
+
+
+def test_links_of_the_readme_are_relative():
+    """They work in a clone; tests/test_packaging.py tests those of the package's page."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not ON_GITHUB.findall(text) and len(LINK.findall(text)) > 10
+    assert all((ROOT / picture).exists() for picture in re.findall(r'(?:src|srcset)="([^"]+)"', text))
 
 
 def test_host_times_on_numpy_arrays_are_those_of_the_data():

@@ -2,6 +2,7 @@
 
 import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,7 @@ import cuteblas
 from cuteblas import emulator
 
 pytest.importorskip("hatchling", reason="hatchling, which builds the package, is not installed")
+pytest.importorskip("hatch_fancy_pypi_readme", reason="hatch-fancy-pypi-readme, which makes its description, is not installed")
 
 ROOT = Path(__file__).parents[1]
 SMOKE = """
@@ -79,6 +81,23 @@ def test_metadata(built):
     urls = dict(url.split(", ") for url in metadata.get_all("Project-URL"))
     assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(urls)
     assert all(url.startswith(urls["Homepage"]) for url in urls.values())
+
+
+def test_links_and_pictures_of_the_description_are_absolute(built):
+    """Those of README.md are relative, and lead to files; on the page of the package they lead to the same files."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    with zipfile.ZipFile(built[1]) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("METADATA"))
+        description = email.message_from_string(archive.read(name).decode()).get_payload()
+    target = re.compile(r'(?:\]\(|(?:src|srcset)=")([^)"]+)')
+    pairs = list(zip(target.findall(readme), target.findall(description), strict=True))
+    pictures = [absolute for relative, absolute in pairs if relative.endswith(".svg")]
+    assert len(pairs) > 15 and len(pictures) == 2
+    for relative, absolute in pairs:
+        assert (ROOT / relative.partition("#")[0]).is_file(), relative
+        host = "raw.githubusercontent.com/cuteblas/cuteblas" if absolute in pictures else "github.com/cuteblas/cuteblas/blob"
+        assert absolute == f"https://{host}/main/{relative}"
+    assert target.sub("", readme).split() == target.sub("", description).split()
 
 
 def test_the_wheel_works_outside_of_the_checkout(built, tmp_path):

@@ -373,6 +373,7 @@ def test_what_cannot_be_had():
     polynomial, plain = np.polynomial.polynomial, x._data
     assert polynomial.polyvalfromroots(x, x).shape != polynomial.polyvalfromroots(plain, plain).shape
     assert polynomial.polyval(x, np.eye(3)).shape != polynomial.polyval(plain, np.eye(3)).shape
+    assert (polynomial.polyvalfromroots(np.asarray(x), plain) == polynomial.polyvalfromroots(plain, plain)).all()
     assert (polynomial.polyval(x, [1, 2]) == polynomial.polyval(plain, [1, 2])).all()
     assert type(np.r_[x, x]) is type(np.lib.stride_tricks.as_strided(x, (2,))) is type(np.vectorize(abs)(x)) is np.ndarray
     with pytest.raises(TypeError, match="bytes-like"):
@@ -394,6 +395,7 @@ def test_what_pandas_and_xarray_want():
         frame + ndarray(np.ones((3, 3)))
     assert (frame + np.asarray(ndarray(np.ones((3, 3))))).shape == (3, 3)
     assert series.isin(x).all() and series.isin(np.asarray(x)).all() and series.iloc[x > 1].tolist() == [1, 2, 2]
+    assert series.iloc[np.asarray(x > 1)].tolist() == [2, 3]
     named = xarray.DataArray(x, dims="t", coords={"t": x})
     assert type(named.data) is type((named + x).data) is type(named.sum().data) is ndarray and type(named.t.data) is np.ndarray
 

@@ -303,7 +303,8 @@ def test_thread_values_as_text():
 
 
 # -- the committed pictures -------------------------------------------------------------------------------------------------------
-COMMANDS = re.findall(r"^python -m cuteblas (layout .*)$", (DOCS / "pictures.md").read_text(encoding="utf-8"), re.MULTILINE)
+COMMANDS = re.findall(r"^python -m cuteblas (layout .*)$",
+                      (DOCS / "pictures.md").read_text(encoding="utf-8").replace("\\\n   ", ""), re.MULTILINE)
 
 
 def test_every_committed_picture_is_shown_and_has_its_command():
