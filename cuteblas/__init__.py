@@ -12,8 +12,9 @@ layout algebra and the kernel generator below are ordinary subpackages: ``cutebl
 
 import os as _os
 import sys as _sys
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
+
+from ._imports import imported as _imported
 
 if TYPE_CHECKING:
     from . import blas as blas
@@ -91,11 +92,11 @@ if not TYPE_CHECKING:                                   # which would take any n
     def __getattr__(name: str) -> object:
         """Import a subpackage, or what a name is of, when it is first used."""
         if name in _PUBLIC:
-            home = _import_module(f"{__name__}.{_HOMES.get(name, 'functions')}")
-            globals()[name] = getattr(home, name)
+            globals()[name] = _imported(f"{__name__}.{_HOMES.get(name, 'functions')}", name)
             return globals()[name]
         if name in _SUBPACKAGES | _INTERNAL:
-            return _import_module(f"{__name__}.{name}")
+            return _imported(f"{__name__}.{name}")
+
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -107,7 +108,7 @@ def _know_arrays_of_workers() -> None:
     """Let a worker of Dask read our arrays before a task of ours has come to it: it imports this package for their type alone."""
     for module, table in (("serialize", "dask_deserialize"), ("cuda", "cuda_deserialize")):
         if (protocol := _sys.modules.get(f"distributed.protocol.{module}")) is not None:
-            getattr(protocol, table).register_lazy(__name__, lambda: _import_module(f"{__name__}.dask.serialization"))
+            getattr(protocol, table).register_lazy(__name__, lambda: _imported(f"{__name__}.dask.serialization"))
 
 
 if _os.environ.get("CUTEBLAS_INSTALL"):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from threading import Lock, RLock
-from typing import TypeVar
+from threading import Lock, RLock, local
+from typing import Any, TypeVar
+from weakref import WeakSet
 
-__all__ = ["REFUSAL", "forget_in_children", "orphaned", "refuse_orphans", "surviving", "use_cuda"]
+__all__ = ["REFUSAL", "WHOLE", "forget_in_children", "orphaned", "refuse_orphans", "surviving", "use_cuda"]
 
 REFUSAL = ("this process was forked from one that had used CUDA, which does not work in the copy: start processes by "
            "multiprocessing's 'spawn' or 'forkserver', or fork before the first CuPy array is made; NumPy arrays work here")
@@ -28,6 +29,44 @@ def surviving(lock: _Lock) -> _Lock:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lock._at_fork_reinit)        # as the standard library does
     return lock
+
+
+class _Whole(local):
+    """``with WHOLE.lock:`` encloses a call that other threads wait for before they fork: one that holds locks of a C library."""
+
+    _new, _every, _held = RLock(), WeakSet[Any](), list[Any]()
+
+    def __init__(self) -> None:
+        self._own: Any = RLock()
+        with self._new:
+            self._every.add(self._own)
+
+    @property
+    def lock(self) -> Any:
+        """This thread's, once no fork is under way; a handler of signals inside of such a call does not wait."""
+        if not self._own._is_owned():
+            with self._new:
+                pass
+        return self._own
+
+    def before_fork(self) -> None:
+        """Wait for the calls of all other threads, and let none begin. In this one, a handler of signals is what forks."""
+        self._entered = self._own._release_save() if self._own._is_owned() else None
+        self._new.acquire()
+        self._held[:] = self._every
+        for lock in self._held:
+            lock.acquire()
+
+    def after_fork(self) -> None:
+        """Let them begin again."""
+        while self._held:
+            self._held.pop().release()
+        self._new.release()
+        if self._entered:
+            self._own._acquire_restore(self._entered)
+
+
+WHOLE = _Whole()
 
 
 def use_cuda() -> None:
@@ -74,4 +113,5 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=WHOLE.before_fork, after_in_parent=WHOLE.after_fork, after_in_child=WHOLE.after_fork)
     os.register_at_fork(after_in_child=_after_fork)

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "array": BELOW_FUNCTIONS | {"functions"},
     "dask": BELOW_FUNCTIONS | {"functions", "blas", "array"},
 }
-EVERYWHERE = {"_cache", "_forks"}       # what the standard library lacks
+EVERYWHERE = {"_cache", "_forks", "_imports"}           # what the standard library lacks
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
 COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library imports
 

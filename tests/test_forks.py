@@ -102,6 +102,46 @@ def test_a_child_goes_on_while_another_thread_works():
     """)[0] == "{'(True, np.True_, True)'}"
 
 
+@pytest.mark.parametrize("dtype", ["i4", "f2", "u8"])
+def test_a_child_multiplies_while_other_threads_are_in_blas(dtype):
+    """A fork waits until no thread is inside: locks of the BLAS would stay locked in the child."""
+    assert run(f"""
+        x = (np.arange(300 * 300).reshape(300, 300) % 7).astype({dtype!r})
+        expected = cuteblas.matmul(x, x)
+        def work():
+            while True:
+                cuteblas.matmul(x, x)
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        said = set()
+        for _ in range(3):
+            time.sleep(0.05)
+            said.add(child(lambda: (cuteblas.matmul(x, x) == expected).all(), 20))
+        print(said, (cuteblas.matmul(x, x) == expected).all())
+        sys.stdout.flush()
+        os._exit(0)
+    """)[0] == "{'True'} True"
+
+
+def test_a_handler_forks_inside_of_a_call_that_forks_wait_for():
+    """Its own thread is not one to wait for, also while another thread forks."""
+    assert run("""
+        from cuteblas._forks import WHOLE
+        said = []
+        def handler(number, frame):
+            with WHOLE.lock:
+                said.append(child(lambda: cuteblas.matmul(np.ones((64, 64), "i4"), np.ones((64, 64), "i4"))[0, 0]))
+        signal.signal(signal.SIGUSR1, handler)
+        with WHOLE.lock:
+            other = threading.Thread(target=lambda: said.append(child(lambda: "other")))
+            other.start()
+            time.sleep(0.1)
+            signal.raise_signal(signal.SIGUSR1)
+        other.join(20)
+        print(sorted(said))
+    """)[0] == "['64', 'other']"
+
+
 def test_cuda_is_refused_in_a_child_of_a_process_that_used_it():
     pytest.importorskip("cupy", reason="CuPy is not installed")
     before, *said = run("""

@@ -142,7 +142,9 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     call = self, b, out
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _DOT.original(*call)
-    if not (type(self) is type(b) is cupy.ndarray):
+    if not (type(self) is type(b) is cupy.ndarray) or (out is not None and not (        # matmul takes more of them
+            type(out) is cupy.ndarray and out.flags.c_contiguous and out.ndim == self.ndim + b.ndim - 2
+            and out.dtype == np.promote_types(self.dtype, b.dtype))):
         return _long_way(_DOT, call, lambda: dot(*call))
     if b.ndim > 2:
         result = repeat("dot", (self, b), out)[1]

@@ -17,18 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .machine import either
+
 __all__ = ["TYPES", "Call", "Loop", "raised_elsewhere", "why_unavailable"]
 
 TYPES = "?bBhHiIlLqQefdFD"
 """Type characters of the loops that are replaced: those that have kernels."""
 
-_AT_ONCE = 1 << 15              # multiplications; the original loop of fewer is not worth a release of the interpreter's lock
 _REPLACE = 30                   # the place of PyUFunc_ReplaceLoopBySignature in the table of NumPy's C API
 
 _Words = ctypes.POINTER(ctypes.c_ssize_t)
-_LOOP = None, ctypes.c_void_p, _Words, _Words, ctypes.c_void_p
-_Entered = ctypes.CFUNCTYPE(*_LOOP)
-_Held = ctypes.PYFUNCTYPE(*_LOOP)               # keeps the interpreter's lock
+_Entered = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _Words, _Words, _Words)
 _Pointer = ctypes.c_void_p
 
 
@@ -59,8 +58,11 @@ def why_unavailable() -> str | None:
         return "loops of NumPy are replaced in the main interpreter only"       # what they call would run in another one
     try:
         _replacer()
+        either(0, 0)
     except (AttributeError, ImportError, ValueError) as error:
         return f"NumPy {np.__version__} has no C API for it: {error}"
+    except OSError as error:
+        return f"a loop in machine code cannot be made: {error}"
     return None
 
 
@@ -92,7 +94,7 @@ class Loop:
         A function of this loop, the multiplications and a function that returns the :class:`Call`: ``True`` if it has
         computed the products, else the original does.
     failed : callable
-        Told of the loop and the exception that ended ``serve``, after the original has computed the products.
+        Told of the loop and the exception that ended ``serve``, before the original computes the products.
     """
 
     def __init__(self, ufunc: np.ufunc, types: str, least: int, switch: Any, serve: Callable[[Loop, int, Callable[[], Call]], bool],
@@ -107,7 +109,7 @@ class Loop:
         # typedef struct {PyObject_HEAD int nin, nout, nargs, identity; PyUFuncGenericFunction *functions; ...} PyUFuncObject
         functions = _Pointer.from_address(id(ufunc) + object.__basicsize__ + 4 * ctypes.sizeof(ctypes.c_int))
         self._place = _Pointer.from_address((functions.value or 0) + ufunc.types.index(types) * ctypes.sizeof(_Pointer))
-        self._ours: dict[int, Any] = {}                 # by the original
+        self._ours: dict[int, int] = {}                 # by the original
 
     def link(self) -> None:
         """Put ours in the place of the loop that is there.
@@ -118,12 +120,13 @@ class Loop:
             If NumPy does not have it where its headers say.
         """
         current = self._there()
-        if current in map(_address, self._ours.values()):
+        if self.linked():
             return
         if current not in self._ours:
-            self._ours[current] = ours = _Entered(self._around(current))
+            ours = _Entered(self._callback())
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(ours))      # NumPy may have it longer than this module lasts
-        if self._replace(_address(self._ours[current])) != current:
+            self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current)
+        if self._replace(self._ours[current]) != current:
             self._replace(current)
             raise RuntimeError(f"NumPy {np.__version__} has the loops of {self.ufunc.__name__} where they were not looked for")
 
@@ -131,13 +134,13 @@ class Loop:
         """Restore the original. A loop that has been put over ours since stays: it may call ours, which then passes everything
         on."""
         for original, ours in self._ours.items():
-            if self._there() == _address(ours):
+            if self._there() == ours:
                 self._replace(original)
                 return
 
     def linked(self) -> bool:
         """Whether NumPy calls ours."""
-        return self._there() in map(_address, self._ours.values())
+        return self._there() in self._ours.values()
 
     def _there(self) -> int:
         return self._place.value or 0
@@ -159,36 +162,30 @@ class Loop:
             count += len(axes)
         return Call(tuple(shapes), tuple(along), tuple((ctypes.c_ssize_t * 3).from_address(arrays)))
 
-    def _around(self, original: int) -> Callable[..., None]:
-        """Our loop. Nothing may leave it, so whatever happens, the original computes the products."""
-        held, released, serve, failed = _Held(original), _Entered(original), self._serve, self._failed
-        matrix, vector, call, least, switch = self._axes > 2, self._axes == 1, self.call, self.least, self._switch
+    def _callback(self) -> Callable[..., None]:
+        """Our loop. However it ends, the original computes the products unless it has said that they are done."""
+        serve, failed, matrix, vector, call, least, switch = (
+            self._serve, self._failed, self._axes > 2, self._axes == 1, self.call, self.least, self._switch)
 
-        def loop(arrays: int, extents: Any, strides: Any, data: int) -> None:
+        def loop(arrays: int, extents: Any, strides: Any, done: Any) -> None:
             try:
                 if matrix:
                     products = extents[0] * extents[1] * extents[2] * extents[3]
                 else:
                     products = extents[0] * extents[1] * (vector or extents[2])
-                if products < least and switch.watch is None:
-                    if products < _AT_ONCE:
-                        held(arrays, extents, strides, data)
-                    else:
-                        released(arrays, extents, strides, data)
-                elif not serve(self, products, lambda: call(arrays, extents, strides)):
-                    released(arrays, extents, strides, data)
+                if (products >= least or switch.watch is not None) and serve(
+                        self, products, lambda: call(arrays, extents, strides)):
+                    done[0] = 1
             except BaseException as error:
-                released(arrays, extents, strides, data)
-                if raised_elsewhere(error):
-                    _RAISED_LATER[get_ident()] = _as_class(error)
-                else:
-                    failed(self, error)
+                try:
+                    if raised_elsewhere(error):
+                        _RAISED_LATER[get_ident()] = _as_class(error)
+                    else:
+                        failed(self, error)
+                except RecursionError:                  # there is room for one frame only
+                    pass
 
         return _without_interrupts_at_its_start(loop)
-
-
-def _address(loop: Any) -> int:
-    return ctypes.cast(loop, _Pointer).value or 0
 
 
 # -- exceptions of signals --------------------------------------------------------------------------------------------------------
@@ -208,14 +205,17 @@ def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
 
 
 def raised_elsewhere(error: BaseException) -> bool:
-    """Whether an exception is none of ours: that of an interrupt, or of a handler of signals."""
+    """Whether an exception is none of ours: that of an interrupt, of a handler of signals, or of a function that traces."""
     if not isinstance(error, Exception) or _LATER in error.__dict__:
         return True
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code not in handlers:
-        trace = trace.tb_next
-    return trace is not None
+    trace, interrupted = error.__traceback__, object()
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code in handlers or any(x is interrupted for x in frame.f_locals.values()):      # those get the frame
+            return True
+        interrupted, trace = frame, trace.tb_next
+    return False
 
 
 def _as_class(error: BaseException) -> type[BaseException]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._forks import WHOLE
 from .counters import tally
 from .memory import contiguous_strides, shadow
 from .scratch import Scratch
@@ -457,7 +458,8 @@ def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> No
                 left = _as_float("a", first, digit, floats, c.dtype, scratch)
                 for other in others:
                     right = _as_float("b", second, other, floats, c.dtype, scratch)
-                    product = np.matmul(left, right, out=scratch.array("product", target.shape, floats))
+                    with WHOLE.lock:
+                        product = np.matmul(left, right, out=scratch.array("product", target.shape, floats))
                     sums = scratch.array("sums", target.shape, whole)
                     np.copyto(sums, product, casting="unsafe")
                     if digit is not None and other is not None and (shift := digit.shift + other.shift):
@@ -513,7 +515,8 @@ def _halves(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 def _product(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...], scratch: Scratch, name: str = "product") -> np.ndarray:
     """A B in float32, in scratch memory of a name."""
     left, right = (_as_float(part, x, None, FLOAT32, x.dtype, scratch) for part, x in (("a", a), ("b", b)))
-    return np.matmul(left, right, out=scratch.array(name, shape, FLOAT32))
+    with WHOLE.lock:
+        return np.matmul(left, right, out=scratch.array(name, shape, FLOAT32))
 
 
 def _warn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:

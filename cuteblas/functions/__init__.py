@@ -4,9 +4,10 @@ The modules of its functions are imported when a function is first used: a proce
 """
 
 import sys as _sys
-from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
+
+from .._imports import imported as _imported
 
 if TYPE_CHECKING:
     from ..engines.counters import reset_stats, stats
@@ -43,7 +44,7 @@ class _Functions(_ModuleType):
 
 def _property(name: str, module: str) -> property:
     def get(_package: _ModuleType) -> Any:
-        return getattr(_import_module(module, __name__), name)
+        return _imported(module, name, __name__)
 
     return property(get, lambda _package, _module: None)
 

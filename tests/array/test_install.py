@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from contextvars import copy_context
 
 import numpy as np
@@ -264,6 +265,33 @@ def test_in_place_product_and_out():
     c = a
     c @= b
     np.testing.assert_array_equal(on_host(c), expected)
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((3, 4), (4,)), ((4,), (4, 5)), ((4,), (4,)),
+                                    ((3, 4), (2, 4, 5)), ((), (4, 5))])
+def test_an_out_that_numpys_dot_refuses_is_left_to_cupy(monkeypatch, shapes):
+    """Also where ``matmul`` takes it, and was repeated with the like before."""
+    def refusal(a, b, out=None):
+        raise ValueError("CuPy's")
+
+    a, b = operands(*shapes)
+    owner, name = PLACES["dot"]
+    with cuteblas.enabled():
+        pass                                # the self-test
+    monkeypatch.setattr(owner, name, refusal, raising=False)
+    cuteblas.install()
+    shape = np.dot(on_host(a), on_host(b)).shape
+    assert cupy.dot(a, b, out=on_gpu(np.zeros(shape, "f4"))).shape == shape
+    outs = [np.zeros(shape, "f8"), np.zeros(shape, "i4"), np.zeros((*shape, 2), "f4")[..., 0], np.zeros((2, *shape), "f4")]
+    if len(shape) > 1:
+        outs.append(np.zeros(shape, "f4", order="F"))
+    for out in map(on_gpu, outs):
+        with suppress(TypeError, ValueError):
+            cuteblas.matmul(a, b, out=out)
+        if out.flags.c_contiguous and out.dtype == "f4" and out.shape == shape:
+            continue                        # strides of one element
+        with pytest.raises(ValueError, match="CuPy's"):
+            cupy.dot(a, b, out=out)
 
 
 def test_vectors_and_numbers(by_cupy):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import pytest
 import cuteblas
 from cuteblas.array import numpy_hooks
 from cuteblas.array.install import installed, obey_environment
+from cuteblas.array.machine import either
 from cuteblas.array.numpy_loops import why_unavailable
 
 if (reason := why_unavailable()) is not None:
@@ -455,6 +458,130 @@ def test_interrupts_reach_the_program(monkeypatch):
         for _ in range(10):
             result.append(len(result))
     np.testing.assert_array_equal(np.dot(X, X) if not result else result[0], expected)
+
+
+SWEEP = """
+def product(dtype, name):
+    n = 64 if dtype in ("i4", "f2", "?") else 330
+    x = (np.arange(n * n).reshape(n, n) % 7 - 3 * (dtype != "?")).astype(dtype)
+    several = np.stack([x, x[::-1], x] if n > 64 else [x] * 60)
+    function, a, b = {"matmul": (np.matmul, x, x), "stack": (np.matmul, several, x), "matvec": (np.matvec, several, x[0]),
+                      "vecdot": (np.vecdot, *[np.tile(x, (2, 30))] * 2), "vecmat": (np.vecmat, x[0], several)}[name]
+    expected = function(a, b)
+    return function, a, b, np.empty_like(expected), expected
+def is_right(out, expected):
+    return np.array_equal(out, expected) if out.dtype.kind in "ib" else np.allclose(out, expected, rtol=1e-2)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f8", "f2", "?"])
+def test_a_loop_computes_at_any_depth_of_the_stack(dtype):
+    """Frame by frame up to the limit: never memory that nothing was written to."""
+    program = PRELUDE + SWEEP + f"""
+def at(depth):
+    return at(depth - 1) if depth else function(a, b, out=out)
+products = [product({dtype!r}, name) for name in ("matmul", "stack", "vecdot", "matvec", "vecmat")]
+cuteblas.install(numpy=True)
+sys.setrecursionlimit(200)
+for function, a, b, out, expected in products:
+    function(a, b, out=out)
+    right, refused = 0, 0
+    for depth in range(120, 205):
+        out.fill(99 if out.dtype != bool else False)
+        try:
+            at(depth)
+        except RecursionError:
+            refused += 1
+            continue
+        if not is_right(out, expected):
+            print(function, "wrong at", depth)
+        right += 1
+    print(right > 40, refused > 5)
+"""
+    assert python(program).split("\n") == ["True True"] * 5
+
+
+@pytest.mark.parametrize("kind", ["Exception", "SystemExit"])
+@pytest.mark.parametrize("place", ["settrace", "setprofile"])
+def test_exceptions_of_tracing_functions(place, kind):
+    """Whichever event raises one: the result is right, or the program gets the exception."""
+    program = PRELUDE + SWEEP + f"""
+function, a, b, out, expected = product("i4", "matmul")
+cuteblas.install(numpy=True)
+def trace(frame, event, argument):
+    global left
+    left -= 1
+    if not left:
+        raise {kind}("of the program")
+    return trace
+raised = 0
+for event in range(1, 400):
+    left = event
+    out.fill(99)
+    try:
+        sys.{place}(trace)
+        function(a, b, out=out)
+        for _ in range(3): pass
+        sys.{place}(None)
+    except {kind} as error:
+        sys.{place}(None)
+        raised += str(error) == "of the program"
+    else:
+        if not is_right(out, expected):
+            print("wrong after", event)
+print(raised > 0)
+"""
+    assert python(program) == "True"
+
+
+def test_memory_that_runs_out_anywhere():
+    pytest.importorskip("_testcapi", reason="fails allocations; not in every build of Python")
+    program = PRELUDE + SWEEP + """
+from _testcapi import remove_mem_hooks, set_nomemory
+function, a, b, out, expected = product("i4", "matmul")
+cuteblas.install(numpy=True)
+def fails(first, last):
+    try:
+        set_nomemory(first, last)
+        function(a, b, out)
+        remove_mem_hooks()
+        return False
+    except (MemoryError, SystemError):          # NumPy's own without an exception
+        remove_mem_hooks()
+        return True
+for first in range(12):                       # later ones crash NumPy's errstate
+    out.fill(99)
+    if not fails(first, first + 1) and not is_right(out, expected):
+        print("wrong after", first)
+"""
+    assert python(program) == ""
+
+
+def test_the_second_function_runs_unless_the_first_is_done():
+    signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
+    calls = []
+
+    def first(a, b, c, done):
+        calls.append((a, b, c))
+        word = ctypes.c_ssize_t.from_address(done)
+        assert word.value == 0
+        word.value = a == 2
+        if a == 3:
+            raise ZeroDivisionError
+    functions = signature(first), signature(lambda *arguments: calls.append(arguments))
+    both = signature(either(*[ctypes.cast(each, ctypes.c_void_p).value for each in functions]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda _: calls.append("told"))
+        for a in (1, 2, 3):
+            both(a, 20, 30, 40)
+    assert calls == [(1, 20, 30), (1, 20, 30, 40), (2, 20, 30), (3, 20, 30), "told", (3, 20, 30, 40)]
+
+
+@pytest.mark.parametrize("machine", ["riscv64", ""])
+def test_machines_without_such_a_function(monkeypatch, machine):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(RuntimeError, match=f"a loop in machine code cannot be made: there is none for {machine}"):
+        cuteblas.install(numpy=True)
 
 
 def test_calls_of_this_package_are_counted_once():

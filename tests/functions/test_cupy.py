@@ -529,9 +529,9 @@ def test_an_epilogue_that_changes_is_traced_again(monkeypatch):
     assert launched[:2] == launched[2:] and launched[0] != launched[1]
 
 
-@pytest.mark.parametrize("share, expected", [(2, "gemm_split in blocks"), (10, "gemm_simt"), (1000, "gemm_simt")])
-def test_less_workspace_where_there_is_no_memory(monkeypatch, share, expected):
-    """Blocks, then native arithmetic: for the first call and those like it. An algorithm by name has no substitute."""
+@pytest.mark.parametrize("share, blocks", [(2, True), (10, False), (1000, False)])
+def test_less_workspace_where_there_is_no_memory(monkeypatch, share, blocks):
+    """Blocks, then another family: for the first call and those like it. An algorithm by name has no substitute."""
     from cuteblas.planning.gemm.dispatch import plan_gemm
 
     launched, most = [], []
@@ -551,8 +551,10 @@ def test_less_workspace_where_there_is_no_memory(monkeypatch, share, expected):
     a = on_gpu(np.ones((1536, 1536), "f4"))
     for _ in range(2):
         assert cuteblas.matmul(a, a).shape == (1536, 1536)
-    assert launched[0] == launched[1] and (launched[0][1] > 3) == ("blocks" in expected)
+    family, launches = launched[0]
+    assert launched == [(family, launches)] * 2 and (launches > 3, family == "gemm_split") == (blocks, blocks)
     (text, count), = cuteblas.stats()["workspace"]["calls"].items()
-    assert count == 2 and text.startswith(f"{expected} instead of gemm_split: no memory for a workspace of {most[0]} bytes")
+    assert count == 2 and text.startswith(
+        f"{family}{' in blocks' * blocks} instead of gemm_split: no memory for a workspace of {most[0]} bytes")
     with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
         cuteblas.matmul(a, a, precision="fp16x3")
