@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .._cache import find, keep, usable_folder
+from .._cache import cache_directory, find, keep, usable_folder
 from .errors import CompilerError
 from .progress import INTERVAL, show, watched
 
@@ -141,9 +141,9 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
     key = hashlib.sha256("\0".join((source, _header_digest(headers), version, *command)).encode()).hexdigest()[:40]
     if (kept := find("emulator", key)) is not None:
         with suppress(CompilerError):           # of a machine whose libraries are newer
-            return _load(kept, what)
+            return _load(kept, what, key)
     data = _compile(command, source, what)
-    library = _load(data, what)
+    library = _load(data, what, key)
     keep("emulator", key, data)
     return library
 
@@ -162,16 +162,19 @@ def _compile(command: list[str], source: str, what: str) -> bytes:
         raise CompilerError(f"the C++ compiler leaves no library of {what}: {error}") from error
 
 
-def _load(data: bytes, what: str) -> ctypes.CDLL:
+def _load(data: bytes, what: str, key: str) -> ctypes.CDLL:
     """Load a library from a file of this process alone, which nobody can change or remove meanwhile. Where programs may not be in
-    the folder of temporary files, that is in the cache."""
+    the folder of temporary files, that is in the cache. The attribute ``kept`` is its path in the cache."""
     for cached in (False, True):
         try:
             place = usable_folder("emulator") if cached else None
             with TemporaryDirectory(prefix="cuteblas-", dir=place, ignore_cleanup_errors=True) as folder:
                 library = Path(folder, "library.so")
                 library.write_bytes(data)
-                return ctypes.CDLL(str(library))
+                loaded = ctypes.CDLL(str(library))
+                with suppress(OSError):
+                    loaded.kept = str(cache_directory() / "emulator" / key)         # type: ignore[attr-defined]
+                return loaded
         except OSError as error:
             reason = error
     raise CompilerError(f"the library of {what} cannot be loaded: {reason}")

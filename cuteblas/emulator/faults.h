@@ -173,9 +173,9 @@ class Faults {
     // The line of the kernel of an instruction, or 0: the compiler's tools know.
     static int line_at(void const* at) {
         Dl_info library;
-        if (at == nullptr || !in_kernel(at) || dladdr(at, &library) == 0 || std::strchr(library.dli_fname, '\'') != nullptr) return 0;
+        if (at == nullptr || !in_kernel(at) || dladdr(at, &library) == 0 || std::strchr(machine.launch->library, '\'') != nullptr) return 0;
         char command[4352];
-        snprintf(command, sizeof command, "addr2line -i -e '%s' %#llx 2>/dev/null", library.dli_fname,
+        snprintf(command, sizeof command, "addr2line -i -e '%s' %#llx 2>/dev/null", machine.launch->library,
                  static_cast<unsigned long long>(static_cast<char const*>(at) - static_cast<char const*>(library.dli_fbase)));
         FILE* const answer = popen(command, "r");
         if (answer == nullptr) return 0;

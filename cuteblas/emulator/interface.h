@@ -164,6 +164,7 @@ struct AccessCount {
 
 struct Launch {
     char const* kernel;
+    char const* library;  // a copy of its file, for the compiler's tools
     Entry entry;
     Coordinates coordinates;
     void** arguments;  // in place: pointers are replaced by translated ones

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -196,7 +197,7 @@ class _AccessCount(ctypes.Structure):
 
 class _Launch(ctypes.Structure):
     _fields_ = [
-        ("kernel", ctypes.c_char_p), ("entry", ctypes.c_void_p), ("coordinates", _Coordinates), ("arguments", ctypes.c_void_p),
+        ("kernel", ctypes.c_char_p), ("library", ctypes.c_char_p), ("entry", ctypes.c_void_p), ("coordinates", _Coordinates), ("arguments", ctypes.c_void_p),
         ("windows", ctypes.POINTER(_Window)), ("window_count", ctypes.c_int), ("threads", ctypes.c_int),
         ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
         ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
@@ -382,7 +383,7 @@ class EmulatedKernel:
         values = [self._encode(param, arg, windows, tables) for param, arg in zip(self.params, args, strict=True)]
         launch.windows = (_Window * max(len(windows), 1))(*windows)
         launch.window_count = len(windows)
-        launch.kernel = self.name.encode()
+        launch.kernel, launch.library = self.name.encode(), os.fsencode(getattr(self._library, "kept", ""))
         launch.entry = ctypes.cast(self._library.cuteblas_entry, ctypes.c_void_p).value
         launch.coordinates = self._coordinates
         launch.threads, launch.shared_bytes, launch.grid = self.threads, self.shared_bytes, _Extent3(*extents)

@@ -169,7 +169,7 @@ def test_another_compiler_has_cubins_of_its_own(empty_cache, no_compiler, monkey
 
     program = "from cuteblas.runtime import compile; from tests.runtime.samples import MULTIPLY; compile(MULTIPLY, 'sm_90')"
     subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=True)
-    assert is_whole_cubin(compile(MULTIPLY, "sm_90"))
+    assert compile(MULTIPLY, "sm_90").startswith(b"\x7fELF")
     status, major, minor = nvrtc.nvrtcVersion()
     for version in ((major, minor + 1), (major + 1, minor)):
         compiler._nvrtc.cache_clear()
