@@ -198,7 +198,8 @@ class _AccessCount(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_char_p), ("library", ctypes.c_char_p), ("entry", ctypes.c_void_p), ("coordinates", _Coordinates),
-        ("arguments", ctypes.c_void_p), ("windows", ctypes.POINTER(_Window)), ("window_count", ctypes.c_int), ("threads", ctypes.c_int),
+        ("arguments", ctypes.c_void_p), ("windows", ctypes.POINTER(_Window)), ("window_count", ctypes.c_int),
+        ("threads", ctypes.c_int),
         ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
         ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
         ("residents", ctypes.c_int), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
