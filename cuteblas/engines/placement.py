@@ -237,22 +237,22 @@ def _time(seconds: float) -> str:
 
 
 def _start_and_make_ready() -> None:
+    from ..runtime.cache import usage
     from .background import later
 
-    later(_import_planning)             # while the driver starts
+    if not usage("calls").files:
+        later(_import_planning)         # while the driver starts; calls that are on disk need no plans
     if _start():
-        from .host_cuda import current_ring
+        from . import host_cuda, kept, repeats
 
-        current_ring()                  # whose threads may have to be compiled
+        assert repeats
+        host_cuda.current_ring()        # whose threads may have to be compiled
+        kept.place(host_cuda.current_device())
 
 
 def _import_planning() -> None:
-    """Import what the first call on the GPU needs."""
     from .. import planning
-    from ..runtime import kept
-    from . import execution
 
-    assert execution and kept
     planning.plan_gemm, planning.plan_copy, planning.plan_contraction               # noqa: B018     # imported when they are used
 
 

@@ -463,7 +463,8 @@ def not_started(monkeypatch):
 
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     monkeypatch.setattr(placement, "_possible", lambda: True)
-    for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False, "_saved": 0.0, "use_cuda": lambda: None}.items():
+    for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False, "_saved": 0.0,
+                        "use_cuda": lambda: None}.items():
         monkeypatch.setattr(placement, name, value)
     monkeypatch.setattr(background, "later", later)
     monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
