@@ -2,7 +2,8 @@
 
 ``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA, planning and compilation are jobs
 of other threads (:mod:`.background`), while calls stay on the host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at
-once where a program asked for it. A call waits for such a job only if it gains more time by that.
+once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU would have saved so far,
+this call included: so a program never takes more than twice the time of the better choice (the ski-rental rule).
 """
 
 from __future__ import annotations
@@ -237,23 +238,35 @@ def _time(seconds: float) -> str:
 
 
 def _start_and_make_ready() -> None:
+    """Start CUDA, and import meanwhile what calls need."""
     from ..runtime.cache import usage
+    from ..runtime.devices import create_context
     from .background import later
 
-    if not usage("calls").files:
-        later(_import_planning)         # while the driver starts; calls that are on disk need no plans
+    if not usage("calls").files:        # those that are on disk need no plans
+        later(_import_planning)
     if _start():
-        from . import host_cuda, kept, repeats
+        imports = later(_import_engines)
+        create_context()
+        imports.exception()
+        from .host_cuda import current_ring
 
-        assert repeats
-        host_cuda.current_ring()        # whose threads may have to be compiled
-        kept.place(host_cuda.current_device())
+        current_ring()                  # whose threads may have to be compiled
 
 
 def _import_planning() -> None:
     from .. import planning
+    from ..runtime import supported_architectures
 
     planning.plan_gemm, planning.plan_copy, planning.plan_contraction               # noqa: B018     # imported when they are used
+    supported_architectures()           # which imports the compiler
+
+
+def _import_engines() -> None:
+    from . import kept, repeats, streamed
+
+    assert repeats and streamed
+    kept.place(0)
 
 
 def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
@@ -265,16 +278,25 @@ def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
     gain = here - there
     if gain <= 0:
         return "NumPy is expected to be faster" if _started else "CUDA is not started yet"
-    if not _started:
-        _saved += gain
-        if _starting is None and _saved < _GAIN:
+    if _starting is None and not _started:
+        if _saved + gain < _GAIN:
+            _saved += gain
             return "CUDA is not started yet"
         _begin_to_start()
-        if _starting is not None and not _starting.awaited(gain):
-            return "CUDA is being started"
-        if not _started:
-            return "there is no GPU"
-    return "its kernels are being compiled" if kind in _compiling and not _compiling[kind].awaited(gain) else None
+    if _starting is not None and not _ended(_starting, gain):
+        return "CUDA is being started"
+    if not _started:
+        return "there is no GPU"
+    return "its kernels are being compiled" if kind in _compiling and not _ended(_compiling[kind], gain) else None
+
+
+def _ended(job: Job, gain: float) -> bool:
+    """Whether a job has ended, after waiting for it where that costs less than what the GPU would have saved until now."""
+    global _saved
+    if not job.done():
+        _saved += gain
+        _saved -= job.wait(_saved)
+    return job.done()
 
 
 def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None,

@@ -12,7 +12,7 @@ from .errors import INSTALL, require
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["available", "capturing", "device_info", "is_captured", "why_unavailable"]
+__all__ = ["available", "capturing", "create_context", "device_info", "is_captured", "why_unavailable"]
 
 
 def why_unavailable() -> str | None:
@@ -69,6 +69,11 @@ def available() -> bool:
     True
     """
     return why_unavailable() is None
+
+
+def create_context() -> None:
+    """Create the context of the current device, which takes a third of a second; other threads go on."""
+    require("cupy").cuda.runtime.free(0)
 
 
 def device_info(ordinal: int | None = None) -> DeviceInfo:
