@@ -2,8 +2,8 @@
 
 ``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA, planning and compilation are jobs
 of other threads (:mod:`.background`), while calls stay on the host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at
-once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU would have saved so far,
-this call included: so a program never takes more than twice the time of the better choice (the ski-rental rule).
+once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU would have saved until
+then: so a program never takes more than twice the time of the better choice (the ski-rental rule).
 """
 
 from __future__ import annotations

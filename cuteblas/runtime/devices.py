@@ -49,7 +49,7 @@ def _why_unavailable() -> str | None:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"the CUDA driver is missing or cannot be used: {error}"
     try:
-        found = find_spec("cuda.core")          # whose import takes longer than all else that a process needs which compiles nothing
+        found = find_spec("cuda.core")          # whose import takes long, and a process that compiles nothing does not need it
     except ModuleNotFoundError:
         found = None
     return None if found else f"GPU kernels need cuda.core, which is not installed: {INSTALL}"
