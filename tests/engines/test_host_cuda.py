@@ -472,6 +472,7 @@ def not_started(monkeypatch):
 
 
 def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
+    monkeypatch.setattr(placement, "_processors", lambda: 2)
     small, large = (placement.work_of(products, np.float64, [], None, (100, 100)) for products in (4e7, 1e10))
     gains = [here - there for here, there in (small.seconds(), large.seconds())]
     assert 0 < 3 * gains[0] < placement._GAIN < gains[1]
