@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from .._forks import surviving
+from ..engines.placement import start_soon
 from ..engines.settings import answered_libraries
 
 __all__ = ["enabled", "install", "install_with_cupy", "installed", "obey_environment", "uninstall"]
@@ -69,6 +70,8 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
             hooks.SWITCH.everywhere = True
         if "cupy" in libraries:
             libraries["cupy"].SWITCH.pending, libraries["cupy"].SWITCH.refused = False, None
+    if "numpy" in libraries:
+        start_soon()
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -20,16 +18,6 @@ __all__ = ["measured"]
 _REPEATS = 5
 _EXTENT = 2048                          # of products; a quarter where NumPy has no BLAS
 _COPIED = 8192                          # rows and columns of a matrix that is copied
-_START = """
-import time
-{before}
-begin = time.perf_counter()
-import cupy, numpy, cuteblas
-a = numpy.ones((512, 512), numpy.float32)
-with cuteblas.backend("cuda"):
-    cuteblas.matmul(a, a)
-print(time.perf_counter() - begin)
-"""
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -75,8 +63,7 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
     return HOST.changed({
         "multiplications": here, "gpu_multiplications": there, "product_bytes": x.nbytes / product / count,
         "copied_bytes": x.nbytes / copy, "transposed_bytes": x.nbytes / transposed / min(count, 16),
-        "packed_bytes": pageable / min(count, 16)**0.7, "link_bytes": pinned, "call": call, "start": _start(""),
-        "started": _start("import cupy; cupy.zeros(1)")})
+        "packed_bytes": pageable / min(count, 16)**0.7, "link_bytes": pinned, "call": call})
 
 
 def _matrix(n: int, name: str, seed: int) -> np.ndarray:
@@ -117,11 +104,3 @@ def _link(x: np.ndarray) -> tuple[float, float]:
         ring.link.synchronize()
 
     return x.nbytes / _seconds(staged), x.nbytes / _seconds(direct)
-
-
-def _start(before: str) -> float:
-    """The seconds of a new process until its first product on the GPU has come back; the second of two, with kernels compiled."""
-    for _ in range(2):
-        ran = subprocess.run([sys.executable, "-c", _START.format(before=before)], capture_output=True, encoding="utf-8",
-                             check=True)
-    return float(ran.stdout)

@@ -1,29 +1,87 @@
-"""What a call begins and does not wait for: starting CUDA, and compiling."""
+"""Work that a call begins and does not wait for: imports, the start of CUDA, planning, compilation."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
-from typing import ParamSpec, TypeVar
+from threading import BoundedSemaphore, Event, Thread, get_native_id, main_thread
+from time import perf_counter, sleep
+from typing import Any
 
 from .._forks import forget_in_children
 
-__all__ = ["later"]
+__all__ = ["Job", "later"]
 
-_THREADS = 4                            # each compiles the kernels of a plan side by side
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def later(function: Callable[_P, _R], *arguments: _P.args, **named: _P.kwargs) -> Future[_R]:
-    """Begin to call a function in a thread. The end of the program waits for it."""
-    return _pool().submit(function, *arguments, **named)
+_MOST = 4                               # at once; each compiles the kernels of a plan side by side
+_PATIENCE = 0.25                        # of the time that an overdue job has taken: what it is then expected to take longer
+_MOMENT = 2e-3                          # seconds in which the caller goes on to NumPy, which needs no interpreter
+_NICE = 10                              # of jobs that compute
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "cuteblas")
+class Job:
+    """A call of a function in a thread of its own.
+
+    Parameters
+    ----------
+    work : callable
+        What to do.
+    expected : float
+        The seconds that this should take.
+    computes : bool
+        Whether it takes a processor all the time: it then leaves processors to others, where threads have priorities of their own.
+    """
+
+    def __init__(self, work: Callable[[], object], expected: float, computes: bool):
+        self._work, self._expected, self._begun, self._computes = work, expected, perf_counter(), computes
+        self._end, self._error = Event(), None
+
+    def run(self) -> None:
+        """Do it, unless the program has ended meanwhile."""
+        sleep(_MOMENT)
+        with _turns:
+            try:
+                if self._computes and sys.platform == "linux":
+                    os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
+                if main_thread().is_alive():
+                    self._work()
+            except BaseException as error:
+                self._error = error                     # type: ignore[assignment]
+            finally:
+                self._end.set()
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._end.is_set()
+
+    def exception(self) -> BaseException | None:
+        """What ended it, when it has ended."""
+        self._end.wait()
+        return self._error
+
+    def wait(self, most: float) -> float:
+        """Wait if it is expected to end within so many seconds; the seconds that this took."""
+        begin = perf_counter()
+        elapsed = begin - self._begun
+        if self.done() or max(self._expected - elapsed, _PATIENCE * elapsed) >= most:
+            return 0.0
+        self._end.wait(most)
+        return perf_counter() - begin
 
 
-forget_in_children(_pool.cache_clear)
+def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0, computes: bool = False) -> Job:
+    """Begin to call a function in another thread. The end of the program waits for it if it has begun."""
+    job = Job(lambda: function(*arguments), expected, computes)
+    Thread(target=job.run, name="cuteblas").start()
+    return job
+
+
+_turns = BoundedSemaphore(_MOST)
+
+
+def _forget() -> None:
+    global _turns
+    _turns = BoundedSemaphore(_MOST)
+
+
+forget_in_children(_forget)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 
-from .background import later
+from .background import Job, later
 from .memory import Memory, without_imaginary_part
 from .settings import limited
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
@@ -30,11 +28,11 @@ class Compiling(Exception):
 
     Attributes
     ----------
-    ready : Future
+    ready : Job
         Ends when they are on the device, or with the reason why they are not.
     """
 
-    def __init__(self, ready: Future[Any]):
+    def __init__(self, ready: Job):
         super().__init__("kernels are being compiled")
         self.ready = ready
 
@@ -72,13 +70,17 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     from ..runtime.loading import are_compiled
 
     if not _waits.get() and not are_compiled((launch.kernel for launch in plan.launches), ordinal):
-        raise Compiling(later(_make_ready, plan, ordinal))
+        raise Compiling(later(_make_ready, lambda: plan, ordinal, expected=_COMPILED, computes=True))
     return runtime.executor(plan).launch
 
 
-def _make_ready(plan: Plan, ordinal: int) -> None:
+_COMPILED = 1.0                         # seconds that planning and compilation take
+_planned: set[tuple[Any, DeviceInfo]] = set()
+
+
+def _make_ready(make: Callable[[], Plan], ordinal: int) -> None:
     with cupy.cuda.Device(ordinal):
-        launcher_for(plan, ordinal)
+        launcher_for(make(), ordinal)
 
 
 def current_stream() -> int:
@@ -148,6 +150,25 @@ class Cuda:
     def on_device_of(self, x: Any) -> AbstractContextManager[None]:
         """Make the device of an array the current one."""
         return on_device_of(x)
+
+    def plan(self, problem: Any, x: Any, make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
+        """The plan that a planner makes of a problem on the device of an array.
+
+        Raises
+        ------
+        Compiling
+            If it has not been made before, inside :func:`without_waiting`.
+        """
+        key = problem, self.device(x)
+        if not _waits.get() and key not in _planned:
+            raise Compiling(later(_make_ready, lambda: self._made(key, make), x.data.device_id,
+                                  expected=_COMPILED, computes=True))
+        return self._made(key, make)
+
+    def _made(self, key: tuple[Any, DeviceInfo], make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
+        plan = make(*key)
+        _planned.add(key)
+        return plan
 
     def empty(self, like: Memory) -> Any:
         """A new array from CuPy's allocator."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..planning.plan import Plan
-from ..planning.problem import H200, DeviceInfo
 from .memory import Memory, without_imaginary_part
 from .settings import limited
+
+if TYPE_CHECKING:
+    from ..planning.plan import Plan
+    from ..planning.problem import DeviceInfo
 
 __all__ = ["EMULATOR", "HOST_CUDA", "REHEARSAL", "Emulator"]
 
@@ -31,11 +33,17 @@ class Emulator:
 
     def device(self, x: np.ndarray) -> DeviceInfo:
         """The device that is emulated."""
+        from ..planning.problem import H200
+
         return limited(H200)
 
     def on_device_of(self, x: np.ndarray) -> AbstractContextManager[None]:
         """Nothing to do."""
         return nullcontext()
+
+    def plan(self, problem: Any, x: np.ndarray, make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
+        """The plan that a planner makes of a problem."""
+        return make(problem, self.device(x))
 
     def empty(self, like: Memory) -> np.ndarray:
         """A new array, aligned to 16 bytes."""

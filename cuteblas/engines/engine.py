@@ -5,7 +5,7 @@ An engine takes steps, plans nothing and remembers nothing; :mod:`~cuteblas.engi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -45,6 +45,9 @@ class Engine(Protocol):
 
     def on_device_of(self, x: Any) -> AbstractContextManager[None]:
         """Make the device of an array the current one."""
+
+    def plan(self, problem: Any, x: Any, make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
+        """The plan that a planner makes of a problem on the device of an array."""
 
     def empty(self, like: Memory) -> Any:
         """A new array, aligned to 16 bytes, with the shape, strides and dtype of ``like``."""

@@ -106,10 +106,14 @@ class Execution:
         return copy
 
     # -- plans --------------------------------------------------------------------------------------------------------------------
+    def plan(self, problem: Problem, x: Any) -> Plan:
+        """The plan for a problem on the device of an array."""
+        return self.engine.plan(problem, x, plan_for)
+
     def run(self, problem: Problem, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
         """Plan a problem, run it on arrays by role, and count the family of its kernels, perhaps with a note."""
-        plan = plan_for(problem, self.engine.device(next(iter(arrays.values()))))
+        plan = self.plan(problem, next(iter(arrays.values())))
         self.run_plan(plan, arrays, alpha, beta, numbers)
         self.count("calls", plan.family + note)
 
@@ -152,7 +156,7 @@ class Execution:
         if not source.size:
             self._tick(function, "calls", "nothing")
             return
-        plan = plan_for(copy_problem(source, self.memory(dst), variant), self.engine.device(src))
+        plan = self.plan(copy_problem(source, self.memory(dst), variant), src)
         self.run_plan(plan, {"src": src, "dst": dst})
         self._tick(function, "calls", plan.family)
 
@@ -243,7 +247,7 @@ class Execution:
         for problem, shifts in elementwise_parts(graph, self.memory(out), {name: self.memory(x) for name, x in operands.items()}):
             target, *sources = (self.derived(shifted(x, n), x) if n else x
                                 for x, n in zip((out, *operands.values()), shifts, strict=True))
-            self.run_plan(plan_for(problem, self.engine.device(out)), roles(dict(zip(operands, sources, strict=True)), target))
+            self.run_plan(self.plan(problem, out), roles(dict(zip(operands, sources, strict=True)), target))
 
     # -- calls like this one ------------------------------------------------------------------------------------------------------
     def remember(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],

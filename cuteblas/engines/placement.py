@@ -1,37 +1,43 @@
 """Where a call on NumPy arrays runs: on this CPU or on the GPU.
 
-``backend("auto")`` compares the times that both are expected to take. As long as CUDA has not been started, what the GPU would have
-saved is added up, and CUDA is started when that reaches what starting it costs: so a program never takes more than twice the time
-of the better choice (the ski-rental rule). CUDA starts, and kernels are compiled, in other threads, while calls stay on the host.
+``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA, planning and compilation are jobs
+of other threads (:mod:`.background`), while calls stay on the host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at
+once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU would have saved until
+then: so a program never takes more than twice the time of the better choice (the ski-rental rule).
 """
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
+from threading import main_thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._forks import orphaned, use_cuda
-from .background import later
 from .counters import tally
 from .settings import backend, current_backend, driver_is_there, workspace_limit
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from ..planning.cost.hosts import HostCosts
+    from .background import Job
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "offload", "require_cuda", "stays",
-           "where_it_runs", "work_of"]
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "require_cuda",
+           "start_soon", "stays", "where_it_runs", "work_of"]
 
 FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
+
+_GAIN = 4e-3
+"""Seconds that the GPU would save, from which CUDA is started: its start costs a program nothing but idle processors."""
+
+_START = 1.0
+"""Seconds that CUDA takes to start, with the import of CuPy."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,11 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
+_compiling: dict[tuple[Any, ...], Job] = {}                 # what kinds of calls wait for
 _saved = 0.0                            # seconds that the GPU would have saved
-_compiling: dict[tuple[Any, ...], Future[None]] = {}        # what kinds of calls wait for
-_starting: Future[None] | None = None
+_ready = False                          # what compares times is there
+_preparing: Job | None = None           # imports that
+_starting: Job | None = None
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
 
@@ -138,10 +146,54 @@ def stays(*arrays: Any) -> bool:
         for x in arrays:
             if type(x) is np.ndarray:
                 few += x.size
-        return few <= FEW or not _possible()
+        return few <= FEW or not _possible() or not (_started or _prepared())
     if where == "cuda":
         require_cuda("the backend 'cuda'")
     return False
+
+
+def may_move(*arrays: Any) -> bool:
+    """Whether a call on these operands compares times, or has to move: for :func:`cuteblas.explain`, which waits for that."""
+    _prepare()
+    return not stays(*arrays) and host_engine().moves
+
+
+def _prepare() -> None:
+    """Import what compares times."""
+    global _ready
+    from . import emulator, problems
+
+    assert emulator and problems
+    _costs(), _processors()
+    _ready = True
+
+
+def _prepared() -> bool:
+    """Whether that is there; the first question begins to import it in another thread."""
+    global _preparing
+    if _preparing is None and not _ready:
+        from .background import later
+
+        _preparing = later(_prepare)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=_preparing.exception)        # a child would wait for imports that have begun here
+    return _ready
+
+
+def start_soon() -> None:
+    """Start CUDA in another thread where calls may move: the program asked for it."""
+    if current_backend() == "auto" and _possible() and not _started:
+        _prepared()
+        _begin_to_start()
+
+
+def _begin_to_start() -> None:
+    global _starting
+    if _starting is None:
+        from .background import later
+
+        use_cuda()                      # children that are forked meanwhile must not wait for imports that have begun here
+        _starting = later(_start_and_make_ready, expected=_START)
 
 
 def require_cuda(what: str) -> None:
@@ -175,49 +227,77 @@ def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
     if not _possible():
         return False, "there is no GPU"
     here, there = work.seconds()
-    times = f"{_time(here)} on the host, {_time(there)} by way of the GPU"
-    if there >= here:
-        return False, f"expected: {times}"
-    if _started or not waits:
-        return True, f"expected: {times}"
-    return False, (f"expected: {times}, but CUDA would have saved {_time(_saved)} so far and takes {_time(_cost_of_start())} to "
-                   "start")
+    times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU"
+    if there >= here or _started or not waits:
+        return there < here, times
+    started = "is being started" if _starting is not None else f"starts when calls like this would have saved {_time(_GAIN)}"
+    return False, f"{times}; CUDA {started}"
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
-def _cost_of_start() -> float:
-    return _costs().started if "cupy" in sys.modules else _costs().start
-
-
 def _start_and_make_ready() -> None:
-    if _start():
+    """Start CUDA, and import meanwhile what calls need."""
+    from .._cache import usage
+    from ..runtime.devices import create_context
+    from .background import later
+
+    if not usage("calls").files:        # those that are on disk need no plans
+        later(_import_planning)
+    if _start() and main_thread().is_alive():       # else the program has ended, and should not wait
+        imports = later(_import_engines)
+        create_context()
+        imports.exception()
         from .host_cuda import current_ring
 
         current_ring()                  # whose threads may have to be compiled
 
 
+def _import_planning() -> None:
+    from .. import planning
+    from ..runtime import supported_architectures
+
+    planning.plan_gemm, planning.plan_copy, planning.plan_contraction               # noqa: B018     # imported when they are used
+    supported_architectures()           # which imports the compiler
+
+
+def _import_engines() -> None:
+    from . import kept, repeats, streamed
+
+    assert repeats and streamed
+    kept.place(0)
+
+
 def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
-    """Why a call that is about to run is not for the GPU; ``None`` if it is. What would have been saved is noted."""
-    global _saved, _starting
+    """Why a call that is about to run is not for the GPU; ``None`` if it is. Those that would gain start CUDA."""
+    global _saved
     if current_backend() == "cuda":
         return None
     here, there = work.seconds()
-    if there >= here:
+    gain = here - there
+    if gain <= 0:
         return "NumPy is expected to be faster" if _started else "CUDA is not started yet"
     if _starting is None and not _started:
-        _saved += here - there
-        if _saved < _cost_of_start():
+        if _saved + gain < _GAIN:
+            _saved += gain
             return "CUDA is not started yet"
-        use_cuda()                      # children that are forked meanwhile must not wait for imports that have begun here
-        _starting = later(_start_and_make_ready)
-    if _starting is not None and not _starting.done():
+        _begin_to_start()
+    if _starting is not None and not _ended(_starting, gain):
         return "CUDA is being started"
     if not _started:
         return "there is no GPU"
-    return "its kernels are being compiled" if kind in _compiling and not _compiling[kind].done() else None
+    return "its kernels are being compiled" if kind in _compiling and not _ended(_compiling[kind], gain) else None
+
+
+def _ended(job: Job, gain: float) -> bool:
+    """Whether a job has ended, after waiting for it where that costs less than what the GPU would have saved until now."""
+    global _saved
+    if not job.done():
+        _saved += gain
+        _saved -= job.wait(_saved)
+    return job.done()
 
 
 def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None,
@@ -240,8 +320,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it cannot.
     """
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
-    why = _stays(work, kind)
-    if why is None:
+    while (why := _stays(work, kind)) is None:
         from .cuda import Compiling, without_waiting
         from .host_cuda import carry
 
@@ -255,11 +334,11 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
                     result = carry(function, run, arrays, out, written)
         except Compiling as compiling:
             _compiling[kind] = compiling.ready
-            why = "its kernels are being compiled"
-        else:
-            if result is not None:
-                return result
-            why = "no memory on the GPU"
+            continue
+        if result is not None:
+            return result
+        why = "no memory on the GPU"
+        break
     tally(function, "moved", f"stayed: {why}").tick()
     with backend("numpy"):
         return stay()

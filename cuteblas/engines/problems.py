@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..codegen.dtypes import element_of
-from ..codegen.epilogue import EpilogueGraph
 from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
+
+if TYPE_CHECKING:
+    from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["Matrix", "Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem", "matrix", "new", "readable",
            "writable"]

@@ -13,7 +13,7 @@ from ..engines.blocked import method
 from ..engines.dispatch import kind_of, own_call
 from ..engines.exact import words_for
 from ..engines.memory import Memory, overlap, strides_by_order
-from ..engines.placement import copy_work, host_engine, stays, where_it_runs, work_of
+from ..engines.placement import copy_work, may_move, where_it_runs, work_of
 from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import check_variant, checked_precision, refuse_variant
 from .copy import check_out, checked_order, why_not_words
@@ -207,7 +207,7 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
         runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
     first, second = resolved.memories
-    if resolved.engine.on_host and card is None and not stays(*resolved.arrays, out) and host_engine().moves:
+    if resolved.engine.on_host and card is None and may_move(*resolved.arrays, out):
         runs_on = _by_choice(resolved, planned, arguments)
     return explain_product_of(first, second, resolved.out_memory, planned, runs_on, precision, variant, arguments)
 
@@ -271,7 +271,7 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
 
     resolved, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
     device, runs_on = _place(resolved.engine, call.arrays["a"], card)
-    if resolved.engine.on_host and card is None and not stays(*resolved.arrays, resolved.out) and host_engine().moves:
+    if resolved.engine.on_host and card is None and may_move(*resolved.arrays, resolved.out):
         runs_on = _by_choice(resolved, device, arguments)
     shown = (f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
              f"{_described(call.result if resolved.out is None else resolved.out)}")
@@ -324,7 +324,7 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     planned, runs_on = _place(resolved.engine, array, card)
     if out is not None:
         check_out(array, out)
-    if resolved.engine.on_host and card is None and not stays(array, out) and host_engine().moves:
+    if resolved.engine.on_host and card is None and may_move(array, out):
         runs_on = where_it_runs(copy_work(array, strides_by_order(memory, order) if out is None else out.strides), planned.name)
     if runs_on.startswith("NumPy;"):
         into = strides_by_order(memory, order) if out is None else None if np.may_share_memory(array, out) else out.strides

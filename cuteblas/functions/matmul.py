@@ -189,9 +189,6 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):
         return delegate("matmul", found, np.matmul, (x1, x2), {"out": out, **arguments}, Algorithm(precision, variant))
-    from ..engines.execution import Execution
-    from .staging import stage
-
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
     if resolved.engine.moves:
@@ -206,6 +203,9 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
                 new = product if out is None else resolve_product(first, second, None, {})
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = new, work
         return _offloaded(product, work, a, b, out, precision, variant, arguments)
+    from ..engines.execution import Execution
+    from .staging import stage
+
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)
         result = _run(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
@@ -271,12 +271,10 @@ def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
 
 def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
     """Copy what must be copied, run the plan, and return ``out`` or the new array."""
-    from ..engines.execution import plan_for
-
     x1, x2 = arrays
     c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
     if staging.c.memory.size:
-        plan = plan_for(staging.problem, run.engine.device(x1))
+        plan = run.plan(staging.problem, x1)
         run.run_plan(plan, {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c})
         run.count("calls", plan.family)
     else:

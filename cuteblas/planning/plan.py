@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from .problem import DeviceInfo, Problem
+
+if TYPE_CHECKING:
+    from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 
 __all__ = ["Argument", "Launch", "Plan", "Role", "with_roles"]
 

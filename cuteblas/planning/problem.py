@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..codegen.dtypes import accumulator_of, dtype
-from ..codegen.epilogue import EpilogueGraph, epilogue_role
 from .cost import Costs, costs_of
+
+if TYPE_CHECKING:
+    from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["COPY_EFFICIENCY", "H200", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem",
            "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed"]
@@ -73,6 +75,8 @@ class Fusion:
     @property
     def roles(self) -> tuple[str, ...]:
         """The addresses that a call supplies, in order."""
+        from ..codegen.epilogue import epilogue_role
+
         return tuple(epilogue_role(name) for name, _operand in (*self.operands, *self.outputs))
 
 

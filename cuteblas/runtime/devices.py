@@ -12,7 +12,7 @@ from .errors import INSTALL, MissingDependency, in_one_line, require
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["available", "capturing", "device_info", "is_captured", "require_gpu", "why_unavailable"]
+__all__ = ["available", "capturing", "create_context", "device_info", "is_captured", "require_gpu", "why_unavailable"]
 
 
 def why_unavailable() -> str | None:
@@ -43,12 +43,15 @@ def _why_unavailable() -> str | None:
         if cupy.cuda.runtime.getDeviceCount() == 0:
             return "the CUDA driver finds no device"
         use_cuda()
-        require("cuda.core")
     except MissingDependency as error:
         return str(error)
     except Exception as error:          # CuPy's, or whatever a broken installation raises
         return f"the CUDA driver is missing or cannot be used: {in_one_line(error)}"
-    return None
+    try:
+        found = find_spec("cuda.core")  # whose import takes long, and a process that compiles nothing does not need it
+    except ModuleNotFoundError:
+        found = None
+    return None if found else f"GPU kernels need cuda.core, which is not installed: {INSTALL}"
 
 
 def require_gpu(what: str) -> None:
@@ -77,6 +80,11 @@ def available() -> bool:
     True
     """
     return why_unavailable() is None
+
+
+def create_context() -> None:
+    """Create the context of the current device, which takes a third of a second; other threads go on."""
+    require("cupy").cuda.runtime.free(0)
 
 
 def device_info(ordinal: int | None = None) -> DeviceInfo:

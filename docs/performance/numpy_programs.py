@@ -1,8 +1,10 @@
-"""Five NumPy programs with and without this package: their own times, in turns; whether their checksums agree.
+"""Unchanged NumPy programs with cuteblas and without: times of whole processes, in turns; whether their results agree.
 
-    python docs/performance/numpy_programs.py [--sizes cpu|gpu] [--repeats 3] [--json FILE] [NAME ...]
+    python docs/performance/numpy_programs.py [--sizes cpu|gpu] [--repeats 3] [--caches empty warm]
+                                              [--json FILE] [NAME ...]
 
-``--sizes cpu`` is for a few processors without a GPU, ``gpu`` for a host with one, where ``CUTEBLAS_BACKEND=auto`` is set.
+``--sizes cpu`` is for a few processors without a GPU, ``gpu`` for a host with one. A cache is a new folder for each run
+(``empty``) or one that an earlier run has filled (``warm``).
 """
 
 from __future__ import annotations
@@ -14,26 +16,37 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
 
 import numpy as np
 
 HOME = Path(__file__).parents[2]
 SIZES = {
+    "digits_network": {"cpu": (512, 512, 20), "gpu": (3072, 3072, 20)},
     "pca": {"cpu": (20_000, 512, 16), "gpu": (200_000, 2048, 16)},
     "kernel_ridge": {"cpu": (2000, 1000, 784), "gpu": (8192, 4096, 4096)},
-    "digits_network": {"cpu": (512, 512, 20), "gpu": (4096, 4096, 30)},
-    "count_paths": {"cpu": (512, 12, 6), "gpu": (1024, 12, 6)},
+    "kmeans": {"cpu": (20_000, 256, 64, 4), "gpu": (200_000, 1024, 512, 10)},
+    "power_iteration": {"cpu": (1500, 32, 10), "gpu": (8000, 64, 20)},
+    "markov_chains": {"cpu": (800, 8, 200), "gpu": (4000, 10, 500)},
     "tensor_network": {"cpu": (12, 48, 2), "gpu": (12, 80, 2)},
+    "coupled_cluster": {"cpu": (10, 40, 3), "gpu": (32, 96, 10)},
+    "count_paths": {"cpu": (512, 12, 6), "gpu": (768, 12, 6)},
+    "image_warps": {"cpu": (8, 512, 2), "gpu": (128, 1024, 8)},
+    "gaussian_process": {"cpu": (1000, 1000, 500), "gpu": (6000, 6000, 2000)},
+    "transformer": {"cpu": (128, 256, 2, 4), "gpu": (512, 1024, 12, 16)},
 }
+_CLOSE = 5e-3                           # checksums have four to eight digits
 
 
-def ran(name: str, sizes: tuple[int, ...], *before: str) -> tuple[float, str]:
-    """Seconds that a program says it took, and its checksum."""
+def ran(name: str, sizes: tuple[int, ...], *before: str, cache: str = "") -> tuple[float, list[float], str]:
+    """Seconds of the process, the numbers of its checksum, and its report."""
     program = HOME / "docs" / "examples" / "numpy_programs" / f"{name}.py"
+    begin = perf_counter()
     result = subprocess.run([sys.executable, *before, str(program), *map(str, sizes)], capture_output=True, encoding="utf-8",
-                            check=True, env=os.environ | {"PYTHONPATH": str(HOME)})
-    checksum, seconds = result.stdout.splitlines()
-    return float(seconds.split()[0]), checksum
+                            check=True, env=os.environ | {"PYTHONPATH": str(HOME)} | ({"CUTEBLAS_CACHE_DIR": cache} if cache else {}))
+    seconds = perf_counter() - begin
+    return seconds, [float(word) for word in result.stdout.splitlines()[0].split()[1:]], result.stderr
 
 
 def main() -> None:
@@ -42,30 +55,41 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=[*SIZES], metavar="NAME")
     parser.add_argument("--sizes", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--caches", nargs="+", choices=("empty", "warm"), default=["empty", "warm"])
     parser.add_argument("--json")
     options = parser.parse_args()
-    if options.sizes == "gpu":
-        os.environ["CUTEBLAS_BACKEND"] = "auto"
     rows: list[dict] = []
     about = {"numpy": np.__version__, "python": platform.python_version(), "processors": len(os.sched_getaffinity(0)),
-             "sizes": options.sizes, "backend": os.environ.get("CUTEBLAS_BACKEND", "")}
-    print("| program | sizes | NumPy | with cuteblas | ratio |\n|---|---|---|---|---|")
-    for name in options.names:
-        sizes, times = SIZES[name][options.sizes], {"numpy": [], "cuteblas": []}
-        checksums = set()
-        for _ in range(options.repeats):
-            for which, before in (("numpy", ()), ("cuteblas", ("-m", "cuteblas", "--numpy"))):
-                seconds, checksum = ran(name, sizes, *before)
-                times[which].append(seconds)
-                checksums.add(checksum)
-        best = {which: min(each) for which, each in times.items()}
-        rows.append({"program": name, "sizes": sizes, "seconds": times, "checksums": sorted(checksums)})
-        print(f"| `{name}.py` | {' '.join(map(str, sizes))} | {best['numpy']:.2f} s | {best['cuteblas']:.2f} s | "
-              f"{best['numpy'] / best['cuteblas']:.1f} |", flush=True)
-        if len(checksums) > 1:
-            print(f"checksums differ: {checksums}")
-        if options.json:
-            Path(options.json).write_text(json.dumps({"about": about, "programs": rows}, indent=1) + "\n", "utf-8")
+             "sizes": options.sizes}
+    print(f"| program | NumPy | {' | '.join(f'{cache} cache | ratio' for cache in options.caches)} |")
+    print(f"|---|---|{'---|---|' * len(options.caches)}")
+    with TemporaryDirectory() as folder:
+        for name in options.names:
+            sizes = SIZES[name][options.sizes]
+            times: dict[str, list[float]] = {"numpy": [], **{cache: [] for cache in options.caches}}
+            checksums, report = [], ""
+            warm = f"{folder}/{name}"
+            if "warm" in options.caches:
+                ran(name, sizes, "-m", "cuteblas", "--numpy", cache=warm)
+            for turn in range(options.repeats):
+                for which in times:
+                    before = () if which == "numpy" else ("-m", "cuteblas", "--numpy")
+                    seconds, checksum, told = ran(name, sizes, *before, cache=warm if which == "warm" else f"{folder}/{name}{turn}")
+                    times[which].append(seconds)
+                    checksums.append(checksum)
+                    report = told or report
+            best = {which: min(each) for which, each in times.items()}
+            rows.append({"program": name, "sizes": sizes, "seconds": times, "checksums": checksums,
+                         "report": report.splitlines()})
+            cells = [f"{best[cache]:.2f} s | {best['numpy'] / best[cache]:.2f}" for cache in options.caches]
+            print(f"| `{name}.py {' '.join(map(str, sizes))}` | {best['numpy']:.2f} s | {' | '.join(cells)} |", flush=True)
+            if not all(np.allclose(checksum, checksums[0], rtol=_CLOSE, atol=1e-9) for checksum in checksums):
+                print(f"checksums differ: {checksums}")
+            if options.json:
+                Path(options.json).write_text(json.dumps({"about": about, "programs": rows}, indent=1) + "\n", "utf-8")
+    for cache in options.caches:
+        ratios = [min(row["seconds"]["numpy"]) / min(row["seconds"][cache]) for row in rows]
+        print(f"{cache} cache: median {np.median(ratios):.2f}, least {min(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,11 @@ def test_kinds_of_calls_are_told_apart_and_timed():
 
 @pytest.mark.parametrize("name, sizes", [("pca", (2200, 128, 4)), ("kernel_ridge", (210, 150, 784)),
                                          ("digits_network", (210, 210, 2)), ("count_paths", (64, 7, 3)),
-                                         ("tensor_network", (4, 20))])
+                                         ("tensor_network", (4, 20)), ("kmeans", (3000, 256, 64, 2)),
+                                         ("power_iteration", (400, 8, 3)),
+                                         ("markov_chains", (350, 3, 50)), ("coupled_cluster", (4, 12, 2)),
+                                         ("image_warps", (2, 384, 1)), ("gaussian_process", (400, 350, 100)),
+                                         ("transformer", (128, 256, 1, 2))])
 def test_examples_have_the_same_results(name, sizes, capsys):
     example = Path(__file__).parents[2] / "docs" / "examples" / "numpy_programs" / f"{name}.py"
     assert "cuteblas" not in example.read_text().partition('"""\n\nimport')[2]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 
 import cuteblas
 from cuteblas import blas
-from cuteblas.engines import placement, settings
+from cuteblas.engines import background, placement, settings
 from cuteblas.planning import streaming
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -422,29 +424,103 @@ def test_explanations(link):
 
 
 # -- which of them ----------------------------------------------------------------------------------------------------------------
-def test_auto_starts_cuda_when_it_would_have_paid(monkeypatch):
-    """The ski-rental rule: what the GPU would have saved reaches what it costs to start it; another thread does."""
-    started, future = [], Future()
+class Job:
+    """Work of another thread that ends when a test says so.
+
+    Attributes
+    ----------
+    offered : list of float
+        The seconds that calls would wait for it.
+    """
+
+    def __init__(self, work=lambda: None):
+        self.work, self.offered, self.ended, self.error = work, [], False, None
+
+    def end(self, error=None):
+        if error is None:
+            self.work()
+        self.ended, self.error = True, error
+
+    def done(self):
+        return self.ended
+
+    def exception(self):
+        return self.error
+
+    def wait(self, most):
+        self.offered.append(most)
+        return 0.0
+
+
+@pytest.fixture
+def not_started(monkeypatch):
+    """A machine with a GPU that has not been used: the jobs that calls begin."""
+    jobs = []
+
+    def later(work, *_arguments, expected=0.0, computes=False):
+        jobs.append(Job())
+        return jobs[-1]
+
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     monkeypatch.setattr(placement, "_possible", lambda: True)
-    monkeypatch.setattr(placement, "_saved", 0.0)
-    monkeypatch.setattr(placement, "_starting", None)
-    monkeypatch.setattr(placement, "_started", False)
-    monkeypatch.setattr(placement, "use_cuda", lambda: started.append("children are told"))
-    monkeypatch.setattr(placement, "later", lambda start: started.append("a thread begins") or future)
-    work = placement.work_of(1e10, np.float64, [], None, (1000, 1000))
-    here, there = work.seconds()
-    times = int(placement._cost_of_start() / (here - there))
+    for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False, "_saved": 0.0,
+                        "use_cuda": lambda: None}.items():
+        monkeypatch.setattr(placement, name, value)
+    monkeypatch.setattr(background, "later", later)
+    monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
     with cuteblas.backend("auto"):
-        assert {placement._stays(work, ()) for _ in range(times)} == {"CUDA is not started yet"} and not started
-        assert {placement._stays(work, ()) for _ in range(3)} == {"CUDA is being started"}
-        assert started == ["children are told", "a thread begins"]
-        tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
-        assert placement._stays(tiny, ())
-        future.set_result(None)
-        assert placement._stays(work, ()) == "there is no GPU"
-        monkeypatch.setattr(placement, "_started", True)
-        assert placement._stays(work, ()) is None and len(started) == 2
+        yield jobs
+
+
+def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
+    monkeypatch.setattr(placement, "_processors", lambda: 2)
+    small, large = (placement.work_of(products, np.float64, [], None, (100, 100)) for products in (4e7, 1e10))
+    gains = [here - there for here, there in (small.seconds(), large.seconds())]
+    assert 0 < 3 * gains[0] < placement._GAIN < gains[1]
+    assert {placement._stays(small, ()) for _ in range(3)} == {"CUDA is not started yet"} and not not_started
+    assert {placement._stays(large, ()) for _ in range(3)} == {"CUDA is being started"}
+    assert "CUDA is being started" in placement.where_it_runs(large, "a card")
+    (job,) = not_started
+    saved = 3 * gains[0] + np.cumsum([gains[1]] * 3)
+    assert np.allclose(job.offered, saved, rtol=1e-9)       # for which they wait at most
+    job.wait = lambda most: most / 2
+    assert placement._stays(small, ()) == "CUDA is being started" and placement._saved == pytest.approx((saved[-1] + gains[0]) / 2)
+    tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
+    assert placement._stays(tiny, ())
+    job.end()
+    assert placement._stays(large, ()) == "there is no GPU"
+    monkeypatch.setattr(placement, "_started", True)
+    assert placement._stays(large, ()) is None and not_started == [job]
+
+
+def test_the_first_call_imports_nothing(not_started):
+    """What compares times is imported by another thread; until then, calls stay without further questions."""
+    x = small(400, 400)
+    for _ in range(2):
+        assert (cuteblas.matmul(x, x) == x @ x).all()
+    (job,) = not_started
+    assert cuteblas.explain(x, x).runs_on.startswith("NumPy, expected")         # this waits
+    job.end()
+    assert placement._stays(placement.work_of(1e11, np.float64, [], None, (100, 100)), ()) == "CUDA is being started"
+
+
+@pytest.mark.parametrize("name, begins", [("auto", 2), ("numpy", 0), ("cuda", 0)])
+def test_cuda_starts_at_once_where_a_program_asked_for_it(not_started, name, begins):
+    with cuteblas.backend(name):
+        placement.start_soon()
+        placement.start_soon()
+    assert len(not_started) == begins
+
+
+def test_a_job_is_waited_for_where_that_is_shorter():
+    gate = threading.Event()
+    job = background.later(gate.wait, expected=5.0, computes=True)
+    assert job.wait(1.0) == 0.0 and not job.done()
+    timer = threading.Timer(0.2, gate.set)
+    timer.start()
+    assert 0.0 < job.wait(60.0) < 50 and job.done() and job.exception() is None and job.wait(60.0) == 0.0
+    failed = background.later(lambda: 1 / 0)
+    assert isinstance(failed.exception(), ZeroDivisionError)
 
 
 @pytest.fixture
@@ -457,8 +533,8 @@ def compilers(monkeypatch):
         Compilers.compiled -= 1
         return Compilers.compiled >= 0
 
-    def later(_make_ready, _plan, _ordinal):
-        Compilers.ready.append(Future())
+    def later(_make_ready, make, _ordinal, expected, computes):
+        Compilers.ready.append(Job(make))
         return Compilers.ready[-1]
 
     costs = replace(placement._costs(), multiplications={"float32": 1e5}, call=1e-4)
@@ -466,6 +542,7 @@ def compilers(monkeypatch):
     with linked(backend="auto"):
         monkeypatch.setattr("cuteblas.runtime.loading.are_compiled", are_compiled)
         monkeypatch.setattr(cuda, "later", later)
+        monkeypatch.setattr(cuda, "_planned", set())
         cuda.launcher_for.cache_clear()
         cuteblas.reset_stats()
         yield Compilers
@@ -484,7 +561,7 @@ def test_calls_stay_while_their_kernels_are_compiled(compilers):
     with cuteblas.backend("cuda"):                          # as always: it waits
         cuteblas.matmul(x.T, x)
     assert moved()["to cuda:0"] == 1 and len(compilers.ready) == 1
-    compilers.ready[0].set_result(None)
+    compilers.ready[0].end()
     compilers.compiled = 9
     assert (cuteblas.matmul(x, x) == x @ x).all() and moved()["to cuda:0"] == 2
     assert (cuteblas.matmul(x, x) == x @ x).all() and moved()["to cuda:0"] == 3
@@ -493,7 +570,7 @@ def test_calls_stay_while_their_kernels_are_compiled(compilers):
 def test_what_fails_to_compile_is_waited_for(compilers):
     x = small(300, 300)
     cuteblas.matmul(x, x)
-    compilers.ready[0].set_exception(ValueError("no compiler"))
+    compilers.ready[0].end(ValueError("no compiler"))
     assert (cuteblas.matmul(x, x) == x @ x).all()           # which raises what is wrong, if something still is
     assert moved() == {"stayed: its kernels are being compiled": 1, "to cuda:0": 1} and len(compilers.ready) == 1
 
@@ -501,6 +578,7 @@ def test_what_fails_to_compile_is_waited_for(compilers):
 def test_what_was_written_is_not_computed_again(compilers, short, limited_to, monkeypatch):
     """C that is read and written in place: when its first tile has left, the others' kernels are waited for."""
     monkeypatch.setattr(placement, "FEW", 0)
+    monkeypatch.setattr(cuda, "_planned", type("Everything", (set,), {"__contains__": lambda *_: True})())
     limited_to(30_000)
     a, b, c = small(70, 60), small(60, 301), np.array(small(70, 301), order="F")
     expected, compilers.compiled = a @ b + 3 * c, 1

@@ -40,10 +40,6 @@ class HostCosts:
         That the link moves one way at most, with pinned memory at both ends.
     call : float
         Seconds that a call takes which moves next to nothing.
-    start : float
-        Seconds that CUDA takes to start, with the import of CuPy and the first kernel.
-    started : float
-        The same where the program has begun to use CuPy itself.
     """
 
     multiplications: Mapping[str, float]
@@ -54,8 +50,6 @@ class HostCosts:
     packed_bytes: float
     link_bytes: float
     call: float
-    start: float
-    started: float
 
     def changed(self, changes: Mapping[str, Any]) -> HostCosts:
         """The same with some numbers changed; of types, those that are named."""
@@ -101,8 +95,7 @@ HOST = HostCosts(
                      **dict.fromkeys(_INTEGERS, 6e9)},
     gpu_multiplications={"float32": 89e12, "float64": 29.6e12, "complex64": 26.6e12, "complex128": 9.9e12, "float16": 200e12,
                          **dict.fromkeys(_INTEGERS, 5e12)},
-    product_bytes=6.4e9, copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9, call=400e-6, start=1.9,
-    started=1.45)
+    product_bytes=6.4e9, copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9, call=400e-6)
 """Of the host of an H200."""
 
 
