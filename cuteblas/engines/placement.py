@@ -264,9 +264,9 @@ def _import_planning() -> None:
 
 
 def _import_engines() -> None:
-    from . import kept, repeats, streamed
+    from . import host_cuda, kept, repeats
 
-    assert repeats and streamed
+    assert repeats and host_cuda
     kept.place(0)
 
 

@@ -44,7 +44,7 @@ def ran(name: str, sizes: tuple[int, ...], *before: str, cache: str = "") -> tup
     program = HOME / "docs" / "examples" / "numpy_programs" / f"{name}.py"
     begin = perf_counter()
     result = subprocess.run([sys.executable, *before, str(program), *map(str, sizes)], capture_output=True, encoding="utf-8",
-                            check=True, env=os.environ | {"PYTHONPATH": str(HOME)} | ({"CUTEBLAS_CACHE_DIR": cache} if cache else {}))
+                            check=True, env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache})
     seconds = perf_counter() - begin
     return seconds, [float(word) for word in result.stdout.splitlines()[0].split()[1:]], result.stderr
 
