@@ -31,7 +31,6 @@ _NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that k
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
 SMALL = 2048                                    # products that NumPy's plain loop does before a product of matrices has begun
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
-_BUFFER = 8192                                  # elements that NumPy's loops convert at once
 _MOST_OPERANDS = 32                             # that NumPy's plain loop takes, less the result (64 from NumPy 2 on)
 _MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets take a quarter of a second
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
@@ -411,7 +410,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
     order = arguments.get("order", "K")
-    once = _rounds_once(subscripts, memories, order)
+    once = all(n < 2 or c in subscripts.result for c, n in subscripts.extents.items())          # nothing is summed
     loops = may_loop and (products <= SMALL or len(arrays) < 2)
     if loops and (once or (arguments.get("dtype") is None and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
         if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
@@ -441,20 +440,6 @@ def _without_address(x: np.ndarray) -> Memory:
 def _is_number(dtype: np.dtype) -> bool:
     """Whether it is a number or bool of at most 8 bytes, or 16 if it is complex."""
     return dtype.kind in "biufc" and dtype.char not in "gG"
-
-
-def _rounds_once(subscripts: Subscripts, memories: Sequence[Memory], order: Any) -> bool:
-    """Whether NumPy's plain loop on float16 rounds once: it adds few elements along one index, the innermost in memory, or none."""
-    extents = subscripts.extents
-    summed = [c for c, n in extents.items() if n > 1 and c not in subscripts.result]
-    if len(summed) != 1:
-        return not summed
-    for term, x in zip(subscripts.terms, memories, strict=True):
-        diagonal = _diagonal(term, x)
-        steps = {c: abs(s) for c, n, s in zip(dict.fromkeys(term), diagonal.shape, diagonal.strides, strict=True) if n > 1}
-        if any(0 < s < steps.get(summed[0], 0) for s in steps.values()):
-            return False
-    return order == "K" and prod(extents.values()) <= _BUFFER
 
 
 def _own_path(subscripts: Subscripts, name: str | None) -> Sequence[tuple[int, ...]]:
