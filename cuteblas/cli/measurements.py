@@ -42,7 +42,7 @@ from ..functions import (
 from ..functions.signatures import Precision
 from ..planning import GemmProblem, Operand, Plan, ReductionProblem, plan_reduction
 from ..planning.floors import compulsory_bytes
-from ..planning.variants import variants
+from ..planning.variants import CHOSEN, variants
 from ..runtime.architectures import target_architecture
 from .grading import Grade, grade
 from .machines import medians
@@ -253,10 +253,10 @@ def _moved_by_name(machine: Any, which: Selection, move: _Move) -> Iterator[Row]
 
 
 def _plans_by_name(operation: str, planned: Callable[[str | None], Plan]) -> dict[str | None, Plan]:
-    """The plans of planning's choice (``None``) and of every named kernel that does not refuse the case."""
+    """The plans of planning's choice (``None``) and of every kernel of the papers that does not refuse the case."""
     plans: dict[str | None, Plan] = {None: planned(None)}
     for v in variants().values():
-        if v.operation == operation:
+        if v.operation == operation and v.source != CHOSEN:
             with suppress(ValueError):
                 plans[v.name] = planned(v.name)
     return plans

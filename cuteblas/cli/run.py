@@ -190,7 +190,7 @@ def _show_from(namespace: dict[str, Any] | None) -> None:
 def report() -> str:
     """What ran on the kernels, what did not and why, as lines of text."""
     if "cupy" not in sys.modules:
-        return wrapped(f"cuteblas: the program has not imported CuPy; {PROGRAM} --numpy serves NumPy arrays")
+        return f"cuteblas: the program has not imported CuPy; {PROGRAM} --numpy serves NumPy arrays"
     hooks: Any = sys.modules.get("cuteblas.array.hooks")
     refused = hooks.SWITCH.refused if hooks is not None else "the hooks did not fit CuPy"
     if refused is not None:

@@ -504,7 +504,7 @@ def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], hos
     TypeError, ValueError, numpy.exceptions.AxisError
         What ``numpy.matmul`` raises, in its words; for types without a kernel on the GPU.
     """
-    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul, given=given)
+    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul, arguments=arguments, given=given)
     if isinstance(resolved, str):
         return resolved
     from ..engines.problems import has_kernels

@@ -751,7 +751,7 @@ def test_explain_and_doctor_say_what_is_installed():
 
     def told():
         return ["NumPy, whose own functions run so too" in cuteblas.explain(X, X).verbose(),
-                *["NumPy" in found.text for found in findings() if found.name == "programs"]]
+                *["installed in NumPy" in found.text for found in findings() if found.name == "programs"]]
 
     assert told() == [False, False]
     with cuteblas.enabled(numpy=True):

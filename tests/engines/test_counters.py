@@ -118,7 +118,7 @@ def test_public_names():
 def test_import_is_light():
     program = """
 import sys, cuteblas
-parts = {"_forks", "array", "engines", "functions"}
+parts = {"_forks", "_imports", "array", "engines", "functions"}
 print(sorted(n for n in sys.modules if n.startswith("cuteblas.") and n.split(".")[1] not in parts))
 """
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -219,4 +219,4 @@ def test_the_workspace_has_room_for_every_part():
 
 
 def test_what_is_said():
-    assert otherwise("it is so", "this", "that") == "if it is so, the device takes this, or that"
+    assert otherwise("it is so", "this", "that") == "if it is so, the device uses this, or that"
