@@ -111,7 +111,7 @@ def _header_digest(names: tuple[str, ...]) -> str:
 
 
 def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, ...] = _HEADERS,
-          flags: tuple[str, ...] = ()) -> ctypes.CDLL:
+          flags: tuple[str, ...] = (), compiles: bool = True) -> ctypes.CDLL:
     """Compile a C++ source into a shared library and load it.
 
     Parameters
@@ -126,11 +126,14 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
         The headers that the library depends on.
     flags : tuple of str
         More of the compiler's.
+    compiles : bool
+        Whether to wait for the compiler where the cache does not have the library.
 
     Raises
     ------
     CompilerError
-        If there is no compiler, or with the compiler's first lines if it refuses the source.
+        If there is no compiler, or with the compiler's first lines if it refuses the source; if there is no library and
+        ``compiles`` is false.
     """
     reason = why_unavailable()
     found = _compiler()
@@ -142,6 +145,8 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
     if (kept := find("emulator", key)) is not None:
         with suppress(CompilerError):           # of a machine whose libraries are newer
             return _load(kept, what, key)
+    if not compiles:
+        raise CompilerError(f"{what} are not compiled yet")
     data = _compile(command, source, what)
     library = _load(data, what, key)
     keep("emulator", key, data)

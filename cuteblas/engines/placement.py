@@ -250,9 +250,10 @@ def _start_and_make_ready() -> None:
         imports = later(_import_engines)
         create_context()
         imports.exception()
-        from .host_cuda import current_ring
+        from .host_cuda import Ring, compile_ring, current_device, current_ring
 
-        current_ring()                  # whose threads may have to be compiled
+        if isinstance(current_ring(compiles=False), Ring):
+            later(compile_ring, current_device(), computes=True)
 
 
 def _import_planning() -> None:
