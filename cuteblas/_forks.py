@@ -13,10 +13,13 @@ from threading import Lock, RLock, local
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-__all__ = ["REFUSAL", "WHOLE", "forget_in_children", "orphaned", "refuse_orphans", "surviving", "use_cuda"]
+__all__ = ["BACKGROUND", "REFUSAL", "WHOLE", "forget_in_children", "orphaned", "refuse_orphans", "surviving", "use_cuda"]
 
 REFUSAL = ("this process was forked from one that had used CUDA, which does not work in the copy: start processes by "
            "multiprocessing's 'spawn' or 'forkserver', or fork before the first CuPy array is made; NumPy arrays work here")
+
+BACKGROUND = "cuteblas"
+"""The name of threads whose work nobody has to wait for: see :mod:`cuteblas.engines.background`."""
 
 _Lock = TypeVar("_Lock", type(Lock()), type(RLock()))          # type: ignore[misc]
 _uses_cuda = False

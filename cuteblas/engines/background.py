@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
-from threading import BoundedSemaphore, Event, Thread, get_native_id, main_thread
+from threading import BoundedSemaphore, Event, Thread, main_thread
 from time import perf_counter, sleep
 from typing import Any
 
-from .._forks import forget_in_children
+from .._forks import BACKGROUND, forget_in_children
 
 __all__ = ["Job", "later"]
 
 _MOST = 4                               # at once; each compiles the kernels of a plan side by side
 _PATIENCE = 0.25                        # of the time that an overdue job has taken: what it is then expected to take longer
 _MOMENT = 2e-3                          # seconds in which the caller goes on to NumPy, which needs no interpreter
-_NICE = 10                              # of jobs that compute
 
 
 class Job:
@@ -28,12 +25,10 @@ class Job:
         What to do.
     expected : float
         The seconds that this should take.
-    computes : bool
-        Whether it takes a processor all the time: it then leaves processors to others, where threads have priorities of their own.
     """
 
-    def __init__(self, work: Callable[[], object], expected: float, computes: bool):
-        self._work, self._expected, self._begun, self._computes = work, expected, perf_counter(), computes
+    def __init__(self, work: Callable[[], object], expected: float):
+        self._work, self._expected, self._begun = work, expected, perf_counter()
         self._end, self._error = Event(), None
 
     def run(self) -> None:
@@ -41,8 +36,6 @@ class Job:
         sleep(_MOMENT)
         with _turns:
             try:
-                if self._computes and sys.platform == "linux":
-                    os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
                 if main_thread().is_alive():
                     self._work()
             except BaseException as error:
@@ -69,10 +62,10 @@ class Job:
         return perf_counter() - begin
 
 
-def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0, computes: bool = False) -> Job:
+def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0) -> Job:
     """Begin to call a function in another thread. The end of the program waits for it if it has begun."""
-    job = Job(lambda: function(*arguments), expected, computes)
-    Thread(target=job.run, name="cuteblas").start()
+    job = Job(lambda: function(*arguments), expected)
+    Thread(target=job.run, name=BACKGROUND).start()
     return job
 
 

@@ -70,7 +70,7 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     from ..runtime.loading import are_compiled
 
     if not _waits.get() and not are_compiled((launch.kernel for launch in plan.launches), ordinal):
-        raise Compiling(later(_make_ready, lambda: plan, ordinal, expected=_COMPILED, computes=True))
+        raise Compiling(later(_make_ready, lambda: plan, ordinal, expected=_COMPILED))
     return runtime.executor(plan).launch
 
 
@@ -162,7 +162,7 @@ class Cuda:
         key = problem, self.device(x)
         if not _waits.get() and key not in _planned:
             raise Compiling(later(_make_ready, lambda: self._made(key, make), x.data.device_id,
-                                  expected=_COMPILED, computes=True))
+                                  expected=_COMPILED))
         return self._made(key, make)
 
     def _made(self, key: tuple[Any, DeviceInfo], make: Callable[[Any, DeviceInfo], Plan]) -> Plan:

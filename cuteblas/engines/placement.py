@@ -253,7 +253,7 @@ def _start_and_make_ready() -> None:
         from .host_cuda import Ring, compile_ring, current_device, current_ring
 
         if isinstance(current_ring(compiles=False), Ring):
-            later(compile_ring, current_device(), computes=True)
+            later(compile_ring, current_device())
 
 
 def _import_planning() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .._forks import refuse_orphans, surviving
+from .._forks import BACKGROUND, refuse_orphans, surviving
 from .architectures import target_architecture
 from .compiler import compile, is_compiled
 from .devices import capturing, device_info
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loadable", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all", "load_cubin"]
 
+_NICE = 10
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute
@@ -85,12 +88,19 @@ def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKer
 
 
 def _compiled(kernels: Sequence[GeneratedKernel], ordinal: int) -> Iterable[bytes]:
-    if len(kernels) < 2:
+    waits = threading.current_thread().name != BACKGROUND
+    if len(kernels) < 1 + waits:
         return [compile(kernel, _target(kernel, ordinal)) for kernel in kernels]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(len(kernels)) as pool:
+    with ThreadPoolExecutor(len(kernels), initializer=None if waits else _step_back) as pool:
         return list(pool.map(lambda kernel: compile(kernel, _target(kernel, ordinal)), kernels))
+
+
+def _step_back() -> None:
+    """Leave processors to others, where threads have priorities of their own: the compiler does not hold the interpreter's lock."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def _target(kernel: GeneratedKernel, ordinal: int) -> str:

@@ -486,7 +486,7 @@ def not_started(monkeypatch):
     """A machine with a GPU that has not been used: the jobs that calls begin."""
     jobs = []
 
-    def later(work, *_arguments, expected=0.0, computes=False):
+    def later(work, *_arguments, expected=0.0):
         jobs.append(Job())
         return jobs[-1]
 
@@ -543,7 +543,7 @@ def test_cuda_starts_at_once_where_a_program_asked_for_it(not_started, name, beg
 
 def test_a_job_is_waited_for_where_that_is_shorter():
     gate = threading.Event()
-    job = background.later(gate.wait, expected=5.0, computes=True)
+    job = background.later(gate.wait, expected=5.0)
     assert job.wait(1.0) == 0.0 and not job.done()
     timer = threading.Timer(0.2, gate.set)
     timer.start()
@@ -562,7 +562,7 @@ def compilers(monkeypatch):
         Compilers.compiled -= 1
         return Compilers.compiled >= 0
 
-    def later(_make_ready, make, _ordinal, expected, computes):
+    def later(_make_ready, make, _ordinal, expected):
         Compilers.ready.append(Job(make))
         return Compilers.ready[-1]
 
