@@ -34,7 +34,8 @@ from ..engines.repeats import repeated
 from ..functions.dot import dot, tensordot
 from ..functions.matmul import matmul
 from ..functions.routing import repeat
-from .patches import Patch, noted_as_checks
+from . import patches
+from .patches import Patch, checking
 
 __all__ = ["HERE", "PATCHES", "SWITCH", "Switch", "check", "link", "unlink"]
 
@@ -50,31 +51,20 @@ _HEAD = "matmul", None
 _DEFAULTS = ("casting", "same_kind"), ("order", "K")
 
 
-class Switch:
-    """Whether hooks serve calls, and the observers of these calls.
+class Switch(patches.Switch):
+    """Whether hooks serve calls; the first product checks them if that is pending.
 
     Attributes
     ----------
-    everywhere : bool
-        They serve every thread.
-    pending : bool
-        They will from the next product on, if they pass the check.
-    checked : bool
-        They have passed it.
     refused : str or None
-        Why they do not, although they should.
-    watch : callable or None
-        Told of every call that was served: its patch and its arguments.
+        Why they serve none although they should.
     """
 
-    __slots__ = ("checked", "everywhere", "pending", "refused", "watch")
+    __slots__ = ("refused",)
 
     def __init__(self) -> None:
-        self.everywhere = False
-        self.pending = False
-        self.checked = False
+        super().__init__()
         self.refused: str | None = None
-        self.watch: Callable[[Patch, tuple], None] | None = None
 
     def asked(self) -> bool:
         """Whether hooks serve this thread, where not all are served."""
@@ -286,17 +276,9 @@ def check() -> None:
         If one does not arrive, if a result is not that of NumPy, or if the kernels cannot run here.
     """
     _require_gpu()
-    watching, token = SWITCH.watch, HERE.set(True)
-    try:
-        with noted_as_checks():
-            for patch in PATCHES:
-                _check(patch)
-    except Exception as error:
-        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
-    finally:
-        SWITCH.watch = watching
-        HERE.reset(token)
-    SWITCH.checked = True
+    with checking(SWITCH, HERE):
+        for patch in PATCHES:
+            _check(patch)
 
 
 def _require_gpu() -> None:

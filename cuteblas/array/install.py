@@ -133,9 +133,7 @@ def uninstall() -> None:
     with _lock:
         _AT_IMPORT.leave()
         for hooks in _imported().values():
-            hooks.SWITCH.everywhere = False
-            if hasattr(hooks.SWITCH, "pending"):
-                hooks.SWITCH.pending = False
+            hooks.SWITCH.everywhere = hooks.SWITCH.pending = False
         _release()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engines.dispatch import kind_of, own_call
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_with_devices
 from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .matmul import in_tiles, multiply_tile
@@ -19,7 +19,7 @@ from .signatures import Devices, Precision, typed_product
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 
-Axes = Sequence[str]
+Letters = tuple[str, ...]
 _NDARRAY = np.ndarray                  # a look-up less
 
 
@@ -213,8 +213,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
 
 def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, variant: str | None) -> Any:
     """The same over several GPUs."""
-    if variant is not None:
-        raise TypeError("tensordot with devices= takes no variant=")
+    refuse_with_devices("tensordot", {"variant": variant})
     if (call := own_call(a, b)) is not None:
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
     from .devices import contraction_over
@@ -291,8 +290,11 @@ def _letters(*shapes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
         start += len(shape)
 
 
-def _extents(*named: tuple[Axes, tuple[int, ...]]) -> dict[str, int]:
-    return {c: n for axes, shape in named for c, n in zip(axes, shape, strict=True)}
+def _products(a: Memory, b: Memory, first: Letters, second: Letters, result: Sequence[str], call: Any,
+              scalar: bool = True) -> Expression:
+    """The products of elements with these letters, in the type of the result of ``call``."""
+    extents = dict(zip((*first, *second), (*a.shape, *b.shape), strict=True))
+    return expression((Term(first), Term(second)), result, extents, common_type(call, a.dtype, b.dtype), scalar)
 
 
 def _matched(a: Memory, b: Memory, axes_a: Sequence[int], axes_b: Sequence[int], call: Any,
@@ -304,8 +306,7 @@ def _matched(a: Memory, b: Memory, axes_a: Sequence[int], axes_b: Sequence[int],
     pairs = dict(zip(axes_b, (first[i] for i in axes_a), strict=True))
     second = tuple(pairs.get(i, c) for i, c in enumerate(second))
     rest = [c for axes in (first, second) for c in axes if c not in pairs.values()]
-    return expression((Term(first), Term(second)), rest, _extents((first, a.shape), (second, b.shape)),
-                      common_type(call, a.dtype, b.dtype), scalar)
+    return _products(a, b, first, second, rest, call, scalar)
 
 
 def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
@@ -433,8 +434,7 @@ def _common_axes(shape1: tuple[int, ...],
 
 def _settle_outer(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
     first, second = _letters(a.shape, b.shape)
-    settled = expression((Term(first), Term(second)), ("".join(first), "".join(second)),
-                         _extents((first, a.shape), (second, b.shape)), common_type(np.multiply, a.dtype, b.dtype))
+    settled = _products(a, b, first, second, ("".join(first), "".join(second)), np.multiply)
     return settled if out is None or _fits(settled, a, b, out) else None
 
 
@@ -442,6 +442,4 @@ def _settle_kron(a: Memory, b: Memory, out: None) -> Expression | None:
     first, second = _letters(a.shape, b.shape)
     rank = max(len(first), len(second))
     blocks = zip(*(("",) * (rank - len(axes)) + axes for axes in (first, second)), strict=True)
-    settled = expression((Term(first), Term(second)), ["".join(block) for block in blocks],
-                         _extents((first, a.shape), (second, b.shape)), common_type(np.multiply, a.dtype, b.dtype))
-    return _scaled(settled, a, b)
+    return _scaled(_products(a, b, first, second, ["".join(block) for block in blocks], np.multiply), a, b)

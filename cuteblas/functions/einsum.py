@@ -17,7 +17,7 @@ from ..engines.dispatch import kind_of, own_call, own_types, repeaters
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import offload, stays, work_of
 from ..engines.repeaters import repeater_of
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant, refuse_with_devices
 from .expressions import Expression, Term, expression, stand_in
 from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
@@ -119,7 +119,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
             return result
     if arguments and (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
             and {kind_of(x) for x in operands_of(operands)} <= {"numpy", "scalar", "like"}:
-        if not (optimize is False or _is_auto(optimize)):       # NumPy's own products refuse it, its loop does not
+        if not _is_default(optimize):       # NumPy's own products refuse it, its loop does not
             ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]
             np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)  # type: ignore[arg-type]
         arguments["dtype"] = swapped.newbyteorder("=")
@@ -147,8 +147,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
 
 def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
     """A product of two arrays over several GPUs."""
-    if (name := next((name for name, value in refused.items() if value is not None), None)) is not None:
-        raise TypeError(f"einsum with devices= takes no {name}=")
+    refuse_with_devices("einsum", refused)
     arrays = operands_of(operands)
     if len(arrays) != 2:
         raise TypeError(f"einsum with devices= takes two arrays, not {len(arrays)}")
@@ -374,7 +373,7 @@ def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
 def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
     """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
-    if len(arrays) > 2 and (optimize is False or _is_auto(optimize)) and not casts:
+    if len(arrays) > 2 and _is_default(optimize) and not casts:
         shapes = [np.shape(x) for x in arrays]
         subscripts = read(operands, shapes) if all(np.asarray(x).dtype.kind in "fc" for x in arrays) else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
@@ -385,11 +384,12 @@ def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: A
 
 def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False, **named: Any) -> Any:
     """``numpy.einsum`` on these arrays; our name for the order of choice means its plain loop."""
-    return np.einsum(*with_operands(operands, arrays), optimize=False if _is_auto(optimize) else optimize, **named)
+    return np.einsum(*with_operands(operands, arrays), optimize=False if _is_default(optimize) else optimize, **named)
 
 
-def _is_auto(optimize: Any) -> bool:
-    return isinstance(optimize, str) and optimize == "auto"
+def _is_default(optimize: Any) -> bool:
+    """Whether a call takes the order of choice."""
+    return optimize is False or (isinstance(optimize, str) and optimize == "auto")
 
 
 def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
@@ -406,7 +406,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(_is_number(x.dtype) for x in arrays):
         return None
-    ours = optimize is False or _is_auto(optimize)
+    ours = _is_default(optimize)
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
     order = arguments.get("order", "K")
@@ -459,7 +459,7 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
         If it is none, in NumPy's words.
     """
     named = optimize if isinstance(optimize, str) else None
-    if optimize is False or _is_auto(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
+    if _is_default(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
     arrays = [stand_in(x) for x in memories]
     steps: Any = np.einsum_path(*with_operands(operands, arrays), optimize=optimize, einsum_call=True)[1]  # type: ignore[arg-type]
@@ -482,7 +482,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     TypeError, ValueError
         For types, orders and casting rules, in NumPy's words.
     """
-    ours = optimize is False or _is_auto(optimize)
+    ours = _is_default(optimize)
     path = () if ours and len(memories) < _MOST_OPERANDS else path
     most = 2 if path and max(len(x.shape) for x in memories) < 8 else 1         # NumPy's own products see the difference
     arrays = [stand_in(x, tuple(min(n, most) for n in x.shape)) for x in memories]

@@ -231,12 +231,9 @@ def _multi_dot_by_numpy(*arrays: Any, **named: Any) -> Any:
 
 def _multiplied(tree: _Tree, matrices: Sequence[Any], multiply: Callable[..., Any], out: Any = None) -> Any:
     """The product of a chain of matrices."""
-    def product(chain: _Tree, out: Any = None) -> Any:
-        if isinstance(chain, int):
-            return matrices[chain]
-        return multiply(product(chain[0]), product(chain[1]), out)
-
-    return product(tree, out)
+    if isinstance(tree, int):
+        return matrices[tree]
+    return multiply(*(_multiplied(chain, matrices, multiply) for chain in tree), out)
 
 
 def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
@@ -292,12 +289,10 @@ def _rehearse_chain(operands: Sequence[Any], out: Any, algorithm: Algorithm) -> 
     arrays = resolved.arrays
     matrices: Sequence[Any] = arrays if len(arrays) == 2 else _matrices(arrays)
 
-    def product(chain: _Tree, out: Any = None) -> Any:
-        if isinstance(chain, int):
-            return matrices[chain]
-        return rehearse_product(settle_dot, (product(chain[0]), product(chain[1])), out, algorithm, {})
+    def multiply(a: Any, b: Any, out: Any) -> Any:
+        return rehearse_product(settle_dot, (a, b), out, algorithm, {})
 
-    product((0, 1) if len(arrays) == 2 else _cheapest([x.shape for x in matrices]), out)
+    _multiplied((0, 1) if len(arrays) == 2 else _cheapest([x.shape for x in matrices]), matrices, multiply, out)
 
 
 def _rehearse_power(a: Any, n: Any, algorithm: Algorithm) -> None:
@@ -406,15 +401,13 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
-    if memory.dtype.hasobject:
-        return by_numpy(function, "delegated to NumPy: kernels have no object", np.linalg.matrix_power, a, n)
     try:
         power = index(n)
     except TypeError:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
     from ..engines.problems import has_kernels
 
-    if resolved.engine.moves and not has_kernels(memory.dtype):
+    if memory.dtype.hasobject or (resolved.engine.moves and not has_kernels(memory.dtype)):
         return by_numpy(function, f"delegated to NumPy: kernels have no {memory.dtype}", np.linalg.matrix_power, a, n)
     if resolved.engine.moves and abs(power) > 1:
         if power < 0:

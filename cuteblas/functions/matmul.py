@@ -16,7 +16,7 @@ from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, stays, work_of
 from ..engines.repeaters import repeater_of
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
-from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
+from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .routing import delegate, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
@@ -132,8 +132,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
 
 def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
     """The product over several GPUs."""
-    if (name := next((name for name, value in refused.items() if value is not None), None)) is not None:
-        raise TypeError(f"matmul with devices= takes no {name}=")
+    refuse_with_devices("matmul", refused)
     if (call := own_call(x1, x2, out)) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
     from .devices import matmul_of_host, matmul_over, on_host_alone

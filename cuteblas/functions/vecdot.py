@@ -8,8 +8,7 @@ import numpy as np
 
 from ..engines.memory import Memory
 from .expressions import Expression, of_product
-from .gufunc import resolve_product
-from .matmul import MatmulArguments
+from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import answer, at_once
 from .signatures import typed_product
 
@@ -155,12 +154,7 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
 
 def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *, numpy_call: Any = None,
             **arguments: Any) -> Any:
-    if isinstance(out, tuple):
-        if len(out) != 1:
-            ufunc(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
-        out = out[0]
-
     def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
         return of_product(resolve_product(a, b, result, named, ufunc), a.shape, b.shape, conj)
 
-    return answer(function, numpy_call or ufunc, settle, (x1, x2), out, **arguments)
+    return answer(function, numpy_call or ufunc, settle, (x1, x2), single_out(out), **arguments)
