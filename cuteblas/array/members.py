@@ -1,4 +1,4 @@
-"""The signatures of what ``cuteblas.ndarray`` has from NumPy's arrays, for type checkers and ``help``.
+"""The signatures of members that ``cuteblas.ndarray`` has from NumPy's arrays, for type checkers and ``help``.
 
 Nothing here runs: the members themselves are made in ``wrapper.py`` and ``operators.py``, and show these signatures.
 """

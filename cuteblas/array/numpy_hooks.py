@@ -50,7 +50,7 @@ as_a_program: Callable[..., Any] = eval("lambda function, *args, **named: functi
 
 
 def _from_here(frame: Any) -> bool:
-    """Whether it is this package that calls NumPy."""
+    """Whether this package makes the call of NumPy."""
     return str(frame.f_globals.get("__name__")).startswith(_OWN)
 
 
@@ -126,10 +126,10 @@ def _terms(arguments: Iterable[Any]) -> int:
 
 
 class Function:
-    """What takes the place of a function of NumPy's.
+    """A function that takes the place of one of NumPy's.
 
-    It equals that: NumPy's dispatch (NEP 18) looks functions up in tables of other packages, which may have been made while this
-    was in its place.
+    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages, which may have been made while this
+    one was installed.
 
     Parameters
     ----------
@@ -275,6 +275,6 @@ def _check(function: Any, arguments: tuple[Any, ...]) -> None:
     SWITCH.watch = lambda place, operands, named: arrived.append(place)
     result, name = as_a_program(function, *arguments), function.__name__
     if function not in arrived:
-        raise RuntimeError(f"in NumPy {np.__version__}, calls of {name} do not arrive")
+        raise RuntimeError(f"in NumPy {np.__version__}, calls of {name} do not reach cuteblas")
     if not np.array_equal(result, function(*arguments)):
-        raise RuntimeError(f"a result of {name} is not that of NumPy")
+        raise RuntimeError(f"a result of {name} differs from NumPy's")

@@ -23,9 +23,9 @@ class Patch:
     place : str
         The attribute, in words.
     owner : object
-        What it is an attribute of.
+        The object that has the attribute.
     name : str
-        Its name there.
+        The name of the attribute.
     hook : callable
         Ours.
     function : str

@@ -30,13 +30,13 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, 
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies; with vectors it is the inner product.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies the other; two vectors give their inner product.
     out : array, optional
-        Receives the result: C-contiguous and of exactly its shape and type.
+        Receives the result; C-contiguous, with exactly its shape and type.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, 
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.dot`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.dot``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
 
     Examples
@@ -73,11 +73,11 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies the other.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.inner``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
 
     Examples
@@ -106,8 +106,8 @@ def vdot(a: Any, b: Any, /) -> Any:
     Parameters
     ----------
     a, b : array_like
-        Of equal size. Any strides. Arrays of different shapes are read as they are too where their axes can be divided into the
-        same ones, like (6,) and (2, 3); otherwise, like (4, 6) and (6, 4), the first has to be C-contiguous or is copied.
+        Of equal size. Any strides. Arrays of different shapes are read in place if their axes split into common ones, as those of
+        (6,) and (2, 3) do. Otherwise, as for (4, 6) and (6, 4), the first one is copied unless it is C-contiguous.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.vdot`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vdot``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def vdot(a: Any, b: Any, /) -> Any:
 
 @typed_product
 def outer(a: Any, b: Any, out: Any = None) -> Any:
-    """All products of an element of ``a`` and one of ``b``, as ``numpy.outer``; the arrays count as vectors.
+    """Products of every element of ``a`` with every element of ``b``, as ``numpy.outer``; arrays are read as vectors.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.outer`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.outer``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -177,25 +177,25 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the modes of the contraction are nested in the kernel.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the kernel nests the modes of the contraction.
     axes : int or pair of (sequence of) int
         The number of last axes of ``a`` and first axes of ``b``, or the axes of ``a`` and those of ``b``.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute, as of :func:`cuteblas.matmul`.
+        The GPUs of this host that may compute, as in :func:`cuteblas.matmul`.
 
     Returns
     -------
     array
-        The remaining axes of ``a``, followed by those of ``b``.
+        With the remaining axes of ``a``, followed by those of ``b``.
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        What ``numpy.tensordot`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.tensordot``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
 
     Examples
@@ -212,7 +212,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
 
 
 def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, variant: str | None) -> Any:
-    """The same over several GPUs."""
+    """``tensordot`` over several GPUs."""
     refuse_with_devices("tensordot", {"variant": variant})
     if (call := own_call(a, b)) is not None:
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
@@ -250,7 +250,7 @@ def kron(a: Any, b: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.kron`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.kron``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -277,7 +277,7 @@ _EITHER_SIDE = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
 
 
 def _is_empty(x: Any) -> bool:
-    """Whether it is a list of lists without elements."""
+    """Whether an object is a list of lists without elements."""
     return type(x) in (list, tuple) and all(map(_is_empty, x))
 
 
@@ -323,7 +323,7 @@ def _by_blas(settled: Expression) -> bool:
 
 
 def _scaled(settled: Expression, a: Memory, b: Memory) -> Expression:
-    """The same; of a product with a scalar, a new result has the order of the other operand."""
+    """An expression; a new result of a product with a scalar has the order of the other operand."""
     rank = len(settled.shape)
     if rank < 2 or (a.shape and b.shape):
         return settled

@@ -55,34 +55,33 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
     ----------
     *operands
         Subscripts and arrays, ``einsum("ij,jk->ik", a, b)``, or arrays and lists of numbers in turn. NumPy in, NumPy out; CuPy in,
-        CuPy out. Any strides; diagonals, traces, transposes and broadcasting are strides of the kernels' operands, and nothing is
-        reshaped.
+        CuPy out. Any strides: kernels read diagonals, traces, transposes and broadcast axes in place, and nothing is reshaped.
     out : array, optional
         Receives the result.
     optimize : bool, str, tuple or list
-        In which order more than two arrays are multiplied: as in ``numpy.einsum_path``, but by default (``False``, or ``"auto"``)
-        the order with the fewest multiplications for up to 8 arrays, and a greedy one for more. Arrays are multiplied in pairs, but
-        NumPy arrays as a path says that names more than two at once; with so few elements that one loop over all indices is
-        quicker, NumPy's loop.
+        The order in which more than two arrays are multiplied, as in ``numpy.einsum_path``. The default (``False`` or ``"auto"``)
+        is the order with the fewest multiplications for up to 8 arrays, and a greedy order for more. Arrays are multiplied in
+        pairs; a path for NumPy arrays may name more than two at once. NumPy's single loop over all indices runs where there are so
+        few elements that it is faster.
     dtype, order, casting
         As in ``numpy.einsum``. All products are computed in the type of the result.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm of every product on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel for every product instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use for every product instead of the planned one; ``python -m cuteblas kernels`` lists the names.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute a product of two arrays, as of :func:`cuteblas.matmul`: without diagonals, and with
-        sums over indices that both have.
+        The GPUs of this host that may compute a product of two arrays, as in :func:`cuteblas.matmul`. There may be no diagonals
+        and no sums over indices of one array alone.
 
     Returns
     -------
     array or scalar
-        A view where that is possible: one array, no sum and no ``out``.
+        A view if there is one array, without a sum and without ``out``.
 
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What ``numpy.einsum`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.einsum``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take a product.
 
     Examples
@@ -164,7 +163,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
             raise ValueError("einsum cannot read these subscripts")
         if any(n != subscripts.extents[c] for term, x in zip(subscripts.terms, (first, second), strict=True)
                for c, n in zip(term, x.shape, strict=True)):
-            raise ValueError("einsum with devices= takes operands whose equal indices have equal extents")
+            raise ValueError("einsum with devices= takes operands in which an index has one extent")
         dtype, scalar = _resolve_dtype(operands, (first, second), target, ((0, 1),), False, {})
         return _settled(subscripts, (first, second), np.result_type(first.dtype, second.dtype) if target is not None else dtype,
                         scalar, "K")
@@ -174,7 +173,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
 
 def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: Precision | None,
             variant: str | None, algorithm: Algorithm, arguments: EinsumArguments) -> Any:
-    """The same, of a call that has not run before; ``head`` is its key."""
+    """``einsum`` of a call that has not run before; ``head`` is its key."""
     named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve("einsum", arrays, out, call=partial(_by_plain_numpy, operands))
     if isinstance(resolved, str):
@@ -229,7 +228,7 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     Parameters
     ----------
     *operands
-        As of :func:`einsum`.
+        As in :func:`einsum`.
     optimize : {bool, list, tuple, "greedy", "optimal", "auto"}
         As in ``numpy.einsum_path``; ``"auto"`` is what :func:`einsum` does by default.
     einsum_call : bool
@@ -240,12 +239,12 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     path : list of tuple
         To be passed as ``optimize``.
     report : str
-        For people, as NumPy prints it.
+        A table for people, as NumPy prints it.
 
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What ``numpy.einsum_path`` raises.
+        The errors of ``numpy.einsum_path``.
 
     Examples
     --------
@@ -399,7 +398,7 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What ``numpy.einsum`` raises, in its words.
+        The errors of ``numpy.einsum``, in its words.
     """
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
@@ -438,7 +437,7 @@ def _without_address(x: np.ndarray) -> Memory:
 
 
 def _is_number(dtype: np.dtype) -> bool:
-    """Whether it is a number or bool of at most 8 bytes, or 16 if it is complex."""
+    """Whether a type is that of numbers or bools of at most 8 bytes, or 16 if they are complex."""
     return dtype.kind in "biufc" and dtype.char not in "gG"
 
 
@@ -509,7 +508,7 @@ def _products(subscripts: Subscripts, path: Sequence[tuple[int, ...]]) -> int:
 
 
 def _view(resolved: Resolved, subscripts: Subscripts, call: Callable[..., Any], named: Mapping[str, Any]) -> Any:
-    """The same elements, their axes permuted or on a diagonal."""
+    """A view of the elements with axes permuted or on a diagonal."""
     (x,), (memory,), (term,) = resolved.arrays, resolved.memories, subscripts.terms
     if resolved.engine.on_host:
         return by_numpy("einsum", "a view", call, x, **named)

@@ -19,7 +19,7 @@ _NDARRAY = np.ndarray                  # a look-up less
 
 @typed_product
 def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
-    """Dot products of vectors, the first conjugated, as ``numpy.vecdot``.
+    """Dot products of vectors, the first one conjugated, as ``numpy.vecdot``.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.vecdot`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vecdot``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matvec`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.matvec``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
 
 @typed_product
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
-    """Products of vectors, conjugated, and matrices, as ``numpy.vecmat``.
+    """Products of conjugated vectors and matrices, as ``numpy.vecmat``.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.vecmat`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vecmat``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
