@@ -35,7 +35,7 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
     served too. In NumPy, it replaces the loops of ``matmul`` (``a @ b``), ``vecdot``, ``matvec`` and ``vecmat`` under all their
     names, and attributes such as ``numpy.dot`` and ``numpy.einsum``; a module that imported these by name earlier keeps NumPy's. A
     call that cuteblas does not take goes to the original, and ``cuteblas.stats`` counts it with the reason. The first installation
-    in a process sends a small product through every hook and compares it with NumPy's. A second one has no further effect.
+    in a process sends a small product through every hook and compares it with NumPy's. Installing again changes nothing.
 
     Parameters
     ----------

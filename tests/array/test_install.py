@@ -418,7 +418,8 @@ def test_what_falls_back_is_counted_with_its_reason(by_cupy, monkeypatch):
     cupy.tensordot(half, half, 1)
     assert by_cupy == ["operator", "operator", "function", "dot", "tensordot"]
     assert served() == {
-        "matmul": {"delegated to CuPy: Sub is a subclass of cupy.ndarray": 2, "delegated to CuPy: the operands are on several devices": 1},
+        "matmul": {"delegated to CuPy: Sub is a subclass of cupy.ndarray": 2,
+                   "delegated to CuPy: the operands are on several devices": 1},
         "dot": {"delegated to CuPy: a stream is being captured, and no call like this was served before": 1},
         "tensordot": {"delegated to CuPy: there are no kernels for bfloat16": 1}}
 

@@ -141,7 +141,8 @@ def test_small_products_stay_on_one_device():
 
 
 @pytest.mark.parametrize(("devices", "words"), [("some", "devices='all'"), ([], "each once"), ([0, 0], "each once"),
-                                                ([2], "each once"), ([-1], "each once"), ([0.0], "device numbers"), ([True], "device numbers")])
+                                                ([2], "each once"), ([-1], "each once"),
+                                                ([0.0], "device numbers"), ([True], "device numbers")])
 def test_wrong_devices(devices, words):
     with several(2):
         x = on_gpu(np.ones((4, 4), np.float32))

@@ -248,8 +248,8 @@ def epilogue(function: Any = None, /, *, inputs: bool = False) -> Any:
         rows (m, 1). Strings, bools and ``None`` are passed to the function unchanged. The function returns the result, or a pair
         of the result and a dictionary of auxiliary outputs: values, or sums, maxima and minima of values over axis -1 or -2.
     inputs : bool
-        Parameters named ``a`` and ``b`` are the operands of the product; the function may return their sums, maxima and minima
-        over K.
+        If true, parameters named ``a`` and ``b`` are the operands of the product; the function may return their sums, maxima and
+        minima over K.
 
     Returns
     -------
