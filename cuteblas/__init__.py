@@ -5,8 +5,8 @@
 array([3, 7])
 
 ``matmul``, ``dot``, ``einsum`` and all other products of NumPy, ``transpose`` and its kin, ``copy`` and ``ascontiguousarray`` take
-NumPy and CuPy arrays and return what they were given; ``cuteblas.linalg`` has those of ``numpy.linalg``.
-``explain`` and ``stats`` say what a call runs and what was run; ``backend("emulator")`` runs the GPU's kernels on the CPU. The
+NumPy and CuPy arrays and return arrays of the same library; ``cuteblas.linalg`` has the products of ``numpy.linalg``.
+``explain`` shows what a call would run, ``stats`` what ran; ``backend("emulator")`` runs the GPU's kernels on the CPU. The
 layout algebra and the kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
 """
 
@@ -90,7 +90,7 @@ _PUBLIC = frozenset(__all__)
 
 if not TYPE_CHECKING:                                   # which would take any name for an object
     def __getattr__(name: str) -> object:
-        """Import a subpackage, or what a name is of, when it is first used."""
+        """Import a subpackage, or the module that defines a name, at its first use."""
         if name in _PUBLIC:
             globals()[name] = _imported(f"{__name__}.{_HOMES.get(name, 'functions')}", name)
             return globals()[name]

@@ -1,7 +1,6 @@
-"""Ready epilogues for ``epilogue=``, and functions for one's own that NumPy lacks.
+"""Predefined epilogues for ``epilogue=``, and functions that NumPy lacks for epilogues of your own.
 
-Every predefined epilogue is a function of values as well: called with positional arguments it computes, on arrays and inside other
-epilogues.
+A predefined epilogue is also a function: called with positional arguments it computes, on arrays and inside other epilogues.
 
 >>> import numpy as np
 >>> from cuteblas import epilogue, epilogues

@@ -120,7 +120,7 @@ def _may_refuse(call: Call, side: Side, error: BaseException | None) -> bool:
         return True                             # an algorithm that this product has not
     if FUNCTIONS[call.function].comparison == "routine" and "not aligned to their size" in str(error) and side.name != "numpy":
         return True                             # elements that kernels cannot address
-    of_epilogues = ("complex value", "kernels have no", "out is not an array")
+    of_epilogues = ("complex value", "no kernels for", "kernels have no", "out is not an array")
     if call.function.startswith("epilogues.") and any(words in str(error) for words in of_epilogues):
         return True
     if not side.on_gpu or error is None:

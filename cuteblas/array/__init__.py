@@ -57,7 +57,7 @@ class CallablePackage(ModuleType):
         namespace: ModuleType
 
     def __call__(self, object: Any, dtype: Any = None, *, copy: bool | None = True, device: Any = None) -> ndarray:
-        """A new array: :func:`asarray`, which copies by default."""
+        """Make a new array: :func:`asarray`, but with a copy by default."""
         return asarray(object, dtype=dtype, device=device, copy=copy)
 
 

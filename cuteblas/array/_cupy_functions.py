@@ -184,7 +184,7 @@ def _called(function: Callable[..., Any], theirs: Callable[..., Any], given: Bou
         return theirs(*given.args, **given.kwargs)
     unknown = _unknown(function, theirs, given)
     if unknown:
-        raise TypeError(f"CuPy's {theirs.__name__} has no {unknown[0]!r}")
+        raise TypeError(f"CuPy's {theirs.__name__} does not take {unknown[0]!r}")
     arguments: list[Any] = []
     named: dict[str, Any] = {}
     for name, (cupys, by_place, default) in names.items():
@@ -307,7 +307,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min:
     low, high = (other if bound is None or bound is np._NoValue else bound for bound, other in ((a_min, min), (a_max, max)))
     low, high = (cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
     if dtype is not None or named:
-        raise TypeError(f"CuPy's clip has no {next(iter(named), 'dtype')!r}")
+        raise TypeError(f"CuPy's clip does not take {next(iter(named), 'dtype')!r}")
     return cupy.positive(a, out) if low is high is None else cupy.clip(a, low, high, out)
 
 
@@ -315,7 +315,7 @@ def _lexsort(keys: Any, axis: int = -1) -> Any:
     """``numpy.lexsort`` of a sequence or an array of keys."""
     keys = keys if isinstance(keys, cupy.ndarray) else cupy.stack([*map(cupy.asarray, keys)])
     if axis not in (-1, keys.ndim - 2) or keys.ndim > 2:
-        raise TypeError(f"CuPy's lexsort has vectors as keys, got an axis of {axis} and {keys.ndim - 1} dimensions")
+        raise TypeError(f"CuPy's lexsort takes vectors as keys, got keys of {keys.ndim - 1} dimensions and axis={axis}")
     return cupy.lexsort(keys)
 
 
@@ -333,7 +333,7 @@ def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: A
          aweights: Any = None, *, dtype: Any = None) -> Any:
     """``numpy.cov`` without weights: CuPy subtracts the mean of all numbers alike."""
     if fweights is not None or aweights is not None:
-        raise TypeError("CuPy's cov is none with weights: it subtracts the mean without them")
+        raise TypeError("CuPy's cov does not take fweights or aweights: it subtracts the mean without weights")
     return cupy.cov(m, y, rowvar, bias, ddof, dtype=dtype)
 
 
@@ -395,7 +395,7 @@ def _deviation(name: str) -> Callable[..., Any]:
     def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
              where: Any = True, mean: Any = np._NoValue, correction: Any = np._NoValue) -> Any:
         if not (where is True or where is np._NoValue) or mean is not np._NoValue:
-            raise TypeError(f"CuPy's {name} has no {'mean' if mean is not np._NoValue else 'where'!r}")
+            raise TypeError(f"CuPy's {name} does not take {'mean' if mean is not np._NoValue else 'where'!r}")
         ddof = ddof if correction is np._NoValue else correction
         return getattr(a, name)(axis, dtype, out, ddof, False if keepdims is np._NoValue else keepdims)
 

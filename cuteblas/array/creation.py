@@ -1,4 +1,4 @@
-"""Arrays of everything that arrays can be made of."""
+"""Arrays from other objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CUDA_IN_DLPACK = (2, 13)           # device memory and managed memory
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> ndarray:
-    """An array of whatever NumPy or CuPy makes one of.
+    """Convert an object to an array of this package.
 
     Parameters
     ----------
@@ -27,12 +27,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``. The default device is CuPy's current one on a machine with a
         GPU, else ``"cpu"``; the environment variable ``CUTEBLAS_DEVICE`` names another.
     copy : bool, optional
-        Whether elements are copied: always, never, or (``None``) if they must be.
+        Whether elements are copied: ``True`` always, ``False`` never, ``None`` only if they must be.
 
     Returns
     -------
     ndarray
-        ``obj`` itself where nothing has to be done.
+        ``obj`` itself if nothing has to change.
 
     Raises
     ------
@@ -61,16 +61,16 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> ndarray:
-    """An array with the elements of another library's, by DLPack.
+    """Make an array from another library's array, using DLPack.
 
     Parameters
     ----------
     x : object
-        With ``__dlpack__`` and ``__dlpack_device__``.
+        An object with ``__dlpack__`` and ``__dlpack_device__``.
     device : str or cupy.cuda.Device, optional
         Where the result is; by default where ``x`` is.
     copy : bool, optional
-        Whether elements are copied: always, never, or (``None``) if they must be.
+        Whether elements are copied: ``True`` always, ``False`` never, ``None`` only if they must be.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> n
     AttributeError
         If ``x`` cannot be exported.
     BufferError, ValueError
-        If elements must be copied but may not be, for devices of other makers, and for unknown devices.
+        If elements must be copied but may not be, for devices other than the host and CUDA's, and for unknown devices.
 
     Examples
     --------

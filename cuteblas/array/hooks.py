@@ -34,7 +34,8 @@ from ..engines.repeats import repeated
 from ..functions.dot import dot, tensordot
 from ..functions.matmul import matmul
 from ..functions.routing import repeat
-from .patches import Patch, noted_as_checks
+from . import patches
+from .patches import Patch, checking
 
 __all__ = ["HERE", "PATCHES", "SWITCH", "Switch", "check", "link", "unlink"]
 
@@ -50,31 +51,20 @@ _HEAD = "matmul", None
 _DEFAULTS = ("casting", "same_kind"), ("order", "K")
 
 
-class Switch:
-    """Whether hooks serve calls, and the observers of these calls.
+class Switch(patches.Switch):
+    """Whether hooks serve calls; the first product checks them if that is pending.
 
     Attributes
     ----------
-    everywhere : bool
-        They serve every thread.
-    pending : bool
-        They will from the next product on, if they pass the check.
-    checked : bool
-        They have passed it.
     refused : str or None
-        Why they do not, although they should.
-    watch : callable or None
-        Told of every call that was served: its patch and its arguments.
+        Why they serve none although they should.
     """
 
-    __slots__ = ("checked", "everywhere", "pending", "refused", "watch")
+    __slots__ = ("refused",)
 
     def __init__(self) -> None:
-        self.everywhere = False
-        self.pending = False
-        self.checked = False
+        super().__init__()
         self.refused: str | None = None
-        self.watch: Callable[[Patch, tuple], None] | None = None
 
     def asked(self) -> bool:
         """Whether hooks serve this thread, where not all are served."""
@@ -164,7 +154,7 @@ def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape:
     # The axes that are summed over come first in both. How many there are is not said, but follows from the shape of the result.
     summed = (a.ndim + b.ndim - len(ret_shape)) // 2
     if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != tuple(ret_shape):
-        return _long_way(_TENSORDOT, call, lambda: _refuse("vdot of arrays of two shapes"))
+        return _long_way(_TENSORDOT, call, lambda: _refuse("vdot got arrays of two shapes"))
     axes = (tuple(range(summed)),) * 2
     if not (type(a) is type(b) is cupy.ndarray):
         return _long_way(_TENSORDOT, call, lambda: tensordot(a, b, axes))
@@ -215,7 +205,7 @@ def _long_way(patch: Patch, call: tuple, ours: Callable[[], Any]) -> Any:
         reason = f"{type(error).__name__} where CuPy has none"
     except _FAILURES as error:
         reason = "a kernel could not be compiled or launched"
-        warnings.warn(f"CuPy serves this product instead: {error}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"CuPy computes this product instead: {error}", RuntimeWarning, stacklevel=4)
     except MemoryError:
         reason = "no memory for a workspace or a copy"
     else:
@@ -233,11 +223,11 @@ def _require_taken(arrays: Sequence[Any]) -> None:
         if type(x) is not cupy.ndarray:
             raise _Refusal(f"{type(x).__name__} is a subclass of cupy.ndarray")
         if not has_kernels(x.dtype):
-            raise _Refusal(f"kernels have no {x.dtype}")
+            raise _Refusal(f"there are no kernels for {x.dtype}")
         if x.dtype.char in _WITH_COMPUTE_TYPES and _core.get_compute_type(x.dtype) in _LESS_ACCURATE:
-            raise _Refusal(f"CuPy was asked for less accurate {x.dtype}")
+            raise _Refusal(f"CuPy is set to multiply {x.dtype} less accurately")
     if len({x.data.device_id for x in arrays}) > 1:
-        raise _Refusal("operands on several devices")
+        raise _Refusal("the operands are on several devices")
     if runtime.capturing():
         raise _Refusal("a stream is being captured, and no call like this was served before")
 
@@ -286,17 +276,9 @@ def check() -> None:
         If one does not arrive, if a result is not that of NumPy, or if the kernels cannot run here.
     """
     _require_gpu()
-    watching, token = SWITCH.watch, HERE.set(True)
-    try:
-        with noted_as_checks():
-            for patch in PATCHES:
-                _check(patch)
-    except Exception as error:
-        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
-    finally:
-        SWITCH.watch = watching
-        HERE.reset(token)
-    SWITCH.checked = True
+    with checking(SWITCH, HERE):
+        for patch in PATCHES:
+            _check(patch)
 
 
 def _require_gpu() -> None:
@@ -316,6 +298,6 @@ def _check(patch: Patch) -> None:
                                              _DOT: lambda: cupy.dot(a, b), _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
     result = calls[patch]()
     if True not in arrived:
-        raise RuntimeError(f"in CuPy {cupy.__version__}, calls do not arrive at the hook of {patch.place}")
+        raise RuntimeError(f"in CuPy {cupy.__version__}, calls do not reach the hook of {patch.place}")
     if not np.array_equal(cupy.asnumpy(result), x @ y):
-        raise RuntimeError(f"a product through {patch.place} is not that of NumPy")
+        raise RuntimeError(f"a product through {patch.place} differs from NumPy's")

@@ -29,21 +29,20 @@ _blocks: Counter[str] = Counter()               # how many ``with enabled()`` ar
 
 
 def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
-    """Let CuPy's products run on the kernels, or NumPy's through this package, in all threads, until :func:`uninstall`.
+    """Run CuPy's products on the kernels, or NumPy's through this package, in all threads, until :func:`uninstall`.
 
-    Programs need no change. In CuPy, four attributes are replaced, and modules that have imported ``matmul`` from it before are
-    served too. In NumPy, the loops of ``matmul`` (``a @ b``), ``vecdot``, ``matvec`` and ``vecmat`` are replaced under all their
-    names, and attributes such as ``numpy.dot`` and ``numpy.einsum``, which a module that has imported them by name before does not
-    see. A call that is not taken goes to what was there before, and ``cuteblas.stats`` counts it with the reason. The first time in
-    a process, a small product is sent through every hook and compared with NumPy's. Installing twice is the same as once.
+    Programs need no change. In CuPy, ``install`` replaces four attributes; modules that imported ``matmul`` from it earlier are
+    served too. In NumPy, it replaces the loops of ``matmul`` (``a @ b``), ``vecdot``, ``matvec`` and ``vecmat`` under all their
+    names, and attributes such as ``numpy.dot`` and ``numpy.einsum``; a module that imported these by name earlier keeps NumPy's. A
+    call that cuteblas does not take goes to the original, and ``cuteblas.stats`` counts it with the reason. The first installation
+    in a process sends a small product through every hook and compares it with NumPy's. Installing again changes nothing.
 
     Parameters
     ----------
     cupy : bool, optional
-        Install into CuPy: by default unless ``numpy`` is asked for.
+        Install into CuPy; the default is to do so unless ``numpy`` is true.
     numpy : bool
-        Install into NumPy. Calls on NumPy arrays then run as those of the functions of this package: ``cuteblas.backend`` decides
-        where.
+        Install into NumPy. Calls on NumPy arrays then run as calls of this package's functions; ``cuteblas.backend`` decides where.
 
     Returns
     -------
@@ -53,9 +52,9 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
     Raises
     ------
     RuntimeError
-        If it is not possible here; the message says why, and both are as they were.
+        If this is not possible here; the message says why, and both libraries are unchanged.
     ValueError
-        If neither is asked for.
+        If neither library is asked for.
 
     Examples
     --------
@@ -76,15 +75,14 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
 
 @contextmanager
 def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
-    """Let CuPy's products run on the kernels, or NumPy's through this package, inside a ``with`` block, for this thread or task.
+    """Run CuPy's products on the kernels, or NumPy's through this package, inside a ``with`` block, for this thread or task.
 
-    Other threads are not affected, and neither are threads that are started inside the block: :func:`install` is for those. Blocks
-    may be nested.
+    Other threads are not affected, not even threads that the block starts; use :func:`install` for those. Blocks may be nested.
 
     Parameters
     ----------
     cupy, numpy : bool
-        As of :func:`install`.
+        As in :func:`install`.
 
     Returns
     -------
@@ -118,8 +116,9 @@ def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
 
 
 def uninstall() -> None:
-    """Undo :func:`install`, ``CUTEBLAS_INSTALL`` included: every attribute of CuPy and NumPy and every loop is again what it was,
-    once no ``with enabled()`` is open in any thread. Without :func:`install` before, nothing happens.
+    """Undo :func:`install` and ``CUTEBLAS_INSTALL``: restore every attribute and loop of CuPy and NumPy.
+
+    They are restored when no ``with enabled()`` block is open in any thread. Without an earlier :func:`install`, nothing happens.
 
     Returns
     -------
@@ -133,9 +132,7 @@ def uninstall() -> None:
     with _lock:
         _AT_IMPORT.leave()
         for hooks in _imported().values():
-            hooks.SWITCH.everywhere = False
-            if hasattr(hooks.SWITCH, "pending"):
-                hooks.SWITCH.pending = False
+            hooks.SWITCH.everywhere = hooks.SWITCH.pending = False
         _release()
 
 
@@ -209,7 +206,7 @@ def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
     if numpy:
         asked["numpy"] = import_module(_MODULES["numpy"])
     if not asked:
-        raise ValueError("install into CuPy, NumPy or both")
+        raise ValueError("cupy=False without numpy=True names no library: install into CuPy, NumPy or both")
     return asked
 
 

@@ -99,7 +99,7 @@ _made: list[Any] = []                           # NumPy may call them longer tha
 def either(first: int, second: int) -> int:
     """The address of a loop that calls the first with the address of a zero for its data, and the second if it is still zero."""
     if (machine := platform.machine()) not in CODES:
-        raise OSError(f"there is none for {machine}")
+        raise OSError(f"there is no code for {machine}")
     code = bytes.fromhex("".join(line.split()[0] for line in CODES[machine].splitlines() if line))
     return _executable(code + first.to_bytes(8, "little") + second.to_bytes(8, "little"))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from pkgutil import resolve_name
 from typing import Any
@@ -30,9 +30,9 @@ from ..functions.linalg import tensordot as tensordot_of_linalg
 from ..functions.matmul import matmul
 from ..functions.vecdot import vecdot
 from .numpy_loops import TYPES, Call, Loop, raised_elsewhere, why_unavailable
-from .patches import Patch, noted_as_checks
+from .patches import Patch, Switch, checking
 
-__all__ = ["FUNCTIONS", "HERE", "LOOPS", "SWITCH", "Function", "Switch", "as_a_program", "check", "link", "unlink"]
+__all__ = ["FUNCTIONS", "HERE", "LOOPS", "SWITCH", "Function", "as_a_program", "check", "link", "unlink"]
 
 HERE: ContextVar[bool] = ContextVar("cuteblas_enabled_numpy", default=False)
 """Whether this thread or task is inside ``with cuteblas.enabled(numpy=True)``."""
@@ -44,34 +44,13 @@ _BLAS_TYPES = "fdFD"
 _OWN = __name__.partition(".")[0] + "."
 
 
-class Switch:
-    """Whether calls are served, and who watches them.
-
-    Attributes
-    ----------
-    everywhere : bool
-        In every thread.
-    checked : bool
-        A call through every place was served and compared with NumPy's.
-    watch : callable or None
-        Told of every call that arrives: the ufunc or the :class:`Function`, and its arguments, by position and by name.
-    """
-
-    __slots__ = ("checked", "everywhere", "watch")
-
-    def __init__(self) -> None:
-        self.everywhere = False
-        self.checked = False
-        self.watch: Callable[[Any, tuple, Mapping[str, Any]], None] | None = None
-
-
 SWITCH = Switch()
 as_a_program: Callable[..., Any] = eval("lambda function, *args, **named: function(*args, **named)", {})
 """Call a function as a program does: not from a module of this package."""
 
 
 def _from_here(frame: Any) -> bool:
-    """Whether it is this package that calls NumPy."""
+    """Whether this package makes the call of NumPy."""
     return str(frame.f_globals.get("__name__")).startswith(_OWN)
 
 
@@ -147,10 +126,10 @@ def _terms(arguments: Iterable[Any]) -> int:
 
 
 class Function:
-    """What takes the place of a function of NumPy's.
+    """A function that takes the place of one of NumPy's.
 
-    It equals that: NumPy's dispatch (NEP 18) looks functions up in tables of other packages, which may have been made while this
-    was in its place.
+    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages, which may have been made while this
+    one was installed.
 
     Parameters
     ----------
@@ -265,17 +244,9 @@ def check() -> None:
     x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
     calls: list[tuple[Any, tuple[Any, ...]]] = [(loop.ufunc, _operands(loop.ufunc, x)) for loop in LOOPS if loop.types[0] == "b"]
     calls += [(function, _operands(function, x)) for function in FUNCTIONS]
-    watching, token = SWITCH.watch, HERE.set(True)
-    try:
-        with noted_as_checks():
-            for function, arguments in calls:
-                _check(function, arguments)
-    except Exception as error:
-        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
-    finally:
-        SWITCH.watch = watching
-        HERE.reset(token)
-    SWITCH.checked = True
+    with checking(SWITCH, HERE):
+        for function, arguments in calls:
+            _check(function, arguments)
 
 
 def _operands(function: Any, x: np.ndarray) -> tuple[Any, ...]:
@@ -304,6 +275,6 @@ def _check(function: Any, arguments: tuple[Any, ...]) -> None:
     SWITCH.watch = lambda place, operands, named: arrived.append(place)
     result, name = as_a_program(function, *arguments), function.__name__
     if function not in arrived:
-        raise RuntimeError(f"in NumPy {np.__version__}, calls of {name} do not arrive")
+        raise RuntimeError(f"in NumPy {np.__version__}, calls of {name} do not reach cuteblas")
     if not np.array_equal(result, function(*arguments)):
-        raise RuntimeError(f"a result of {name} is not that of NumPy")
+        raise RuntimeError(f"a result of {name} differs from NumPy's")

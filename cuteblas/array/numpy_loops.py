@@ -55,12 +55,12 @@ def why_unavailable() -> str | None:
     current, main = api.PyInterpreterState_Get, api.PyInterpreterState_Main
     current.restype = main.restype = ctypes.c_void_p
     if current() != main():
-        return "loops of NumPy are replaced in the main interpreter only"       # what they call would run in another one
+        return "NumPy's loops can be replaced in the main interpreter only"       # what they call would run in another one
     try:
         _replacer()
         either(0, 0)
     except (AttributeError, ImportError, ValueError) as error:
-        return f"NumPy {np.__version__} has no C API for it: {error}"
+        return f"NumPy {np.__version__} has no C API that replaces loops: {error}"
     except OSError as error:
         return f"a loop in machine code cannot be made: {error}"
     return None
@@ -128,7 +128,7 @@ class Loop:
             self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current)
         if self._replace(self._ours[current]) != current:
             self._replace(current)
-            raise RuntimeError(f"NumPy {np.__version__} has the loops of {self.ufunc.__name__} where they were not looked for")
+            raise RuntimeError(f"NumPy {np.__version__} keeps the loops of {self.ufunc.__name__} in an unexpected place")
 
     def unlink(self) -> None:
         """Restore the original. A loop that has been put over ours since stays: it may call ours, which then passes everything
@@ -152,7 +152,7 @@ class Loop:
         return before.value or 0
 
     def call(self, arrays: int, extents: Any, strides: Any) -> Call:
-        """What the pointers say."""
+        """The call that the pointers describe."""
         several, core = (extents[0],) if extents[0] != 1 else (), extents[1:1 + self._axes]
         count = 3
         shapes, along = [], []

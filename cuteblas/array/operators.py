@@ -34,7 +34,7 @@ def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
 
 
 def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> Any:
-    """The same with what CuPy does not take."""
+    """``call`` on CuPy's data and an operand that CuPy may not take."""
     from ._cupy_ufuncs import operands
 
     if call in (operator.eq, operator.ne) and (other is None or isinstance(other, (str, bytes))):

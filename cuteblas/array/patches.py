@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
 from ..engines.counters import stats
 
-__all__ = ["MADE_BY_CHECKS", "Patch", "noted_as_checks"]
+__all__ = ["MADE_BY_CHECKS", "Patch", "Switch", "checking"]
 
 _ABSENT: Any = object()
 
@@ -22,9 +23,9 @@ class Patch:
     place : str
         The attribute, in words.
     owner : object
-        What it is an attribute of.
+        The object that has the attribute.
     name : str
-        Its name there.
+        The name of the attribute.
     hook : callable
         Ours.
     function : str
@@ -66,19 +67,54 @@ class Patch:
         self._linked = False
 
 
+class Switch:
+    """Whether hooks serve calls, and the observers of these calls.
+
+    Attributes
+    ----------
+    everywhere : bool
+        They serve every thread.
+    pending : bool
+        They will from the next product on, if they pass the check.
+    checked : bool
+        They have passed it.
+    watch : callable or None
+        Told of every call that arrives at a hook: its place and its arguments.
+    """
+
+    __slots__ = ("checked", "everywhere", "pending", "watch")
+
+    def __init__(self) -> None:
+        self.everywhere = False
+        self.pending = False
+        self.checked = False
+        self.watch: Callable[..., None] | None = None
+
+
 MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
 """How many products the self-tests made, by function and route."""
 
 
 @contextmanager
-def noted_as_checks() -> Iterator[None]:
-    """Note what is counted inside a ``with`` block in :data:`MADE_BY_CHECKS`."""
-    before = stats()
+def checking(switch: Switch, here: ContextVar[bool]) -> Iterator[None]:
+    """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in :data:`MADE_BY_CHECKS`.
+
+    Raises
+    ------
+    RuntimeError
+        If a check fails.
+    """
+    before, watching, token = stats(), switch.watch, here.set(True)
     try:
         yield
+    except Exception as error:
+        raise RuntimeError(f"cuteblas cannot be installed: {error}") from error
     finally:
+        switch.watch = watching
+        here.reset(token)
         for function, groups in stats().items():
             for route, count in groups.get("calls", {}).items():
                 made = count - before.get(function, {}).get("calls", {}).get(route, 0)
                 if made > 0:
                     MADE_BY_CHECKS[function, route] = MADE_BY_CHECKS.get((function, route), 0) + made
+    switch.checked = True

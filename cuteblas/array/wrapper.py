@@ -37,9 +37,8 @@ else:
 class ndarray(_Base):
     """A NumPy or CuPy array whose products run on the kernels of this package.
 
-    Whatever NumPy's arrays have, these have too: methods, attributes, operators, indexing. Results are of this type again, 0-d
-    arrays in place of NumPy's scalars. NumPy's functions and ufuncs take it (NEP 13, NEP 18), and it is an array of the Array API
-    standard.
+    It has the methods, attributes, operators and indexing of NumPy's arrays. Results have this type too, with 0-d arrays in place
+    of NumPy's scalars. NumPy's functions and ufuncs accept it (NEP 13, NEP 18), and it follows the Array API standard.
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class ndarray(_Base):
     Raises
     ------
     TypeError
-        If it is none.
+        If ``data`` is anything else.
 
     Examples
     --------
@@ -120,7 +119,7 @@ class ndarray(_Base):
             return NotImplemented if make is None else call_on_data(make, name, arguments, given)
 
     def view(self, /, *arguments: Any, **named: Any) -> ndarray:
-        """The same memory with other elements: ``view([dtype][, type])``, where this class is a type as well.
+        """A view of the same memory with another element type: ``view([dtype][, type])``; this class is a valid ``type``.
 
         Raises
         ------
@@ -130,7 +129,7 @@ class ndarray(_Base):
         arguments = tuple(x for x in arguments if x is not ndarray)
         named = {name: x for name, x in named.items() if x is not ndarray}
         if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values()) if x is not None):
-            raise TypeError("arrays on a GPU are not subclasses and hold no Python objects: view takes a dtype of numbers there")
+            raise TypeError("on a GPU, view takes a dtype of numbers: arrays there have no subclasses and hold no Python objects")
         return call_on_data(self._data.view, "view", arguments, named)
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
@@ -191,14 +190,14 @@ class ndarray(_Base):
         return device_of(self._data)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> ndarray:
-        """The array on a device; itself if it is there.
+        """A copy of the array on a device; the array itself if it is already there.
 
         Parameters
         ----------
         device : str or cupy.cuda.Device
             ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``.
         stream : cupy.cuda.Stream, optional
-            On which elements are copied from or to a GPU; CuPy's current stream by default.
+            The stream that copies elements from or to a GPU; by default CuPy's current one.
 
         Raises
         ------
@@ -218,7 +217,7 @@ class ndarray(_Base):
     # -- elements -----------------------------------------------------------------------------------------------------------------
     @property
     def flat(self) -> flatiter:
-        """The elements in C order, to be read and written by index: see :class:`numpy.flatiter`."""
+        """The elements in C order, which can be read and written by index: see :class:`numpy.flatiter`."""
         return flatiter(self)
 
     @flat.setter
@@ -258,7 +257,7 @@ class ndarray(_Base):
         data[raw] = raw_value
 
     def item(self, *index: Any) -> Any:
-        """An element as Python's object: the only one, or by an index, as of NumPy's arrays."""
+        """An element as a Python object: the only one, or the one at an index, as in NumPy."""
         if type(self._data) is np.ndarray or not index:
             return self._data.item(*index)
         from ._cupy_functions import item
@@ -308,7 +307,7 @@ class ndarray(_Base):
         return copied_to(self._data, CPU)[()]
 
     def __hash__(self) -> int:
-        return hash(self._as_scalar("unhashable type: 'cuteblas.ndarray'; only results without axes have a hash"))
+        return hash(self._as_scalar("unhashable type: 'cuteblas.ndarray'; only arrays without axes have a hash"))
 
     def __round__(self, ndigits: SupportsIndex | None = None) -> Any:
         scalar = self._as_scalar("type cuteblas.ndarray doesn't define __round__ method for arrays with axes")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from .signatures import PRECISIONS, Precision
 
 __all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant", "checked_algorithm", "checked_precision",
-           "refuse_variant"]
+           "refuse_variant", "refuse_with_devices"]
 
 NATIVE = frozenset(("auto", "ieee"))
 """Those that every product has. The others are refused for some types and shapes, on every backend."""
@@ -88,3 +89,16 @@ def refuse_variant(name: str | None, reason: str) -> None:
     """
     if name is not None:
         raise ValueError(f"variant={name!r} names a kernel, but {reason}")
+
+
+def refuse_with_devices(function: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that a call with ``devices=`` does not take.
+
+    Raises
+    ------
+    TypeError
+        If one of them is not ``None``.
+    """
+    for name, value in arguments.items():
+        if value is not None:
+            raise TypeError(f"{function} with devices= takes no {name}=")

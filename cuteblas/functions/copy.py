@@ -1,4 +1,4 @@
-"""Copies that arrange elements anew: ``copy``, ``ascontiguousarray`` and ``asfortranarray``, by the copy kernels."""
+"""Copies that rearrange elements with the copy kernels: ``copy``, ``ascontiguousarray`` and ``asfortranarray``."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     order : {"K", "C", "F", "A"}
         Layout of the copy: like ``a``, C, Fortran, or Fortran if ``a`` is Fortran contiguous and C otherwise.
     subok : bool
-        Whether a subclass of ``numpy.ndarray`` stays what it is.
+        Whether the copy of a subclass of ``numpy.ndarray`` has that class.
     out : array, optional
-        Receives the copy and is returned: of the shape and type of ``a``, with any strides, which take the place of ``order``. It
-        may overlap ``a``; ``copy(x.T, out=x)`` transposes a square matrix in place, ``copy(x.mT, out=x)`` every matrix of a stack.
+        Receives the copy and is returned. It has the shape and type of ``a`` and any strides, and ``order`` has no effect. It may
+        overlap ``a``: ``copy(x.T, out=x)`` transposes a square matrix in place, ``copy(x.mT, out=x)`` every matrix of a stack.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
 
     Returns
     -------
@@ -54,8 +54,8 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     TypeError
         If ``out`` is not an array.
     ValueError
-        For an unknown order, in NumPy's words; for an unknown variant, one that does not take this copy, or where no kernel runs;
-        for ``out`` of another shape or type, on another device, or that cannot be written.
+        For an unknown order, in NumPy's words; for a variant that is unknown, does not take this copy or cannot run here; for an
+        ``out`` of another shape or type, on another device, or that cannot be written to.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     if not isinstance(resolved, str):
         layout = checked_order(order)
         unchanged = subok and kind_of(a) in ("subclass", "foreign")
-        reason = f"{type(a).__name__} stays what it is" if unchanged else why_not_words(resolved.memories[0].dtype)
+        reason = f"subok=True keeps the subclass {type(a).__name__}" if unchanged else why_not_words(resolved.memories[0].dtype)
         if reason is None:
             return _arranged("copy", resolved, layout, variant, partial(copy, a, order, subok))
         resolved = route_of(reason)
@@ -187,7 +187,7 @@ def check_out(a: Any, out: Any) -> None:
         If it has another shape or type, or elements that share memory.
     """
     if (a.shape, a.dtype) != (out.shape, out.dtype):
-        raise ValueError(f"out has the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}")
+        raise ValueError(f"out must have the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}")
     if overlaps_itself(Memory(out.shape, out.strides, out.dtype)):
         raise ValueError(f"elements of out share memory: its shape is {out.shape} and its strides are {out.strides} bytes")
 
@@ -201,11 +201,11 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
-        Element type of the result. A change of type is left to NumPy or CuPy, where CuPy has kernels that keep every number.
+        Element type of the result. NumPy or CuPy changes the type, and kernels do where CuPy would change numbers.
     like : array, optional
-        Of a type that answers NumPy's functions itself: it makes the result.
+        An array whose type implements NumPy's functions; that type makes the result.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
 
     Returns
     -------
@@ -215,9 +215,9 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     Raises
     ------
     TypeError
-        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from one that its kernels do not have.
+        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from a type without kernels.
     ValueError
-        For an unknown variant, one that does not take this copy, or where no kernel runs.
+        For a variant that is unknown, does not take this copy or cannot run here.
 
     Examples
     --------
@@ -239,11 +239,11 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
-        Element type of the result. A change of type is left to NumPy or CuPy, where CuPy has kernels that keep every number.
+        Element type of the result. NumPy or CuPy changes the type, and kernels do where CuPy would change numbers.
     like : array, optional
-        Of a type that answers NumPy's functions itself: it makes the result.
+        An array whose type implements NumPy's functions; that type makes the result.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
 
     Returns
     -------
@@ -253,9 +253,9 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     Raises
     ------
     TypeError
-        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from one that its kernels do not have.
+        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from a type without kernels.
     ValueError
-        For an unknown variant, one that does not take this copy, or where no kernel runs.
+        For a variant that is unknown, does not take this copy or cannot run here.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
     """An array that is contiguous in that order."""
     check_variant(variant, "copy")
     if like is not None:
-        refuse_variant(variant, "like= names who makes the result")
+        refuse_variant(variant, "like= chooses the library that makes the result")
         return call(a, dtype, like=like)
     if (own := own_call(a)) is not None:
         return own(_contiguous, (function, call, order, a, dtype, variant), {})
@@ -317,7 +317,7 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
     from ..engines.execution import Execution
 
     if not all(element_of(x) is not None and x.isnative for x in (a.dtype, dtype)):
-        raise TypeError(f"{function} has no kernel on the GPU that makes {dtype} of {a.dtype}")
+        raise TypeError(f"{function} has no kernel on the GPU that converts {a.dtype} to {dtype}")
     with CUDA.on_device_of(a):
         run = Execution(function, CUDA)
         if not cast_by_kernels(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):

@@ -46,9 +46,9 @@ def as_devices(function: str, devices: Any) -> tuple[int, ...]:
     found = tuple(devices) if isinstance(devices, Iterable) else (None,)
     if not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool) for device in found):
         wrong = ValueError if isinstance(devices, str) else TypeError
-        raise wrong(f"{function} takes devices='all' or a sequence of ordinals, not {devices!r}")
+        raise wrong(f"{function} takes devices='all' or a sequence of device numbers, got {devices!r}")
     if not found or len({*found}) < len(found) or min(found) < 0 or max(found) >= peers().count():
-        raise ValueError(f"{function} takes ordinals of the devices that there are, each once, but devices={devices!r}")
+        raise ValueError(f"{function} takes devices 0 to {peers().count() - 1} of this host, each once, got devices={devices!r}")
     return tuple(map(int, found))
 
 
@@ -70,10 +70,10 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multip
     target = None if out is None else as_sharded(out)
     product = _resolved(stand_in_of(a, x1), stand_in_of(b, x2), None if target is None else stand_in_of(target, out))
     batch = product.batch
-    for name, x, like in (("first", a, x1), ("second", b, x2)):
+    for name, x, like in (("x1", a, x1), ("x2", b, x2)):
         if _shape(x, like)[:-2] not in ((), batch):
-            raise ValueError(f"matmul with devices= takes operands whose batch axes are equal or missing, but the {name} one has "
-                             f"shape {_shape(x, like)} in a batch of shape {batch}")
+            raise ValueError(f"matmul with devices= takes operands with all batch axes or none, but {name} has shape "
+                             f"{_shape(x, like)} and the batch has shape {batch}")
     a, b = _matrices(_cast(a, product.dtype), x1, 0), _matrices(_cast(b, product.dtype), x2, 1)
     shape = (prod(batch), product.m, product.n) if batch else (product.m, product.n)
     c = None
@@ -298,9 +298,9 @@ def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, 
     settle : callable
         What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`.
     x1, x2, out, devices, precision
-        As of ``matmul``.
+        As in ``matmul``.
     multiply, in_tiles : callable
-        As of :func:`matmul_over` and :func:`matmul_of_host`.
+        As in :func:`matmul_over` and :func:`matmul_of_host`.
 
     Returns
     -------
@@ -347,17 +347,17 @@ def _groups(function: str, settled: Expression, divided: Sequence[str | None]) -
     first, second = (term.axes for term in settled.terms)
     axes = [*first, *second, *settled.axes]
     if any(len(letter) != 1 for letter in axes) or len({*first}) < len(first) or len({*second}) < len(second):
-        raise ValueError(f"{function} with devices= takes no diagonals: each index is on one axis of an operand")
+        raise ValueError(f"{function} with devices= takes no diagonals: an index may be on one axis of each operand")
     alone = [letter for letter in {*first} ^ {*second} if letter not in settled.axes]
     if alone:
-        raise ValueError(f"{function} with devices= sums over indices that both operands have; sum over the others before")
+        raise ValueError(f"{function} with devices= sums only over indices that both operands have; sum over the others first")
     groups = {"batch": [x for x in first if x in second and x in settled.axes], "m": [x for x in first if x not in second],
               "k": [x for x in first if x not in settled.axes], "n": [x for x in second if x not in first]}
     for name, group in groups.items():
         leading = {letter for letter in divided if letter in group}
         if len(leading) > 1:
-            raise ValueError(f"{function} with devices= takes operands that are divided along the same index, but of "
-                             f"{'the summed ones' if name == 'k' else 'those of both'} they are divided along two")
+            raise ValueError(f"{function} with devices= takes operands divided along the same index, but they are divided along "
+                             f"two {'summed' if name == 'k' else 'shared'} indices")
         group.sort(key=lambda letter: letter not in leading)
     return groups
 
@@ -394,7 +394,7 @@ def _merged_mode(shape: Sequence[int], strides: Sequence[int], itemsize: int) ->
 
 def _contraction_of_host(function: str, settle: Callable[..., Expression], x1: np.ndarray, x2: np.ndarray, out: Any,
                          ordinals: Sequence[int], precision: str, in_tiles: Callable[..., np.ndarray | None]) -> Any:
-    """The same of NumPy arrays, by the product of matrices of the host."""
+    """A contraction of NumPy arrays over devices, as one product of matrices."""
     from ..engines.emulator import HOST_CUDA
 
     settled = settle(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out))

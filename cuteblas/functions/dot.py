@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engines.dispatch import kind_of, own_call
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_with_devices
 from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .matmul import in_tiles, multiply_tile
@@ -19,7 +19,7 @@ from .signatures import Devices, Precision, typed_product
 
 __all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
 
-Axes = Sequence[str]
+Letters = tuple[str, ...]
 _NDARRAY = np.ndarray                  # a look-up less
 
 
@@ -30,13 +30,13 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, 
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies; with vectors it is the inner product.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies the other; two vectors give their inner product.
     out : array, optional
-        Receives the result: C-contiguous and of exactly its shape and type.
+        Receives the result; C-contiguous, with exactly its shape and type.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, 
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.dot`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.dot``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
 
     Examples
@@ -73,11 +73,11 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies the other.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.inner`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.inner``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
 
     Examples
@@ -106,8 +106,8 @@ def vdot(a: Any, b: Any, /) -> Any:
     Parameters
     ----------
     a, b : array_like
-        Of equal size. Any strides. Arrays of different shapes are read as they are too where their axes can be divided into the
-        same ones, like (6,) and (2, 3); otherwise, like (4, 6) and (6, 4), the first has to be C-contiguous or is copied.
+        Of equal size. Any strides. Arrays of different shapes are read in place if their axes split into common ones, as those of
+        (6,) and (2, 3) do. Otherwise, as for (4, 6) and (6, 4), the first one is copied unless it is C-contiguous.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def vdot(a: Any, b: Any, /) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.vdot`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vdot``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def vdot(a: Any, b: Any, /) -> Any:
 
 @typed_product
 def outer(a: Any, b: Any, out: Any = None) -> Any:
-    """All products of an element of ``a`` and one of ``b``, as ``numpy.outer``; the arrays count as vectors.
+    """Products of every element of ``a`` with every element of ``b``, as ``numpy.outer``; arrays are read as vectors.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.outer`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.outer``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -177,25 +177,25 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the modes of the contraction are nested in the kernel.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the kernel nests the modes of the contraction.
     axes : int or pair of (sequence of) int
         The number of last axes of ``a`` and first axes of ``b``, or the axes of ``a`` and those of ``b``.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute, as of :func:`cuteblas.matmul`.
+        The GPUs of this host that may compute, as in :func:`cuteblas.matmul`.
 
     Returns
     -------
     array
-        The remaining axes of ``a``, followed by those of ``b``.
+        With the remaining axes of ``a``, followed by those of ``b``.
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        What ``numpy.tensordot`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.tensordot``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take this product.
 
     Examples
@@ -212,9 +212,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
 
 
 def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, variant: str | None) -> Any:
-    """The same over several GPUs."""
-    if variant is not None:
-        raise TypeError("tensordot with devices= takes no variant=")
+    """``tensordot`` over several GPUs."""
+    refuse_with_devices("tensordot", {"variant": variant})
     if (call := own_call(a, b)) is not None:
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
     from .devices import contraction_over
@@ -251,7 +250,7 @@ def kron(a: Any, b: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        What ``numpy.kron`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.kron``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -278,7 +277,7 @@ _EITHER_SIDE = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
 
 
 def _is_empty(x: Any) -> bool:
-    """Whether it is a list of lists without elements."""
+    """Whether an object is a list of lists without elements."""
     return type(x) in (list, tuple) and all(map(_is_empty, x))
 
 
@@ -291,8 +290,11 @@ def _letters(*shapes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
         start += len(shape)
 
 
-def _extents(*named: tuple[Axes, tuple[int, ...]]) -> dict[str, int]:
-    return {c: n for axes, shape in named for c, n in zip(axes, shape, strict=True)}
+def _products(a: Memory, b: Memory, first: Letters, second: Letters, result: Sequence[str], call: Any,
+              scalar: bool = True) -> Expression:
+    """The products of elements with these letters, in the type of the result of ``call``."""
+    extents = dict(zip((*first, *second), (*a.shape, *b.shape), strict=True))
+    return expression((Term(first), Term(second)), result, extents, common_type(call, a.dtype, b.dtype), scalar)
 
 
 def _matched(a: Memory, b: Memory, axes_a: Sequence[int], axes_b: Sequence[int], call: Any,
@@ -304,8 +306,7 @@ def _matched(a: Memory, b: Memory, axes_a: Sequence[int], axes_b: Sequence[int],
     pairs = dict(zip(axes_b, (first[i] for i in axes_a), strict=True))
     second = tuple(pairs.get(i, c) for i, c in enumerate(second))
     rest = [c for axes in (first, second) for c in axes if c not in pairs.values()]
-    return expression((Term(first), Term(second)), rest, _extents((first, a.shape), (second, b.shape)),
-                      common_type(call, a.dtype, b.dtype), scalar)
+    return _products(a, b, first, second, rest, call, scalar)
 
 
 def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
@@ -322,7 +323,7 @@ def _by_blas(settled: Expression) -> bool:
 
 
 def _scaled(settled: Expression, a: Memory, b: Memory) -> Expression:
-    """The same; of a product with a scalar, a new result has the order of the other operand."""
+    """An expression; a new result of a product with a scalar has the order of the other operand."""
     rank = len(settled.shape)
     if rank < 2 or (a.shape and b.shape):
         return settled
@@ -433,8 +434,7 @@ def _common_axes(shape1: tuple[int, ...],
 
 def _settle_outer(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
     first, second = _letters(a.shape, b.shape)
-    settled = expression((Term(first), Term(second)), ("".join(first), "".join(second)),
-                         _extents((first, a.shape), (second, b.shape)), common_type(np.multiply, a.dtype, b.dtype))
+    settled = _products(a, b, first, second, ("".join(first), "".join(second)), np.multiply)
     return settled if out is None or _fits(settled, a, b, out) else None
 
 
@@ -442,6 +442,4 @@ def _settle_kron(a: Memory, b: Memory, out: None) -> Expression | None:
     first, second = _letters(a.shape, b.shape)
     rank = max(len(first), len(second))
     blocks = zip(*(("",) * (rank - len(axes)) + axes for axes in (first, second)), strict=True)
-    settled = expression((Term(first), Term(second)), ["".join(block) for block in blocks],
-                         _extents((first, a.shape), (second, b.shape)), common_type(np.multiply, a.dtype, b.dtype))
-    return _scaled(settled, a, b)
+    return _scaled(_products(a, b, first, second, ["".join(block) for block in blocks], np.multiply), a, b)

@@ -17,7 +17,7 @@ from ..engines.dispatch import kind_of, own_call, own_types, repeaters
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import offload, stays, work_of
 from ..engines.repeaters import repeater_of
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant
+from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant, refuse_with_devices
 from .expressions import Expression, Term, expression, stand_in
 from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
@@ -55,34 +55,33 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
     ----------
     *operands
         Subscripts and arrays, ``einsum("ij,jk->ik", a, b)``, or arrays and lists of numbers in turn. NumPy in, NumPy out; CuPy in,
-        CuPy out. Any strides; diagonals, traces, transposes and broadcasting are strides of the kernels' operands, and nothing is
-        reshaped.
+        CuPy out. Any strides: kernels read diagonals, traces, transposes and broadcast axes in place, and nothing is reshaped.
     out : array, optional
         Receives the result.
     optimize : bool, str, tuple or list
-        In which order more than two arrays are multiplied: as in ``numpy.einsum_path``, but by default (``False``, or ``"auto"``)
-        the order with the fewest multiplications for up to 8 arrays, and a greedy one for more. Arrays are multiplied in pairs, but
-        NumPy arrays as a path says that names more than two at once; with so few elements that one loop over all indices is
-        quicker, NumPy's loop.
+        The order in which more than two arrays are multiplied, as in ``numpy.einsum_path``. The default (``False`` or ``"auto"``)
+        is the order with the fewest multiplications for up to 8 arrays, and a greedy order for more. Arrays are multiplied in
+        pairs; a path for NumPy arrays may name more than two at once. NumPy's single loop over all indices runs where there are so
+        few elements that it is faster.
     dtype, order, casting
         As in ``numpy.einsum``. All products are computed in the type of the result.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm of every product on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        A named kernel for every product instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use for every product instead of the planned one; ``python -m cuteblas kernels`` lists the names.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute a product of two arrays, as of :func:`cuteblas.matmul`: without diagonals, and with
-        sums over indices that both have.
+        The GPUs of this host that may compute a product of two arrays, as in :func:`cuteblas.matmul`. There may be no diagonals
+        and no sums over indices of one array alone.
 
     Returns
     -------
     array or scalar
-        A view where that is possible: one array, no sum and no ``out``.
+        A view if there is one array, without a sum and without ``out``.
 
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What ``numpy.einsum`` raises, in its words and before anything runs; also for operands on different devices, and for an
+        The errors of ``numpy.einsum``, in its words and before anything runs; also for operands on different devices, and for an
         algorithm or a kernel that is unknown or does not take a product.
 
     Examples
@@ -119,7 +118,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
             return result
     if arguments and (swapped := _of_other_byte_order(arguments.get("dtype"))) is not None \
             and {kind_of(x) for x in operands_of(operands)} <= {"numpy", "scalar", "like"}:
-        if not (optimize is False or _is_auto(optimize)):       # NumPy's own products refuse it, its loop does not
+        if not _is_default(optimize):       # NumPy's own products refuse it, its loop does not
             ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]
             np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)  # type: ignore[arg-type]
         arguments["dtype"] = swapped.newbyteorder("=")
@@ -147,8 +146,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
 
 def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
     """A product of two arrays over several GPUs."""
-    if (name := next((name for name, value in refused.items() if value is not None), None)) is not None:
-        raise TypeError(f"einsum with devices= takes no {name}=")
+    refuse_with_devices("einsum", refused)
     arrays = operands_of(operands)
     if len(arrays) != 2:
         raise TypeError(f"einsum with devices= takes two arrays, not {len(arrays)}")
@@ -165,7 +163,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
             raise ValueError("einsum cannot read these subscripts")
         if any(n != subscripts.extents[c] for term, x in zip(subscripts.terms, (first, second), strict=True)
                for c, n in zip(term, x.shape, strict=True)):
-            raise ValueError("einsum with devices= takes operands whose equal indices have equal extents")
+            raise ValueError("einsum with devices= takes operands in which an index has one extent")
         dtype, scalar = _resolve_dtype(operands, (first, second), target, ((0, 1),), False, {})
         return _settled(subscripts, (first, second), np.result_type(first.dtype, second.dtype) if target is not None else dtype,
                         scalar, "K")
@@ -175,7 +173,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
 
 def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: Precision | None,
             variant: str | None, algorithm: Algorithm, arguments: EinsumArguments) -> Any:
-    """The same, of a call that has not run before; ``head`` is its key."""
+    """``einsum`` of a call that has not run before; ``head`` is its key."""
     named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve("einsum", arrays, out, call=partial(_by_plain_numpy, operands))
     if isinstance(resolved, str):
@@ -230,7 +228,7 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     Parameters
     ----------
     *operands
-        As of :func:`einsum`.
+        As in :func:`einsum`.
     optimize : {bool, list, tuple, "greedy", "optimal", "auto"}
         As in ``numpy.einsum_path``; ``"auto"`` is what :func:`einsum` does by default.
     einsum_call : bool
@@ -241,12 +239,12 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     path : list of tuple
         To be passed as ``optimize``.
     report : str
-        For people, as NumPy prints it.
+        A table for people, as NumPy prints it.
 
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What ``numpy.einsum_path`` raises.
+        The errors of ``numpy.einsum_path``.
 
     Examples
     --------
@@ -374,7 +372,7 @@ def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
 def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
     """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
-    if len(arrays) > 2 and (optimize is False or _is_auto(optimize)) and not casts:
+    if len(arrays) > 2 and _is_default(optimize) and not casts:
         shapes = [np.shape(x) for x in arrays]
         subscripts = read(operands, shapes) if all(np.asarray(x).dtype.kind in "fc" for x in arrays) else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
@@ -385,11 +383,12 @@ def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: A
 
 def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False, **named: Any) -> Any:
     """``numpy.einsum`` on these arrays; our name for the order of choice means its plain loop."""
-    return np.einsum(*with_operands(operands, arrays), optimize=False if _is_auto(optimize) else optimize, **named)
+    return np.einsum(*with_operands(operands, arrays), optimize=False if _is_default(optimize) else optimize, **named)
 
 
-def _is_auto(optimize: Any) -> bool:
-    return isinstance(optimize, str) and optimize == "auto"
+def _is_default(optimize: Any) -> bool:
+    """Whether a call takes the order of choice."""
+    return optimize is False or (isinstance(optimize, str) and optimize == "auto")
 
 
 def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
@@ -399,14 +398,14 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What ``numpy.einsum`` raises, in its words.
+        The errors of ``numpy.einsum``, in its words.
     """
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
     subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(_is_number(x.dtype) for x in arrays):
         return None
-    ours = optimize is False or _is_auto(optimize)
+    ours = _is_default(optimize)
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
     order = arguments.get("order", "K")
@@ -438,7 +437,7 @@ def _without_address(x: np.ndarray) -> Memory:
 
 
 def _is_number(dtype: np.dtype) -> bool:
-    """Whether it is a number or bool of at most 8 bytes, or 16 if it is complex."""
+    """Whether a type is that of numbers or bools of at most 8 bytes, or 16 if they are complex."""
     return dtype.kind in "biufc" and dtype.char not in "gG"
 
 
@@ -459,7 +458,7 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
         If it is none, in NumPy's words.
     """
     named = optimize if isinstance(optimize, str) else None
-    if optimize is False or _is_auto(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
+    if _is_default(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
     arrays = [stand_in(x) for x in memories]
     steps: Any = np.einsum_path(*with_operands(operands, arrays), optimize=optimize, einsum_call=True)[1]  # type: ignore[arg-type]
@@ -482,7 +481,7 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     TypeError, ValueError
         For types, orders and casting rules, in NumPy's words.
     """
-    ours = optimize is False or _is_auto(optimize)
+    ours = _is_default(optimize)
     path = () if ours and len(memories) < _MOST_OPERANDS else path
     most = 2 if path and max(len(x.shape) for x in memories) < 8 else 1         # NumPy's own products see the difference
     arrays = [stand_in(x, tuple(min(n, most) for n in x.shape)) for x in memories]
@@ -509,7 +508,7 @@ def _products(subscripts: Subscripts, path: Sequence[tuple[int, ...]]) -> int:
 
 
 def _view(resolved: Resolved, subscripts: Subscripts, call: Callable[..., Any], named: Mapping[str, Any]) -> Any:
-    """The same elements, their axes permuted or on a diagonal."""
+    """A view of the elements with axes permuted or on a diagonal."""
     (x,), (memory,), (term,) = resolved.arrays, resolved.memories, subscripts.terms
     if resolved.engine.on_host:
         return by_numpy("einsum", "a view", call, x, **named)

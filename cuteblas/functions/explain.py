@@ -32,17 +32,19 @@ __all__ = ["Explanation", "device_for", "explain", "explain_copy", "explain_copy
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a call would run. ``print`` it: which kernel, how long it is expected to take and what bounds that, what is copied or
-    falls back; :meth:`verbose` says all that is known. In a notebook it shows itself.
+    """The explanation of a call: the kernel that it would run, or why there is none.
+
+    ``print`` shows the kernel, the expected time and what bounds it, copies and fallbacks. :meth:`verbose` shows everything that is
+    known. A notebook displays an explanation as a page.
 
     Attributes
     ----------
     call : str
         The call: function, dtypes, shapes.
     runs_on : str
-        Who does the work; for a call that is delegated, to whom and why.
+        What runs the call; for a delegated call, also why.
     copies : tuple of str
-        Operands that are copied first, or results that are copied afterwards, and why.
+        The operands that are copied first and the results that are copied afterwards, and why.
     plan : Plan or None
         What the kernels would do; ``None`` if there are no kernels for the call.
     copying_s : float
@@ -74,7 +76,7 @@ class Explanation:
 
     @property
     def full_source(self) -> str:
-        """What the compiler gets: each kernel with its prelude, the device functions that it calls. Empty without a plan."""
+        """The CUDA C++ that the compiler gets, empty without a plan: each kernel with the device functions that it calls."""
         return "" if self.plan is None else self.plan.full_source
 
     @property
@@ -91,7 +93,7 @@ class Explanation:
         return found if found.seconds is None else replace(found, seconds=found.seconds + self.copying_s)
 
     def verbose(self) -> str:
-        """All that is known: layouts, kernel, tile, launches, memory accesses, work and floor.
+        """Everything that is known: layouts, kernel, tile, launches, memory accesses, work and floor.
 
         Examples
         --------
@@ -105,7 +107,7 @@ class Explanation:
 
             rows += plan_rows(self.plan)
         if answered := [library for libraries in answered_libraries for library in libraries()]:
-            rows.append(("installed in", f"{' and '.join(answered)}, whose own functions run so too"))
+            rows.append(("installed in", f"{' and '.join(answered)}, whose own functions run this way too"))
         return "\n".join((*_columns(self._rows()), "", self.call, *_columns(rows)))
 
     @property
@@ -156,16 +158,16 @@ def _columns(rows: list[tuple[str, str]]) -> list[str]:
 def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = None,
             precision: Precision | None = None, variant: str | None = None, device: Card | DeviceInfo | None = None,
             **arguments: Unpack[MatmulArguments]) -> Explanation:
-    """What :func:`cuteblas.matmul` would run for the same arguments, and why.
+    """Explain what :func:`cuteblas.matmul` would run for these arguments, and why.
 
     Without a GPU, and for NumPy arrays, plans are made for an H200.
 
     Parameters
     ----------
     x1, x2, out, epilogue, precision, variant, axes, axis, keepdims, casting, order, dtype, subok, signature
-        As of :func:`cuteblas.matmul`. Elements are not read.
+        As in :func:`cuteblas.matmul`. Elements are not read.
     device : {"a100", "l40s", "rtx4090", "h100", "h200", "b200"} or DeviceInfo, optional
-        Plan for this card, whatever there is here. Only the H200 was measured; the others are planned by their data sheets.
+        Plan for this card, whatever this machine has. Only the H200 was measured; plans for the others use their data sheets.
 
     Returns
     -------
@@ -175,13 +177,13 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``matmul`` raises; for an unknown device.
+        The errors of ``matmul``; also for an unknown device.
 
     Examples
     --------
     >>> import cuteblas, numpy
     >>> cuteblas.explain(numpy.ones((3, 4), object), numpy.ones((4, 5)))
-      kernel  none, NumPy: kernels have no object
+      kernel  none, NumPy: there are no kernels for object
       time    NumPy's, not estimated
       copies  none
       call    matmul: object (3, 4) @ float64 (4, 5) -> object (3, 5); .verbose() says more
@@ -226,14 +228,14 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     runs_on : str
         Who does the work.
     precision, variant, arguments
-        As of :func:`explain`.
+        As in :func:`explain`.
     element : str, optional
         What operands and result really hold, if NumPy has no such type: kernels' name of a type of the same size.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``matmul`` raises.
+        The errors of ``matmul``.
     """
     from ..engines.execution import plan_for
     from ..engines.problems import has_kernels
@@ -244,8 +246,8 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     shown = [f"{element or x.dtype} {x.shape}" for x in (x1, x2, product if out is None else out)]
     call = f"{'blas.gemm' if element else 'matmul'}: {shown[0]} @ {shown[1]} -> {shown[2]}"
     if not has_kernels(product.dtype):
-        refuse_variant(variant, f"kernels have no {product.dtype}")
-        return Explanation(call, f"NumPy: kernels have no {product.dtype}")
+        refuse_variant(variant, f"there are no kernels for {product.dtype}")
+        return Explanation(call, f"NumPy: there are no kernels for {product.dtype}")
     staging = stage(x1, x2, out, product, precision, variant)
     problem = staging.problem
     if element is not None:
@@ -283,27 +285,27 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
 
 def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | None = None,
                  device: Card | DeviceInfo | None = None) -> Explanation:
-    """What :func:`cuteblas.copy` would run, and why: ``explain_copy(a.T)`` explains a materialised transpose, and
-    ``explain_copy(a.T, out=a)`` one in place.
+    """Explain what :func:`cuteblas.copy` would run, and why.
 
-    Without a GPU, and for NumPy arrays, plans are made for an H200.
+    ``explain_copy(a.T)`` explains a materialised transpose, ``explain_copy(a.T, out=a)`` one in place. Without a GPU,
+    and for NumPy arrays, plans are made for an H200.
 
     Parameters
     ----------
     a, order, out, variant
-        As of :func:`cuteblas.copy`. Elements are not read.
+        As in :func:`cuteblas.copy`. Elements are not read.
     device
-        As of :func:`explain`.
+        As in :func:`explain`.
 
     Returns
     -------
     Explanation
-        Print it, or look at its attributes.
+        ``print`` it, or use its attributes.
 
     Raises
     ------
     ValueError
-        For an unknown order, in NumPy's words; for an unknown variant, or one that does not take this copy; for an unknown device.
+        For an unknown order, in NumPy's words; for a variant that is unknown or does not take this copy; for an unknown device.
 
     Examples
     --------
@@ -342,9 +344,9 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     source, out : Memory
         The array, and where it is copied to; ``None`` for a new one in that ``order``.
     device, runs_on, element
-        As of :func:`explain_product_of`.
+        As in :func:`explain_product_of`.
     order, variant
-        As of :func:`explain_copy`.
+        As in :func:`explain_copy`.
     """
     from ..engines.execution import plan_for
     from ..engines.problems import copy_problem, in_place_problem

@@ -227,7 +227,7 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, 
     if kind_of(out) in ("scalar", "like") and out is not None:
         np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
     reason = reason_of(found)
-    raise TypeError(f"{reason}, and so no epilogue" if reason.startswith("kernels have no") else
+    raise TypeError(f"{reason}, so no epilogue can run" if reason.startswith("there are no kernels") else
                     f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 

@@ -83,7 +83,7 @@ def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str
     Returns
     -------
     array, dict
-        As of :func:`gemm`.
+        As in :func:`gemm`.
     """
     from ..engines.emulator import REHEARSAL
 

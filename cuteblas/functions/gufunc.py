@@ -115,7 +115,7 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mappi
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words.
+        The errors of ``numpy.matmul``, in its words.
     """
     dtype = _resolve_dtype(x1, x2, out, arguments, ufunc)
     _check_shapes(x1, x2, out, arguments, ufunc)
@@ -250,7 +250,7 @@ def operand_matrices(x: Any, core: tuple[int, ...], missing: int) -> Any:
 
 
 def result_matrices(x: Any, core: tuple[int, ...], missing: tuple[bool, bool]) -> Any:
-    """The same of the result, which lacks the rows, the columns, or both, where operands were vectors."""
+    """A view of a result as matrices; it lacks rows or columns where an operand was a vector."""
     others = [axis for axis in range(x.ndim) if axis not in core]
     view = x.transpose((*others, *core))
     if missing[1]:

@@ -40,7 +40,7 @@ def matmul(x1: Any, x2: Any, /, *, precision: Precision | None = None, variant: 
     x1, x2 : array_like
         Operands of shapes (..., m, k) and (..., k, n). NumPy in, NumPy out; CuPy in, CuPy out.
     precision, variant : str, optional
-        As of :func:`cuteblas.matmul`.
+        As in :func:`cuteblas.matmul`.
 
     Returns
     -------
@@ -57,24 +57,24 @@ def matmul(x1: Any, x2: Any, /, *, precision: Precision | None = None, variant: 
 
 @typed_product
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """Dot products of vectors along an axis, the first conjugated, as ``numpy.linalg.vecdot``.
+    """Dot products of vectors along an axis, the first one conjugated, as ``numpy.linalg.vecdot``.
 
     Parameters
     ----------
     x1, x2 : array_like
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides.
     axis : int
-        The axes of the vectors in both.
+        The axis of the vectors in both operands.
 
     Returns
     -------
     numpy.ndarray or cupy.ndarray
-        Without the axis of the vectors; a scalar of NumPy for two vectors.
+        Without the axis of the vectors; a NumPy scalar for two vectors.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.linalg.vecdot`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.linalg.vecdot``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -95,12 +95,12 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None
     axes : int or two sequences of int
         How many axes, or which of each operand, are summed over.
     precision, variant : str, optional
-        As of :func:`cuteblas.matmul`.
+        As in :func:`cuteblas.matmul`.
 
     Returns
     -------
     numpy.ndarray or cupy.ndarray
-        The other axes of ``x1`` and of ``x2``.
+        With the other axes of ``x1``, followed by those of ``x2``.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None
 
 @typed_product
 def outer(x1: Any, x2: Any, /) -> Any:
-    """All products of an element of one vector and one of another, as ``numpy.linalg.outer``.
+    """Products of every element of one vector with every element of another, as ``numpy.linalg.outer``.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     ValueError
         If an operand is not a vector, in NumPy's words; also for operands on different devices.
     TypeError
-        What ``numpy.linalg.outer`` raises, in its words.
+        The errors of ``numpy.linalg.outer``, in its words.
 
     Examples
     --------
@@ -151,11 +151,11 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: 
     Parameters
     ----------
     arrays : sequence of array_like
-        At least two: matrices; the first and the last may be vectors, a row and a column. NumPy in, NumPy out; CuPy in, CuPy out.
+        At least two matrices; the first and the last may be vectors, a row and a column. NumPy in, NumPy out; CuPy in, CuPy out.
     out : array, optional
-        Receives the result: C-contiguous and of exactly its shape and type, as of :func:`cuteblas.dot`.
+        Receives the result; C-contiguous, with exactly its shape and type, as in :func:`cuteblas.dot`.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm of every product on the GPU, as in :func:`cuteblas.matmul`.
 
     Returns
     -------
@@ -165,7 +165,7 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: 
     Raises
     ------
     TypeError, ValueError, numpy.linalg.LinAlgError
-        What ``numpy.linalg.multi_dot`` raises, in its words and before anything runs; also for operands on different devices, and
+        The errors of ``numpy.linalg.multi_dot``, in its words and before anything runs; also for operands on different devices, and
         for an unknown precision.
 
     Examples
@@ -231,12 +231,9 @@ def _multi_dot_by_numpy(*arrays: Any, **named: Any) -> Any:
 
 def _multiplied(tree: _Tree, matrices: Sequence[Any], multiply: Callable[..., Any], out: Any = None) -> Any:
     """The product of a chain of matrices."""
-    def product(chain: _Tree, out: Any = None) -> Any:
-        if isinstance(chain, int):
-            return matrices[chain]
-        return multiply(product(chain[0]), product(chain[1]), out)
-
-    return product(tree, out)
+    if isinstance(tree, int):
+        return matrices[tree]
+    return multiply(*(_multiplied(chain, matrices, multiply) for chain in tree), out)
 
 
 def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
@@ -292,12 +289,10 @@ def _rehearse_chain(operands: Sequence[Any], out: Any, algorithm: Algorithm) -> 
     arrays = resolved.arrays
     matrices: Sequence[Any] = arrays if len(arrays) == 2 else _matrices(arrays)
 
-    def product(chain: _Tree, out: Any = None) -> Any:
-        if isinstance(chain, int):
-            return matrices[chain]
-        return rehearse_product(settle_dot, (product(chain[0]), product(chain[1])), out, algorithm, {})
+    def multiply(a: Any, b: Any, out: Any) -> Any:
+        return rehearse_product(settle_dot, (a, b), out, algorithm, {})
 
-    product((0, 1) if len(arrays) == 2 else _cheapest([x.shape for x in matrices]), out)
+    _multiplied((0, 1) if len(arrays) == 2 else _cheapest([x.shape for x in matrices]), matrices, multiply, out)
 
 
 def _rehearse_power(a: Any, n: Any, algorithm: Algorithm) -> None:
@@ -363,9 +358,9 @@ def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None =
 
 @typed_conversion
 def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
-    """A square matrix, or each of a stack, to an integer power, as ``numpy.linalg.matrix_power``.
+    """A square matrix, or each matrix of a stack, raised to an integer power, as ``numpy.linalg.matrix_power``.
 
-    The products are those of :func:`cuteblas.matmul`; a negative power inverts the matrix first, by NumPy or CuPy.
+    :func:`cuteblas.matmul` computes the products; for a negative power, NumPy or CuPy inverts the matrix first.
 
     Parameters
     ----------
@@ -374,7 +369,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     n : int
         The power.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm of every product on the GPU, as of :func:`cuteblas.matmul`.
+        The algorithm of every product on the GPU, as in :func:`cuteblas.matmul`.
 
     Returns
     -------
@@ -384,7 +379,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     Raises
     ------
     TypeError, ValueError, numpy.linalg.LinAlgError
-        What ``numpy.linalg.matrix_power`` raises, in its words and before anything runs; also for an unknown precision.
+        The errors of ``numpy.linalg.matrix_power``, in its words and before anything runs; also for an unknown precision.
 
     Examples
     --------
@@ -406,16 +401,14 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
-    if memory.dtype.hasobject:
-        return by_numpy(function, "delegated to NumPy: kernels have no object", np.linalg.matrix_power, a, n)
     try:
         power = index(n)
     except TypeError:
         return np.linalg.matrix_power(np.zeros((1, 1)), n)
     from ..engines.problems import has_kernels
 
-    if resolved.engine.moves and not has_kernels(memory.dtype):
-        return by_numpy(function, f"delegated to NumPy: kernels have no {memory.dtype}", np.linalg.matrix_power, a, n)
+    if memory.dtype.hasobject or (resolved.engine.moves and not has_kernels(memory.dtype)):
+        return by_numpy(function, f"delegated to NumPy: there are no kernels for {memory.dtype}", np.linalg.matrix_power, a, n)
     if resolved.engine.moves and abs(power) > 1:
         if power < 0:
             tally(function, "calls", "inverse by NumPy").tick()

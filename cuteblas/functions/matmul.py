@@ -16,7 +16,7 @@ from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, stays, work_of
 from ..engines.repeaters import repeater_of
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
-from .algorithms import NATIVE, Algorithm, check_variant, checked_precision
+from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .routing import delegate, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
@@ -42,26 +42,26 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     x1, x2 : array_like
         Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; a vector is a row on the left and a column on
         the right, and its dimension is dropped from the result. Both on the host (NumPy arrays and what NumPy converts to them)
-        or both CuPy arrays on one device. Any strides: operands are copied only if they must be cast or are not aligned to their
-        elements.
+        or both CuPy arrays on one device. Any strides: an operand is copied only to cast it, or if it is not aligned to
+        its elements.
     out : array or 1-tuple of array, optional
         Receives the result and is returned. It may have any strides and may overlap the inputs.
     epilogue : epilogue, optional
-        What is done with every element before it is rounded and written, by the kernel that computes it: a function decorated
-        with :func:`cuteblas.epilogue`, with its operands, or the name of a predefined one (:mod:`cuteblas.epilogues`). The result
-        has the type that it has without an epilogue.
+        A function that the kernel applies to every element before it rounds and writes it: one decorated with
+        :func:`cuteblas.epilogue`, with its operands, or the name of a predefined one (:mod:`cuteblas.epilogues`). The result has
+        the same type as without an epilogue.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU: ``"ieee"`` is the native arithmetic of the dtype, ``"auto"`` (the default) the fastest algorithm
-        that is not less accurate on these very operands. The others are algorithms for float32 by name, whatever the operands are:
-        sums of products of float16 or bfloat16 on tensor cores, or one product of operands that are rounded to 11 bits
-        (``"tf32"``), the only one that is less accurate than native arithmetic: errors are up to 2^-11 of each operand. Operands
-        below 2^-126 are rounded to multiples of 2^-136, and so to 0 up to 2^-137.
+        The algorithm on the GPU. ``"ieee"`` uses the native arithmetic of the dtype. ``"auto"`` (the default) uses the fastest
+        algorithm that is not less accurate on these operands. The others name an algorithm for float32, whatever the operands are:
+        sums of products of float16 or bfloat16 on tensor cores, or one product of operands rounded to 11 bits (``"tf32"``). Only
+        ``"tf32"`` is less accurate than native arithmetic: errors are up to 2^-11 of each operand. Operands below 2^-126 are
+        rounded to multiples of 2^-136; up to 2^-137 they become 0.
     variant : str, optional
-        A named kernel instead of the one that planning chooses; ``python -m cuteblas kernels`` lists them.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute. Operands are then NumPy arrays, or CuPy arrays on any of them,
-        :class:`cuteblas.ShardedArray` or arrays of ``cupyx.distributed``; the result is where ``out`` is, else divided as the rows
-        of ``x1`` or the columns of ``x2`` are, else where ``x1`` is.
+        The GPUs of this host that may compute. Operands may then be NumPy arrays, CuPy arrays on any of them,
+        :class:`cuteblas.ShardedArray` or arrays of ``cupyx.distributed``. The result goes to ``out`` if it is given. Otherwise it
+        is divided like the rows of ``x1`` or the columns of ``x2``; if neither is divided, it is where ``x1`` is.
     axes, axis, keepdims, casting, order, dtype, subok, signature
         As in ``numpy.matmul``.
 
@@ -69,14 +69,14 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     -------
     array or scalar
         NumPy in, NumPy out; CuPy in, CuPy out. The product of two vectors is a scalar on the host, a 0-d array on the GPU. With an
-        epilogue that has further results, a pair: the product and a dict of them by name.
+        epilogue that has auxiliary outputs, a pair: the product and a dict of these outputs.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words and before anything runs; also for operands on different devices, for an
-        unknown precision, for an unknown variant, one that does not take this product, or where no kernel runs, and for an epilogue
-        that does not fit.
+        The errors of ``numpy.matmul``, in its words and before anything runs; also for operands on different devices, an
+        unknown precision, a variant that is unknown, does not take this product or cannot run here, and an epilogue that does not
+        fit.
 
     See Also
     --------
@@ -132,8 +132,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
 
 def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
     """The product over several GPUs."""
-    if (name := next((name for name, value in refused.items() if value is not None), None)) is not None:
-        raise TypeError(f"matmul with devices= takes no {name}=")
+    refuse_with_devices("matmul", refused)
     if (call := own_call(x1, x2, out)) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "devices": devices})
     from .devices import matmul_of_host, matmul_over, on_host_alone
@@ -244,7 +243,7 @@ def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | No
 
 
 def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:
-    """The same on the current GPU, or a large one on all that ``CUTEBLAS_DEVICES`` names."""
+    """The product in tiles on the current GPU; a large one on all GPUs that ``CUTEBLAS_DEVICES`` names."""
     if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
         from .devices import matmul_of_host
 

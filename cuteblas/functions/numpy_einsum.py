@@ -5,8 +5,9 @@ What is to be done follows from subscripts, shapes, strides and types alone, so 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from string import ascii_letters
 from typing import Any
@@ -134,10 +135,7 @@ class _Pair:
 
     def run(self, factors: Sequence[np.ndarray]) -> np.ndarray:
         """The product."""
-        result = self._multiplied(self._both(factors))
-        if self.loop is not None and not np.isfinite(result).all():
-            return self.loop.run(factors)
-        return np.asarray(result).reshape(self.shape)
+        return np.asarray(self.multiplied(factors)).reshape(self.shape)
 
     def expected_ns(self, dtype: np.dtype) -> float:
         """The expected time."""
@@ -155,18 +153,17 @@ class _Pair:
             return taken + min(loop_ns(dtype, 2, products), _EXACT + products * _BY_BLAS * 2)
         return taken + products * _BY_BLAS * parts
 
-    def write(self, factors: Sequence[np.ndarray], out: np.ndarray) -> None:
-        """Put the product in a stack of matrices."""
-        self._multiplied(self._both(factors), out)
-        if self.loop is not None and not np.isfinite(out).all():
-            out[...] = self.loop.run(factors).reshape(out.shape)
-
-    def _multiplied(self, both: Iterator[np.ndarray], out: np.ndarray | None = None) -> Any:
-        first, second = both
-        return np.multiply(first, second, out=out) if self.multiplies is np.multiply else product_of("einsum", first, second, out)
-
-    def _both(self, factors: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-        return (self._matrices(factor, i) for i, factor in enumerate(factors[::-1] if self.swapped else factors))
+    def multiplied(self, factors: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
+        """The product as a stack of matrices, in ``out`` if there is one."""
+        first, second = (self._matrices(x, i) for i, x in enumerate(factors[::-1] if self.swapped else factors))
+        multiply = np.multiply if self.multiplies is np.multiply else partial(product_of, "einsum")
+        result = multiply(first, second, out)
+        if self.loop is None or np.isfinite(result).all():
+            return result
+        again = self.loop.run(factors)
+        if out is not None:
+            out[...] = again.reshape(out.shape)
+        return again
 
     def _matrices(self, x: np.ndarray, i: int) -> np.ndarray:
         """A factor as a stack of matrices that BLAS can read."""
@@ -250,7 +247,7 @@ class Program:
                 factors = [left[i] for i in last.positions]
                 if self.written is not None and isinstance(last, _Pair):
                     squeezed, axes, shape = self.written
-                    last.write(factors, result.reshape(squeezed).transpose(axes).reshape(shape))
+                    last.multiplied(factors, result.reshape(squeezed).transpose(axes).reshape(shape))
                 else:
                     product = last.run(factors).transpose(self.axes).reshape(self.shown)
                     np.copyto(result, without_imaginary_part(product, result.dtype), casting="unsafe")

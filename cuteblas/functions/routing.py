@@ -188,7 +188,7 @@ def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rul
 
 
 def _is_no_array(x: Any) -> bool:
-    """Whether it is something else than arrays, numbers and lists, and not made of numbers."""
+    """Whether an object is neither an array, a number nor a list, and NumPy finds no numbers in it."""
     return kind_of(x) == "like" and not isinstance(x, (list, tuple)) and np.asarray(x).dtype.kind not in "biufc"
 
 
@@ -272,7 +272,7 @@ def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = 
     Parameters
     ----------
     function, call, a, b, out, arguments
-        As of :func:`answer`.
+        As in :func:`answer`.
 
     Returns
     -------
@@ -339,8 +339,8 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
 
 def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
             algorithm: Algorithm, arguments: dict[str, Any], in_tiles: Callable[..., Any] | None) -> Any:
-    """The same, of a call that has not run before; ``head`` is its key. Not part of it because variables that closures take from a
-    function are slower in all of it."""
+    """:func:`answer` of a call that has not run before; ``head`` is its key. It is a function of its own because variables that
+    closures take from a function are slower in all of it."""
     named = arguments if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
@@ -380,7 +380,7 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
 
 def in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], out: np.ndarray | None,
              algorithm: Algorithm) -> Callable[[], Any] | None:
-    """What contracts two NumPy arrays by way of the GPU in parts of the result; ``None`` if it cannot."""
+    """A function that contracts two NumPy arrays on the GPU in parts of the result; ``None`` for other calls."""
     if len(arrays) != 2 or algorithm.variant:
         return None
 
@@ -472,9 +472,9 @@ def refused(function: str, call: Callable[..., Any], resolved: Resolved, operand
     shown = {**named, "out": stand_in(resolved.out_memory)} if resolved.out_memory is not None else named
     call(*(stand_in(x) for x in resolved.memories), **shown)
     if resolved.engine.on_host:
-        refuse_variant(algorithm.variant, "NumPy alone knows what this means")
-        return by_numpy(function, route_of("it alone knows what this means"), call, *operands, **named)
-    raise TypeError(f"{function} has no kernel on the GPU for what NumPy makes of the shapes "
+        refuse_variant(algorithm.variant, "only NumPy can interpret this call")
+        return by_numpy(function, route_of("only NumPy can interpret this call"), call, *operands, **named)
+    raise TypeError(f"{function} has no kernel on the GPU for operands of shapes "
                     f"{' and '.join(str(x.shape) for x in resolved.memories)}")
 
 
@@ -488,10 +488,10 @@ def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved,
         For arrays on the GPU.
     """
     if resolved.engine.on_host:
-        refuse_variant(algorithm.variant, f"kernels have no {dtype}")
-        return by_numpy(function, route_of(f"kernels have no {dtype}"), call, *operands, **named)
-    raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, computed in "
-                    f"{dtype}")
+        refuse_variant(algorithm.variant, f"there are no kernels for {dtype}")
+        return by_numpy(function, route_of(f"there are no kernels for {dtype}"), call, *operands, **named)
+    raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, which NumPy "
+                    f"computes in {dtype}")
 
 
 def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], host: Engine | None = None,
@@ -502,7 +502,7 @@ def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], hos
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matmul`` raises, in its words; for types without a kernel on the GPU.
+        The errors of ``numpy.matmul``, in its words; for types without a kernel on the GPU.
     """
     resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul, arguments=arguments, given=given)
     if isinstance(resolved, str):
@@ -512,8 +512,9 @@ def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], hos
     first, second = resolved.memories
     product = resolve_product(first, second, resolved.out_memory, arguments)
     if resolved.engine.on_host:
-        return (resolved, product) if has_kernels(product.dtype) else route_of(f"kernels have no {product.dtype}")
+        return (resolved, product) if has_kernels(product.dtype) else route_of(f"there are no kernels for {product.dtype}")
     dtypes = [x.dtype for x in (first, second, resolved.out_memory) if x is not None]
     if not has_kernels(product.dtype) or not all(dtype.isnative for dtype in dtypes):
-        raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(map(str, dtypes))}, computed in {product.dtype}")
+        raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(map(str, dtypes))}, which NumPy computes "
+                        f"in {product.dtype}")
     return resolved, product

@@ -47,7 +47,7 @@ def operands_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The same arguments with other operands."""
+    """The positional arguments of ``einsum`` with other operands."""
     if arguments and isinstance(arguments[0], str):
         return arguments[0], *operands
     rest = list(arguments)

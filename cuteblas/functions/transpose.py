@@ -23,7 +23,7 @@ def transpose(a: Any, axes: int | Sequence[int] | None = None) -> Any:
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     axes : sequence of int, optional
-        For each axis of the result the axis of ``a``; reversed order by default.
+        The axis of ``a`` for each axis of the result; by default all axes in reversed order.
 
     Returns
     -------
@@ -76,12 +76,12 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     axis1, axis2 : int
-        The axes that are exchanged.
+        The axes to exchange.
 
     Returns
     -------
     numpy.ndarray or cupy.ndarray
-        A view of ``a``; of an array of this package, one of those.
+        A view of ``a``; a :class:`cuteblas.ndarray` if ``a`` is one.
 
     Raises
     ------
@@ -111,17 +111,17 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     a : array
         NumPy in, NumPy out; CuPy in, CuPy out.
     source, destination : int or sequence of int
-        Where the axes are, and where they shall be.
+        The axes to move, and their new positions.
 
     Returns
     -------
     numpy.ndarray or cupy.ndarray
-        A view of ``a``; of an array of this package, one of those.
+        A view of ``a``; a :class:`cuteblas.ndarray` if ``a`` is one.
 
     Raises
     ------
     ValueError, numpy.exceptions.AxisError
-        If these are not axes, each once, in NumPy's words.
+        For axes that do not exist or are named twice, in NumPy's words.
 
     Examples
     --------
@@ -147,14 +147,14 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     axis : int
-        The axis that is moved.
+        The axis to move.
     start : int
-        The position that it is moved before.
+        The position before which it is placed.
 
     Returns
     -------
     numpy.ndarray or cupy.ndarray
-        A view of ``a``; of an array of this package, one of those.
+        A view of ``a``; a :class:`cuteblas.ndarray` if ``a`` is one.
 
     Raises
     ------

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..engines.memory import Memory
 from .expressions import Expression, of_product
-from .gufunc import resolve_product
-from .matmul import MatmulArguments
+from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import answer, at_once
 from .signatures import typed_product
 
@@ -20,7 +19,7 @@ _NDARRAY = np.ndarray                  # a look-up less
 
 @typed_product
 def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
-    """Dot products of vectors, the first conjugated, as ``numpy.vecdot``.
+    """Dot products of vectors, the first one conjugated, as ``numpy.vecdot``.
 
     Parameters
     ----------
@@ -40,7 +39,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.vecdot`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vecdot``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -79,7 +78,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.matvec`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.matvec``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -93,7 +92,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
 
 @typed_product
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArguments]) -> Any:
-    """Products of vectors, conjugated, and matrices, as ``numpy.vecmat``.
+    """Products of conjugated vectors and matrices, as ``numpy.vecmat``.
 
     Parameters
     ----------
@@ -113,7 +112,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        What ``numpy.vecmat`` raises, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vecmat``, in its words and before anything runs; also for operands on different devices.
 
     Examples
     --------
@@ -155,12 +154,7 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
 
 def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *, numpy_call: Any = None,
             **arguments: Any) -> Any:
-    if isinstance(out, tuple):
-        if len(out) != 1:
-            ufunc(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
-        out = out[0]
-
     def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
         return of_product(resolve_product(a, b, result, named, ufunc), a.shape, b.shape, conj)
 
-    return answer(function, numpy_call or ufunc, settle, (x1, x2), out, **arguments)
+    return answer(function, numpy_call or ufunc, settle, (x1, x2), single_out(out), **arguments)

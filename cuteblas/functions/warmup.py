@@ -1,4 +1,4 @@
-"""Programs that start without compiling: what calls will run is written down, and compiled and loaded before the first of them."""
+"""Programs that start without compiling: recorded calls are compiled and loaded before the first of them runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _FORM = "cuteblas problems 1"
 
 @dataclass
 class Recording:
-    """What calls ran: the problems of their plans, each once.
+    """The problems that calls ran, each once.
 
-    They say what is computed, of which types, extents, strides and alignments; neither elements nor the card belong to them.
+    A problem holds the operation, types, extents, strides and alignments of a call, but neither elements nor the card.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Recording:
     problems: list[Problem] = field(default_factory=list)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write them to a file, as JSON.
+        """Write the problems to a file, as JSON.
 
         Parameters
         ----------
@@ -57,26 +57,26 @@ class Recording:
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Recording:
-        """Read such a file.
+        """Read a file that :meth:`save` wrote.
 
         Parameters
         ----------
         file : path
-            What :meth:`save` wrote.
+            The file.
 
         Raises
         ------
         OSError
             If it cannot be read.
         ValueError
-            If it is something else.
+            If it is not a recording of this version.
         """
         import json
 
         try:
             data = json.loads(Path(file).read_text(encoding="utf-8"))
             if data["form"] != _FORM:
-                raise ValueError(f"its form is {data['form']!r}")
+                raise ValueError(f"its form is {data['form']!r}, not {_FORM!r}")
             return cls([_read(problem, _classes()) for problem in data["problems"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(file)} is not a recording of this version of cuteblas: {error}") from error
@@ -84,22 +84,22 @@ class Recording:
 
 @dataclass(frozen=True)
 class Warmup:
-    """What :func:`warmup` did.
+    """The summary that :func:`warmup` returns.
 
     Attributes
     ----------
     device : str
         The card.
     plans, kernels : int
-        How many there are.
+        The numbers of plans and of kernels.
     compiled : int
-        Kernels that the cache on disk did not have.
+        The number of kernels that the cache on disk did not have.
     loaded : bool
-        Whether they are on the device.
+        Whether the kernels are loaded on the device.
     workspace_bytes : int
-        Scratch memory that is in CuPy's pool now, of the current stream.
+        Scratch memory that CuPy's pool now holds for the current stream.
     seconds : float
-        What it took.
+        The time that it took.
     """
 
     device: str
@@ -118,16 +118,16 @@ class Warmup:
 
 @contextmanager
 def record() -> Iterator[Recording]:
-    """Write down what calls run inside a ``with`` block, in all threads, so that :func:`warmup` prepares it elsewhere.
+    """Record what calls run inside a ``with`` block, in all threads, so that :func:`warmup` can prepare them elsewhere.
 
     Returns
     -------
     context manager
-        It gives a ``Recording``, which has the ``problems`` of the calls, and ``save(file)``. Calls that NumPy computes have none.
+        It yields a ``Recording`` with the ``problems`` of the calls and ``save(file)``. Calls that NumPy computes are not recorded.
 
     See Also
     --------
-    cuteblas.warmup : what makes them ready.
+    cuteblas.warmup : compiles and loads them.
 
     Examples
     --------
@@ -149,28 +149,28 @@ def record() -> Iterator[Recording]:
 def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]], *, dtype: Any = np.float32,
            order: Literal["CC", "CF", "FC", "FF"] = "CC", precision: Precision = "auto",
            device: Card | DeviceInfo | None = None) -> Warmup:
-    """Compile and load what calls will run, so that the first of them waits for nothing and may be in a CUDA graph.
+    """Compile and load the kernels of calls, so that the first call does not wait and can be captured in a CUDA graph.
 
-    Kernels of the current device are loaded, and scratch memory for the largest of the calls is put into CuPy's pool, for the
-    current stream. For a card by name, kernels are compiled into the cache on disk, which needs no GPU.
+    On the current device, ``warmup`` loads the kernels and puts scratch memory for the largest call into CuPy's pool, for the
+    current stream. For a named card, it compiles the kernels into the cache on disk; that needs no GPU.
 
     Parameters
     ----------
     calls : Recording, path, or iterable of pairs of shapes
-        What :func:`record` wrote down, the file that it was saved to, or shapes of operands of ``matmul``.
+        The recording of :func:`record`, the file that it was saved to, or shapes of operands of ``matmul``.
     dtype : dtype
-        Of operands that are given by their shapes; float32 by default.
+        The type of operands that are given by shapes; float32 by default.
     order : str
-        The order of both, C or F for their last two axes: ``"CF"`` is ``matmul(a, b.T)`` of arrays in C order.
+        C or F for each operand, the order of its last two axes: ``"CF"`` is ``matmul(a, b.T)`` of arrays in C order.
     precision : str
-        As in :func:`matmul`, for shapes.
+        As in :func:`matmul`, for operands that are given by shapes.
     device : str or DeviceInfo, optional
         A card by name instead of the current device: ``"h200"``, ``"a100"`` ...
 
     Returns
     -------
     Warmup
-        What was done. ``print`` says it in a line.
+        A summary; ``print`` shows it in one line.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
 
     See Also
     --------
-    cuteblas.record : writes down what calls run.
+    cuteblas.record : records what calls run.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     here = card is None
     if card is None:
         if (reason := runtime.why_unavailable()) is not None:
-            raise ValueError(f"warmup needs a GPU, or the name of a card (device='h200', --device h200): {reason}")
+            raise ValueError(f"warmup needs a GPU or the name of a card (device='h200', --device h200): {reason}")
         if runtime.capturing():
             raise RuntimeError("warmup cannot load kernels while a stream is being captured: call it before the capture")
         card = runtime.device_info()
@@ -248,9 +248,9 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[P
     from .staging import stage
 
     if len(order) != 2 or set(order) - {"C", "F"}:
-        raise ValueError(f"warmup takes the order of both operands, two letters C or F, got {order!r}")
+        raise ValueError(f"warmup takes order='CC', 'CF', 'FC' or 'FF', a letter for each operand, got {order!r}")
     if not has_kernels(dtype):
-        raise ValueError(f"warmup prepares products of types that kernels multiply, and {dtype} is none")
+        raise ValueError(f"warmup cannot prepare products of {dtype}: there are no kernels for that type")
     problems: list[Problem] = []
     for i, pair in enumerate(calls):
         try:

@@ -282,7 +282,7 @@ def draw_numpy_arrays(file: Path, dark: bool) -> None:
 
 def random_products() -> list[dict]:
     """Random products, each with its speed relative to the faster of CuPy and PyTorch."""
-    data = json.loads((HERE / "data" / "h100-random.json").read_text())["figures"]["gemm"]
+    data = json.loads((HERE / "data" / "h100-random.json").read_text("utf-8"))["figures"]["gemm"]
     return [row | {"speed": min(filter(None, (row["rival_s"], row["torch_s"]))) / row["ours_s"]} for row in data]
 
 

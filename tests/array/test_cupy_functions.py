@@ -71,7 +71,7 @@ def test_parameters(function):
             except TypeError as error:
                 received = str(error)
             if isinstance(received, str):
-                assert received == f"CuPy's {function.__name__} has no {p.name!r}"
+                assert received == f"CuPy's {function.__name__} does not take {p.name!r}"
             else:
                 assert value in received.values() and set(by_place) <= set(received)
             assert translated(function, *needed.values(), **{p.name: p.default}).keys() >= by_place.keys()

@@ -418,9 +418,10 @@ def test_what_falls_back_is_counted_with_its_reason(by_cupy, monkeypatch):
     cupy.tensordot(half, half, 1)
     assert by_cupy == ["operator", "operator", "function", "dot", "tensordot"]
     assert served() == {
-        "matmul": {"delegated to CuPy: Sub is a subclass of cupy.ndarray": 2, "delegated to CuPy: operands on several devices": 1},
+        "matmul": {"delegated to CuPy: Sub is a subclass of cupy.ndarray": 2,
+                   "delegated to CuPy: the operands are on several devices": 1},
         "dot": {"delegated to CuPy: a stream is being captured, and no call like this was served before": 1},
-        "tensordot": {"delegated to CuPy: kernels have no bfloat16": 1}}
+        "tensordot": {"delegated to CuPy: there are no kernels for bfloat16": 1}}
 
 
 def test_vectors_of_several_shapes_are_left_to_cupy(by_cupy):
@@ -428,7 +429,7 @@ def test_vectors_of_several_shapes_are_left_to_cupy(by_cupy):
     expected = np.vdot(on_host(a), on_host(b))
     cuteblas.install()
     assert on_host(cupy.vdot(a, b)) == expected and by_cupy == ["tensordot"]
-    assert served() == {"tensordot": {"delegated to CuPy: vdot of arrays of two shapes": 1}}
+    assert served() == {"tensordot": {"delegated to CuPy: vdot got arrays of two shapes": 1}}
     assert on_host(cupy.vdot(a, a)) == np.vdot(on_host(a), on_host(a)) and by_cupy == ["tensordot"]
 
 
@@ -447,7 +448,7 @@ def test_less_accurate_types_are_left_to_cupy(by_cupy, monkeypatch):
     monkeypatch.setattr(cupy._core, "get_compute_type", lambda dtype: cupy._core._routines_linalg.COMPUTE_TYPE_TF32)
     a @ b
     assert by_cupy == ["operator"]
-    assert served() == {"matmul": {"delegated to CuPy: CuPy was asked for less accurate float32": 1}}
+    assert served() == {"matmul": {"delegated to CuPy: CuPy is set to multiply float32 less accurately": 1}}
 
 
 def test_compute_types_have_the_numbers_of_cupy():
@@ -482,7 +483,7 @@ def test_a_kernel_that_cannot_be_compiled(by_cupy, monkeypatch):
         raise runtime.CompileError("gemm", "sm_90a", "no compiler")
 
     monkeypatch.setattr("cuteblas.runtime.executor", fails)
-    with pytest.warns(RuntimeWarning, match="CuPy serves this product instead: kernel gemm does not compile for sm_90a"):
+    with pytest.warns(RuntimeWarning, match="CuPy computes this product instead: kernel gemm does not compile for sm_90a"):
         a @ b
     assert by_cupy == ["operator"]
     assert served() == {"matmul": {"delegated to CuPy: a kernel could not be compiled or launched": 1}}
@@ -504,7 +505,7 @@ def test_wrong_results_are_found(monkeypatch, place, entry):
 
     monkeypatch.setattr(reference, "run_at", wrong)
     named = hooks.PATCHES[index].place
-    with pytest.raises(RuntimeError, match=rf"^cuteblas cannot be installed: a product through {named} is not that of NumPy$"):
+    with pytest.raises(RuntimeError, match=rf"^cuteblas cannot be installed: a product through {named} differs from NumPy's$"):
         entry()
     assert attributes() == pristine and not installed()
 
@@ -514,14 +515,14 @@ def test_hooks_that_are_not_reached_are_found(by_cupy, monkeypatch, place):
     pristine = attributes()
     patch = hooks.PATCHES[list(PLACES).index(place)]
     monkeypatch.setattr(patch, "hook", attributes()[place])
-    with pytest.raises(RuntimeError, match="calls do not arrive at the hook of cupy"):
+    with pytest.raises(RuntimeError, match="calls do not reach the hook of cupy"):
         cuteblas.install()
     assert attributes() == pristine
 
 
 def test_a_hook_that_is_reached_by_another_way_is_not_reached(monkeypatch):
     monkeypatch.setattr(hooks.PATCHES[2], "hook", lambda a, b, out=None: a @ b)
-    with pytest.raises(RuntimeError, match=r"calls do not arrive at the hook of cupy\.ndarray\.dot"):
+    with pytest.raises(RuntimeError, match=r"calls do not reach the hook of cupy\.ndarray\.dot"):
         cuteblas.install()
 
 

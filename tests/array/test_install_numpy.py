@@ -365,12 +365,12 @@ def test_wrong_results_and_missing_calls_are_found(monkeypatch, place):
     else:
         dot = next(each for each in numpy_hooks.FUNCTIONS if each.patch.function == "dot")
         monkeypatch.setattr(dot, "_ours", lambda a, b: a)
-    with pytest.raises(RuntimeError, match=f"cuteblas cannot be installed: a result of {place} is not that of NumPy"):
+    with pytest.raises(RuntimeError, match=f"cuteblas cannot be installed: a result of {place} differs from NumPy's"):
         cuteblas.install(numpy=True)
     assert is_pristine() and not installed("numpy")
     monkeypatch.undo()
     monkeypatch.setattr(numpy_hooks, "as_a_program", lambda function, *args: None)
-    with pytest.raises(RuntimeError, match="calls of matmul do not arrive"):
+    with pytest.raises(RuntimeError, match="calls of matmul do not reach cuteblas"):
         cuteblas.install(numpy=True)
     monkeypatch.undo()
     cuteblas.install(numpy=True)
@@ -580,7 +580,7 @@ def test_the_second_function_runs_unless_the_first_is_done():
 @pytest.mark.parametrize("machine", ["riscv64", ""])
 def test_machines_without_such_a_function(monkeypatch, machine):
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    with pytest.raises(RuntimeError, match=f"a loop in machine code cannot be made: there is none for {machine}"):
+    with pytest.raises(RuntimeError, match=f"a loop in machine code cannot be made: there is no code for {machine}"):
         cuteblas.install(numpy=True)
 
 

@@ -114,7 +114,7 @@ def test_shared_memory_is_refused():
 
 @pytest.mark.parametrize("wrong, kind, message", [
     (np.tanh, TypeError, "decorate it with @cuteblas.epilogue"), (3, TypeError, "got int"), ("rellu", ValueError,
-                                                                                             "no predefined epilogue 'rellu'")])
+                                                                                             "unknown epilogue 'rellu'")])
 def test_refusals(wrong, kind, message):
     with pytest.raises(kind, match=message):
         blas.sgemm(1, A, B, epilogue=wrong)

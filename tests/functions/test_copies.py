@@ -166,7 +166,7 @@ def test_like_makes_arrays_of_that_type(call):
     assert type(call([1], like=np.ones(1))) is np.ndarray
     with pytest.raises(TypeError, match="like"):
         call([1], like=[1])
-    with pytest.raises(ValueError, match=r"variant='tma_copy' names a kernel, but like= names who makes the result"):
+    with pytest.raises(ValueError, match=r"variant='tma_copy' names a kernel, but like= chooses the library that makes the result"):
         call(np.ones(2), like=x, variant="tma_copy")
 
 

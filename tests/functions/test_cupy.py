@@ -255,7 +255,7 @@ def test_out_that_is_no_array(out):
 
 def test_types_without_kernels():
     x = on_gpu(np.ones((2, 2)))
-    with pytest.raises(TypeError, match="no kernel on the GPU for float64 and float64, computed in object"):
+    with pytest.raises(TypeError, match="no kernel on the GPU for float64 and float64, which NumPy computes in object"):
         cuteblas.matmul(x, x, dtype=object)
     swapped = on_gpu(np.ones((2, 2), ">f8"))
     with pytest.raises(TypeError, match="no kernel on the GPU for >f8 and float64"):
@@ -381,7 +381,7 @@ def test_contiguous():
 def test_types_that_a_gpu_cannot_hold_are_refused(dtype):
     x = on_gpu(laid_out((3, 4), "f", "C"))
     for call in (cuteblas.ascontiguousarray, cuteblas.asfortranarray):
-        with pytest.raises(TypeError, match=f"{call.__name__} has no kernel on the GPU that makes .* of float32"):
+        with pytest.raises(TypeError, match=f"{call.__name__} has no kernel on the GPU that converts float32 to "):
             call(x, dtype)
 
 

@@ -41,8 +41,8 @@ def test_copies_are_announced():
 
 
 @pytest.mark.parametrize("x1, x2, why", [
-    (np.ones((2, 2), object), np.ones((2, 2)), "NumPy: kernels have no object"),
-    (np.ones((2, 2), "g"), np.ones((2, 2)), "NumPy: kernels have no float128"),
+    (np.ones((2, 2), object), np.ones((2, 2)), "NumPy: there are no kernels for object"),
+    (np.ones((2, 2), "g"), np.ones((2, 2)), "NumPy: there are no kernels for float128"),
     (np.ones((2, 2)).view(np.matrix), np.ones((2, 2)), "NumPy: matrix is a subclass of numpy.ndarray")])
 def test_delegated(x1, x2, why):
     told = cuteblas.explain(x1, x2)
@@ -74,7 +74,7 @@ def test_copy():
     assert cuteblas.explain_copy(x.T, out=x).plan.problem.in_place and "in place" in str(cuteblas.explain_copy(x.T, out=x))
     assert cuteblas.explain_copy(x[::-1], out=x).copies == ("out: shares memory with the array",)
     assert cuteblas.explain_copy(x.T, out=x.copy()).plan.family == "transpose"
-    with pytest.raises(ValueError, match="out has the shape and type of the array"):
+    with pytest.raises(ValueError, match="out must have the shape and type of the array"):
         cuteblas.explain_copy(x.T, out=x[0])
     assert "NumPy: elements of object refer to other memory" in str(cuteblas.explain_copy(np.array([None])))
 
@@ -241,7 +241,7 @@ def test_a_plan_shows_itself_in_a_notebook(tell, figures):
 
 def test_calls_without_kernels_show_themselves_too():
     told = cuteblas.explain(np.ones((3, 4), object), np.ones((4, 5)))
-    assert "none, NumPy: kernels have no object" in " ".join(elements(told._repr_html_()).text)
+    assert "none, NumPy: there are no kernels for object" in " ".join(elements(told._repr_html_()).text)
     empty = cuteblas.explain(np.ones((0, 3)), np.ones((3, 4)))
     assert "nothing to do: the result has no elements" in " ".join(elements(empty._repr_html_()).text)
     html = cuteblas.functions.Explanation("<b>&amp;</b>", "NumPy: <script>")._repr_html_()

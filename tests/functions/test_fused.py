@@ -286,10 +286,10 @@ def test_the_array_for_a_reduction_of_an_operand_has_its_shape(to):
 
 
 @pytest.mark.parametrize("call, error, text", [
-    (lambda a: cuteblas.matmul(a, a, epilogue="relo"), ValueError, "no predefined epilogue 'relo'"),
+    (lambda a: cuteblas.matmul(a, a, epilogue="relo"), ValueError, "unknown epilogue 'relo'"),
     (lambda a: cuteblas.matmul(a, a, epilogue=observed), TypeError, "needs bias"),
     (lambda a: cuteblas.matmul(a, a[:, :1], epilogue=epilogues.bias(bias=np.ones(4, "f4"))), ValueError, r"bias\[:, None\]"),
-    (lambda a: cuteblas.matmul(a.astype(object), a, epilogue="relu"), TypeError, "kernels have no object"),
+    (lambda a: cuteblas.matmul(a.astype(object), a, epilogue="relu"), TypeError, "there are no kernels for object"),
     (lambda a: cuteblas.matmul(a, a, epilogue="relu", variant="gemm_huge"), ValueError, "variant='gemm_huge' names a kernel"),
     (lambda a: cuteblas.matmul(a, np.ones((3, 3), "f4"), epilogue="relu"), ValueError, "mismatch in its core dimension"),
 ])

@@ -219,7 +219,7 @@ def test_delegation_is_visible():
     result = cuteblas.matmul(np.ones((2, 2)).view(np.matrix), np.ones((2, 2)))
     assert type(result) is np.matrix
     assert cuteblas.stats()["matmul"]["calls"] == {
-        "delegated to NumPy: kernels have no object": 1, "delegated to NumPy: kernels have no float128": 1,
+        "delegated to NumPy: there are no kernels for object": 1, "delegated to NumPy: there are no kernels for float128": 1,
         "delegated to NumPy: matrix is a subclass of numpy.ndarray": 1}
 
 

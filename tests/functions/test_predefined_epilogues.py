@@ -84,7 +84,7 @@ def test_gradients_of_biases(name):
         result, more = getattr(epilogues, f"{name}_bgrad")(gradient, x=x, **({"per": per} if per else {}))
         np.testing.assert_array_equal(result, want)
         np.testing.assert_array_equal(more["bgrad"], want.sum(axis=axis))
-    with pytest.raises(ValueError, match="per is 'row' or 'column', not 'both'"):
+    with pytest.raises(ValueError, match="per is 'row' or 'column', got 'both'"):
         getattr(epilogues, f"{name}_bgrad")(gradient, x=x, per="both")
 
 

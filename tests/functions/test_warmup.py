@@ -102,8 +102,8 @@ def test_shapes_are_products(compiles, monkeypatch):
     ({"calls": [((3, 4), (5, 6))], "device": "h200"}, "mismatch"), ({"calls": [(3, 4)], "device": "h200"}, "pairs of shapes"),
     ({"calls": ["34"], "device": "h200"}, "pairs of shapes"), ({"calls": [], "device": "nothing"}, "nothing"),
     ({"calls": [((3.5, 4), (4, 3))], "device": "h200"}, "pairs of shapes"),
-    ({"calls": [((3, 4), (4, 3))], "order": "XY", "device": "h200"}, "order of both"),
-    ({"calls": [((3, 4), (4, 3))], "dtype": "U3", "device": "h200"}, "is none"),
+    ({"calls": [((3, 4), (4, 3))], "order": "XY", "device": "h200"}, "a letter for each operand"),
+    ({"calls": [((3, 4), (4, 3))], "dtype": "U3", "device": "h200"}, "there are no kernels"),
     ({"calls": [((3, 4), (4, 3))], "precision": "best", "device": "h200"}, "precision")])
 def test_refusals(wrong, message):
     with pytest.raises(ValueError, match=message):

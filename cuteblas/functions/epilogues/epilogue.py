@@ -60,9 +60,9 @@ class Epilogue:
 
     def __init__(self, function: FunctionType, inputs: bool = False):
         if isinstance(function, Epilogue):
-            raise TypeError(f"{function.__name__} is an epilogue already")
+            raise TypeError(f"{function.__name__} is already an epilogue")
         if not isinstance(function, FunctionType):
-            raise TypeError(f"an epilogue is made of a Python function, not of {type(function).__name__}")
+            raise TypeError(f"epilogue takes a Python function, got {type(function).__name__}")
         update_wrapper(self, function)
         self.function = function
         given = inspect.signature(function).parameters
@@ -76,19 +76,19 @@ class Epilogue:
     def _check_parameters(self, given: Mapping[str, inspect.Parameter]) -> None:
         for name, p in given.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
-                raise TypeError(f"epilogue {self} has a parameter {p}; an epilogue's parameters have names")
+                raise TypeError(f"epilogue {self} has a parameter {p}; each parameter must be one that a call can pass by name")
             if not name.isascii():
-                raise TypeError(f"epilogue {self} has a parameter {name!r}; kernels take names of ASCII letters")
+                raise TypeError(f"epilogue {self} has a parameter {name!r}; names of parameters must be ASCII")
             if name in _OF_PRODUCT and p.default is not p.empty:
                 raise TypeError(f"epilogue {self} gives {name} a default, but every product supplies it")
             if p.default is not p.empty and not (is_choice(p.default) or is_number(p.default)):
                 raise TypeError(f"epilogue {self} gives operand {name!r} a default of type {type(p.default).__name__}; defaults "
                                 f"are numbers, strings, bools or None")
         if not given or next(iter(given)) != "acc":
-            raise TypeError(f"the first parameter of epilogue {self} is {next(iter(given), 'missing')}, but it has to be acc: the "
-                            f"sum")
+            raise TypeError(f"the first parameter of epilogue {self} is {next(iter(given), 'missing')}, but it must be acc, the "
+                            f"sums")
         if "beta" in given and "c" not in given:
-            raise TypeError(f"epilogue {self} takes beta without c; take both, or neither to find beta * c added to acc")
+            raise TypeError(f"epilogue {self} takes beta without c; take both, or neither and let acc include beta * c")
 
     def __str__(self) -> str:
         return self.function.__name__
@@ -100,14 +100,14 @@ class Epilogue:
         return self.function.__qualname__        # pickled as functions are: by name
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
-        """Compute, if there are positional arguments; else bind.
+        """Compute if there are positional arguments, else bind operands.
 
         Parameters
         ----------
         *values : array
             ``acc``, then ``c`` or whatever parameter comes next.
         **operands
-            By name. ``c`` and ``beta`` are 0 and ``alpha`` is 1 where nothing is given.
+            Arguments by name; ``c`` and ``beta`` default to 0, ``alpha`` to 1.
 
         Returns
         -------
@@ -122,16 +122,16 @@ class Epilogue:
         if not values:
             return Bound(self, operands)
         if len(values) > len(self.parameters):
-            raise TypeError(f"epilogue {self} takes {len(self.parameters)} arguments, not {len(values)}")
+            raise TypeError(f"epilogue {self} takes {len(self.parameters)} arguments, got {len(values)}")
         arguments = dict(zip(self.parameters, values, strict=False))
         for name, value in operands.items():
             if name not in self.parameters:
                 raise self.unknown(name, self.parameters[1:])
             if name in arguments:
-                raise TypeError(f"epilogue {self} takes one value for {name!r}; its parameters are {', '.join(self.parameters)}")
+                raise TypeError(f"epilogue {self} got two values for {name!r}; its parameters are {', '.join(self.parameters)}")
             arguments[name] = value
         if "beta" in self.parameters and "c" in arguments and "beta" not in arguments:
-            raise TypeError(f"epilogue {self} is given c without beta")
+            raise TypeError(f"epilogue {self} got c without beta")
         for name, default in (("alpha", 1), ("beta", 0), ("c", 0)):
             if name in self.parameters:
                 arguments.setdefault(name, default)
@@ -165,7 +165,7 @@ class Epilogue:
 
 
 class Bound(Carrier):
-    """An epilogue with its operands: what ``epilogue=`` takes; made by calling an :class:`Epilogue` with keywords.
+    """An epilogue with its operands, for ``epilogue=``; calling an :class:`Epilogue` with keywords makes one.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class Bound(Carrier):
         return Bound, (self.epilogue, self.given)
 
     def converted(self, convert: Callable[[str, Any], Any]) -> Bound:
-        """The same with every array replaced by what ``convert(name, array)`` returns."""
+        """This epilogue with every array replaced by the result of ``convert(name, array)``."""
         return Bound(self.epilogue, {name: x if is_choice(x) or is_number(x) else convert(name, x)
                                      for name, x in self.given.items()})
 
@@ -234,28 +234,28 @@ def epilogue(function: Callable[..., Any], /) -> Epilogue: ...
 @overload
 def epilogue(*, inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
 def epilogue(function: Any = None, /, *, inputs: bool = False) -> Any:
-    """Make an epilogue of a Python function: what a product does with its sums before it writes them.
+    """Make an epilogue from a Python function, which a product applies to its sums before it writes them.
 
-    The function is written for arrays, in NumPy's terms, and NumPy runs it as it is. For a kernel it is traced: it is called once
-    with values that record what is done to them.
+    The function computes with arrays as NumPy does, and NumPy runs it unchanged. For a kernel it is traced: it is called once with
+    values that record the operations on them.
 
     Parameters
     ----------
     function : function
-        Its first parameter is ``acc``, the sums. ``c``, ``alpha`` and ``beta`` are those of the product: what a function does not
-        name has been applied already, so that ``acc`` is ``alpha * sum + beta * c`` to a function that names none of them. All
-        other parameters are operands: numbers, or arrays that broadcast over the result as in NumPy. A value for each column has
-        shape (n,), a value for each row (m, 1). Strings, bools and ``None`` are passed to the function as they are. It returns the
-        result, or a pair of the result and a dictionary of auxiliary outputs: values, or sums, maxima and minima of values over
-        axis -1 or -2.
+        The first parameter is ``acc``, the sums. ``c``, ``alpha`` and ``beta`` are those of the product, which itself applies the
+        ones that the function does not name: if it names none, ``acc`` is ``alpha * sum + beta * c``. All other parameters are
+        operands: numbers, or arrays that broadcast over the result as in NumPy. Values for columns have shape (n,), values for
+        rows (m, 1). Strings, bools and ``None`` are passed to the function unchanged. The function returns the result, or a pair
+        of the result and a dictionary of auxiliary outputs: values, or sums, maxima and minima of values over axis -1 or -2.
     inputs : bool
-        Parameters named ``a`` and ``b`` are the operands of the product, of which sums, maxima and minima over K may be returned.
+        If true, parameters named ``a`` and ``b`` are the operands of the product; the function may return their sums, maxima and
+        minima over K.
 
     Returns
     -------
     Epilogue
-        Called with keywords alone it takes operands, and the arrays that auxiliary outputs are written to, for the ``epilogue=`` of
-        a product. Called with positional arguments it computes.
+        Called with keywords alone it binds operands, and arrays for auxiliary outputs, for the ``epilogue=`` of a product. Called
+        with positional arguments it computes.
 
     Raises
     ------

@@ -16,7 +16,7 @@ __all__ = ["erf", "logistic"]
 
 
 def erf(x: Any) -> Any:
-    """The error function: by SciPy on NumPy arrays if it is there, else by Python's ``math``; by cupyx.scipy on CuPy arrays.
+    """The error function: SciPy's on NumPy arrays, or Python's without SciPy; that of ``cupyx.scipy`` on CuPy arrays.
 
     Parameters
     ----------

@@ -19,14 +19,14 @@ _AXES = {"row": -1, "column": -2}
 
 @epilogue
 def bias(acc: Any, *, bias: Any) -> Any:
-    """``acc + bias``; a vector has a value for each column, and a bias for each row is of shape (m, 1).
+    """``acc + bias``: a bias of shape (n,) has a value for each column, one of shape (m, 1) a value for each row.
 
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     bias : array
-        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def relu(acc: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
@@ -77,9 +77,9 @@ def bias_relu(acc: Any, *, bias: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     bias : array
-        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
 
     Returns
     -------
@@ -96,12 +96,12 @@ def bias_relu(acc: Any, *, bias: Any) -> Any:
 
 @epilogue
 def leaky_relu(acc: Any, *, negative_slope: Any = 0.01) -> Any:
-    """``acc`` where that is positive, ``negative_slope * acc`` elsewhere.
+    """``acc`` where it is positive, ``negative_slope * acc`` elsewhere.
 
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     negative_slope : float
         The slope below 0.
 
@@ -120,12 +120,12 @@ def leaky_relu(acc: Any, *, negative_slope: Any = 0.01) -> Any:
 
 @epilogue
 def gelu(acc: Any) -> Any:
-    """``acc Phi(acc)``, with the normal distribution's Phi by the error function.
+    """``acc * Phi(acc)``, with Phi of the normal distribution computed from the error function.
 
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def gelu_tanh(acc: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
@@ -169,9 +169,9 @@ def bias_gelu(acc: Any, *, bias: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     bias : array
-        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def silu(acc: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def sigmoid(acc: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
@@ -237,7 +237,7 @@ def tanh(acc: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
@@ -259,7 +259,7 @@ def clamp(acc: Any, *, lo: Any = None, hi: Any = None) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     lo, hi : number or array, optional
         Bounds.
 
@@ -284,9 +284,9 @@ def scale(acc: Any, *, scale: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     scale : number or array
-        Broadcasts over the result: a number, (n,) for each column, (m, 1) for each row.
+        Broadcasts over the result: a number, shape (n,) for a value per column, (m, 1) for a value per row.
 
     Returns
     -------
@@ -311,15 +311,15 @@ def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     scale : number
-        The factor of everything.
+        A factor for every element.
     row_scale : number or array
         A factor for each row, of shape (m, 1): the scales of A.
     column_scale : number or array
         A factor for each column, of shape (n,): the scales of B.
     zero : number or array
-        Is taken off first.
+        Subtracted from the sums first.
 
     Returns
     -------
@@ -341,7 +341,7 @@ def residual_add(acc: Any, *, residual: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     residual : array
         Of the shape of the product.
 
@@ -367,7 +367,7 @@ def relu_aux(acc: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
@@ -392,9 +392,9 @@ def bias_relu_aux(acc: Any, *, bias: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     bias : array
-        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
 
     Returns
     -------
@@ -419,14 +419,14 @@ def gelu_aux(acc: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
 
     Returns
     -------
     result : array
         Of the shape of ``acc``.
     outputs : dict
-        ``pre``: what GELU was applied to.
+        ``pre``: the input of GELU.
 
     Examples
     --------
@@ -444,16 +444,16 @@ def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     bias : array
-        Broadcasts over the result: (n,) for each column, (m, 1) for each row.
+        Broadcasts over the result: shape (n,) for a value per column, (m, 1) for a value per row.
 
     Returns
     -------
     result : array
         Of the shape of ``acc``.
     outputs : dict
-        ``pre``: what GELU was applied to.
+        ``pre``: the input of GELU.
 
     Examples
     --------
@@ -466,14 +466,14 @@ def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
 
 @epilogue
 def drelu(acc: Any, *, x: Any) -> Any:
-    """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, what ReLU was applied to, or its result.
+    """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, the input of ReLU, or its result.
 
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     x : array
-        What ReLU was applied to, its result or a mask, of the shape of the product.
+        The input of ReLU, its result or a mask, of the shape of the product.
 
     Returns
     -------
@@ -490,14 +490,14 @@ def drelu(acc: Any, *, x: Any) -> Any:
 
 @epilogue
 def dgelu(acc: Any, *, x: Any) -> Any:
-    """``acc`` times the derivative of :data:`gelu` at ``x``, what GELU was applied to: ``Phi(x) + x phi(x)``.
+    """``acc`` times the derivative of :data:`gelu` at ``x``, the input of GELU: ``Phi(x) + x phi(x)``.
 
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     x : array
-        What the activation was applied to, of the shape of the product.
+        The input of the activation, of the shape of the product.
 
     Returns
     -------
@@ -519,9 +519,9 @@ def dgelu_tanh(acc: Any, *, x: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     x : array
-        What the activation was applied to, of the shape of the product.
+        The input of the activation, of the shape of the product.
 
     Returns
     -------
@@ -545,11 +545,11 @@ def drelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     x : array
-        What ReLU was applied to, its result or a mask, of the shape of the product.
+        The input of ReLU, its result or a mask, of the shape of the product.
     per : {"row", "column"}
-        Of what the bias has a value each.
+        Whether the bias has a value for each row or for each column.
 
     Returns
     -------
@@ -575,11 +575,11 @@ def dgelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     x : array
-        What the activation was applied to, of the shape of the product.
+        The input of the activation, of the shape of the product.
     per : {"row", "column"}
-        Of what the bias has a value each.
+        Whether the bias has a value for each row or for each column.
 
     Returns
     -------
@@ -604,11 +604,11 @@ def dgelu_tanh_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     x : array
-        What the activation was applied to, of the shape of the product.
+        The input of the activation, of the shape of the product.
     per : {"row", "column"}
-        Of what the bias has a value each.
+        Whether the bias has a value for each row or for each column.
 
     Returns
     -------
@@ -633,7 +633,7 @@ def bgrad_a(acc: Any, *, a: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     a : array
         The operand A; given by the product.
 
@@ -660,7 +660,7 @@ def bgrad_b(acc: Any, *, b: Any) -> Any:
     Parameters
     ----------
     acc : array or value of an epilogue
-        The sums; given by the product where the epilogue is bound.
+        The sums; the product supplies them where the epilogue is bound.
     b : array
         The operand B; given by the product.
 
@@ -690,5 +690,5 @@ def _float32(x: Any) -> Any:
 
 def _with_bias_gradient(gradient: Any, per: str) -> Any:
     if per not in _AXES:
-        raise ValueError(f"per is 'row' or 'column', not {per!r}")
+        raise ValueError(f"per is 'row' or 'column', got {per!r}")
     return gradient, {"bgrad": gradient.sum(axis=_AXES[per])}

@@ -96,7 +96,7 @@ def _predefined(name: str) -> Bound:
     from . import predefined
 
     if name not in predefined.__all__:
-        raise ValueError(f"there is no predefined epilogue {name!r}; there are {', '.join(predefined.__all__)}")
+        raise ValueError(f"unknown epilogue {name!r}; the predefined ones are {', '.join(predefined.__all__)}")
     epilogue: Epilogue = getattr(predefined, name)
     return epilogue()
 
@@ -155,11 +155,11 @@ def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:
     named = epilogue.parameters
     if "c" in named and "beta" not in named:
         if not has_c:
-            raise ValueError(f"epilogue {epilogue} reads c, and this product has none")
+            raise ValueError(f"epilogue {epilogue} reads c, but this product has no c")
         if beta != "zero":
-            raise ValueError(f"epilogue {epilogue} reads c as it is and takes no beta, so beta has to be 0")
+            raise ValueError(f"epilogue {epilogue} reads c but does not take beta, so beta must be 0")
     elif "alpha" in named and "c" not in named and beta != "zero":
-        raise ValueError(f"epilogue {epilogue} applies alpha itself and takes neither c nor beta, so this product can have no c")
+        raise ValueError(f"epilogue {epilogue} applies alpha itself and takes neither c nor beta, so the product cannot have a c")
 
 
 # -- operands ------------------------------------------------------------------------------------------------------------------
@@ -205,8 +205,8 @@ def _computed(node: Node, numbers: Mapping[str, Any]) -> Any:
 def _check_extrema(epilogue: Epilogue, traced: Trace, shape: tuple[int, ...]) -> None:
     for name, op, axis, source, _dtype in traced.reductions:
         if op != "sum" and source not in ("a", "b") and shape[axis] == 0:
-            raise ValueError(f"output {name!r} of epilogue {epilogue} is a {op}imum over an axis of a result of shape {shape}, "
-                             f"which has no elements")
+            raise ValueError(f"output {name!r} of epilogue {epilogue} is a {op}imum over axis {axis}, which has no elements in a "
+                             f"result of shape {shape}")
 
 
 def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...], inputs: Mapping[str, tuple[int, ...]],

@@ -182,8 +182,8 @@ def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
     scaled = acc if "alpha" in named or key.alpha_is_one else apply(np.multiply, alpha, acc)
     if not ({"c", "alpha"} & {*named} or key.beta_is_zero):
         if not np.can_cast(c_type, sums, "safe"):
-            raise TypeError(f"epilogue {epilogue} finds beta * c added to its acc of {sums}, and a C of {c_type} cannot be: let it "
-                            f"take c and beta")
+            raise TypeError(f"epilogue {epilogue} takes no c, so the product adds beta * c to acc, but c is {c_type} and "
+                            f"acc {sums}; let the epilogue take c and beta")
         before = c.astype(sums)
         scaled = apply(np.add, scaled, before if key.beta_is_one else apply(np.multiply, beta, before))
     return {name: x for name, x in (("acc", scaled), ("c", c), ("alpha", alpha), ("beta", beta)) if name in named}
@@ -197,7 +197,7 @@ def _operand_leaf(epilogue: Epilogue, name: str, x: Any) -> Any:
             return traced_leaf("scalar", np.array(kind()).dtype, name, weak=kind)
         case (op, kind):
             if kind.name not in DTYPES:
-                raise TypeError(f"operand {name!r} of epilogue {epilogue} has type {kind}, which kernels do not have")
+                raise TypeError(f"operand {name!r} of epilogue {epilogue} has type {kind}, which kernels do not support")
             return traced_leaf(op, kind, name)
 
 
@@ -214,12 +214,12 @@ def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str
         result = as_traced(result)
     if not isinstance(result, Traced):
         what = "nothing" if result is None else type(result).__name__
-        raise TypeError(f"epilogue {epilogue} returns {what}; it has to return the result, or the result and a dictionary of "
+        raise TypeError(f"epilogue {epilogue} returns {what}; it must return the result, or the result and a dictionary of "
                         f"auxiliary outputs")
     for name, x in auxiliary.items():
         if not (isinstance(name, str) and name.isidentifier() and name.isascii()) or name in {*_RESERVED, *epilogue.parameters}:
-            raise TypeError(f"epilogue {epilogue} names an auxiliary output {name!r}; a name is an identifier, and none of the "
-                            f"function's or the product's")
+            raise TypeError(f"epilogue {epilogue} names an auxiliary output {name!r}; the name must be an ASCII identifier, "
+                            f"but not a parameter of the function or one of {', '.join(sorted(_RESERVED))}")
         if not isinstance(x, Traced | Reduction):
             raise TypeError(f"auxiliary output {name!r} of epilogue {epilogue} is {type(x).__name__}, not a value or a reduction")
         if isinstance(x, Traced) and not x.full:

@@ -41,7 +41,7 @@ def value_type(dtype: np.dtype) -> str:
 @cache
 def _supported(dtype: np.dtype) -> np.dtype:
     if element_of(dtype) is None:
-        raise TypeError(f"epilogues have no values of type {dtype}")
+        raise TypeError(f"epilogues do not support values of type {dtype}")
     return dtype
 
 
@@ -180,7 +180,7 @@ class Traced(_Reducible):
         own = ARRAY_FUNCTIONS.get(function)
         if own is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
-            raise TypeError(f"epilogues have no {name}; {_offer()}")
+            raise TypeError(f"epilogues do not support {name}; {_offer()}")
         with np.errstate(all="ignore"):                 # NumPy refuses what it does not take
             function(*map(_stand_in, args), **{name: _stand_in(x) for name, x in arguments.items()})
         return own(*args, **arguments)
@@ -189,7 +189,7 @@ class Traced(_Reducible):
     def __bool__(self) -> NoReturn:
         raise TypeError("an epilogue cannot branch on a value (if, and, or, not, min, max), because it is traced once for all "
                         "elements; choose with numpy.where(condition, x, y), numpy.maximum and numpy.minimum, and combine "
-                        "conditions by & | ~")
+                        "conditions with & | ~")
 
     def _no_number(self, *_: Any) -> NoReturn:
         raise TypeError("an epilogue's values are not known while it is traced, so they cannot become Python numbers or arrays; "
@@ -204,7 +204,7 @@ class Traced(_Reducible):
     __len__ = __iter__ = __getitem__ = __setitem__ = __contains__ = _no_elements
 
     def _no_operator(self, *_: Any) -> NoReturn:
-        raise TypeError(f"epilogues have no operators // % << >> @; {_offer()}")
+        raise TypeError(f"epilogues do not support the operators // % << >> @; {_offer()}")
 
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __lshift__ = __rlshift__ = __rshift__ = \
         __rrshift__ = __matmul__ = __rmatmul__ = _no_operator
@@ -261,14 +261,14 @@ class Reduction(_Opaque):
         """
         for name, value in others.items():
             if value not in (None, False):
-                raise TypeError(f"a reduction in an epilogue takes an axis alone, not {name}={value!r}")
+                raise TypeError(f"a reduction in an epilogue takes only axis=, not {name}={value!r}")
         if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis not in axes:
             meaning = {-1: "axis=-1 (over columns: a value for each row)", -2: "axis=-2 (over rows: a value for each column)"}
             whose = f"of {source} " if isinstance(source, str) else ""
             raise ValueError(f"a reduction {whose}in an epilogue takes {' or '.join(meaning[a] for a in axes)}, not axis={axis!r}")
         if isinstance(source, Traced):
             if not source.full:
-                raise TypeError("an epilogue reduces values that depend on acc or c; operands are repeated over the result")
+                raise TypeError("an epilogue can reduce only values that depend on acc or c; operands are broadcast over those")
             if op != "sum" and source.kind.kind == "c":
                 raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
         return cls(source, op, int(axis))
@@ -278,7 +278,7 @@ class Input(_Reducible, _Opaque):
     """An operand of the product, A or B, of which an epilogue may return a reduction over the summed axis K."""
 
     def __init__(self, name: str):
-        super().__init__(f"an epilogue may take sum, max or min of {name} over its axis K, and nothing else")
+        super().__init__(f"an epilogue may take only the sum, max or min of {name} over its axis K")
         self._name = name
 
     def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
@@ -336,8 +336,8 @@ def as_traced(x: Any) -> Traced:
     if isinstance(x, _Opaque):
         x._refuse()
     if hasattr(x, "shape"):
-        raise TypeError(f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not an argument of it; make it an "
-                        f"operand: a parameter of the function, given by name with each call")
+        raise TypeError(f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not one of its arguments; make it "
+                        f"an operand: a parameter that each call passes by name")
     raise TypeError(f"an epilogue cannot compute with {type(x).__name__} objects")
 
 
@@ -382,7 +382,7 @@ def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
 # -- operations ----------------------------------------------------------------------------------------------------------------
 def _offer() -> str:
     named = ", ".join(sorted({*FUNCTIONS} - _UNNAMED))
-    return f"they have operators, .real, .imag, .conj(), .astype(), numpy.where, numpy.clip and {named}"
+    return f"they support operators, .real, .imag, .conj(), .astype(), numpy.where, numpy.clip and {named}"
 
 
 _OF_ARRAYS = frozenset({"astype", "clip", "conj", "copy", "dtype", "max", "min", "round", "sum"})
@@ -403,7 +403,7 @@ def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
         x = as_traced(*inputs)
         return Traced(x.node, _result_types(ufunc, (x.kind,))[-1], None, x.full)
     if name not in FUNCTIONS or ufunc.nout != 1 or len(inputs) != FUNCTIONS[name]:
-        raise TypeError(f"epilogues have no numpy.{ufunc.__name__}; {_offer()}")
+        raise TypeError(f"epilogues do not support numpy.{ufunc.__name__}; {_offer()}")
     if name in _SPECIAL:
         return of_name(name, inputs[0])
     return _applied(name, ufunc, [as_traced(x) for x in inputs])
@@ -424,12 +424,12 @@ def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
     *loops, kind = _result_types(ufunc, types)
     full = any(x.full for x in args)
     if any(loop != loops[0] for loop in loops):
-        raise TypeError(f"epilogues do not compare {loops[0]} with {loops[1]}; convert one by x.astype(dtype)")
+        raise TypeError(f"epilogues do not compare {loops[0]} with {loops[1]}; convert one with x.astype(dtype)")
     loop = _supported(loops[0])
     if loop.kind == "c" and name not in _OF_COMPLEX:
         _refuse_complex(f"the argument of {name}")
     if ufunc.__name__ in _OF_BOOL and loop.kind != "b":
-        raise TypeError("in an epilogue, & | ^ ~ combine conditions, and these are integers")
+        raise TypeError("in an epilogue, & | ^ ~ combine conditions, not integers")
     if name.startswith("logical_"):
         loop = np.dtype(bool)
     nodes = tuple(cast(x, loop) for x in args)
@@ -439,7 +439,7 @@ def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
         if name == "isnan":
             return Traced(constant(False, np.dtype(bool)), np.dtype(bool))
         if name == "reciprocal":
-            raise TypeError("epilogues have no reciprocal of integers; convert them by x.astype(numpy.float32)")
+            raise TypeError("epilogues do not support the reciprocal of integers; convert them with x.astype(numpy.float32)")
         if name == "power" and nodes[1].op == "constant" and nodes[1].value < 0:      # type: ignore[operator]
             raise ValueError("Integers to negative integer powers are not allowed.")
     if name == "conj" and loop.kind == "f":
