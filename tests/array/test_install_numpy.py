@@ -750,7 +750,7 @@ def test_explain_and_doctor_say_what_is_installed():
     from cuteblas.cli.doctor import findings
 
     def told():
-        return ["NumPy, whose own functions run so too" in cuteblas.explain(X, X).verbose(),
+        return ["NumPy, whose own functions run this way too" in cuteblas.explain(X, X).verbose(),
                 *["installed in NumPy" in found.text for found in findings() if found.name == "programs"]]
 
     assert told() == [False, False]
