@@ -12,7 +12,8 @@ from ..engines.dispatch import kind_of
 from .libraries import Place, is_list, view_of
 from .types import Types, dtype_named, kind_of_numbers, type_name
 
-__all__ = ["Transposition", "as_scalar", "as_transposition", "checked_flag", "from_list", "is_complex_list"]
+__all__ = ["TRANSPOSITIONS", "Transposition", "as_integer", "as_scalar", "as_transposition", "checked_flag", "from_list",
+           "is_complex_list", "is_overwritten"]
 
 
 @dataclass(frozen=True)
@@ -42,30 +43,41 @@ class Transposition:
         return x.swapaxes(-1, -2) if self.swaps else x
 
 
-_TRANSPOSITIONS = {letter: Transposition("C" if letter == "H" else letter) for letter in "NTCHR"}
+_BY_LETTER = {letter: Transposition("C" if letter == "H" else letter) for letter in "NTCHR"}
+
+TRANSPOSITIONS = "0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'"
+"""What transposition arguments accept, for error messages."""
 
 
-_ACCEPTED = "0 or 'N' (as it is), 1 or 'T' (transposed), 2, 'C' or 'H' (conjugated and transposed), 'R' (conjugated)"
+def as_integer(function: str, name: str, value: Any, accepted: str = "an integer") -> int:
+    """An integer argument.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer; the message says what is ``accepted``.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{function} takes {accepted} as {name}, got {type(value).__name__}") from None
 
 
-def as_transposition(function: str, name: str, value: Any, accepted: str = _ACCEPTED) -> Transposition:
-    """The meaning of ``trans_a`` or ``trans_b``; a refusal names what is ``accepted``.
+def as_transposition(function: str, name: str, value: Any, accepted: str = TRANSPOSITIONS) -> Transposition:
+    """The meaning of ``trans_a`` or ``trans_b``.
 
     Raises
     ------
     TypeError, ValueError
-        If it has none.
+        If it has none; the message says what is ``accepted``.
     """
     if isinstance(value, str):
-        known = _TRANSPOSITIONS.get(value.upper())
+        known = _BY_LETTER.get(value.upper())
     else:
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise TypeError(f"{function} takes as {name} {accepted}, got {type(value).__name__}") from None
-        known = _TRANSPOSITIONS["NTC"[number]] if 0 <= number <= 2 else None
+        number = as_integer(function, name, value, accepted)
+        known = _BY_LETTER["NTC"[number]] if 0 <= number <= 2 else None
     if known is None:
-        raise ValueError(f"{function} takes as {name} {accepted}, got {value!r}")
+        raise ValueError(f"{function} takes {accepted} as {name}, got {value!r}")
     return known
 
 
@@ -77,13 +89,26 @@ def checked_flag(function: str, name: str, value: Any) -> bool:
     TypeError, ValueError
         If it is anything else.
     """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{function} takes 0 or 1 as {name}, got {type(value).__name__}") from None
+    number = as_integer(function, name, value, "0 or 1")
     if number not in (0, 1):
         raise ValueError(f"{function} takes 0 or 1 as {name}, got {value!r}")
     return bool(number)
+
+
+def is_overwritten(function: str, name: str, flag: Any, x: Any) -> bool:
+    """Whether a routine updates an operand in place, as its flag ``overwrite_NAME`` says.
+
+    Raises
+    ------
+    TypeError
+        If the operand is a list, or the flag is not an integer.
+    ValueError
+        If the flag is neither 0 nor 1.
+    """
+    overwrites = checked_flag(function, f"overwrite_{name}", flag)
+    if overwrites and is_list(x):
+        raise TypeError(f"{function} updates an array in place with overwrite_{name}=1, but {name} is a list")
+    return overwrites
 
 
 def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) -> Any:

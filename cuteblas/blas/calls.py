@@ -23,12 +23,12 @@ from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from ..functions.fused import operands_over_c
 from ..functions.gemm import gemm, gemm_by_numpy, refuse_self_overlap, scalar_kind
-from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
+from .arguments import Transposition, as_scalar, as_transposition, from_list, is_complex_list, is_overwritten
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .repeats import remembered, repeat_of
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["Call", "Request", "execute", "kernel_arguments", "prepare", "run", "where"]
+__all__ = ["Call", "Request", "check_types", "convert_lists", "execute", "kernel_arguments", "prepare", "run", "where"]
 
 
 class Request(NamedTuple):
@@ -139,22 +139,17 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
         One sentence on the first thing that is wrong.
     """
     trans_a, trans_b = (as_transposition(function, f"trans_{x}", getattr(request, f"trans_{x}")) for x in "ab")
-    overwrites = checked_flag(function, "overwrite_c", request.overwrite_c)
+    overwrites = is_overwritten(function, "c", request.overwrite_c, request.c)
     precision = checked_precision(request.precision)
     check_variant(request.variant, "gemm")
-    gathered = gather(function, {"a": request.a, "b": request.b, "c": request.c, "out": request.out})
+    gathered = gather(function, {"a": request.a, "b": request.b, "c": request.c, "out": request.out}, "ab")
     epilogue = _bound(function, request.epilogue, gathered.place)
     arrays = gathered.arrays
-    for name in "ab":
-        if name not in arrays:
-            raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
     types = types or _inferred(arrays, request, epilogue is not None)
-    if overwrites and "c" in arrays and is_list(arrays["c"]):
-        raise TypeError(f"{function} updates an array in place with overwrite_c=1, but c is a list")
     if "out" in arrays and is_list(arrays["out"]):
         raise TypeError(f"{function} writes into an array, but out is a list")
-    _convert_lists(function, arrays, types, gathered.place)
-    _check_types(function, arrays, types)
+    convert_lists(function, arrays, types, gathered.place)
+    check_types(function, arrays, types)
     alpha, beta = (as_scalar(function, name, getattr(request, name), types, gathered.place) for name in ("alpha", "beta"))
 
     a, b = arrays["a"], arrays["b"]
@@ -329,7 +324,14 @@ def _inferred(arrays: Mapping[str, Any], request: Request, epilogue: bool) -> Ty
     return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype, epilogue=epilogue)
 
 
-def _convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
+def convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
+    """Put arrays in the place of lists, in the memory of the other operands.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For lists that do not hold numbers of the type.
+    """
     for name, x in arrays.items():
         if is_list(x):
             array = from_list(function, name, x, dtype_named(types.output if name == "c" else types.operands))
@@ -340,7 +342,14 @@ def _convert_lists(function: str, arrays: dict[str, Any], types: Types, place: P
             arrays[name] = array
 
 
-def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
+def check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
+    """Refuse operands of another type than the routine's.
+
+    Raises
+    ------
+    TypeError
+        With the routine that takes the type, or how to convert the operand.
+    """
     for name, x in arrays.items():
         wanted, found = types.operands if name in "ab" else types.output, type_name(x)
         if found == wanted:
@@ -356,11 +365,11 @@ def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None
 
 
 def _other_routine(function: str, product: str) -> str | None:
-    """What to call in place of a routine for elements that ``product`` multiplies; ``None`` if there is nothing."""
-    if not function.endswith(("rk", "r2k")):
+    """The routine to call instead for elements that ``product`` multiplies; ``None`` if there is none."""
+    if not function.endswith(("rk", "r2k", "gemv", "ger", "geru", "gerc")):
         return None if function == "gemm" else f"{product} or gemm"
     letter = product[0]
-    if letter not in "sdcz":
+    if letter not in "sdcz" or "ger" in function:
         return None
     return letter + (function[1:] if letter in "cz" else function[1:].replace("he", "sy"))
 

@@ -65,13 +65,13 @@ def is_list(x: Any) -> bool:
     return isinstance(x, (list, tuple, range))
 
 
-def gather(function: str, operands: Mapping[str, Any]) -> Gathered:
-    """View the operands of a call, by role; those that are ``None`` are left out.
+def gather(function: str, operands: Mapping[str, Any], needed: str) -> Gathered:
+    """View the operands of a call, by role; those that are ``None`` are left out, unless they are ``needed``.
 
     Raises
     ------
     TypeError
-        For operands of different libraries, masked arrays, and types that are neither arrays nor lists.
+        For operands of different libraries, masked arrays, types that are neither arrays nor lists, and missing operands.
     ValueError
         For operands on different devices.
     """
@@ -80,6 +80,8 @@ def gather(function: str, operands: Mapping[str, Any]) -> Gathered:
     back: Callable[[Any], Any] = _unchanged
     for name, x in operands.items():
         if x is None:
+            if name in needed:
+                raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
             continue
         if is_list(x):
             arrays[name] = x
@@ -111,9 +113,7 @@ def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
         return np.asarray(x), Place("numpy", None)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         return _through_dlpack(function, name, x)
-    if kind == "like" and hasattr(x, "__array__"):
-        return np.asarray(x), Place("numpy", None)
-    if kind == "scalar":
+    if kind == "scalar" or (kind == "like" and hasattr(x, "__array__")):
         return np.asarray(x), Place("numpy", None)
     raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is a {type(x).__name__}")
 

@@ -19,7 +19,7 @@ from ..codegen.dtypes import dtype
 from ..engines.dispatch import own_call
 from ..engines.memory import Memory
 from ..functions.signatures import Transposed
-from .arguments import Transposition, as_scalar, as_transposition
+from .arguments import TRANSPOSITIONS, Transposition, as_scalar, as_transposition
 from .calls import Request, run
 from .libraries import Place, view_of
 from .types import PRODUCTS, ROUTINES, Types, dtype_named, name_of
@@ -77,7 +77,7 @@ class _Numbered:
         try:
             return as_transposition(self.function, name, self[name])
         except (TypeError, ValueError) as refusal:
-            raise self.refusal(type(refusal), name, "it has to be 0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'") from None
+            raise self.refusal(type(refusal), name, f"it has to be {TRANSPOSITIONS}") from None
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
         """alpha or beta."""
@@ -256,7 +256,9 @@ def _described(name: str, types: Types, strided: str, example: str) -> str:
         + example.format(name=name, operands=types.operands, output=types.output, load=load)
 
 
-def _pointers(name: str, types: Types) -> Pointers:
+def _pointers(name: str) -> Pointers:
+    types = ROUTINES[name]
+
     def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any, ldb: int, beta: Any, c: Any,
                 ldc: int, *, stream: Any = None, device: Any = None) -> None:
         _run(_Numbered(name, _PLAIN, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), types, stream, device)
@@ -266,25 +268,23 @@ def _pointers(name: str, types: Types) -> Pointers:
     return routine
 
 
-def _strided_pointers(name: str, types: Types) -> StridedPointers:
+def _strided_pointers(product: str) -> StridedPointers:
+    name, types = f"{product}_strided_batched", ROUTINES[product]
+
     def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int, b: Any, ldb: int,
                 stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
                 device: Any = None) -> None:
-        _run(_Numbered(f"{name}_strided_batched", _STRIDED, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b,
+        _run(_Numbered(name, _STRIDED, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b,
                        beta, c, ldc, stride_c, batch_count), types, stream, device)
 
-    routine.__name__ = routine.__qualname__ = f"{name}_strided_batched"
-    routine.__doc__ = _described(routine.__name__, types, _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
+    routine.__name__ = routine.__qualname__ = name
+    routine.__doc__ = _described(name, types, _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
     return routine
 
 
-sgemm, sgemm_strided_batched = _pointers("sgemm", ROUTINES["sgemm"]), _strided_pointers("sgemm", ROUTINES["sgemm"])
-dgemm, dgemm_strided_batched = _pointers("dgemm", ROUTINES["dgemm"]), _strided_pointers("dgemm", ROUTINES["dgemm"])
-cgemm, cgemm_strided_batched = _pointers("cgemm", ROUTINES["cgemm"]), _strided_pointers("cgemm", ROUTINES["cgemm"])
-zgemm, zgemm_strided_batched = _pointers("zgemm", ROUTINES["zgemm"]), _strided_pointers("zgemm", ROUTINES["zgemm"])
-hgemm, hgemm_strided_batched = _pointers("hgemm", ROUTINES["hgemm"]), _strided_pointers("hgemm", ROUTINES["hgemm"])
-bgemm, bgemm_strided_batched = _pointers("bgemm", ROUTINES["bgemm"]), _strided_pointers("bgemm", ROUTINES["bgemm"])
-igemm, igemm_strided_batched = _pointers("igemm", ROUTINES["igemm"]), _strided_pointers("igemm", ROUTINES["igemm"])
+sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_pointers, ROUTINES)
+(sgemm_strided_batched, dgemm_strided_batched, cgemm_strided_batched, zgemm_strided_batched, hgemm_strided_batched,
+ bgemm_strided_batched, igemm_strided_batched) = map(_strided_pointers, ROUTINES)
 
 
 def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int, b: Any,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from ..codegen.dtypes import dtype as element
 from ..functions.signatures import Array, Devices, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .calls import Request, run
-from .types import ROUTINES, Types
+from .types import ROUTINES
 
 __all__ = ["bgemm", "cgemm", "dgemm", "gemm", "hgemm", "igemm", "sgemm", "zgemm"]
 
@@ -123,7 +123,9 @@ class Routine(Protocol):
                  devices: Devices | None = None) -> Array: ...
 
 
-def _routine(name: str, types: Types) -> Routine:
+def _routine(name: str) -> Routine:
+    types = ROUTINES[name]
+
     def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
                 overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None, stream: Any = None,
                 variant: str | None = None, devices: Any = None) -> Any:
@@ -143,13 +145,7 @@ def _routine(name: str, types: Types) -> Routine:
     return routine
 
 
-sgemm = _routine("sgemm", ROUTINES["sgemm"])
-dgemm = _routine("dgemm", ROUTINES["dgemm"])
-cgemm = _routine("cgemm", ROUTINES["cgemm"])
-zgemm = _routine("zgemm", ROUTINES["zgemm"])
-hgemm = _routine("hgemm", ROUTINES["hgemm"])
-bgemm = _routine("bgemm", ROUTINES["bgemm"])
-igemm = _routine("igemm", ROUTINES["igemm"])
+sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_routine, ROUTINES)
 
 
 def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
