@@ -18,7 +18,7 @@ __all__ = ["TRANSPOSITIONS", "Transposition", "as_integer", "as_scalar", "as_tra
 
 @dataclass(frozen=True)
 class Transposition:
-    """What is done to an operand as it is read.
+    """How an operand is read.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ def as_transposition(function: str, name: str, value: Any, accepted: str = TRANS
 
 
 def checked_flag(function: str, name: str, value: Any) -> bool:
-    """A flag that is 0 or 1.
+    """A flag, which has to be 0 or 1.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
     Raises
     ------
     TypeError
-        If it is not a number, or one that does not fit the type: a complex one for real products, a fraction for integers.
+        If it is not a number, or a number of the wrong kind: a complex one for real products, a fraction for integers.
     ValueError
         If it is an array with dimensions or on another device, or an integer out of range.
     """
@@ -144,8 +144,8 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
             return array
         return _number(function, name, array[()], types)
     if where != place:
-        raise ValueError(f"{function} needs {name} where the operands are, but they are {place.library} arrays on {place} and it "
-                         f"is a {where.library} array on {where}")
+        raise ValueError(f"{function} takes {name} in the library and on the device of the operands, but they are {place.library} "
+                         f"arrays on {place} and {name} is a {where.library} array on {where}")
     _check_kind(function, name, array.dtype, types)
     return array
 
@@ -165,12 +165,12 @@ def _number(function: str, name: str, value: Any, types: Types) -> int | float |
     if type(value) is int and value in (0, 1):
         return value
     if isinstance(value, int) and not -2**1000 < value < 2**1000:
-        raise ValueError(f"{function} computes in {types.compute}, which has no {name} of {value.bit_length()} bits")
+        raise ValueError(f"{function} computes in {types.compute}, which cannot hold {name}: it has {value.bit_length()} bits")
     dtype = np.asarray(value).dtype if not isinstance(value, int) else np.dtype(np.int64)
     _check_kind(function, name, dtype, types)
     if types.compute == "int32":
         if not -2**31 <= int(value) < 2**31:
-            raise ValueError(f"{function} computes in int32, which has no {name} = {int(value)}")
+            raise ValueError(f"{function} computes in int32, which cannot hold {name} = {int(value)}")
         return int(value)
     number = complex(value) if types.is_complex else float(value)
     with np.errstate(over="ignore"):

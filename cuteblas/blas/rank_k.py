@@ -21,7 +21,7 @@ from .vectors import as_printed
 __all__ = ["RANK_2K", "RANK_K", "cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k", "zherk",
            "zsyr2k", "zsyrk"]
 
-_DOCUMENTATION = """A triangle of ``{formula} + beta C`` of {operands} arrays.
+_DOCUMENTATION = """One triangle of ``{formula} + beta C`` of {operands} arrays.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ _DOCUMENTATION = """A triangle of ``{formula} + beta C`` of {operands} arrays.
     c : array_like, optional
         {operands} matrix (n, n), zeros by default. It is only read, unless ``overwrite_c``.
     trans : {{{accepted}}}
-        Whether operands are transposed{conjugated}.
+        Whether the operands are transposed{conjugated}.
     lower : {{0, 1}}
-        Whether the lower triangle is computed in place of the upper one. The other one remains as it is in ``c``.
+        Whether to compute the lower triangle instead of the upper one. The other triangle keeps the elements of ``c``.
     overwrite_c : {{0, 1}}
-        Whether ``c`` itself is updated in place, whatever its strides, and returned.
+        Whether to update ``c`` itself in place, whatever its strides, and return it.
 
     Returns
     -------
@@ -50,7 +50,7 @@ _DOCUMENTATION = """A triangle of ``{formula} + beta C`` of {operands} arrays.
     TypeError
         For arrays of another element type or library, and for complex numbers where real ones are multiplied.
     ValueError
-        For shapes and transpositions that do not fit, and a ``c`` that is overwritten and shares memory with an operand.
+        For shapes and transpositions that do not fit, and if an overwritten ``c`` shares memory with an operand.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def _updated(function: str, types: Types, hermitian: bool, alpha: Any, a: Any, b
 
 
 def _target(call: Call) -> Any:
-    """What is updated: ``c`` itself, a copy of it, or zeros."""
+    """The array to update: ``c`` itself, a copy of it, or zeros."""
     if call.out is not None:
         return call.out
     dtype = dtype_named(call.types.output)

@@ -28,30 +28,30 @@ _GEMV = """``alpha op(A) x + beta y`` of {operands} arrays.
     a : array_like
         {operands} matrix (m, n). Any strides; never copied.
     x : array_like
-        {operands} vector: its elements ``offx``, ``offx + |incx|`` ... are used, backwards if ``incx`` is negative.
+        {operands} vector. Its elements ``offx``, ``offx + |incx|`` ... are multiplied, backwards if ``incx`` is negative.
     beta : number or 0-d array
         Factor of ``y``; 0 does not read it.
     y : array_like, optional
-        {operands} vector, zeros by default, of which ``offy`` and ``incy`` choose elements in the same way; all others remain. It
+        {operands} vector, zeros by default. ``offy`` and ``incy`` choose the elements to update; all others keep their values. It
         is only read, unless ``overwrite_y``.
     offx, incx, offy, incy : int
-        First elements, and steps.
+        The first elements, and the steps.
     trans : {{0, 1, 2, "N", "T", "C", "R"}}
-        What is done to ``a`` as it is read, as of :func:`sgemm`.
+        How ``a`` is read, as in :func:`sgemm`.
     overwrite_y : {{0, 1}}
-        Whether ``y`` itself is updated in place, whatever its strides, and returned.
+        Whether to update ``y`` itself in place, whatever its strides, and return it.
 
     Returns
     -------
     array
-        All of ``y``, in the library of the operands.
+        The whole of ``y``, in the library of the operands.
 
     Raises
     ------
     TypeError
         For arrays of another element type or library, and for complex numbers where real ones are multiplied.
     ValueError
-        For shapes, offsets and steps that do not fit, and a ``y`` that is overwritten and shares memory with ``a`` or ``x``.
+        For shapes, offsets and steps that do not fit, and if an overwritten ``y`` shares memory with ``a`` or ``x``.
 
     Examples
     --------
@@ -69,13 +69,13 @@ _GER = """``alpha x y^{power} + A`` of {operands} arrays.
     x, y : array_like
         {operands} vectors of m and n elements{conjugated}. Any strides; never copied.
     incx, incy : {{1, -1}}
-        Whether a vector is read backwards.
+        -1 reads a vector backwards.
     a : array_like, optional
         {operands} matrix (m, n), zeros by default. It is only read, unless ``overwrite_a``.
     overwrite_x, overwrite_y : {{0, 1}}
-        Without effect, as nothing is copied.
+        Without effect, because nothing is copied.
     overwrite_a : {{0, 1}}
-        Whether ``a`` itself is updated in place, whatever its strides, and returned.
+        Whether to update ``a`` itself in place, whatever its strides, and return it.
 
     Returns
     -------
@@ -87,7 +87,7 @@ _GER = """``alpha x y^{power} + A`` of {operands} arrays.
     TypeError
         For arrays of another element type or library, and for complex numbers where real ones are multiplied.
     ValueError
-        For shapes and steps that do not fit, and an ``a`` that is overwritten and shares memory with ``x`` or ``y``.
+        For shapes and steps that do not fit, and if an overwritten ``a`` shares memory with ``x`` or ``y``.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def _ger(function: str, types: Types, conjugates: bool, alpha: Any, x: Any, y: A
         vectors.append(arrays[name][::step])
     target = arrays.get("a")
     if target is not None and target.shape != (len(vectors[0]), len(vectors[1])):
-        raise ValueError(f"{function} takes a of shape (len(x), len(y)) = ({len(vectors[0])}, {len(vectors[1])}), but it has shape "
+        raise ValueError(f"{function} takes a of shape ({len(vectors[0])}, {len(vectors[1])}) = (len(x), len(y)), but it has shape "
                          f"{target.shape}")
     if target is not None and overwrites:
         _check_overlap(function, "a", arrays)
@@ -227,7 +227,7 @@ def _rank_one(name: str) -> RankOne:
     routine.__name__ = routine.__qualname__ = name
     routine.__doc__ = _GER.format(operands=types.operands, name=name, answer=as_printed([[4, 2], [8, 4]], types),
                                   power="H" if conjugates else "T",
-                                  conjugated=", of which that of ``y`` are conjugated" if conjugates else "")
+                                  conjugated="; those of ``y`` are conjugated" if conjugates else "")
     return routine
 
 

@@ -1,4 +1,4 @@
-"""What sort of object an operand is, by its type and without importing CuPy; and what is registered by type."""
+"""The kinds of operands, by their types and without importing CuPy, and functions that are registered by type."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Repeat(NamedTuple):
     Attributes
     ----------
     repeated : callable
-        What answers it if it is.
+        The function that answers it.
     head : hashable
         All of the call besides its arrays, as far as it decides what runs.
     inputs : tuple of array
-        What is only read.
+        The arrays that are only read.
     out : array or None
-        What is written.
+        The array that is written.
     roles : tuple of str
         What each input and, last, the result is to a plan.
     scalars : tuple
@@ -90,14 +90,14 @@ class Carrier:
         raise NotImplementedError
 
     def converted(self, convert: Callable[[str, Any], Any]) -> Any:
-        """The same with every array replaced by what ``convert(name, array)`` returns."""
+        """A copy with every array replaced by ``convert(name, array)``."""
         raise NotImplementedError
 
 
 def own_call(*operands: object) -> Callable[..., Any] | None:
-    """What lets a function answer on what operands of a type of ours hold: a function of (call, operands, keyword arguments).
+    """A function of (call, operands, keyword arguments) that makes a call on the arrays inside operands of a type of ours.
 
-    ``None`` if none is of such a type, and where another one answers NumPy's functions itself. The operands of an epilogue count,
+    ``None`` without such an operand, and if another operand answers NumPy's functions itself. The operands of an epilogue count,
     too.
     """
     for x in operands:
