@@ -416,7 +416,7 @@ def _targets(function: str, request: Request, arrays: Mapping[str, Any], overwri
     if not overwrites:
         return c, out, request.out
     if out is not None and request.out is not request.c:
-        raise ValueError(f"{function} writes its result once: pass out, or overwrite_c=1, but not both")
+        raise ValueError(f"{function} takes out or overwrite_c=1, but not both")
     if c.shape != shape:
         raise ValueError(f"{function} updates c in place with overwrite_c=1, but it has shape {c.shape} and the result {shape}")
     return c, c, request.c

@@ -87,7 +87,7 @@ def gemm_over(function: str, types: Types | None, arrays: dict[str, Any], alpha:
         if name in held and held[name].shape != shape:
             raise ValueError(f"{function} with devices= takes {name} of shape {shape}, but it has shape {held[name].shape}")
     if overwrites and "c" in held and "out" in held and given["out"] is not given["c"]:
-        raise ValueError(f"{function} writes its result once: pass out, or overwrite_c=1, but not both")
+        raise ValueError(f"{function} takes out or overwrite_c=1, but not both")
     reads_c = scalars[1] != 0 and "c" in held
     if scalars[1] != 0 and not reads_c and "out" in held:
         raise ValueError(f"{function} needs c, because beta is not 0; to update out in place, pass it as c, too")

@@ -131,11 +131,11 @@ def _chosen(function: str, name: str, x: Any, count: int, offset: Any, step: Any
     """The elements of a vector that a routine uses, a view."""
     first, inc = as_integer(function, f"off{name}", offset), as_integer(function, f"inc{name}", step)
     if first < 0 or inc == 0:
-        raise ValueError(f"{function} takes off{name} of at least 0 and inc{name} other than 0, got {first} and {inc}")
+        raise ValueError(f"{function} takes an off{name} of at least 0 and an inc{name} other than 0, got {first} and {inc}")
     end = first + (count - 1) * abs(inc) + 1 if count else first
     if end > len(x):
-        raise ValueError(f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but its length "
-                         f"is {len(x)}")
+        raise ValueError(f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but {name} has "
+                         f"length {len(x)}")
     chosen = x[first:end:abs(inc)]
     return chosen[::-1] if inc < 0 else chosen
 

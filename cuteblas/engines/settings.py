@@ -161,11 +161,6 @@ def _checked_limit(nbytes: Any, source: str) -> int:
     return limit
 
 
-def _limit_of_environment() -> int | None:
-    value = os.environ.get(_VARIABLE)
-    return _checked_limit(value, _VARIABLE) if value else None
-
-
 _limit: int | None = None
 _asked = False
 
@@ -174,7 +169,8 @@ def workspace_limit() -> int | None:
     """The limit; that of the environment until another is set."""
     global _limit, _asked
     if not _asked:
-        _limit, _asked = _limit_of_environment(), True
+        value = os.environ.get(_VARIABLE)
+        _limit, _asked = _checked_limit(value, _VARIABLE) if value else None, True
     return _limit
 
 

@@ -115,7 +115,7 @@ CALLS = [
     (ValueError, "writes out while it reads c.*not the same elements", blas.sgemm, (1, a, b, 1, wide[:, :5]),
      {"out": wide[:, ::2]}),
     (ValueError, "writes out while it uses alpha", blas.sgemm, (c[0, 0, ...], a, b), {"out": c}),
-    (ValueError, "writes its result once: pass out, or overwrite_c=1, but not both", blas.sgemm, (1, a, b, 0, c), {"out": c.copy(),
+    (ValueError, "takes out or overwrite_c=1, but not both", blas.sgemm, (1, a, b, 0, c), {"out": c.copy(),
      "overwrite_c": 1}),
     (ValueError, "needs c, because beta is not 0; to update out in place, pass it as c, too", blas.sgemm, (1, a, b, 1), {"out": c}),
     (TypeError, "updates an array in place with overwrite_c=1, but c is a list", blas.sgemm, (1, a, b, 1, c.tolist()),
