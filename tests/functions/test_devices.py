@@ -167,7 +167,7 @@ def test_shards_fit_together():
         cuteblas.ShardedArray([])
     with pytest.raises(TypeError, match="CuPy"):
         cuteblas.ShardedArray([np.ones(3)])
-    with pytest.raises(ValueError, match="axis 0 alone"):
+    with pytest.raises(ValueError, match="only along axis 0"):
         cuteblas.ShardedArray([x, x.T])
     with pytest.raises(ValueError, match="one type"):
         cuteblas.ShardedArray([x, on_gpu(np.ones((4, 5)))])
@@ -338,7 +338,7 @@ def test_wrong_contractions():
         for name, value in (("optimize", True), ("variant", "simt"), ("order", "F")):
             with pytest.raises(TypeError, match=f"takes no {name}"):
                 cuteblas.einsum("ij,jk->ik", x, x, devices="all", **{name: value})
-        with pytest.raises(TypeError, match="does not take variant"):
+        with pytest.raises(TypeError, match="takes no variant"):
             cuteblas.tensordot(x, x, 1, variant="simt", devices="all")
         with pytest.raises(ValueError, match="shape-mismatch"):
             cuteblas.tensordot(x, x[1:], 1, devices="all")
