@@ -3,7 +3,7 @@
 One set of rules holds for all of them. A file ends with a digest of its name and contents, and is used only if that is right. It is
 there as a whole or not at all, whatever other processes do. Nothing is read from a folder, or written to one, that other users
 could have written to. The files that were read least recently are removed once a part exceeds its capacity. What cannot be kept is
-made again by every process, of which a warning is given once. Nothing of this imports more than the standard library.
+made again by every process, and a warning says so once. This module imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stat import S_ISREG, S_ISVTX
 from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
-__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "expanded", "find", "keep", "usable_folder", "usage"]
+__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "find", "keep", "usable_folder", "usage", "user_directory"]
 
 Part = Literal["entries", "calls", "emulator"]
 """The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of calls on GPUs, ``emulator`` the
@@ -42,32 +42,40 @@ def cache_directory() -> Path:
     Raises
     ------
     OSError
-        If that is in a home directory and there is none.
+        If that is in a home directory, and there is none.
     """
-    chosen = os.environ.get("CUTEBLAS_CACHE_DIR")
-    if not chosen:
-        if sys.platform == "win32":
-            base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-        elif sys.platform == "darwin":
-            base = "~/Library/Caches"
-        else:
-            base = os.environ.get("XDG_CACHE_HOME", "")
-            base = base if os.path.isabs(base) else "~/.cache"          # as the specification of XDG says
-        chosen = f"{base}/cuteblas"
-    return _absolute(expanded(chosen, "CUTEBLAS_CACHE_DIR"))
+    return _absolute(user_directory("CUTEBLAS_CACHE_DIR", ("LOCALAPPDATA", "~/AppData/Local"), "~/Library/Caches",
+                                    ("XDG_CACHE_HOME", "~/.cache")))
 
 
-def expanded(path: str, variable: str) -> str:
-    """A path with the home directory in place of ``~``.
+def user_directory(variable: str, windows: tuple[str, str], macos: str, others: tuple[str, str]) -> str:
+    """The folder that an environment variable names, else ``cuteblas`` in the platform's directory for files of one kind.
+
+    Parameters
+    ----------
+    variable : str
+        The environment variable.
+    windows, others : (str, str)
+        The variable that names the platform's directory, and the directory without it.
+    macos : str
+        The directory on macOS.
 
     Raises
     ------
     OSError
-        If there is none, with the variable that chooses another place.
+        If the folder is in a home directory and there is none; the message names the variable.
     """
-    found = os.path.expanduser(path)
+    chosen = os.environ.get(variable)
+    if not chosen:
+        base = macos
+        if sys.platform != "darwin":
+            name, usual = windows if sys.platform == "win32" else others
+            base = os.environ.get(name, "")
+            base = base if os.path.isabs(base) else usual               # as the specification of XDG says
+        chosen = f"{base}/cuteblas"
+    found = os.path.expanduser(chosen)
     if found.startswith("~"):
-        raise FileNotFoundError(f"there is no home directory for {path}: set {variable}")
+        raise FileNotFoundError(f"there is no home directory for {chosen}: set {variable}")
     return found
 
 
@@ -152,7 +160,7 @@ def keep(part: Part, name: str, data: bytes) -> None:
     except OSError as error:
         if not _warned:
             _warned.append(error)
-            warnings.warn(f"compiled kernels are not kept, because the cache cannot be used ({error}); set CUTEBLAS_CACHE_DIR to a "
+            warnings.warn(f"cuteblas cannot keep compiled kernels: the cache cannot be used ({error}); set CUTEBLAS_CACHE_DIR to a "
                           f"folder of your own", RuntimeWarning, stacklevel=3)
         return
     if _writes[folder] % _WRITES == 0:
@@ -182,14 +190,14 @@ def _files(part: Part) -> Iterator[tuple[float, int, Path]]:
 
 
 class Usage(NamedTuple):
-    """What a part of the cache holds."""
+    """The number of files in a part of the cache, and their total size."""
 
     files: int
     bytes: int
 
 
 def usage(part: Part) -> Usage:
-    """What a part of the cache holds."""
+    """The usage of a part of the cache."""
     sizes = [size for _time, size, _path in _files(part)]
     return Usage(len(sizes), sum(sizes))
 

@@ -15,8 +15,8 @@ from weakref import WeakSet
 
 __all__ = ["BACKGROUND", "REFUSAL", "WHOLE", "forget_in_children", "orphaned", "refuse_orphans", "surviving", "use_cuda"]
 
-REFUSAL = ("this process was forked from one that had used CUDA, which does not work in the copy: start processes by "
-           "multiprocessing's 'spawn' or 'forkserver', or fork before the first CuPy array is made; NumPy arrays work here")
+REFUSAL = ("this process was forked from one that had used CUDA, and CUDA does not work after a fork: start processes with "
+           "multiprocessing's 'spawn' or 'forkserver', or fork before making the first CuPy array; NumPy arrays work here")
 
 BACKGROUND = "cuteblas"
 """The name of threads whose work nobody has to wait for: see :mod:`cuteblas.engines.background`."""

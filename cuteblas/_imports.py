@@ -1,4 +1,4 @@
-"""What is imported when it is first used."""
+"""Modules and functions that are imported at their first use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["imported"]
 
 
 def imported(module: str, name: str = "", package: str | None = None) -> Any:
-    """A module, or what a name is in it.
+    """A module, or one of its members.
 
     Raises
     ------
     RuntimeError
-        If its import is going on in this very thread, which a handler of signals has interrupted.
+        If a signal handler calls this while the same thread is importing the module.
     """
     try:
         home = import_module(module, package)
@@ -34,5 +34,5 @@ def _is_partial(module: Any) -> bool:
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
-_REFUSAL = ("{} cannot be used here: cuteblas is still being imported by what this call interrupted, as handlers of signals do; "
-            "use it once before such a handler may run")
+_REFUSAL = ("{} cannot be used here: cuteblas is still being imported, and this call, perhaps in a signal handler, interrupts "
+            "the import; use it once before such a handler can run")

@@ -1,4 +1,4 @@
-"""What the routines need of CuPy; imported when the first operand is on a CUDA device."""
+"""CuPy's part of the routines; imported with the first operand on a CUDA device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def from_dlpack(x: Any) -> Any:
 
 
 def from_host(x: np.ndarray, device: int) -> Any:
-    """A copy on a device of what was a list."""
+    """A copy of a NumPy array on a device."""
     with cupy.cuda.Device(device):
         return cupy.asarray(x, order="K")
 
@@ -52,7 +52,7 @@ def _handle(stream: Any) -> int:
         return int(version_and_handle[1])
     if hasattr(stream, "cuda_stream"):          # torch
         return int(stream.cuda_stream)
-    raise TypeError(f"stream is a CUDA stream or the handle of one, got {type(stream).__name__}")
+    raise TypeError(f"stream has to be a CUDA stream or the handle of one, got {type(stream).__name__}")
 
 
 def at_address(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], device: int | None) -> Any:

@@ -12,12 +12,13 @@ from ..engines.dispatch import kind_of
 from .libraries import Place, is_list, view_of
 from .types import Types, dtype_named, kind_of_numbers, type_name
 
-__all__ = ["Transposition", "as_scalar", "as_transposition", "checked_flag", "from_list", "is_complex_list"]
+__all__ = ["TRANSPOSITIONS", "Transposition", "as_integer", "as_scalar", "as_transposition", "checked_flag", "from_list",
+           "is_complex_list", "is_overwritten"]
 
 
 @dataclass(frozen=True)
 class Transposition:
-    """What is done to an operand as it is read.
+    """How an operand is read.
 
     Attributes
     ----------
@@ -42,48 +43,72 @@ class Transposition:
         return x.swapaxes(-1, -2) if self.swaps else x
 
 
-_TRANSPOSITIONS = {letter: Transposition("C" if letter == "H" else letter) for letter in "NTCHR"}
+_BY_LETTER = {letter: Transposition("C" if letter == "H" else letter) for letter in "NTCHR"}
+
+TRANSPOSITIONS = "0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'"
+"""What transposition arguments accept, for error messages."""
 
 
-_ACCEPTED = "0 or 'N' (as it is), 1 or 'T' (transposed), 2, 'C' or 'H' (conjugated and transposed), 'R' (conjugated)"
+def as_integer(function: str, name: str, value: Any, accepted: str = "an integer") -> int:
+    """An integer argument.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer; the message says what is ``accepted``.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{function} takes {accepted} as {name}, got {type(value).__name__}") from None
 
 
-def as_transposition(function: str, name: str, value: Any, accepted: str = _ACCEPTED) -> Transposition:
-    """The meaning of ``trans_a`` or ``trans_b``; a refusal names what is ``accepted``.
+def as_transposition(function: str, name: str, value: Any, accepted: str = TRANSPOSITIONS) -> Transposition:
+    """The meaning of ``trans_a`` or ``trans_b``.
 
     Raises
     ------
     TypeError, ValueError
-        If it has none.
+        If it has none; the message says what is ``accepted``.
     """
     if isinstance(value, str):
-        known = _TRANSPOSITIONS.get(value.upper())
+        known = _BY_LETTER.get(value.upper())
     else:
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise TypeError(f"{function} takes as {name} {accepted}, got {type(value).__name__}") from None
-        known = _TRANSPOSITIONS["NTC"[number]] if 0 <= number <= 2 else None
+        number = as_integer(function, name, value, accepted)
+        known = _BY_LETTER["NTC"[number]] if 0 <= number <= 2 else None
     if known is None:
-        raise ValueError(f"{function} takes as {name} {accepted}, got {value!r}")
+        raise ValueError(f"{function} takes {accepted} as {name}, got {value!r}")
     return known
 
 
 def checked_flag(function: str, name: str, value: Any) -> bool:
-    """A flag that is 0 or 1.
+    """A flag, which has to be 0 or 1.
 
     Raises
     ------
     TypeError, ValueError
         If it is anything else.
     """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{function} takes 0 or 1 as {name}, got {type(value).__name__}") from None
+    number = as_integer(function, name, value, "0 or 1")
     if number not in (0, 1):
         raise ValueError(f"{function} takes 0 or 1 as {name}, got {value!r}")
     return bool(number)
+
+
+def is_overwritten(function: str, name: str, flag: Any, x: Any) -> bool:
+    """Whether a routine updates an operand in place, as its flag ``overwrite_NAME`` says.
+
+    Raises
+    ------
+    TypeError
+        If the operand is a list, or the flag is not an integer.
+    ValueError
+        If the flag is neither 0 nor 1.
+    """
+    overwrites = checked_flag(function, f"overwrite_{name}", flag)
+    if overwrites and is_list(x):
+        raise TypeError(f"{function} updates an array in place with overwrite_{name}=1, but {name} is a list")
+    return overwrites
 
 
 def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) -> Any:
@@ -103,7 +128,7 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
     Raises
     ------
     TypeError
-        If it is not a number, or one that does not fit the type: a complex one for real products, a fraction for integers.
+        If it is not a number, or a number of the wrong kind: a complex one for real products, a fraction for integers.
     ValueError
         If it is an array with dimensions or on another device, or an integer out of range.
     """
@@ -119,8 +144,8 @@ def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) 
             return array
         return _number(function, name, array[()], types)
     if where != place:
-        raise ValueError(f"{function} needs {name} where the operands are, but they are {place.library} arrays on {place} and it "
-                         f"is a {where.library} array on {where}")
+        raise ValueError(f"{function} takes {name} in the library and on the device of the operands, but they are {place.library} "
+                         f"arrays on {place} and {name} is a {where.library} array on {where}")
     _check_kind(function, name, array.dtype, types)
     return array
 
@@ -140,12 +165,12 @@ def _number(function: str, name: str, value: Any, types: Types) -> int | float |
     if type(value) is int and value in (0, 1):
         return value
     if isinstance(value, int) and not -2**1000 < value < 2**1000:
-        raise ValueError(f"{function} computes in {types.compute}, which has no {name} of {value.bit_length()} bits")
+        raise ValueError(f"{function} computes in {types.compute}, which cannot hold {name}: it has {value.bit_length()} bits")
     dtype = np.asarray(value).dtype if not isinstance(value, int) else np.dtype(np.int64)
     _check_kind(function, name, dtype, types)
     if types.compute == "int32":
         if not -2**31 <= int(value) < 2**31:
-            raise ValueError(f"{function} computes in int32, which has no {name} = {int(value)}")
+            raise ValueError(f"{function} computes in int32, which cannot hold {name} = {int(value)}")
         return int(value)
     number = complex(value) if types.is_complex else float(value)
     with np.errstate(over="ignore"):

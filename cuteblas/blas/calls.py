@@ -1,4 +1,4 @@
-"""One product in BLAS terms: everything about it is checked before anything runs."""
+"""One product in BLAS terms; all arguments are checked before anything runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from ..functions.fused import operands_over_c
 from ..functions.gemm import gemm, gemm_by_numpy, refuse_self_overlap, scalar_kind
-from .arguments import Transposition, as_scalar, as_transposition, checked_flag, from_list, is_complex_list
+from .arguments import Transposition, as_scalar, as_transposition, from_list, is_complex_list, is_overwritten
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .repeats import remembered, repeat_of
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["Call", "Request", "execute", "kernel_arguments", "prepare", "run", "where"]
+__all__ = ["Call", "Request", "check_types", "convert_lists", "execute", "kernel_arguments", "prepare", "run", "where"]
 
 
 class Request(NamedTuple):
@@ -53,7 +53,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A product that is right in every respect.
+    """A call whose arguments have been checked.
 
     Attributes
     ----------
@@ -139,22 +139,17 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
         One sentence on the first thing that is wrong.
     """
     trans_a, trans_b = (as_transposition(function, f"trans_{x}", getattr(request, f"trans_{x}")) for x in "ab")
-    overwrites = checked_flag(function, "overwrite_c", request.overwrite_c)
+    overwrites = is_overwritten(function, "c", request.overwrite_c, request.c)
     precision = checked_precision(request.precision)
     check_variant(request.variant, "gemm")
-    gathered = gather(function, {"a": request.a, "b": request.b, "c": request.c, "out": request.out})
+    gathered = gather(function, {"a": request.a, "b": request.b, "c": request.c, "out": request.out}, "ab")
     epilogue = _bound(function, request.epilogue, gathered.place)
     arrays = gathered.arrays
-    for name in "ab":
-        if name not in arrays:
-            raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
     types = types or _inferred(arrays, request, epilogue is not None)
-    if overwrites and "c" in arrays and is_list(arrays["c"]):
-        raise TypeError(f"{function} updates an array in place with overwrite_c=1, but c is a list")
     if "out" in arrays and is_list(arrays["out"]):
-        raise TypeError(f"{function} writes into an array, but out is a list")
-    _convert_lists(function, arrays, types, gathered.place)
-    _check_types(function, arrays, types)
+        raise TypeError(f"{function} takes an array as out, got a list")
+    convert_lists(function, arrays, types, gathered.place)
+    check_types(function, arrays, types)
     alpha, beta = (as_scalar(function, name, getattr(request, name), types, gathered.place) for name in ("alpha", "beta"))
 
     a, b = arrays["a"], arrays["b"]
@@ -166,7 +161,7 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
                 precision, request.variant, request.stream)
     _check_memory(call, arrays)
     if request.stream is not None and gathered.place.device is None:
-        raise ValueError(f"{function} runs at once on arrays on the host, which have no stream")
+        raise ValueError(f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host")
     if runs and call.by_numpy:
         refuse_variant(request.variant, BY_NUMPY)
     return call
@@ -190,7 +185,7 @@ def execute(call: Call, repeat: Repeat | None = None) -> Any:
 
 
 def again_by_numpy(repeat: Repeat, call: Call) -> Again | None:
-    """What computes a call on NumPy arrays again, from them and its scalars; ``None`` if a scalar is an array or was rounded."""
+    """A function that repeats a call on NumPy arrays and scalars; ``None`` if a scalar is an array or was rounded."""
     *_rest, reads_c, kinds = repeat.head
     if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds or call.place.device is not None:
         return None
@@ -241,7 +236,7 @@ def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _in_tiles(call: Call, named: Mapping[str, Any]) -> tuple[np.ndarray, Mapping[str, Any]] | None:
-    """The same in tiles; ``None`` if the epilogue has further results, or if there are none."""
+    """Run a call on NumPy arrays in tiles; ``None`` if its epilogue has further results, or if it cannot be divided."""
     from ..engines.cuda import CUDA
     from ..engines.streamed import stream_product
 
@@ -301,7 +296,7 @@ def where(call: Call) -> AbstractContextManager[None]:
 
 
 def _bound(function: str, epilogue: Any, place: Place) -> Any:
-    """An epilogue with its operands, viewed as the operands of the product are."""
+    """An epilogue, with its operands as NumPy or CuPy arrays like those of the product."""
     if epilogue is None:
         return None
     from ..functions.epilogues import as_bound
@@ -311,8 +306,8 @@ def _bound(function: str, epilogue: Any, place: Place) -> Any:
             return x
         array, where = view_of(function, name, x)
         if where != place:
-            raise ValueError(f"{function} needs {name} of the epilogue where the operands are, but they are {place.library} arrays "
-                             f"on {place} and it is a {where.library} array on {where}")
+            raise ValueError(f"{function} takes {name} of the epilogue in the library and on the device of the operands, but they "
+                             f"are {place.library} arrays on {place} and {name} is a {where.library} array on {where}")
         return array
 
     return as_bound(epilogue).converted(viewed)
@@ -329,7 +324,14 @@ def _inferred(arrays: Mapping[str, Any], request: Request, epilogue: bool) -> Ty
     return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype, epilogue=epilogue)
 
 
-def _convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
+def convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
+    """Put arrays in the place of lists, in the memory of the other operands.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For lists that do not hold numbers of the type.
+    """
     for name, x in arrays.items():
         if is_list(x):
             array = from_list(function, name, x, dtype_named(types.output if name == "c" else types.operands))
@@ -340,7 +342,14 @@ def _convert_lists(function: str, arrays: dict[str, Any], types: Types, place: P
             arrays[name] = array
 
 
-def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
+def check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
+    """Refuse operands of another type than the routine's.
+
+    Raises
+    ------
+    TypeError
+        With the routine that takes the type, or how to convert the operand.
+    """
     for name, x in arrays.items():
         wanted, found = types.operands if name in "ab" else types.output, type_name(x)
         if found == wanted:
@@ -356,11 +365,11 @@ def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None
 
 
 def _other_routine(function: str, product: str) -> str | None:
-    """What to call in place of a routine for elements that ``product`` multiplies; ``None`` if there is nothing."""
-    if not function.endswith(("rk", "r2k")):
+    """The routine to call instead for elements that ``product`` multiplies; ``None`` if there is none."""
+    if not function.endswith(("rk", "r2k", "gemv", "ger", "geru", "gerc")):
         return None if function == "gemm" else f"{product} or gemm"
     letter = product[0]
-    if letter not in "sdcz":
+    if letter not in "sdcz" or "ger" in function:
         return None
     return letter + (function[1:] if letter in "cz" else function[1:].replace("he", "sy"))
 
@@ -387,7 +396,7 @@ def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, .
         batch = np.broadcast_shapes(*batches.values())
     except ValueError:
         raise ValueError(f"{function} broadcasts batch dimensions, but those of "
-                         f"{', '.join(f'{name} are {extents}' for name, extents in batches.items())}") from None
+                         f"{' and '.join(f'{name} are {extents}' for name, extents in batches.items())}") from None
     shape = (*batch, m, n)
     if "c" in arrays and arrays["c"].shape[-2:] != (m, n):
         raise ValueError(f"{function} takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}: {shapes}")
@@ -402,12 +411,12 @@ def _targets(function: str, request: Request, arrays: Mapping[str, Any], overwri
     c, out = arrays.get("c"), arrays.get("out")
     if c is None:
         if out is not None and not _is_zero(beta):
-            raise ValueError(f"{function} has no C to multiply by beta: pass the array as c, too, to update out in place")
+            raise ValueError(f"{function} needs c, because beta is not 0; to update out in place, pass it as c, too")
         return None, out, request.out
     if not overwrites:
         return c, out, request.out
     if out is not None and request.out is not request.c:
-        raise ValueError(f"{function} writes its result once: pass out, or overwrite_c=1, but not both")
+        raise ValueError(f"{function} takes out or overwrite_c=1, but not both")
     if c.shape != shape:
         raise ValueError(f"{function} updates c in place with overwrite_c=1, but it has shape {c.shape} and the result {shape}")
     return c, c, request.c
@@ -418,7 +427,7 @@ def _is_zero(number: Any) -> bool:
 
 
 class _Use(NamedTuple):
-    """An array of a call: its name, its memory, whether another may not even be the same elements, and whether it is written."""
+    """An array of a call: its name, its memory, whether it may not share even the same elements, and whether it is written."""
 
     name: str
     memory: Memory
@@ -427,7 +436,7 @@ class _Use(NamedTuple):
 
 
 def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
-    """See that results can be written where they are to be written, and that kernels can read the operands."""
+    """Refuse results that cannot be written to their place, and operands that kernels cannot read."""
     target = None if call.out is None else "out" if "out" in arrays else "c"
     outputs = call.epilogue.outputs if call.epilogue else {}
     if call.by_numpy and target is None and not outputs:
@@ -437,8 +446,8 @@ def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
     if not call.by_numpy:
         for name, memory in operands.items():
             if memory.size and not memory.whole_elements:
-                raise ValueError(f"{function} reads and writes whole elements, but those of {name} are not aligned to their size; "
-                                 f"cuteblas.copy({name}) is")
+                raise ValueError(f"{function} takes elements that are aligned to their size, but those of {name} are not; pass "
+                                 f"cuteblas.copy({name})")
     # An operand of an epilogue may have the name of an argument, so these are not a mapping.
     scalars = [(name, x) for name, x in (("alpha", call.alpha), ("beta", call.beta)) if scalar_kind(x) == "device"]
     fused = [] if call.epilogue is None else [(name, x) for name, x in call.epilogue.operands.items()

@@ -30,11 +30,11 @@ def gemm_over(function: str, types: Types | None, arrays: dict[str, Any], alpha:
     function : str
         The routine.
     types : Types or None
-        Its element types; ``None`` for ``gemm``, which infers them.
+        The element types; ``None`` for ``gemm``, which infers them.
     arrays : dict
         ``a``, ``b``, ``c`` and ``out``, the last two of which may be ``None``.
     alpha, beta, trans, overwrite_c, precision, devices
-        As of :func:`cuteblas.blas.sgemm`; ``trans`` of both operands.
+        As in :func:`cuteblas.blas.sgemm`; ``trans`` of both operands.
     refused : dict
         Arguments that are not taken together with ``devices``.
     dtypes : tuple
@@ -51,7 +51,7 @@ def gemm_over(function: str, types: Types | None, arrays: dict[str, Any], alpha:
         One sentence on the first thing that is wrong.
     """
     if (name := next((name for name, value in refused.items() if value is not None), None)) is not None:
-        raise TypeError(f"{function} with devices= takes no {name}=")
+        raise TypeError(f"{function} with devices= does not take {name}=")
     ordinals, algorithm = as_devices(function, devices), checked_precision(precision)
     ways = [as_transposition(function, f"trans_{name}", way) for name, way in zip("ab", trans, strict=True)]
     overwrites = checked_flag(function, "overwrite_c", overwrite_c)
@@ -87,10 +87,10 @@ def gemm_over(function: str, types: Types | None, arrays: dict[str, Any], alpha:
         if name in held and held[name].shape != shape:
             raise ValueError(f"{function} with devices= takes {name} of shape {shape}, but it has shape {held[name].shape}")
     if overwrites and "c" in held and "out" in held and given["out"] is not given["c"]:
-        raise ValueError(f"{function} writes its result once: pass out, or overwrite_c=1, but not both")
+        raise ValueError(f"{function} takes out or overwrite_c=1, but not both")
     reads_c = scalars[1] != 0 and "c" in held
     if scalars[1] != 0 and not reads_c and "out" in held:
-        raise ValueError(f"{function} has no C to multiply by beta: pass the array as c, too, to update out in place")
+        raise ValueError(f"{function} needs c, because beta is not 0; to update out in place, pass it as c, too")
     written = "out" if "out" in held else "c" if overwrites and "c" in held else None
     for x in () if written is None else (held[written],) if of_host else held[written].shards:
         refuse_self_overlap(function, written or "", engine_of(x).memory(x))
@@ -140,10 +140,10 @@ def _seen(x: Any, way: Transposition) -> Any:
 
 def _of_host(function: str, types: Types, a: np.ndarray, b: np.ndarray, held: dict[str, Any], written: str | None,
              scalars: list[Any], reads_c: bool, conj: dict[str, bool], ordinals: tuple[int, ...], precision: str) -> np.ndarray:
-    """The same of NumPy arrays: A B over devices, and what is done with it on the host."""
+    """Compute a call on NumPy arrays: A B on the devices, and the rest on the host."""
     if not types.operands == types.output == types.compute:
-        raise TypeError(f"{function} with devices= takes NumPy arrays of types that are summed as they are, not {types.operands} "
-                        f"that is summed in {types.compute} into {types.output}; CuPy arrays may be of any")
+        raise TypeError(f"{function} with devices= takes NumPy arrays only of types that are summed in the same type, but "
+                        f"{types.operands} is summed in {types.compute} into {types.output}; CuPy arrays may have any type")
     kind, (alpha, beta) = dtype_named(types.output), scalars
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     out = held[written] if written is not None else new_array(shape, kind, "F")

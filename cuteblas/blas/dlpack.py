@@ -1,4 +1,4 @@
-"""Element types that DLPack has and NumPy has not, such as bfloat16, between libraries of which NumPy is one.
+"""Exchange arrays with element types that DLPack has and NumPy lacks, such as bfloat16.
 
 NumPy exchanges their bits as unsigned integers. :class:`Relabelled` is an array to other libraries whose capsules say uint16 or
 bfloat16 instead of what their producer says; the memory and its owner stay the same.
@@ -51,14 +51,14 @@ class Relabelled:
             capsule = self._owner.__dlpack__(**arguments)
         name = _name_of(capsule)
         if name not in _OFFSETS:
-            raise BufferError(f"DLPack has no capsule of the name {name!r}")
+            raise BufferError(f"a DLPack capsule has the name {name!r}, but it has to be dltensor or dltensor_versioned")
         code = ctypes.c_uint8.from_address(_pointer_of(capsule, name) + _OFFSETS[name])
         code.value = self._code
         return capsule
 
 
 def _unknown_to_numpy(x: Any) -> DType | None:
-    """The element type of an array of some library, if it says that it is one that NumPy does not exchange."""
+    """The element type of another library's array, if NumPy does not exchange it."""
     row = DTYPES.get(str(getattr(x, "dtype", "")).rpartition(".")[2])
     return row if row is not None and row.dlpack else None
 

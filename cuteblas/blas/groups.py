@@ -30,19 +30,19 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
     Parameters
     ----------
     alpha, beta, trans_a, trans_b, overwrite_c, dtype, compute_dtype, epilogue, precision, stream, variant
-        As of :func:`gemm`, for all products.
+        As in :func:`gemm`, for all products.
     a, b, c, out : array, or list of arrays
-        Either all arrays or all lists; arrays of a list have one shape.
+        Either all are arrays, or all are lists; the arrays of a list have one shape.
 
     Returns
     -------
     array or list
-        What :func:`gemm` returns for arrays; for lists, a list of that.
+        What :func:`gemm` returns for arrays; for lists, a list of such results.
 
     Raises
     ------
     TypeError, ValueError
-        As of :func:`gemm`; also for lists of different lengths and for lists of arrays of different shapes.
+        As in :func:`gemm`; also for lists of different lengths, and for lists of arrays of different shapes.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
         shapes = {tuple(x.shape) for x in operand}
         if len(shapes) > 1:
             raise ValueError(f"gemm_batched takes arrays of one shape, but those of {name} are "
-                             f"{', '.join(map(str, sorted(shapes)))}; gemm_grouped takes different ones")
+                             f"{', '.join(map(str, sorted(shapes)))}; gemm_grouped takes arrays of different shapes")
     request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, dtype,
                       compute_dtype)
     return _grouped("gemm_batched", request, frozenset())
@@ -74,18 +74,18 @@ def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[
                  compute_dtype: Any = None, epilogue: EpilogueLike | Sequence[EpilogueLike] = None,
                  precision: Precision | None = None, out: Sequence[Any] | None = None, stream: Any = None,
                  variant: str | None = None) -> list[Array]:
-    """Products of differently sized problems, in one launch for those of the same types. All are checked before the first runs.
+    """Products of matrices of different sizes; those of the same types share a launch. All are checked before the first runs.
 
     Parameters
     ----------
     alpha, beta, trans_a, trans_b, epilogue
-        As of :func:`gemm`: one for all problems, or a list with one for each.
+        As in :func:`gemm`: one value for all problems, or a list with one for each.
     a, b : list of array
         The operands of each problem.
     c, out : list of (array or None), optional
-        As of :func:`gemm`.
+        As in :func:`gemm`.
     overwrite_c, dtype, compute_dtype, precision, stream, variant
-        As of :func:`gemm`, for all problems.
+        As in :func:`gemm`, for all problems.
 
     Returns
     -------
@@ -95,8 +95,8 @@ def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[
     Raises
     ------
     TypeError, ValueError
-        As of :func:`gemm`, with the number of the problem; also for lists of different lengths, and where a problem writes what
-        another one reads or writes: they run in any order.
+        As in :func:`gemm`, with the number of the problem; also for lists of different lengths, and if a problem writes memory that
+        another one reads or writes, because problems run in any order.
 
     Examples
     --------

@@ -24,7 +24,7 @@ _HOST, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operand comes from.
+    """The library and the device of an operand.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Gathered:
     arrays : dict of str to array
         By role: all NumPy or all CuPy arrays of one device; lists are still lists.
     place : Place
-        Of all of them.
+        The library and device of all of them.
     back : callable
-        A result as the caller's library holds it.
+        Converts a result to an array of the caller's library.
     """
 
     arrays: dict[str, Any]
@@ -61,17 +61,17 @@ class Gathered:
 
 
 def is_list(x: Any) -> bool:
-    """Whether an operand is a list that is to be converted."""
+    """Whether an operand has to be converted from a list."""
     return isinstance(x, (list, tuple, range))
 
 
-def gather(function: str, operands: Mapping[str, Any]) -> Gathered:
-    """View the operands of a call, by role; those that are ``None`` are left out.
+def gather(function: str, operands: Mapping[str, Any], needed: str) -> Gathered:
+    """View the operands of a call, by role; those that are ``None`` are left out, unless they are ``needed``.
 
     Raises
     ------
     TypeError
-        For operands of different libraries, masked arrays, and types that are neither arrays nor lists.
+        For operands of different libraries, masked arrays, types that are neither arrays nor lists, and missing operands.
     ValueError
         For operands on different devices.
     """
@@ -80,6 +80,8 @@ def gather(function: str, operands: Mapping[str, Any]) -> Gathered:
     back: Callable[[Any], Any] = _unchanged
     for name, x in operands.items():
         if x is None:
+            if name in needed:
+                raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
             continue
         if is_list(x):
             arrays[name] = x
@@ -111,9 +113,7 @@ def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
         return np.asarray(x), Place("numpy", None)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         return _through_dlpack(function, name, x)
-    if kind == "like" and hasattr(x, "__array__"):
-        return np.asarray(x), Place("numpy", None)
-    if kind == "scalar":
+    if kind == "scalar" or (kind == "like" and hasattr(x, "__array__")):
         return np.asarray(x), Place("numpy", None)
     raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is a {type(x).__name__}")
 
@@ -130,8 +130,8 @@ def _through_dlpack(function: str, name: str, x: Any) -> tuple[Any, Place]:
             return imported(from_dlpack, x), Place(library, int(ordinal))
     except (BufferError, RuntimeError, TypeError, ValueError) as refusal:
         raise TypeError(f"{function} cannot view {name}, a {_described(x)}, through DLPack: {refusal}") from refusal
-    raise TypeError(f"{function} works on the host and on CUDA devices, but {name}, a {_described(x)}, is on a device of DLPack's "
-                    f"type {int(device)}")
+    raise TypeError(f"{function} takes arrays on the host and on CUDA devices, but {name}, a {_described(x)}, is on a device of "
+                    f"DLPack's type {int(device)}")
 
 
 def _described(x: Any) -> str:
@@ -150,7 +150,8 @@ def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any],
         namespace = None
     from_dlpack = getattr(namespace, "from_dlpack", None)
     if from_dlpack is None:
-        raise TypeError(f"{function} returns what it is given, but {name} is a {type(x).__name__}: its library has no from_dlpack")
+        raise TypeError(f"{function} returns arrays of the operands' library, but {name} is a {type(x).__name__}, whose library "
+                        "has no from_dlpack")
     return partial(exported, from_dlpack)
 
 
@@ -161,5 +162,5 @@ def _unchanged(result: Any) -> Any:
 def _refuse_mixture(function: str, first: str, place: Place, second: str, other: Place) -> None:
     if place.library == other.library:
         raise ValueError(f"{function} needs its operands on one device, but {first} is on {place} and {second} on {other}")
-    raise TypeError(f"{function} needs its operands in one array library, but {first} is of {place.library} on {place} and "
-                    f"{second} of {other.library} on {other}")
+    raise TypeError(f"{function} needs operands of one array library, but {first} is a {place.library} array on {place} and "
+                    f"{second} a {other.library} array on {other}")

@@ -27,7 +27,7 @@ _SCALARS = {"zero": "0", "one": "1", "value": "a number other than 0", "device":
 
 @dataclass(frozen=True)
 class OperandLayout:
-    """What a plan assumes of an operand.
+    """The layout that a plan requires of an operand.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class OperandLayout:
     shape, strides : tuple of int
         Strides in bytes, 0 along axes of extent 1.
     alignment : int
-        What the address is a multiple of, at least, in bytes.
+        The least alignment of the address, in bytes.
     """
 
     dtype: str
@@ -65,26 +65,26 @@ class OperandLayout:
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """A product that was planned. ``print`` it; pickle it; it holds no array.
+    """A product that is planned once and executed often. It can be printed and pickled, and does not hold arrays.
 
     Attributes
     ----------
     place : Place
         Library and device of the operands.
     layouts : tuple of (str, OperandLayout)
-        What is assumed of ``a``, ``b``, and of ``c`` and ``out`` if they were given.
+        The layouts of ``a`` and ``b``, and of ``c`` and ``out`` if they were given.
     result : OperandLayout
-        Of the result.
+        The layout of the result.
     alpha, beta : {"zero", "one", "value", "device"}
-        What is known of the scalars.
+        The kinds of the scalars.
     trans_a, trans_b : str
-        What is done to the operands as they are read.
+        How the operands are read.
     overwrite_c : bool
         Whether ``c`` is updated in place.
     options : tuple of (str, object)
         ``dtype``, ``compute_dtype``, ``precision`` and ``variant``.
     plan : Plan
-        What kernels do.
+        The kernels and their launches.
 
     Examples
     --------
@@ -117,21 +117,21 @@ class GemmPlan:
         a, b, c, out : array
             Operands of the planned types, shapes and strides, aligned as well as the planned ones.
         alpha, beta : number or 0-d array
-            As :func:`gemm` takes them; whether they are 0, 1 or 0-d arrays was planned.
+            As in :func:`gemm`, of the planned kinds: 0, 1, another number, or a 0-d array.
         epilogue : epilogue, optional
             The planned function, with operands like the planned ones.
         stream : CUDA stream or handle, optional
-            Where kernels are launched instead of CuPy's current stream.
+            The stream for the kernels; CuPy's current stream by default.
 
         Returns
         -------
         array or (array, dict)
-            As of :func:`gemm`.
+            As in :func:`gemm`.
 
         Raises
         ------
         TypeError, ValueError
-            For operands that are not like the planned ones, with the first difference; and what :func:`gemm` raises.
+            For operands that differ from the planned ones, with the first difference; also as in :func:`gemm`.
         """
         request = Request(alpha, a, b, beta, c, self.trans_a, self.trans_b, int(self.overwrite_c), epilogue, out=out, stream=stream,
                           **dict(self.options))
@@ -168,7 +168,7 @@ class GemmPlan:
         given, planned = _layouts(call), dict(self.layouts)
         for name in ("c", "out"):
             if name in planned and name not in given:
-                return f"was made for {name}, which is missing"
+                return f"was made with {name}, which is missing"
         if "c" in given and "c" not in planned:
             return "was made without c"
         planned.setdefault("out", self.result)
@@ -181,7 +181,7 @@ class GemmPlan:
         return None
 
     def explain(self) -> Explanation:
-        """What the product runs, and why."""
+        """The kernels that the product runs, and why they were chosen."""
         operands = [f"{name} {layout.dtype} {layout.shape}" for name, layout in self.layouts]
         call = f"gemm: {', '.join(operands)}, trans {self.trans_a}{self.trans_b} -> {self.result.dtype} {self.result.shape}"
         if self.place.device is not None:
@@ -209,19 +209,19 @@ def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_
     a, b, c, out : array
         Operands of the types, shapes, strides, alignments and device of later calls; their elements do not matter.
     alpha, beta : number or 0-d array
-        0, 1, any other number, or a 0-d array: later calls pass one of that kind. A plan for any other number also takes 1.
+        0, 1, another number, or a 0-d array; later calls pass one of the same kind. A plan for another number also takes 1.
     trans_a, trans_b, overwrite_c, dtype, compute_dtype, epilogue, precision, variant
-        As of :func:`gemm`. Later calls pass the epilogue again, with operands like these.
+        As in :func:`gemm`. Later calls pass the epilogue again, with operands like these.
 
     Returns
     -------
     GemmPlan
-        Its method ``execute`` multiplies.
+        The plan; its method ``execute`` multiplies.
 
     Raises
     ------
     TypeError, ValueError
-        What :func:`gemm` raises.
+        As in :func:`gemm`.
 
     Examples
     --------

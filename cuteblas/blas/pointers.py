@@ -19,7 +19,7 @@ from ..codegen.dtypes import dtype
 from ..engines.dispatch import own_call
 from ..engines.memory import Memory
 from ..functions.signatures import Transposed
-from .arguments import Transposition, as_scalar, as_transposition
+from .arguments import TRANSPOSITIONS, Transposition, as_scalar, as_transposition
 from .calls import Request, run
 from .libraries import Place, view_of
 from .types import PRODUCTS, ROUTINES, Types, dtype_named, name_of
@@ -37,7 +37,7 @@ _MOST = 2**48
 
 
 class _Numbered:
-    """The arguments of one call, by name and in order, so that a refusal can name the place of one."""
+    """The arguments of one call, by name and number, so that an error can give both."""
 
     def __init__(self, function: str, names: str, *values: Any):
         self.function = function
@@ -55,7 +55,7 @@ class _Numbered:
         self._arguments.update(arguments)
 
     def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
-        """In the manner of xerbla: which argument, its value, what is needed."""
+        """An error like xerbla's: the number and name of the argument, its value, and what it has to be."""
         value = self[name]
         shown = repr(value) if isinstance(value, (int, float, complex, str)) or value is None else f"a {type(value).__name__}"
         return kind(f"{self.function}: argument {self._places[name]} ({name}) is {shown}, but {needed}")
@@ -69,7 +69,7 @@ class _Numbered:
         if least is not None and value < least:
             raise self.refusal(ValueError, name, f"it has to be at least {why or least}")
         if abs(value) >= _MOST:
-            raise self.refusal(ValueError, name, "memory has no room for that many elements")
+            raise self.refusal(ValueError, name, f"its absolute value has to be less than {_MOST}")
         return value
 
     def transposition(self, name: str) -> Transposition:
@@ -77,7 +77,7 @@ class _Numbered:
         try:
             return as_transposition(self.function, name, self[name])
         except (TypeError, ValueError) as refusal:
-            raise self.refusal(type(refusal), name, "it has to be 0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'") from None
+            raise self.refusal(type(refusal), name, f"it has to be {TRANSPOSITIONS}") from None
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
         """alpha or beta."""
@@ -86,14 +86,14 @@ class _Numbered:
         except (TypeError, ValueError) as refusal:
             kind = type(refusal)
         needed = {"int32": "an integer of int32"}.get(types.compute, "a number" if types.is_complex else "a real number")
-        raise self.refusal(kind, name, f"it has to be {needed}, or a 0-d array of that beside the matrices")
+        raise self.refusal(kind, name, f"it has to be {needed}, or a 0-d array of that kind in the memory of the matrices")
 
     def types(self, name: str) -> str:
         """The name of an element type."""
         try:
             return name_of(self[name])
         except TypeError:
-            raise self.refusal(TypeError, name, "it has to name an element type") from None
+            raise self.refusal(TypeError, name, "it has to be the name of an element type") from None
 
     def address(self, name: str, alignment: int, needed: bool) -> int:
         """An address of elements of a size; 0 only where nothing is read or written."""
@@ -193,12 +193,12 @@ class StridedPointers(Protocol):
                  stream: Any = None, device: Device = None) -> None: ...
 
 
-_DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` over addresses of {operands} matrices{output}, column-major as in BLAS.
+_DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` of {operands} matrices at addresses{output}, column-major as in BLAS.
 
     Parameters
     ----------
     transa, transb : {{0, 1, 2, "N", "T", "C", "R"}}
-        What is done to A and B as they are read.
+        How A and B are read, as in :func:`cuteblas.blas.sgemm`.
     m, n, k : int
         Extents of op(A) (m, k), op(B) (k, n) and C (m, n).
     alpha, beta : number or 0-d array
@@ -208,9 +208,9 @@ _DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` over addresses of {operan
     lda, ldb, ldc : int
         Elements from one column to the next, at least the number of rows.{strided}
     stream : CUDA stream or handle, optional
-        Where kernels are launched instead of CuPy's current stream.
+        The stream for the kernels; CuPy's current stream by default.
     device : {{None, int, "host"}}
-        Whose memory the addresses are in: that of the current CUDA device, of a CUDA device, or of this process.
+        The owner of the memory: the current CUDA device, a CUDA device by its number, or this process.
 
     Returns
     -------
@@ -220,12 +220,12 @@ _DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` over addresses of {operan
     Raises
     ------
     TypeError, ValueError
-        With the number, the name and the value of the argument that is wrong.
+        For a wrong argument; the message has its number, its name and its value.
     """
 
 _STRIDED_ARGUMENTS = """
     stride_a, stride_b, stride_c : int
-        Elements from one matrix to the next; 0 uses one matrix for all products, but not as C.
+        Elements from one matrix to the next; 0 uses one matrix for all products, which C does not allow.
     batch_count : int
         Number of products."""
 
@@ -256,7 +256,9 @@ def _described(name: str, types: Types, strided: str, example: str) -> str:
         + example.format(name=name, operands=types.operands, output=types.output, load=load)
 
 
-def _pointers(name: str, types: Types) -> Pointers:
+def _pointers(name: str) -> Pointers:
+    types = ROUTINES[name]
+
     def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any, ldb: int, beta: Any, c: Any,
                 ldc: int, *, stream: Any = None, device: Any = None) -> None:
         _run(_Numbered(name, _PLAIN, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), types, stream, device)
@@ -266,42 +268,40 @@ def _pointers(name: str, types: Types) -> Pointers:
     return routine
 
 
-def _strided_pointers(name: str, types: Types) -> StridedPointers:
+def _strided_pointers(product: str) -> StridedPointers:
+    name, types = f"{product}_strided_batched", ROUTINES[product]
+
     def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int, b: Any, ldb: int,
                 stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
                 device: Any = None) -> None:
-        _run(_Numbered(f"{name}_strided_batched", _STRIDED, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b,
+        _run(_Numbered(name, _STRIDED, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b,
                        beta, c, ldc, stride_c, batch_count), types, stream, device)
 
-    routine.__name__ = routine.__qualname__ = f"{name}_strided_batched"
-    routine.__doc__ = _described(routine.__name__, types, _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
+    routine.__name__ = routine.__qualname__ = name
+    routine.__doc__ = _described(name, types, _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
     return routine
 
 
-sgemm, sgemm_strided_batched = _pointers("sgemm", ROUTINES["sgemm"]), _strided_pointers("sgemm", ROUTINES["sgemm"])
-dgemm, dgemm_strided_batched = _pointers("dgemm", ROUTINES["dgemm"]), _strided_pointers("dgemm", ROUTINES["dgemm"])
-cgemm, cgemm_strided_batched = _pointers("cgemm", ROUTINES["cgemm"]), _strided_pointers("cgemm", ROUTINES["cgemm"])
-zgemm, zgemm_strided_batched = _pointers("zgemm", ROUTINES["zgemm"]), _strided_pointers("zgemm", ROUTINES["zgemm"])
-hgemm, hgemm_strided_batched = _pointers("hgemm", ROUTINES["hgemm"]), _strided_pointers("hgemm", ROUTINES["hgemm"])
-bgemm, bgemm_strided_batched = _pointers("bgemm", ROUTINES["bgemm"]), _strided_pointers("bgemm", ROUTINES["bgemm"])
-igemm, igemm_strided_batched = _pointers("igemm", ROUTINES["igemm"]), _strided_pointers("igemm", ROUTINES["igemm"])
+sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_pointers, ROUTINES)
+(sgemm_strided_batched, dgemm_strided_batched, cgemm_strided_batched, zgemm_strided_batched, hgemm_strided_batched,
+ bgemm_strided_batched, igemm_strided_batched) = map(_strided_pointers, ROUTINES)
 
 
 def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int, b: Any,
             b_type: Any, ldb: int, beta: Any, c: Any, c_type: Any, ldc: int,
             compute_type: Any = None, *, stream: Any = None, device: Device = None) -> None:
-    """As :func:`sgemm`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
+    """As :func:`sgemm`, for any types in the table of :mod:`cuteblas.blas.types`; each type follows its address.
 
     Parameters
     ----------
     transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
-        As of :func:`sgemm`.
+        As in :func:`sgemm`.
     a_type, b_type, c_type : dtype or str
         Types of the elements.
     compute_type : dtype or str, optional
         Type in which products are summed.
     stream, device
-        As of :func:`sgemm`.
+        As in :func:`sgemm`.
 
     Returns
     -------
@@ -311,7 +311,7 @@ def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alph
     Raises
     ------
     TypeError, ValueError
-        As of :func:`sgemm`; also for types that are not in the table.
+        As in :func:`sgemm`, and for types that are not in the table.
 
     Examples
     --------
@@ -330,18 +330,18 @@ def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: i
                             lda: int, stride_a: int, b: Any, b_type: Any, ldb: int, stride_b: int, beta: Any, c: Any, c_type: Any,
                             ldc: int, stride_c: int, batch_count: int, compute_type: Any = None, *, stream: Any = None,
                             device: Device = None) -> None:
-    """As :func:`sgemm_strided_batched`, of any types in the table of :mod:`cuteblas.blas.types`, each named after its address.
+    """As :func:`sgemm_strided_batched`, for any types in the table of :mod:`cuteblas.blas.types`; each type follows its address.
 
     Parameters
     ----------
     transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc, stride_c, batch_count
-        As of :func:`sgemm_strided_batched`.
+        As in :func:`sgemm_strided_batched`.
     a_type, b_type, c_type : dtype or str
         Types of the elements.
     compute_type : dtype or str, optional
         Type in which products are summed.
     stream, device
-        As of :func:`sgemm`.
+        As in :func:`sgemm`.
 
     Returns
     -------
@@ -351,7 +351,7 @@ def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: i
     Raises
     ------
     TypeError, ValueError
-        As of :func:`sgemm_strided_batched`; also for types that are not in the table.
+        As in :func:`sgemm_strided_batched`, and for types that are not in the table.
 
     Examples
     --------
@@ -368,10 +368,10 @@ def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: i
 
 
 def _types_of(numbered: _Numbered) -> Types:
-    """The product that three or four types ask for."""
+    """The entry of the table with these three or four types."""
     operands, second, output = (numbered.types(name) for name in ("a_type", "b_type", "c_type"))
     if second != operands:
-        raise numbered.refusal(TypeError, "b_type", f"A and B have one type, and A has {operands}")
+        raise numbered.refusal(TypeError, "b_type", f"it has to be {operands}, as a_type is")
     known = [types for types in PRODUCTS if types.operands == operands]
     if not known:
         raise numbered.refusal(TypeError, "a_type", f"it has to be one of {', '.join(dict.fromkeys(t.operands for t in PRODUCTS))}")

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..engines.dispatch import own_call
+from ..engines.dispatch import call_on_held
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides
@@ -15,12 +15,13 @@ from ..functions.gemm import gemm, gemm_by_numpy
 from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import as_transposition, checked_flag
 from .calls import Call, Request, kernel_arguments, prepare, where
-from .types import ROUTINES, dtype_named
+from .types import ROUTINES, Types, dtype_named
+from .vectors import as_printed
 
 __all__ = ["RANK_2K", "RANK_K", "cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k", "zherk",
            "zsyr2k", "zsyrk"]
 
-_DOCUMENTATION = """A triangle of ``{formula} + beta C`` of {operands} arrays.
+_DOCUMENTATION = """One triangle of ``{formula} + beta C`` of {operands} arrays.
 
     Parameters
     ----------
@@ -33,11 +34,11 @@ _DOCUMENTATION = """A triangle of ``{formula} + beta C`` of {operands} arrays.
     c : array_like, optional
         {operands} matrix (n, n), zeros by default. It is only read, unless ``overwrite_c``.
     trans : {{{accepted}}}
-        Whether operands are transposed{conjugated}.
+        Whether the operands are transposed{conjugated}.
     lower : {{0, 1}}
-        Whether the lower triangle is computed in place of the upper one. The other one remains as it is in ``c``.
+        Whether to compute the lower triangle instead of the upper one. The other triangle keeps the elements of ``c``.
     overwrite_c : {{0, 1}}
-        Whether ``c`` itself is updated in place, whatever its strides, and returned.
+        Whether to update ``c`` itself in place, whatever its strides, and return it.
 
     Returns
     -------
@@ -49,7 +50,7 @@ _DOCUMENTATION = """A triangle of ``{formula} + beta C`` of {operands} arrays.
     TypeError
         For arrays of another element type or library, and for complex numbers where real ones are multiplied.
     ValueError
-        For shapes and transpositions that do not fit, and a ``c`` that is overwritten and shares memory with an operand.
+        For shapes and transpositions that do not fit, and if an overwritten ``c`` shares memory with an operand.
 
     Examples
     --------
@@ -77,13 +78,12 @@ class Rank2K(Protocol):
                  lower: Flag = 0, overwrite_c: Flag = 0) -> Array: ...
 
 
-def _letters(function: str, types: str, hermitian: bool, trans: Any) -> tuple[str, str]:
+def _letters(function: str, types: Types, hermitian: bool, trans: Any) -> tuple[str, str]:
     """How both factors of a product are read."""
-    is_complex = types.startswith("complex")
-    accepted = "0 or 'N', 2 or 'C'" if hermitian else "0 or 'N', 1 or 'T'" if is_complex else "0 or 'N', 1 or 'T', 2 or 'C'"
+    accepted = "0 or 'N', 2 or 'C'" if hermitian else "0 or 'N', 1 or 'T'" if types.is_complex else "0 or 'N', 1 or 'T', 2 or 'C'"
     asked = as_transposition(function, "trans", trans, accepted).letter
-    if asked == "R" or (is_complex and asked == ("T" if hermitian else "C")):
-        raise ValueError(f"{function} takes as trans {accepted}, got {trans!r}")
+    if asked == "R" or (types.is_complex and asked == ("T" if hermitian else "C")):
+        raise ValueError(f"{function} takes {accepted} as trans, got {trans!r}")
     other = "C" if hermitian else "T"
     return ("N", other) if asked == "N" else (other, "N")
 
@@ -118,7 +118,7 @@ def _real(function: str, name: str, value: Any) -> Any:
     return value
 
 
-def _updated(function: str, types: str, hermitian: bool, alpha: Any, a: Any, b: Any, beta: Any, c: Any, trans: Any, lower: Any,
+def _updated(function: str, types: Types, hermitian: bool, alpha: Any, a: Any, b: Any, beta: Any, c: Any, trans: Any, lower: Any,
              overwrite_c: Any) -> Any:
     """``alpha a a^T + beta c``, or with another operand ``b`` ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
     first, second = _letters(function, types, hermitian, trans)
@@ -127,8 +127,7 @@ def _updated(function: str, types: str, hermitian: bool, alpha: Any, a: Any, b: 
         beta = _real(function, "beta", beta)
         alpha = _real(function, "alpha", alpha) if b is None else alpha
     _check_shapes(function, a, b, c, first)
-    call = prepare(function, ROUTINES[_PRODUCTS[types]],
-                   Request(alpha, a, a if b is None else b, beta, c, first, second, overwrite_c))
+    call = prepare(function, types, Request(alpha, a, a if b is None else b, beta, c, first, second, overwrite_c))
     if len(call.shape) != 2 or (b is not None and call.a.shape != call.b.shape[::-1]):
         raise ValueError(f"{function} takes matrices of one shape, got {call.a.shape} and {call.b.shape[::-1]}")
     again = None
@@ -149,7 +148,7 @@ def _updated(function: str, types: str, hermitian: bool, alpha: Any, a: Any, b: 
 
 
 def _target(call: Call) -> Any:
-    """What is updated: ``c`` itself, a copy of it, or zeros."""
+    """The array to update: ``c`` itself, a copy of it, or zeros."""
     if call.out is not None:
         return call.out
     dtype = dtype_named(call.types.output)
@@ -186,34 +185,25 @@ def _by_numpy(call: Call, again: Call | None, hermitian: bool, part: str, target
     np.copyto(target, result, where=np.tri(n, dtype=bool) if part == "lower" else np.tri(n, dtype=bool).T)
 
 
-_PRODUCTS = {types.operands: name for name, types in ROUTINES.items() if name[0] in "sdcz"}
-"""The routine that multiplies matrices of a type."""
-
-_TYPES = {"s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
-
-
-def _documented(name: str, types: str, twice: bool) -> str:
-    hermitian, is_complex = name[1:3] == "he", types.startswith("complex")
+def _documented(name: str, types: Types, twice: bool) -> str:
+    hermitian = name[1:3] == "he"
     to = "H" if hermitian else "T"
     formula = f"alpha (A B^{to} + B A^{to})" if twice and not hermitian else f"alpha A B^{to} + conj(alpha) B A^{to}" if twice \
         else f"alpha A A^{to}"
-    a = np.array([[1, 2], [3, 4]], types)
-    shown = repr(np.triu((2 if twice else 1) * (a @ a.T)))
     return _DOCUMENTATION.format(
-        formula=formula, operands=types, names="a, b" if twice else "a", matrices="matrices" if twice else "matrix", name=name,
-        call="1, a, a" if twice else "1, a", answer="\n    " + shown.replace("\n", "\n    "),
-        accepted='0, 2, "N", "C"' if hermitian else '0, 1, "N", "T"' if is_complex else '0, 1, 2, "N", "T", "C"',
+        formula=formula, operands=types.operands, name=name, names="a, b" if twice else "a",
+        matrices="matrices" if twice else "matrix", call="1, a, a" if twice else "1, a",
+        answer=as_printed([[10, 22], [0, 50]] if twice else [[5, 11], [0, 25]], types),
+        accepted='0, 2, "N", "C"' if hermitian else '0, 1, "N", "T"' if types.is_complex else '0, 1, 2, "N", "T", "C"',
         factor=", a real number" if hermitian and not twice else "", real=", a real number" if hermitian else "",
         conjugated=" and conjugated" if hermitian else "")
 
 
 def _rank_k(name: str) -> RankK:
-    types, hermitian = _TYPES[name[0]], name[1:3] == "he"
+    types, hermitian = ROUTINES[f"{name[0]}gemm"], name[1:3] == "he"
 
     def routine(alpha: Any, a: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0, overwrite_c: Any = 0) -> Any:
-        given = name, types, hermitian, alpha, a, None, beta, c, trans, lower, overwrite_c
-        own = own_call(alpha, a, beta, c)
-        return _updated(*given) if own is None else own(_updated, given, {})
+        return call_on_held(_updated, name, types, hermitian, alpha, a, None, beta, c, trans, lower, overwrite_c)
 
     routine.__name__ = routine.__qualname__ = name
     routine.__doc__ = _documented(name, types, False)
@@ -221,15 +211,13 @@ def _rank_k(name: str) -> RankK:
 
 
 def _rank_2k(name: str) -> Rank2K:
-    types, hermitian = _TYPES[name[0]], name[1:3] == "he"
+    types, hermitian = ROUTINES[f"{name[0]}gemm"], name[1:3] == "he"
 
     def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0,
                 overwrite_c: Any = 0) -> Any:
         if b is None:
             raise TypeError(f"{name} takes arrays and lists of numbers, but b is None")
-        given = name, types, hermitian, alpha, a, b, beta, c, trans, lower, overwrite_c
-        own = own_call(alpha, a, b, beta, c)
-        return _updated(*given) if own is None else own(_updated, given, {})
+        return call_on_held(_updated, name, types, hermitian, alpha, a, b, beta, c, trans, lower, overwrite_c)
 
     routine.__name__ = routine.__qualname__ = name
     routine.__doc__ = _documented(name, types, True)

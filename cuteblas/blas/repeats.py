@@ -35,7 +35,7 @@ def remembered(repeat: Repeat, alpha: Any, beta: Any) -> Repeat | None:
 
 
 def _kind(x: Any, array: type) -> str | None:
-    """What is known of a scalar; ``None`` if that takes a closer look."""
+    """The kind of a scalar; ``None`` if it is not obvious."""
     kind = type(x)
     if kind in _NUMBERS:
         return "zero" if x == 0 else "one" if x == 1 else "value" if _LEAST < max(abs(x.real), abs(x.imag)) < _MOST else None
@@ -50,7 +50,7 @@ def repeat_of(route: Hashable, request: Any) -> Repeat | None:
     route : hashable
         The routine or the plan.
     request : Request
-        Its arguments. Nothing is known of them yet.
+        The arguments, which have not been checked.
     """
     alpha, a, b, beta, c, trans_a, trans_b, overwrites, epilogue, precision, out, stream, variant, dtype, compute = request
     array = type(a)

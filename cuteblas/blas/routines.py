@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from ..codegen.dtypes import dtype as element
 from ..functions.signatures import Array, Devices, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .calls import Request, run
-from .types import ROUTINES, Types
+from .types import ROUTINES
 
 __all__ = ["bgemm", "cgemm", "dgemm", "gemm", "hgemm", "igemm", "sgemm", "zgemm"]
 
@@ -16,8 +16,8 @@ _DOCUMENTATION = """``alpha op(A) op(B) + beta C`` of {operands} arrays{sums}.
     Parameters
     ----------
     alpha : number or 0-d array
-        Factor of the product; 0 does not read ``a`` or ``b``. A 0-d array beside the operands is read by the kernel, without the
-        host waiting for it.
+        Factor of the product; 0 does not read ``a`` or ``b``. The kernel itself reads a 0-d array on the device of the operands, so
+        the host does not wait for it.
     a, b : array_like
         {operands} arrays whose transposed views have shapes (..., m, k) and (..., k, n). Any strides; never copied. Lists of
         numbers are converted. Arrays of NumPy, of CuPy, or of any library with DLPack, all of one library and on one device.
@@ -26,29 +26,29 @@ _DOCUMENTATION = """``alpha op(A) op(B) + beta C`` of {operands} arrays{sums}.
     c : array_like, optional
         {output} array of shape (..., m, n), zeros by default. It is only read, unless ``overwrite_c``.
     trans_a, trans_b : {{0, 1, 2, "N", "T", "C", "R"}}
-        What is done to an operand as it is read: nothing (0, N), transposed (1, T), conjugated and transposed (2, C), conjugated
-        (R). Letters in either case; a real matrix is its own conjugate.
+        How an operand is read: as it is (0, N), transposed (1, T), conjugated and transposed (2, C), or conjugated (R). Letters may
+        be small or capital. Real matrices are not changed by conjugation.
     overwrite_c : {{0, 1}}
-        Whether ``c`` itself is updated in place, whatever its strides, and returned.
+        Whether to update ``c`` itself in place, whatever its strides, and return it.
     epilogue : epilogue, optional
-        What is computed of each element instead; see :mod:`cuteblas.epilogues`.
+        The function to compute of each element before it is written; see :mod:`cuteblas.epilogues`.
     precision : {{"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}}, optional
-        The algorithm, as of :func:`cuteblas.matmul`.
+        The algorithm, as in :func:`cuteblas.matmul`.
     out : array, optional
-        Receives the result in place, whatever its strides, and is returned. It may be ``c``.
+        The array that receives the result, whatever its strides, and is returned. It may be ``c``.
     stream : CUDA stream or handle, optional
-        Where kernels are launched instead of CuPy's current stream.
+        The stream for the kernels; CuPy's current stream by default.
     variant : str, optional
         A named kernel; ``python -m cuteblas kernels`` lists them.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute, as of :func:`cuteblas.matmul`: operands, ``c`` and ``out`` may be on any of them, or
-        :class:`cuteblas.ShardedArray`. ``alpha`` and ``beta`` are numbers then.
+        The GPUs of this host that may compute, as in :func:`cuteblas.matmul`. Operands, ``c`` and ``out`` may be on any of them, or
+        be :class:`cuteblas.ShardedArray`; ``alpha`` and ``beta`` have to be numbers.
 
     Returns
     -------
     array or (array, dict)
         The result (..., m, n) in the library of the operands: ``out``, ``c``, or a new array whose matrices are
-        Fortran-contiguous. An epilogue with further results adds them as a dict by name.
+        Fortran-contiguous. If the epilogue has further results, they follow in a dict by name.
 
     Raises
     ------
@@ -123,7 +123,9 @@ class Routine(Protocol):
                  devices: Devices | None = None) -> Array: ...
 
 
-def _routine(name: str, types: Types) -> Routine:
+def _routine(name: str) -> Routine:
+    types = ROUTINES[name]
+
     def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
                 overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None, stream: Any = None,
                 variant: str | None = None, devices: Any = None) -> Any:
@@ -143,13 +145,7 @@ def _routine(name: str, types: Types) -> Routine:
     return routine
 
 
-sgemm = _routine("sgemm", ROUTINES["sgemm"])
-dgemm = _routine("dgemm", ROUTINES["dgemm"])
-cgemm = _routine("cgemm", ROUTINES["cgemm"])
-zgemm = _routine("zgemm", ROUTINES["zgemm"])
-hgemm = _routine("hgemm", ROUTINES["hgemm"])
-bgemm = _routine("bgemm", ROUTINES["bgemm"])
-igemm = _routine("igemm", ROUTINES["igemm"])
+sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_routine, ROUTINES)
 
 
 def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
@@ -158,27 +154,27 @@ def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: A
          variant: str | None = None, devices: Devices | None = None) -> Array:
     """``alpha op(A) op(B) + beta C`` of arrays of any type in the table of :mod:`cuteblas.blas.types`.
 
-    The routine follows from the operands; lists alone are float64, or complex128 if they have complex elements. All other
-    arguments are those of :func:`sgemm`.
+    The types of the operands choose the routine. If both are lists, they become float64, or complex128 if they have complex
+    elements. All other arguments are those of :func:`sgemm`.
 
     Parameters
     ----------
     dtype : dtype, optional
-        Type of the result; by default that of ``out`` or ``c`` if they are given, else that of the operands (int32 for int8).
+        Type of the result; by default that of ``out`` or ``c``, else that of the operands (int32 for int8).
     compute_dtype : dtype, optional
         Type in which products are summed.
     alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, devices
-        As of :func:`sgemm`.
+        As in :func:`sgemm`.
 
     Returns
     -------
     array
-        As of :func:`sgemm`.
+        As in :func:`sgemm`.
 
     Raises
     ------
     TypeError
-        Also for a combination of types that is not in the table.
+        As in :func:`sgemm`, and for types that are not in the table.
 
     Examples
     --------

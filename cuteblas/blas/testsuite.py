@@ -238,7 +238,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     names = _possible(chosen.routines)
     for name, scalar in product(names, {x for pair in chosen.scalars for x in pair}):
         if ROUTINES[name].compute != "int32" and abs(scalar) > float(np.finfo(ROUTINES[name].compute).max):
-            raise CommandError(f"{name}: alpha and beta are {ROUTINES[name].compute}, which has no {scalar:g}")
+            raise CommandError(f"{name}: alpha and beta are {ROUTINES[name].compute}, which cannot hold {scalar:g}")
 
     rng = np.random.default_rng(chosen.seed)
     wanted = cases(names, chosen.sizes, chosen.trans, chosen.storage, chosen.scalars)
@@ -269,7 +269,7 @@ def _possible(names: Sequence[str] | None) -> list[str]:
 
 def _seed(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 on, got {text!r}")
+        raise argparse.ArgumentTypeError(f"a seed is an integer of at least 0, got {text!r}")
     return int(text)
 
 

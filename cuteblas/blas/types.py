@@ -21,11 +21,11 @@ class Types:
     Attributes
     ----------
     operands : str
-        Of A and B.
+        The type of A and B.
     compute : str
-        In which products are summed; also of alpha and beta.
+        The type of sums, alpha and beta.
     output : str
-        Of C and of the result, to which everything is rounded once.
+        The type of C and of the result, which is rounded once.
     """
 
     operands: str
@@ -56,10 +56,10 @@ PRODUCTS = (
     Types("float32", "float64", "float32"),
     Types("float32", "float64", "float64"),
 )
-"""What ``gemm`` multiplies; for each type of operands the first one is what it does unasked."""
+"""The products of ``gemm``; the first one of each type of operands is the default."""
 
 _AFTER_EPILOGUE = {"int32": ("float32", "float16", "bfloat16", "int8")}
-"""Further types of a result that an epilogue makes of sums of a type: it is the epilogue that scales them into range."""
+"""Further types of results after an epilogue, which scales sums into their range, by the type of the sums."""
 
 
 def type_name(x: Any) -> str:
@@ -137,4 +137,4 @@ def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None, epi
         raise TypeError(f"gemm multiplies arrays of {', '.join(dict.fromkeys(t.operands for t in PRODUCTS))}, not of {operands}")
     asked = ", ".join(f"{name}={value!r}" for name, value in (("dtype", wanted), ("compute_dtype", compute)) if value)
     choices = "; ".join(f"dtype={t.output!r} summed in {t.compute}" for t in known)
-    raise TypeError(f"gemm of {operands} arrays has no {asked}: it makes {choices}")
+    raise TypeError(f"gemm of {operands} arrays does not take {asked}; it takes {choices}")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..engines.dispatch import own_call
+import numpy as np
+
+from ..engines.dispatch import call_on_held
 from ..engines.engine import engine_of
 from ..engines.memory import Memory, overlap
 from ..functions.gemm import refuse_self_overlap
 from ..functions.signatures import Array, Flag, Promoted, Transposed
-from .arguments import as_transposition, checked_flag, from_list
-from .calls import Request, run
-from .libraries import Gathered, gather, is_list
-from .types import ROUTINES, dtype_named, type_name
+from .arguments import as_integer, as_transposition, checked_flag, is_overwritten
+from .calls import Request, check_types, convert_lists, run
+from .libraries import Gathered, gather
+from .types import ROUTINES, Types, dtype_named
 
 __all__ = ["GEMV", "GER", "cgemv", "cgerc", "cgeru", "dgemv", "dger", "sgemv", "sger", "zgemv", "zgerc", "zgeru"]
 
@@ -27,30 +28,30 @@ _GEMV = """``alpha op(A) x + beta y`` of {operands} arrays.
     a : array_like
         {operands} matrix (m, n). Any strides; never copied.
     x : array_like
-        {operands} vector: its elements ``offx``, ``offx + |incx|`` ... are used, backwards if ``incx`` is negative.
+        {operands} vector. Its elements ``offx``, ``offx + |incx|`` ... are multiplied, backwards if ``incx`` is negative.
     beta : number or 0-d array
         Factor of ``y``; 0 does not read it.
     y : array_like, optional
-        {operands} vector, zeros by default, of which ``offy`` and ``incy`` choose elements in the same way; all others remain. It
+        {operands} vector, zeros by default. ``offy`` and ``incy`` choose the elements to update; all others keep their values. It
         is only read, unless ``overwrite_y``.
     offx, incx, offy, incy : int
-        First elements, and steps.
+        The first elements, and the steps.
     trans : {{0, 1, 2, "N", "T", "C", "R"}}
-        What is done to ``a`` as it is read, as of :func:`sgemm`.
+        How ``a`` is read, as in :func:`sgemm`.
     overwrite_y : {{0, 1}}
-        Whether ``y`` itself is updated in place, whatever its strides, and returned.
+        Whether to update ``y`` itself in place, whatever its strides, and return it.
 
     Returns
     -------
     array
-        All of ``y``, in the library of the operands.
+        The whole of ``y``, in the library of the operands.
 
     Raises
     ------
     TypeError
         For arrays of another element type or library, and for complex numbers where real ones are multiplied.
     ValueError
-        For shapes, offsets and steps that do not fit, and a ``y`` that is overwritten and shares memory with ``a`` or ``x``.
+        For shapes, offsets and steps that do not fit, and if an overwritten ``y`` shares memory with ``a`` or ``x``.
 
     Examples
     --------
@@ -68,13 +69,13 @@ _GER = """``alpha x y^{power} + A`` of {operands} arrays.
     x, y : array_like
         {operands} vectors of m and n elements{conjugated}. Any strides; never copied.
     incx, incy : {{1, -1}}
-        Whether a vector is read backwards.
+        -1 reads a vector backwards.
     a : array_like, optional
         {operands} matrix (m, n), zeros by default. It is only read, unless ``overwrite_a``.
     overwrite_x, overwrite_y : {{0, 1}}
-        Without effect, as nothing is copied.
+        Without effect, because nothing is copied.
     overwrite_a : {{0, 1}}
-        Whether ``a`` itself is updated in place, whatever its strides, and returned.
+        Whether to update ``a`` itself in place, whatever its strides, and return it.
 
     Returns
     -------
@@ -86,7 +87,7 @@ _GER = """``alpha x y^{power} + A`` of {operands} arrays.
     TypeError
         For arrays of another element type or library, and for complex numbers where real ones are multiplied.
     ValueError
-        For shapes and steps that do not fit, and an ``a`` that is overwritten and shares memory with ``x`` or ``y``.
+        For shapes and steps that do not fit, and if an overwritten ``a`` shares memory with ``x`` or ``y``.
 
     Examples
     --------
@@ -114,49 +115,34 @@ class RankOne(Protocol):
                  overwrite_x: Flag = 1, overwrite_y: Flag = 1, overwrite_a: Flag = 0) -> Array: ...
 
 
-def _gathered(function: str, types: str, operands: Mapping[str, Any], ranks: Mapping[str, int]) -> Gathered:
-    """The operands as arrays of one library and of the routine's type and ranks."""
-    gathered = gather(function, operands)
+def _gathered(function: str, types: Types, operands: Mapping[str, Any], needed: str) -> Gathered:
+    """The operands as arrays of one library and of the routine's type: ``a`` is a matrix, and all others are vectors."""
+    gathered = gather(function, operands, needed)
+    convert_lists(function, gathered.arrays, types, gathered.place)
+    check_types(function, gathered.arrays, types)
     for name, x in gathered.arrays.items():
-        if is_list(x):
-            array = from_list(function, name, x, dtype_named(types))
-            if gathered.place.device is not None:
-                from ._cupy import from_host
-
-                array = from_host(array, gathered.place.device)
-            gathered.arrays[name] = array
-        elif (found := type_name(x)) != types:
-            raise TypeError(f"{function} takes {name} in {types}, but it is {found}: convert it by {name}.astype({types!r})")
-        array = gathered.arrays[name]
-        if array.ndim != ranks[name]:
-            kind = ("a vector", "a matrix")[ranks[name] - 1]
-            raise ValueError(f"{function} takes {kind} as {name}, but it has shape {array.shape}")
+        rank, kind = (2, "matrix") if name == "a" else (1, "vector")
+        if x.ndim != rank:
+            raise ValueError(f"{function} takes a {kind} as {name}, but it has shape {x.shape}")
     return gathered
-
-
-def _number(function: str, name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{function} takes an integer as {name}, got {type(value).__name__}") from None
 
 
 def _chosen(function: str, name: str, x: Any, count: int, offset: Any, step: Any) -> Any:
     """The elements of a vector that a routine uses, a view."""
-    first, inc = _number(function, f"off{name}", offset), _number(function, f"inc{name}", step)
+    first, inc = as_integer(function, f"off{name}", offset), as_integer(function, f"inc{name}", step)
     if first < 0 or inc == 0:
-        raise ValueError(f"{function} takes off{name} of at least 0 and inc{name} other than 0, got {first} and {inc}")
+        raise ValueError(f"{function} takes an off{name} of at least 0 and an inc{name} other than 0, got {first} and {inc}")
     end = first + (count - 1) * abs(inc) + 1 if count else first
     if end > len(x):
-        raise ValueError(f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but its length "
-                         f"is {len(x)}")
+        raise ValueError(f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but {name} has "
+                         f"length {len(x)}")
     chosen = x[first:end:abs(inc)]
     return chosen[::-1] if inc < 0 else chosen
 
 
-def _copied(beside: Any, vector: Any, types: str, count: int) -> Any:
+def _copied(beside: Any, vector: Any, types: Types, count: int) -> Any:
     """A copy of a vector; without one, so many zeros beside another array."""
-    engine, dtype = engine_of(beside), dtype_named(types)
+    engine, dtype = engine_of(beside), dtype_named(types.operands)
     with engine.on_device_of(beside):
         if vector is not None:
             return vector.copy()
@@ -174,109 +160,81 @@ def _check_overlap(function: str, target: str, arrays: Mapping[str, Any]) -> Non
                              f"copy of {name}")
 
 
-def _gemv(function: str, types: str, alpha: Any, a: Any, x: Any, beta: Any, y: Any, offx: Any, incx: Any, offy: Any, incy: Any,
+def _gemv(function: str, types: Types, alpha: Any, a: Any, x: Any, beta: Any, y: Any, offx: Any, incx: Any, offy: Any, incy: Any,
           trans: Any, overwrite_y: Any) -> Any:
-    if is_list(y) and checked_flag(function, "overwrite_y", overwrite_y):
-        raise TypeError(f"{function} updates an array in place with overwrite_y=1, but y is a list")
-    overwrites, asked = checked_flag(function, "overwrite_y", overwrite_y), as_transposition(function, "trans", trans)
-    gathered = _gathered(function, types, {"a": a, "x": x, "y": y}, {"a": 2, "x": 1, "y": 1})
+    overwrites, asked = is_overwritten(function, "y", overwrite_y, y), as_transposition(function, "trans", trans)
+    gathered = _gathered(function, types, {"a": a, "x": x, "y": y}, "ax")
     arrays = gathered.arrays
-    for name in "ax":
-        if name not in arrays:
-            raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
     matrix, whole = arrays["a"], arrays.get("y")
     rows, columns = asked.view(matrix).shape
     vector = _chosen(function, "x", arrays["x"], columns, offx, incx)[:, None]
-    product = ROUTINES[_PRODUCTS[types]]
     if whole is None and offy == 0 and incy == 1:
-        return gathered.back(run(function, product, Request(alpha, matrix, vector, trans_a=asked.letter))[:, 0])
+        return gathered.back(run(function, types, Request(alpha, matrix, vector, trans_a=asked.letter))[:, 0])
     if whole is not None and overwrites:
         _check_overlap(function, "y", arrays)
     else:
-        first, step = _number(function, "offy", offy), abs(_number(function, "incy", incy))
+        first, step = as_integer(function, "offy", offy), abs(as_integer(function, "incy", incy))
         whole = _copied(matrix, whole, types, first + (rows - 1) * step + 1)
     part = _chosen(function, "y", whole, rows, offy, incy)[:, None]
     refuse_self_overlap(function, "y", engine_of(part).memory(part))
-    run(function, product, Request(alpha, matrix, vector, beta, part, asked.letter, overwrite_c=1))
+    run(function, types, Request(alpha, matrix, vector, beta, part, asked.letter, overwrite_c=1))
     return y if overwrites and y is not None else gathered.back(whole)
 
 
-def _ger(function: str, types: str, conjugates: bool, alpha: Any, x: Any, y: Any, incx: Any, incy: Any, a: Any,
+def _ger(function: str, types: Types, conjugates: bool, alpha: Any, x: Any, y: Any, incx: Any, incy: Any, a: Any,
          overwrite_a: Any) -> Any:
-    overwrites = checked_flag(function, "overwrite_a", overwrite_a)
-    if is_list(a) and overwrites:
-        raise TypeError(f"{function} updates an array in place with overwrite_a=1, but a is a list")
-    gathered = _gathered(function, types, {"x": x, "y": y, "a": a}, {"x": 1, "y": 1, "a": 2})
+    overwrites = is_overwritten(function, "a", overwrite_a, a)
+    gathered = _gathered(function, types, {"x": x, "y": y, "a": a}, "xy")
     arrays = gathered.arrays
     vectors = []
     for name, step in (("x", incx), ("y", incy)):
-        if name not in arrays:
-            raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is None")
-        if _number(function, f"inc{name}", step) not in (1, -1):
+        if as_integer(function, f"inc{name}", step) not in (1, -1):
             raise ValueError(f"{function} takes 1 or -1 as inc{name}, got {step}")
         vectors.append(arrays[name][::step])
     target = arrays.get("a")
     if target is not None and target.shape != (len(vectors[0]), len(vectors[1])):
-        raise ValueError(f"{function} takes a of shape ({len(vectors[0])}, {len(vectors[1])}), by the lengths of x and y, but it "
-                         f"has shape {target.shape}")
+        raise ValueError(f"{function} takes a of shape ({len(vectors[0])}, {len(vectors[1])}) = (len(x), len(y)), but it has shape "
+                         f"{target.shape}")
     if target is not None and overwrites:
         _check_overlap(function, "a", arrays)
         refuse_self_overlap(function, "a", engine_of(target).memory(target))
-    result = run(function, ROUTINES[_PRODUCTS[types]],
-                 Request(alpha, vectors[0][:, None], vectors[1][None, :], 0 if target is None else 1, target, 0,
-                         "R" if conjugates else "N", overwrites and target is not None))
+    result = run(function, types, Request(alpha, vectors[0][:, None], vectors[1][None, :], 0 if target is None else 1, target, 0,
+                                          "R" if conjugates else "N", overwrites and target is not None))
     return a if overwrites and target is not None else gathered.back(result)
 
 
-_PRODUCTS = {types.operands: name for name, types in ROUTINES.items() if name[0] in "sdcz"}
-"""The routine that multiplies matrices of a type."""
+def _matrix_vector(name: str) -> MatrixVector:
+    types = ROUTINES[f"{name[0]}gemm"]
 
-
-def _matrix_vector(name: str, types: str, answer: str) -> MatrixVector:
     def routine(alpha: Any, a: Any, x: Any, beta: Any = 0, y: Any = None, offx: int = 0, incx: int = 1, offy: int = 0,
                 incy: int = 1, trans: Any = 0, overwrite_y: Any = 0) -> Any:
-        given = name, types, alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y
-        own = own_call(alpha, a, x, beta, y)
-        return _gemv(*given) if own is None else own(_gemv, given, {})
+        return call_on_held(_gemv, name, types, alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
 
     routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _GEMV.format(operands=types, name=name, answer=f"\n    {answer}")
+    routine.__doc__ = _GEMV.format(operands=types.operands, name=name, answer=as_printed([6, 14], types))
     return routine
 
 
-def _rank_one(name: str, types: str, answer: str) -> RankOne:
-    conjugates = name.endswith("c")
+def _rank_one(name: str) -> RankOne:
+    types, conjugates = ROUTINES[f"{name[0]}gemm"], name.endswith("c")
 
     def routine(alpha: Any, x: Any, y: Any, incx: int = 1, incy: int = 1, a: Any = None, overwrite_x: Any = 1, overwrite_y: Any = 1,
                 overwrite_a: Any = 0) -> Any:
         checked_flag(name, "overwrite_x", overwrite_x)
         checked_flag(name, "overwrite_y", overwrite_y)
-        given = name, types, conjugates, alpha, x, y, incx, incy, a, overwrite_a
-        own = own_call(alpha, x, y, a)
-        return _ger(*given) if own is None else own(_ger, given, {})
+        return call_on_held(_ger, name, types, conjugates, alpha, x, y, incx, incy, a, overwrite_a)
 
     routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _GER.format(operands=types, name=name, answer=f"\n    {answer}", power="H" if conjugates else "T",
-                                  conjugated=", of which that of ``y`` are conjugated" if conjugates else "")
+    routine.__doc__ = _GER.format(operands=types.operands, name=name, answer=as_printed([[4, 2], [8, 4]], types),
+                                  power="H" if conjugates else "T",
+                                  conjugated="; those of ``y`` are conjugated" if conjugates else "")
     return routine
 
 
-_FLOAT32, _COMPLEX64 = ", dtype=float32)", ", dtype=complex64)"
-_SUMS = {"s": "array([ 6., 14.]" + _FLOAT32, "d": "array([ 6., 14.])", "c": "array([ 6.+0.j, 14.+0.j]" + _COMPLEX64,
-         "z": "array([ 6.+0.j, 14.+0.j])"}
-_REAL = "array([[4., 2.],\n           [8., 4.]]"
-_COMPLEX = "array([[4.+0.j, 2.+0.j],\n           [8.+0.j, 4.+0.j]]"
+def as_printed(values: Any, types: Types) -> str:
+    """The lines of an example that show a result of a routine."""
+    return f"\n{np.array(values, types.output)!r}".replace("\n", "\n    ")
 
-sgemv = _matrix_vector("sgemv", "float32", _SUMS["s"])
-dgemv = _matrix_vector("dgemv", "float64", _SUMS["d"])
-cgemv = _matrix_vector("cgemv", "complex64", _SUMS["c"])
-zgemv = _matrix_vector("zgemv", "complex128", _SUMS["z"])
-sger = _rank_one("sger", "float32", _REAL + _FLOAT32)
-dger = _rank_one("dger", "float64", _REAL + ")")
-cgeru = _rank_one("cgeru", "complex64", _COMPLEX + _COMPLEX64)
-cgerc = _rank_one("cgerc", "complex64", _COMPLEX + _COMPLEX64)
-zgeru = _rank_one("zgeru", "complex128", _COMPLEX + ")")
-zgerc = _rank_one("zgerc", "complex128", _COMPLEX + ")")
 
-GEMV = (sgemv, dgemv, cgemv, zgemv)
-GER = (sger, dger, cgeru, cgerc, zgeru, zgerc)
+sgemv, dgemv, cgemv, zgemv = GEMV = tuple(map(_matrix_vector, ("sgemv", "dgemv", "cgemv", "zgemv")))
+sger, dger, cgeru, cgerc, zgeru, zgerc = GER = tuple(map(_rank_one, ("sger", "dger", "cgeru", "cgerc", "zgeru", "zgerc")))

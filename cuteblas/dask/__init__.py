@@ -1,4 +1,4 @@
-"""Dask arrays whose products are those of this package: ``import cuteblas.dask``, in a program or before its first product.
+"""Products of Dask arrays with cuteblas: ``import cuteblas.dask``, anywhere before the first product.
 
 >>> import dask.array as da
 >>> import cuteblas.dask
@@ -7,9 +7,9 @@
 np.float64(96.0)
 
 It is the extra ``dask`` (``pip install 'cuteblas[dask]'``), and ``import cuteblas`` never imports it. Chunks are NumPy arrays, CuPy
-arrays, or arrays of :class:`cuteblas.ndarray`; Dask itself keeps all others. Two settings of Dask's configuration hold for the
-products that are built under them, wherever these are computed: ``cuteblas.precision``, as ``precision=`` of
-:func:`cuteblas.matmul`, and ``cuteblas.backend``, as of :func:`cuteblas.backend`.
+arrays, or arrays of :class:`cuteblas.ndarray`; Dask itself multiplies all others. Two settings of Dask's configuration apply to
+the products that are built under them, wherever these are computed: ``cuteblas.precision``, as ``precision=`` in
+:func:`cuteblas.matmul`, and ``cuteblas.backend``, as in :func:`cuteblas.backend`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tasks of a graph compute: products of chunks that are added to what was summed before, sums of sums, and chunks in one.
+"""The tasks of a graph: products of chunks that are added to the sum so far, sums of sums, and joined chunks.
 
 Results are the same wherever a task runs. What would make a difference is settled here: a chunk that came from another worker is
 contiguous and may begin anywhere, so all are made contiguous and aligned; and an array times its own transpose, which BLAS and our
@@ -29,18 +29,18 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {"einsum": einsum, "matmul": matm
 
 @dataclass(frozen=True)
 class Term:
-    """A product of chunks, and what was summed before it.
+    """A product of chunks that is added to the sum so far.
 
     Attributes
     ----------
     function : str
         ``"matmul"``, ``"tensordot"`` or ``"einsum"``.
     arguments : tuple of (str, object)
-        Its arguments besides operands and precision: ``axes``, ``subscripts``, ...
+        The arguments besides operands and precision: ``axes``, ``subscripts``, ...
     dtype, sums : str
         Types of the result, and of sums until they are rounded to it.
     precision, backend : str or None
-        As of :func:`cuteblas.matmul` and :func:`cuteblas.backend`.
+        As in :func:`cuteblas.matmul` and :func:`cuteblas.backend`.
     conj : bool
         Whether the first chunk is conjugated.
     alone : bool
@@ -97,8 +97,8 @@ _running = local()
 
 
 def _keep_pace() -> None:
-    """Wait until the GPU has come so far that few tasks are launched ahead of it: what is asked of a worker meanwhile, a chunk for
-    another one, follows what has been launched, and Dask plans by how long tasks take."""
+    """Wait until few tasks are launched ahead of the GPU. A chunk that another worker asks for follows all that has been launched,
+    and Dask plans with the time that tasks take."""
     import cupy
 
     if not hasattr(_running, "events"):
@@ -141,7 +141,7 @@ def _cast(x: Any, dtype: str) -> Any:
 
 
 def _sum(before: Any, product: Any) -> Any:
-    """Their sum, in place of the second, which no other task holds."""
+    """The sum of both, written into the product, which no other task holds."""
     if before is None:
         return product
     where = product if getattr(product, "ndim", 0) and product.flags.c_contiguous else None
@@ -154,8 +154,7 @@ def _sum(before: Any, product: Any) -> Any:
 
 
 def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
-    """The same on a GPU by one kernel, which reads what was summed before and writes the new sum; ``None`` if it is not a product
-    of matrices of a type that BLAS has."""
+    """The sum so far and a product by one kernel on a GPU; ``None`` if it is not a product of matrices of a type that BLAS has."""
     if any(kind_of(x) != "cupy" for x in arrays) or (matrices := _matrices(term, arrays)) is None:
         return None
     from ..blas import gemm

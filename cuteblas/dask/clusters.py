@@ -18,11 +18,11 @@ except ImportError:                     # dask[array] alone: schedulers of this 
 __all__ = ["GPUCluster"]
 
 _OFFLOAD = "DASK_DISTRIBUTED__COMM__OFFLOAD"
-"""Of which size on a worker reads messages in a thread of its own; distributed asks for it when it is imported."""
+"""The size from which a worker reads messages in a separate thread; distributed reads it when it is imported."""
 
 
 class _Keeper(Nanny):
-    """What starts a worker, and starts it again: one that reads messages which offer an array while it does other things."""
+    """Starts, and restarts, a worker that reads offers of arrays in a separate thread."""
 
     def __init__(self, *arguments: Any, **named: Any):
         super().__init__(*arguments, **named)
@@ -31,7 +31,7 @@ class _Keeper(Nanny):
 
 
 class GPUCluster(LocalCluster):
-    """Workers of this host, one for each GPU, with one thread.
+    """Workers on this host: one for each GPU, with one thread each.
 
     Chunks go from one worker to another by a copy between their GPUs, unless Dask's setting ``cuteblas.peer-copies`` is false when
     the cluster is made.
@@ -39,9 +39,9 @@ class GPUCluster(LocalCluster):
     Parameters
     ----------
     devices : "all" or sequence of int or str
-        Of which each worker has one: ordinals, or UUIDs. Its own one is the first that it sees.
+        The GPUs, as ordinals or UUIDs. Each worker has one of them, and sees it as its first.
     **arguments
-        Those of ``distributed.LocalCluster``: ``memory_limit``, ``local_directory``, ... ``env`` is passed on, too.
+        Arguments of ``distributed.LocalCluster``: ``memory_limit``, ``local_directory``, ... Workers also get ``env``.
 
     Raises
     ------
@@ -52,7 +52,7 @@ class GPUCluster(LocalCluster):
 
     See Also
     --------
-    cuteblas.matmul : with ``devices=``, one product over the GPUs of a host in one process.
+    cuteblas.matmul : with ``devices=``, computes one product on several GPUs in one process.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class GPUCluster(LocalCluster):
             raise ImportError("GPUCluster needs distributed: pip install 'cuteblas[dask]'")
         self._devices = [str(device) for device in (_all_devices() if isinstance(devices, str) and devices == "all" else devices)]
         if not self._devices:
-            raise ValueError("a GPUCluster has a worker for each device, but there is none")
+            raise ValueError("GPUCluster starts one worker per device, but there is no device")
         self._env = {**arguments.pop("env", {})}
         self._peer_copies = dask.config.get("cuteblas.peer-copies", None) is not False
         given = {"threads_per_worker": 1, "preload": ["cuteblas.dask"], "dashboard_address": None, "memory_limit": "auto",

@@ -1,8 +1,8 @@
 """CuPy arrays from one process of this host to another by a copy between their GPUs.
 
-What travels with Dask's message is the address of a socket and a number that nobody guesses. Who receives the message asks there
-for CUDA's handle of the memory, copies from it, and says so: until then the array is held. Where a GPU does not reach the memory of
-the other one, the elements follow by the socket.
+Dask's message has the address of a socket and a random token. The receiver asks there for CUDA's handle of the memory, copies
+from it, and confirms the copy: until then the sender holds the array. If a GPU does not reach the memory of the other one, the
+elements follow through the socket.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..engines.counters import tally
 __all__ = ["MESSAGE_BYTES", "Memory", "Offers", "fetch", "offers", "possible"]
 
 MESSAGE_BYTES = 1 << 16
-"""Of a message that offers an array: so long that workers read it in a thread of its own, which may wait."""
+"""Length of a message that offers an array: workers read so long a message in a separate thread, which may wait."""
 _TOKEN_BYTES = 16
 _SECONDS = 300.0                        # that an array is held for somebody who does not ask
 _PATIENCE = 60.0                        # seconds that one waits for the other
@@ -44,7 +44,7 @@ def possible() -> bool:
 
 
 class Memory:
-    """What CUDA is asked for. Tests replace it."""
+    """Calls to CUDA, which tests replace."""
 
     def __init__(self) -> None:
         import cupy
@@ -95,7 +95,7 @@ class Offers:
     Parameters
     ----------
     memory : Memory
-        What CUDA is asked for.
+        Calls to CUDA.
     """
 
     def __init__(self, memory: Any):
@@ -140,7 +140,7 @@ class Offers:
                 sleep(_BREATH)
 
     def _hear(self, connection: Any) -> None:
-        """Answer who knows the token of an array that is held."""
+        """Answer a connection that sends the token of a held array."""
         with suppress(KeyError, OSError, RuntimeError):             # an unknown token, a closed connection, too many threads
             token = connection.recv(_TOKEN_BYTES, socket.MSG_DONTWAIT)
             with self._lock:
@@ -212,7 +212,7 @@ def _by_handle(memory: Any, connection: socket.socket, x: Any) -> bool:
 
 
 _refused: list[str] = []
-"""Why memory of other processes was not opened: nobody asks again."""
+"""Why memory of other processes could not be opened; it is not tried again."""
 
 
 def _received(connection: socket.socket, count: int) -> bytearray:
@@ -232,7 +232,7 @@ forget_in_children(_made.clear)
 
 
 def offers() -> Offers:
-    """Those of this process."""
+    """The offers of this process."""
     with _making:
         if not _made:
             _made.append(Offers(Memory()))

@@ -55,12 +55,12 @@ def matmul(a: Any, b: Any) -> Array:
     Returns
     -------
     dask.array.Array
-        Of the type that NumPy's product has, summed in that type, or in float32 if it is of half precision, and rounded once.
+        The product in NumPy's result type. It is summed in that type, or in float32 for half precision, and rounded once.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit, in NumPy's words, and for a setting that means nothing.
+        For shapes that do not fit, in NumPy's words, and for unknown settings.
 
     Examples
     --------
@@ -103,12 +103,12 @@ def tensordot(lhs: Any, rhs: Any, axes: Any = 2) -> Array:
     Returns
     -------
     dask.array.Array
-        The remaining axes of ``lhs``, followed by those of ``rhs``; summed as by :func:`matmul`.
+        The remaining axes of ``lhs``, followed by those of ``rhs``; summed as in :func:`matmul`.
 
     Raises
     ------
     ValueError
-        For axes that do not fit, in NumPy's words, and for a setting that means nothing.
+        For axes that do not fit, in NumPy's words, and for unknown settings.
 
     Examples
     --------
@@ -154,23 +154,23 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every
     *operands
         Subscripts and arrays, or arrays and lists of numbers in turn.
     dtype : dtype, optional
-        Of the result.
+        The type of the result.
     optimize : bool, str, tuple or list
-        In which order chunks of more than two arrays are multiplied, as of :func:`cuteblas.einsum`.
+        The order in which chunks of more than two arrays are multiplied, as in :func:`cuteblas.einsum`.
     split_every : int or dict, optional
-        If it is given, Dask's own function answers.
+        If it is given, Dask's own function computes the sum.
     **arguments
-        ``order`` and ``casting``, as of :func:`cuteblas.einsum`.
+        ``order`` and ``casting``, as in :func:`cuteblas.einsum`.
 
     Returns
     -------
     dask.array.Array
-        Summed as by :func:`matmul`. Operands are cut smaller where chunks of the result would be larger than any of theirs.
+        The sums, as in :func:`matmul`. Operands get smaller chunks if chunks of the result would be larger than any of theirs.
 
     Raises
     ------
     ValueError
-        For subscripts that do not fit, and for a setting that means nothing.
+        For subscripts that do not fit, and for unknown settings.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]], ou
 # -- graphs -----------------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Settings:
-    """What Dask's configuration says when a product is built."""
+    """Dask's configuration when a product is built."""
 
     precision: Any
     backend: str | None
@@ -231,7 +231,7 @@ def _settings() -> _Settings:
     if precision is not None:
         checked_precision(precision)
     if backend not in (None, *BACKENDS):
-        raise ValueError(f"cuteblas.backend of Dask's configuration is {backend!r}, but NumPy arrays are worked on by one of "
+        raise ValueError(f"cuteblas.backend in Dask's configuration is {backend!r}, but it has to be one of "
                          f"{', '.join(map(repr, BACKENDS))}")
     return _Settings(precision, backend)
 
@@ -243,9 +243,9 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: S
     Parameters
     ----------
     function : str
-        On whose account.
+        The function on whose account it is counted.
     arguments : tuple of (str, object)
-        As of a :class:`~cuteblas.dask.chunks.Term`.
+        As in a :class:`~cuteblas.dask.chunks.Term`.
     terms : sequence of (Array, tuple of str)
         The operands, and the index of each axis.
     out : tuple of str

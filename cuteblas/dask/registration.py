@@ -1,4 +1,4 @@
-"""Who multiplies Dask's arrays: :func:`install` and :func:`uninstall`."""
+"""Choose the products of Dask arrays: :func:`install` and :func:`uninstall`."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _undo: list[Callable[[], Any]] = []
 def install() -> None:
     """Let this package multiply Dask arrays, in this process. ``import cuteblas.dask`` does it.
 
-    Dask's look-up tables have our ``tensordot`` and ``einsum`` for chunks of NumPy, of CuPy and of ours, and our copies for chunks
-    of the last two that become one. ``matmul``, ``tensordot`` and ``einsum`` of ``dask.array``, which ``@``, ``dot``, ``vdot`` and
-    NumPy's functions of Dask arrays lead to, are those of this module. Graphs that they build run on workers that can import it.
-    Where Dask plans queries of arrays (``array.query-planning``), it has the tables alone.
+    ``matmul``, ``tensordot`` and ``einsum`` of ``dask.array`` become those of this module; ``@``, ``dot``, ``vdot`` and NumPy's
+    functions of Dask arrays call them. Workers that compute their graphs have to be able to import this module. Dask's look-up
+    tables get our ``tensordot`` and ``einsum`` for chunks of NumPy, CuPy and cuteblas, and our copies, which join chunks of CuPy
+    and cuteblas. With Dask's ``array.query-planning``, only the tables change.
 
     Returns
     -------
     None
-        All that is built from now on is affected.
+        Graphs that are built from now on use this package.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def install() -> None:
 
 
 def _register_cupy() -> None:
-    """Dask's own registrations, and ours in place of some of them."""
+    """Register Dask's functions of CuPy arrays, and ours instead of some of them."""
     import cupy
 
     backends.register_cupy()
@@ -87,7 +87,7 @@ def uninstall() -> None:
     Returns
     -------
     None
-        All that is built from now on is Dask's.
+        Graphs that are built from now on use Dask's products.
 
     Examples
     --------

@@ -1,5 +1,4 @@
-"""How arrays of ours, and CuPy's, go from one worker to another: as the arrays that they hold, without a copy of contiguous memory;
-between GPUs of a host by one copy between them."""
+"""Serialise our arrays and CuPy's for Dask's workers, without copying contiguous memory; GPUs of a host copy from each other."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def _register(serialize: Any, deserialize: Any) -> None:
 @dask_serialize.register_lazy("cupy")
 @dask_deserialize.register_lazy("cupy")
 def _register_cupy() -> None:
-    """CuPy's arrays as distributed moves them where RMM is; without, by way of the host, into memory of CuPy's pool."""
+    """CuPy's arrays are moved by distributed if RMM is installed, else through the host into memory of CuPy's pool."""
     with suppress(ImportError):
         import_module("distributed.protocol.cupy")
     if find_spec("rmm") is None:
@@ -58,7 +57,7 @@ def _register_cupy() -> None:
 
 
 def _from_a_gpu(x: Any, context: Any = None) -> tuple[dict[str, Any], list[Any]]:
-    """A CuPy array for a process of this host that asks for a copy of its memory, or by way of the host."""
+    """A CuPy array as an offer of its memory to a process of this host, or as bytes of the host."""
     if not (x.flags.c_contiguous or x.flags.f_contiguous):
         x = ascontiguousarray(x)
     turned = not x.flags.c_contiguous

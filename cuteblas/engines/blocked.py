@@ -115,7 +115,7 @@ def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int], dtype: 
 
 @lru_cache(maxsize=1024)
 def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], itemsize: int, cores: int) -> Method | None:
-    """The same by so many cores."""
+    """The method of a copy on so many cores; ``None`` if NumPy makes it."""
     nbytes = prod(shape) * itemsize
     modes = _merged(shape, dst, src)
     inner = min(range(len(modes)), key=lambda i: abs(modes[i][2]) or np.inf)
@@ -180,7 +180,7 @@ def _scratch(memory: Scratch, y: np.ndarray, extents: Sequence[int]) -> np.ndarr
 
 
 def _cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""Counters of what was done and by whom, so that nothing is silently slower."""
+"""Counters of calls and copies by route, so that nothing is silently slower."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def tally(function: str, kind: str, detail: str) -> Tally:
 
 
 def stats() -> dict[str, dict[str, dict[str, int]]]:
-    """What was done since the start or the last :func:`reset_stats`.
+    """Counts of calls and copies since the start or the last :func:`reset_stats`.
 
     Returns
     -------
     dict
-        For every function that was called: ``"calls"`` by route (a kernel family such as ``"gemm_simt"``; ``"numpy"`` for NumPy's
-        BLAS; ``"delegated: ..."`` with whom to and why; ``"nothing"`` for an empty result) and ``"copies"`` by reason (operands
-        that kernels could not read or write as they were). Zeros are left out.
+        For every function that was called, ``"calls"`` by route and ``"copies"`` by reason. A route is a kernel family such as
+        ``"gemm_simt"``, ``"numpy"`` for NumPy's BLAS, ``"delegated to ..."`` with the reason, or ``"nothing"`` for an empty result.
+        Operands are copied if kernels cannot read or write them as they are. Zeros are left out.
 
     Examples
     --------

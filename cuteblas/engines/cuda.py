@@ -51,13 +51,13 @@ def without_waiting() -> Iterator[None]:
 
 
 def wait_from_now_on() -> None:
-    """Let what has to be compiled be waited for: something has been written that cannot be taken back."""
+    """Let calls wait for compilation from now on, because something has been written that cannot be taken back."""
     _waits.set(True)
 
 
 @lru_cache(maxsize=4096)
 def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
-    """What launches a plan on a device, which is the current one; compiled once.
+    """The function that launches a plan on the current device; it is compiled once.
 
     It is a function of the addresses in the order of the problem's roles, of a stream's handle and of scalars.
 
@@ -261,7 +261,7 @@ def uploaded(table: np.ndarray) -> Any:
 
 
 def _scalars(plan: Plan, alpha: Any, beta: Any, numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
-    """What a launch takes after the addresses: the numbers of a product that is not a plain one."""
+    """The arguments of a launch after the addresses: the numbers of a product."""
     from ..planning.problem import ContractionProblem, GemmProblem
 
     if not isinstance(plan.problem, (GemmProblem, ContractionProblem)):

@@ -1,4 +1,4 @@
-"""What sort of object an operand is, by its type and without importing CuPy; and what is registered by type."""
+"""The kinds of operands, by their types and without importing CuPy, and functions that are registered by type."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .._forks import forget_in_children, use_cuda
 if TYPE_CHECKING:
     from .execution import Execution
 
-__all__ = ["Carrier", "Kind", "Repeat", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types", "register_own_type",
-           "register_repeater", "repeaters"]
+__all__ = ["Carrier", "Kind", "Repeat", "call_on_held", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types",
+           "register_own_type", "register_repeater", "repeaters"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
@@ -39,13 +39,13 @@ class Repeat(NamedTuple):
     Attributes
     ----------
     repeated : callable
-        What answers it if it is.
+        The function that answers it.
     head : hashable
         All of the call besides its arrays, as far as it decides what runs.
     inputs : tuple of array
-        What is only read.
+        The arrays that are only read.
     out : array or None
-        What is written.
+        The array that is written.
     roles : tuple of str
         What each input and, last, the result is to a plan.
     scalars : tuple
@@ -90,14 +90,14 @@ class Carrier:
         raise NotImplementedError
 
     def converted(self, convert: Callable[[str, Any], Any]) -> Any:
-        """The same with every array replaced by what ``convert(name, array)`` returns."""
+        """A copy with every array replaced by ``convert(name, array)``."""
         raise NotImplementedError
 
 
 def own_call(*operands: object) -> Callable[..., Any] | None:
-    """What lets a function answer on what operands of a type of ours hold: a function of (call, operands, keyword arguments).
+    """A function of (call, operands, keyword arguments) that makes a call on the arrays inside operands of a type of ours.
 
-    ``None`` if none is of such a type, and where another one answers NumPy's functions itself. The operands of an epilogue count,
+    ``None`` without such an operand, and if another operand answers NumPy's functions itself. The operands of an epilogue count,
     too.
     """
     for x in operands:
@@ -108,6 +108,12 @@ def own_call(*operands: object) -> Callable[..., Any] | None:
     types = {*map(type, operands)}.union(*(map(type, x.given.values()) for x in operands if isinstance(x, Carrier)))
     own = types & own_types.keys()
     return own_types[own.pop()] if own and not any(kind_of_type(kind) == "foreign" for kind in types - own) else None
+
+
+def call_on_held(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function on its arguments; arguments of a type of ours are replaced by the arrays that they hold."""
+    own = own_call(*arguments)
+    return function(*arguments) if own is None else own(function, arguments, {})
 
 
 def kind_of(x: object) -> Kind:

@@ -1,4 +1,4 @@
-"""Functions of elements by our kernels, as products of nothing with an epilogue: for numbers that CuPy's kernels flush to zero.
+"""Functions of elements by our kernels, as epilogues of empty products, for numbers that CuPy's kernels flush to zero.
 
 CuPy compiles with flush-to-zero, so its float32 kernels lose subnormal numbers, which NumPy keeps. A product with K = 0 reads
 nothing of A and B; its epilogue reads operands of any strides and writes C.

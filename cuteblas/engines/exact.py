@@ -85,12 +85,12 @@ class Scheme(NamedTuple):
 
     @property
     def products(self) -> int:
-        """How many there are."""
+        """The number of products."""
         return sum(len(others) for _digit, others in self.digits)
 
     @property
     def words(self) -> str:
-        """What ``stats`` says."""
+        """The route in ``stats``."""
         count = self.products
         return f"numpy: exact integers by {self.floats} BLAS, {count} product{'s' * (count > 1)}"
 
@@ -103,7 +103,7 @@ def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray
     Parameters
     ----------
     function : str or None
-        What it is counted for.
+        The function for whose account it is counted.
     x1, x2 : numpy.ndarray
         The operands.
     out : numpy.ndarray, optional
@@ -295,7 +295,7 @@ def words_for(x1: np.ndarray, x2: np.ndarray) -> str | None:
 
 # -- what is quickest -------------------------------------------------------------------------------------------------------------
 def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
-    """What multiplies stacks of matrices into a third one, and in words; ``None`` if NumPy's loop is expected to be quicker."""
+    """A function that multiplies stacks of matrices, and its name; ``None`` if NumPy's loop is expected to be quicker."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     kind = dtype.char
     far = k >= _FAR[0] and max(abs(a.strides[-1]), abs(b.strides[-2])) >= _FAR[1]
@@ -334,7 +334,7 @@ def _scanned(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _as_signed(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The same numbers modulo 2^bits of the result's type, if they have as many."""
+    """A signed view of unsigned integers as wide as the result's type; other arrays themselves."""
     return x.view(x.dtype.str.replace("u", "i")) if x.dtype.kind == "u" and x.itemsize == dtype.itemsize else x
 
 

@@ -32,7 +32,7 @@ _FACTS = "name", "major", "minor", "multiProcessorCount", "totalGlobalMem", "l2C
 
 @cache
 def _files() -> str | None:
-    """What changes if a file of this package does; ``None`` if they are not files."""
+    """A digest that changes with the files of this package; ``None`` if they are not files."""
     found, folders = [], [str(Path(__file__).parents[1])]
     try:
         for folder in folders:
@@ -111,7 +111,7 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
 
 
 def read(name: str) -> Any:
-    """What a file holds; ``None`` if it is not there or was damaged."""
+    """The contents of a file; ``None`` if it is not there or was damaged."""
     with suppress(ValueError, RecursionError):          # not JSON, or not what is written here
         return None if (data := find("calls", name)) is None else json.loads(data)
     return None

@@ -78,38 +78,31 @@ class Memory:
 
 
 class _Addresses:
-    """A view of arbitrary addresses for NumPy's questions about memory, which never read it."""
+    """An array at any address for NumPy's questions about memory, which never read it."""
 
-    def __init__(self, memory: Memory):
-        self.__array_interface__ = {"version": 3, "shape": memory.shape, "strides": memory.strides,
-                                    "typestr": f"|V{memory.dtype.itemsize}", "data": (memory.address, True)}
-
-
-class _Shadow:
-    """An array without elements, of which only the strides are of interest."""
-
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...]):
-        self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": "|i1", "data": (16, True)}
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str, address: int):
+        self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": typestr, "data": (address, True)}
 
 
-def shadow(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+def shadow(shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|i1", address: int = 16) -> np.ndarray:
     """An array whose elements must not be read: NumPy decides by its strides on the order of a result's axes."""
-    return np.asarray(_Shadow(shape, strides))
+    return np.asarray(_Addresses(shape, strides, typestr, address))
 
 
 def overlap(x: Memory, y: Memory, doubt: bool = True) -> bool:
-    """Whether an element of ``x`` shares a byte with an element of ``y``; ``doubt`` where that is too hard to tell."""
+    """Whether an element of ``x`` shares a byte with an element of ``y``; ``doubt`` if that is too hard to tell."""
     (xlo, xhi), (ylo, yhi) = x.span, y.span
     if x.address + xhi <= y.address + ylo or y.address + yhi <= x.address + xlo:
         return False
     try:
-        return np.shares_memory(np.asarray(_Addresses(x)), np.asarray(_Addresses(y)), max_work=_OVERLAP_STEPS)  # type: ignore[arg-type]
+        first, second = (shadow(z.shape, z.strides, f"|V{z.dtype.itemsize}", z.address) for z in (x, y))
+        return np.shares_memory(first, second, max_work=_OVERLAP_STEPS)     # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return doubt
 
 
 def overlaps_itself(x: Memory, doubt: bool = True) -> bool:
-    """Whether two elements share a byte; ``doubt`` where that is too hard to tell."""
+    """Whether two elements share a byte; ``doubt`` if that is too hard to tell."""
     modes = sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
     reach = x.dtype.itemsize
     for stride, extent in modes:

@@ -32,7 +32,7 @@ class Multiplication:
     conj_a, conj_b : bool
         Whether elements are conjugated.
     plain : bool
-        Whether it is A B of one type, without more.
+        Whether it is A B alone, of one type.
     """
 
     shape: tuple[int, ...]

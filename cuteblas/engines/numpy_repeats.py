@@ -21,7 +21,7 @@ _MOST = 4096                            # calls; a program with ever new shapes 
 _NDARRAY = np.ndarray
 
 Again = Callable[[Sequence[Any], Any, tuple[Any, ...]], Any]
-"""What computes a call from its inputs, ``out`` and scalars."""
+"""A function that computes a call from its inputs, ``out`` and scalars."""
 
 
 class _Ready(NamedTuple):
@@ -50,7 +50,7 @@ def repeated(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any
     out : array or None
         Receives the result.
     scalars : tuple
-        Further arguments of what computes the call.
+        Further arguments of the call.
     """
     key = [head]
     for x in inputs:
@@ -83,9 +83,9 @@ def remember(repeat: Repeat, function: str, again: Again) -> None:
     repeat : Repeat
         The call.
     function : str
-        What it is counted for.
+        The function for whose account it is counted.
     again : callable
-        What computes it from inputs, ``out`` and scalars, of which it holds none.
+        Computes it from inputs, ``out`` and scalars, and holds none of them.
     """
     _repeated, head, inputs, out, _roles, _scalars = repeat
     arrays = inputs if out is None else (*inputs, out)

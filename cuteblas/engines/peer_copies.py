@@ -75,7 +75,7 @@ def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...
 
 
 def _by_kernels(between: Peers, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> None:
-    """The same where runs are short or backwards: kernels pack the elements where they are, and unpack them where they go."""
+    """Copy a box whose runs are short or backwards: kernels pack the elements at the source and unpack them at the target."""
     (to, dst), (origin, src) = target, source
     if to == origin:
         _move(between, lane, to, src, dst)

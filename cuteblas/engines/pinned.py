@@ -21,25 +21,25 @@ def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: Litera
     shape : int or tuple of int
         The extents.
     dtype : dtype
-        The element type; float64 by default. One without references to other memory.
+        The element type, without references to Python objects; float64 by default.
     order : {"C", "F"}
         The order of the elements.
 
     Returns
     -------
     numpy.ndarray
-        With elements of any value. Its memory is freed with it and with the last of its views.
+        An array whose elements are not initialised. Its memory is freed with the last of its views.
 
     Raises
     ------
     RuntimeError
-        Where there is no GPU, with the reason.
+        If there is no GPU; the message has the reason.
     TypeError, ValueError
-        What ``numpy.empty`` raises.
+        As in ``numpy.empty``.
 
     See Also
     --------
-    cuteblas.backend : what works on NumPy arrays.
+    cuteblas.backend : chooses the backend for NumPy arrays.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: Litera
     """
     like = np.empty(0, dtype, order=order)
     if like.dtype.hasobject:
-        raise TypeError(f"elements of {like.dtype} refer to other memory")
+        raise TypeError(f"empty_pinned takes an element type without references to Python objects, got {like.dtype}")
     extents = np.broadcast_shapes(shape)
     from .placement import require_cuda
 

@@ -1,4 +1,4 @@
-"""Who listens to the plans that calls run."""
+"""Listeners to the plans that calls run."""
 
 from __future__ import annotations
 

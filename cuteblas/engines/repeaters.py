@@ -1,4 +1,4 @@
-"""Who answers calls on CuPy arrays that have run before: imported when the first such array arrives."""
+"""Functions that answer calls which have run before; those for CuPy arrays are imported with the first such array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["repeater_of"]
 
 
 def repeater_of(kind: type) -> Callable[..., Any] | None:
-    """What :data:`~cuteblas.engines.dispatch.repeaters` has for operands of a type, that of CuPy arrays from the first one on."""
+    """The entry of :data:`~cuteblas.engines.dispatch.repeaters` for operands of a type."""
     if kind_of_type(kind) == "cupy":
         from . import repeats as repeats
     return repeaters.get(kind)

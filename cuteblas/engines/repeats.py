@@ -170,7 +170,7 @@ def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None
 
 
 def _part(x: Any) -> tuple:
-    """What a key says of an array."""
+    """The part of a key for an array."""
     return x.shape, x.strides, id(x.dtype), x.data.ptr & 15, x.data.device_id
 
 
@@ -268,7 +268,7 @@ def remember(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any
     Parameters
     ----------
     recorder : Recorder
-        Its steps.
+        The steps of the call.
     head, inputs, out
         As :func:`repeated` will get them.
     result : array
@@ -335,7 +335,7 @@ def _launch_record(launch: Any, device: int) -> dict[str, Any] | None:
 
 
 def _launch_of(record: Mapping[str, Any], device: int) -> Any:
-    """The other way round."""
+    """The launch, or the step of a call, of a record."""
     from ..runtime.kept import executor_of
 
     if "steps" in record:
@@ -469,9 +469,9 @@ class Program:
     steps : tuple of callable
         In order.
     offsets : tuple of int
-        The offsets, in one allocation, of what is neither an operand nor the result.
+        The offsets of intermediate results in one allocation.
     nbytes : int
-        Its size.
+        The size of that allocation.
     """
 
     steps: tuple[_Launcher, ...]

@@ -1,4 +1,4 @@
-"""What a program sets: which backend works on NumPy arrays, and how much scratch memory a call may take."""
+"""Settings of a program: the backend for NumPy arrays, and how much scratch memory a call may take."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _checked_backend(name: str, source: str) -> str:
     if name == "auto":
         return name if driver_is_there() else "numpy"
     if name not in BACKENDS:
-        raise ValueError(f"{source} is {name!r}, but NumPy arrays are worked on by one of {', '.join(map(repr, BACKENDS))}; "
-                         f"CuPy arrays always use the GPU")
+        raise ValueError(f"{source} is {name!r}, but it has to be one of {', '.join(map(repr, BACKENDS))}; it chooses what "
+                         f"computes on NumPy arrays, and CuPy arrays always use the GPU")
     return name
 
 
@@ -66,7 +66,7 @@ def backend_of_environment() -> str:
 
 @cache
 def devices_of_environment() -> tuple[int, ...] | str | None:
-    """The devices that ``CUTEBLAS_DEVICES`` names: ``"all"``, ordinals, or ``None`` where it is not set. Read once.
+    """The devices that ``CUTEBLAS_DEVICES`` names: ``"all"``, ordinals, or ``None`` if it is not set. It is read once.
 
     Raises
     ------
@@ -79,22 +79,24 @@ def devices_of_environment() -> tuple[int, ...] | str | None:
     try:
         return tuple(int(ordinal) for ordinal in named.split(","))
     except ValueError:
-        raise ValueError(f"CUTEBLAS_DEVICES is 'all' or ordinals with commas between them, not {named!r}") from None
+        raise ValueError(f"CUTEBLAS_DEVICES is {named!r}, but it has to be 'all' or ordinals separated by commas") from None
 
 
 def current_backend() -> str:
-    """The backend that works on NumPy arrays: that of the innermost ``with cuteblas.backend(...)``, else the environment variable
-    ``CUTEBLAS_BACKEND`` as it was at the first question, else ``"auto"``.
+    """The backend for NumPy arrays.
+
+    It is that of the innermost ``with cuteblas.backend(...)``, else that of the environment variable ``CUTEBLAS_BACKEND``, which is
+    read once, else ``"auto"``.
 
     Returns
     -------
     str
-        ``"auto"``, ``"numpy"``, ``"cuda"`` or ``"emulator"``; ``"numpy"`` in place of ``"auto"`` where CuPy or a driver is missing.
+        ``"auto"``, ``"numpy"``, ``"cuda"`` or ``"emulator"``; ``"numpy"`` replaces ``"auto"`` if CuPy or a driver is missing.
 
     Raises
     ------
     ValueError
-        If ``CUTEBLAS_BACKEND`` names no backend.
+        If ``CUTEBLAS_BACKEND`` does not name a backend.
 
     Examples
     --------
@@ -107,14 +109,14 @@ def current_backend() -> str:
 
 @contextmanager
 def backend(name: Backend) -> Iterator[None]:
-    """Choose what works on NumPy arrays inside a ``with`` block, for this thread or task.
+    """Choose the backend for NumPy arrays inside a ``with`` block, in this thread or task.
 
     Parameters
     ----------
     name : {"auto", "numpy", "cuda", "emulator"}
-        ``"numpy"`` is NumPy's BLAS; ``"cuda"`` the GPU, to which arrays move and from which results come back; ``"auto"`` (the
-        default) takes for each call the one that is expected to be faster, and NumPy where there is no GPU; ``"emulator"`` runs
-        the generated GPU kernels on the CPU. CuPy arrays are not affected.
+        ``"numpy"`` uses NumPy's BLAS. ``"cuda"`` moves arrays to the GPU, and results back. ``"auto"``, the default, estimates for
+        each call which of the two is faster; without a GPU it uses NumPy. ``"emulator"`` runs the generated GPU kernels on the CPU.
+        CuPy arrays always use the GPU.
 
     Returns
     -------
@@ -153,15 +155,10 @@ def _checked_limit(nbytes: Any, source: str) -> int:
     try:
         limit = operator.index(int(nbytes) if isinstance(nbytes, str) else nbytes)
     except (TypeError, ValueError):
-        raise TypeError(f"{source} is a number of bytes, got {nbytes!r}") from None
+        raise TypeError(f"{source} has to be a number of bytes, got {nbytes!r}") from None
     if limit < 0:
-        raise ValueError(f"{source} is a number of bytes, got {limit}")
+        raise ValueError(f"{source} has to be a number of bytes that is not negative, got {limit}")
     return limit
-
-
-def _limit_of_environment() -> int | None:
-    value = os.environ.get(_VARIABLE)
-    return _checked_limit(value, _VARIABLE) if value else None
 
 
 _limit: int | None = None
@@ -172,25 +169,26 @@ def workspace_limit() -> int | None:
     """The limit; that of the environment until another is set."""
     global _limit, _asked
     if not _asked:
-        _limit, _asked = _limit_of_environment(), True
+        value = os.environ.get(_VARIABLE)
+        _limit, _asked = _checked_limit(value, _VARIABLE) if value else None, True
     return _limit
 
 
 def set_workspace_limit(nbytes: int | None) -> int | None:
     """Limit the scratch memory of a call on the GPU, for the whole process.
 
-    A product that would need more is computed in blocks, one after the other, or by a kernel that needs less: ``explain`` says
-    which.
+    A product that would need more is computed in blocks, one after the other, or by a kernel that needs less; ``explain`` shows
+    the choice.
 
     Parameters
     ----------
     nbytes : int or None
-        Bytes at most; ``None`` for no limit. The environment variable ``CUTEBLAS_WORKSPACE_LIMIT`` sets what holds at the start.
+        The most bytes; ``None`` removes the limit. The environment variable ``CUTEBLAS_WORKSPACE_LIMIT`` sets the first limit.
 
     Returns
     -------
     int or None
-        The limit until now.
+        The previous limit.
 
     Raises
     ------

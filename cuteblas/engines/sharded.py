@@ -14,16 +14,16 @@ __all__ = ["ShardedArray", "as_sharded"]
 
 
 class ShardedArray:
-    """An array that is divided along one axis, its parts on the GPUs of this host.
+    """An array that is divided along one axis among GPUs of this host.
 
-    It is an operand, an ``out`` and a result of calls with ``devices=``, and nothing else: its parts are CuPy arrays.
+    Calls with ``devices=`` take it as an operand or ``out``, and return it. It has no arithmetic; its parts are CuPy arrays.
 
     Parameters
     ----------
     shards : sequence of cupy.ndarray
-        The parts in their order, each on any GPU; equal in type and in all extents but one.
+        The parts in order, each on any GPU. They have one type, and only their extents along ``axis`` may differ.
     axis : int
-        The axis along which they follow each other.
+        The axis along which the array is divided.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class ShardedArray:
     TypeError
         If a part is not a CuPy array.
     ValueError
-        If parts do not fit together.
+        If the types or extents of parts do not fit together.
 
     See Also
     --------
@@ -60,22 +60,22 @@ class ShardedArray:
             raise ValueError("a ShardedArray needs at least one shard")
         for i, x in enumerate(self.shards):
             if kind_of(x) != "cupy":
-                raise TypeError(f"shards are CuPy arrays, but shard {i} is {type(x).__module__}.{type(x).__name__}")
+                raise TypeError(f"shards have to be CuPy arrays, but shard {i} is {type(x).__module__}.{type(x).__name__}")
         first = self.shards[0]
         self.axis = np.lib.array_utils.normalize_axis_index(axis, first.ndim)
         self.dtype = first.dtype
         for i, x in enumerate(self.shards):
             if x.dtype != first.dtype:
-                raise ValueError(f"shards have one type, but shard 0 is {first.dtype} and shard {i} {x.dtype}")
+                raise ValueError(f"shards have to have one type, but shard 0 is {first.dtype} and shard {i} {x.dtype}")
             if x.ndim != first.ndim or any(n != m for j, (n, m) in enumerate(zip(x.shape, first.shape, strict=True))
                                            if j != self.axis):
-                raise ValueError(f"shards differ along axis {self.axis} alone, but shard 0 has shape {first.shape} and shard {i} "
-                                 f"{x.shape}")
+                raise ValueError(f"shards may differ only along axis {self.axis}, but shard 0 has shape {first.shape} and shard "
+                                 f"{i} {x.shape}")
         self.shape = tuple(sum(x.shape[j] for x in self.shards) if j == self.axis else n for j, n in enumerate(first.shape))
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
@@ -100,7 +100,7 @@ class ShardedArray:
 
     @classmethod
     def like(cls, shape: Sequence[int], dtype: Any, devices: Sequence[int], axis: int = 0) -> ShardedArray:
-        """A new array with elements of no meaning, divided equally.
+        """A new array whose elements are not initialised, divided equally among devices.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class ShardedArray:
             Of the whole array.
         dtype : dtype
         devices : sequence of int
-            One for each shard.
+            The device of each shard.
         axis : int
             The axis to divide.
 
@@ -132,7 +132,7 @@ class ShardedArray:
 
     @classmethod
     def of(cls, x: Any, devices: Sequence[int], axis: int = 0) -> ShardedArray:
-        """The elements of a CuPy array, or of one in other shards, divided equally among devices.
+        """A copy of a CuPy array or another sharded array, divided equally among devices.
 
         Examples
         --------
@@ -149,12 +149,12 @@ class ShardedArray:
         return target
 
     def gathered(self, device: int | None = None) -> Any:
-        """All elements in one CuPy array.
+        """A copy as one CuPy array.
 
         Parameters
         ----------
         device : int, optional
-            Where; that of the first shard by default.
+            The device of the copy; that of the first shard by default.
 
         Examples
         --------
@@ -180,7 +180,7 @@ def as_sharded(x: Any) -> ShardedArray:
         return _from_chunks(x)
     if kind_of(x) == "cupy":
         return ShardedArray([x] if x.ndim else [x.reshape(1)])
-    raise TypeError(f"with devices=, operands are CuPy arrays, cuteblas.ShardedArray or arrays of cupyx.distributed, not "
+    raise TypeError(f"calls with devices= take CuPy arrays, cuteblas.ShardedArray and arrays of cupyx.distributed, got "
                     f"{type(x).__module__}.{type(x).__name__}")
 
 
@@ -188,8 +188,8 @@ def _from_chunks(x: Any) -> ShardedArray:
     from ..runtime.peers import peers
 
     if x.mode is not None:
-        raise ValueError("chunks of a distributed array in this mode are parts of sums or the like; "
-                         "change_mode(cupyx.distributed.array.REPLICA) makes them parts of the array")
+        raise ValueError("a distributed array in this mode has partial results as chunks; "
+                         "change_mode(cupyx.distributed.array.REPLICA) completes them")
     chunks: dict[tuple[tuple[int, int], ...], Any] = {}
     held = x.all_chunks()
     for device, boxes in x.index_map.items():
@@ -199,8 +199,8 @@ def _from_chunks(x: Any) -> ShardedArray:
             chunks.setdefault(key, array)
     divided = [axis for axis in range(len(x.shape)) if len({key[axis] for key in chunks}) > 1]
     if len(divided) > 1:
-        raise ValueError(f"chunks of a distributed array follow each other along one axis, but these are divided along axes "
-                         f"{', '.join(map(str, divided))}; reshard gives them another order")
+        raise ValueError(f"a distributed array has to be divided along one axis, but this one is divided along axes "
+                         f"{', '.join(map(str, divided))}; reshard divides it differently")
     axis = divided[0] if divided else 0
     ordered = sorted(chunks, key=lambda key: key[axis])
     for one, other in pairwise(ordered):

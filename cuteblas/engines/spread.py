@@ -162,7 +162,7 @@ class _Worker:
         return None if panel.slot is None else self.slots[name, panel.slot]
 
     def _here(self, name: str, panel: Panel) -> Any:
-        """What a shard on this device has."""
+        """A panel that lies in a shard on this device."""
         piece, = panel.pieces
         return self.arrays[name].shards[piece.shard][piece.inside]
 
@@ -184,7 +184,7 @@ class _Worker:
         slot.filled = self.between.record(self.device, "in")
 
     def _taken(self, name: str, panel: Panel) -> Any:
-        """What a tile needs of an array, for kernels that are launched from now on."""
+        """The panel of an array that a tile needs, for kernels that are launched from now on."""
         slot = self._slot(name, panel)
         if slot is None:
             return self._here(name, panel)

@@ -41,14 +41,14 @@ class Operand(NamedTuple):
     array : numpy.ndarray
         All of it.
     axes : tuple of int or None
-        Its axes that are those of tiles: batch, rows, columns and sum; ``None`` where it has none.
+        The axes of the array that are batch, rows, columns and sum of tiles; ``None`` for a missing one.
     """
 
     array: np.ndarray
     axes: tuple[int | None, ...]
 
     def part(self, tile: Tile, whole: Any = None) -> Any:
-        """What a tile needs of it; of ``whole`` if that has been moved."""
+        """The part that a tile needs; of ``whole`` if that has been moved."""
         box: list[slice] = [_ALL] * self.array.ndim
         for axis, part in zip(self.axes, tile, strict=True):
             if axis is not None:
@@ -72,9 +72,9 @@ class Tiled:
     extents : Extents
         What decides how it moves.
     operands : tuple of Operand
-        What it reads; the first two are those that are multiplied.
+        The arrays that it reads; the first two are multiplied.
     result : Operand
-        What it writes.
+        The array that it writes.
     compute : callable
         Of the operands of a tile on the device and of where its result goes.
     add : callable, optional
@@ -102,12 +102,12 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, o
     others : mapping of str to numpy.ndarray
         Further operands, of the shape of the result or of no dimensions.
     compute, add : callable
-        As of :class:`Tiled`; operands are ``a``, ``b`` and the others in their order.
+        As in :class:`Tiled`; operands are ``a``, ``b`` and the others in their order.
 
     Returns
     -------
     bool
-        Whether it is done: ``False`` if there are no tiles.
+        ``True`` if it is done, ``False`` if there are no tiles.
     """
     if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
         return False
@@ -147,7 +147,7 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
     Returns
     -------
     bool
-        Whether it is done: ``False`` if there are no parts.
+        ``True`` if it is done, ``False`` if there are no parts.
     """
     if not a.size or np.may_share_memory(a, new):
         return False
@@ -171,7 +171,7 @@ def stream_tiles(call: Tiled) -> bool:
     Returns
     -------
     bool
-        Whether it is done: ``False`` if there are no tiles.
+        ``True`` if it is done, ``False`` if there are no tiles.
     """
     x, function = call.extents, call.function
     room = current_ring().link.free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE

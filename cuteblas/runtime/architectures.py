@@ -33,7 +33,7 @@ def target_architecture(kernel_arch: str, device_arch: str) -> str:
     """
     only_one, needed, have = kernel_arch.endswith("a"), number_of(kernel_arch), number_of(device_arch)
     if only_one and needed != have:
-        raise ValueError(f"the kernel runs on {kernel_arch} alone and the device is {device_arch}")
+        raise ValueError(f"the kernel runs only on {kernel_arch}, but the device is {device_arch}")
     if needed > have:
-        raise ValueError(f"the kernel needs {kernel_arch} or newer and the device is {device_arch}")
+        raise ValueError(f"the kernel needs {kernel_arch} or newer, but the device is {device_arch}")
     return kernel_arch if only_one else device_arch

@@ -17,7 +17,7 @@ __all__ = ["SCALARS", "Argument", "ArgumentBlock", "Param"]
 
 
 class Param(Protocol):
-    """What is known of a parameter: see :class:`cuteblas.codegen.kernel.Param`."""
+    """A parameter of a kernel: see :class:`cuteblas.codegen.kernel.Param`."""
 
     @property
     def name(self) -> str: ...
@@ -28,7 +28,7 @@ class Param(Protocol):
 
 
 class Argument(Protocol):
-    """What a parameter gets: see :class:`cuteblas.planning.plan.Argument`."""
+    """The value of a parameter: see :class:`cuteblas.planning.plan.Argument`."""
 
     @property
     def role(self) -> str | None: ...
@@ -169,7 +169,7 @@ class ArgumentBlock:
             for role, scalars in self._scalars.items():
                 value = alpha if role == "alpha" else beta if role == "beta" else (numbers or {}).get(role)
                 if value is None:
-                    raise ValueError(f"the plan takes a number {role!r} and the call gives {', '.join(numbers or ()) or 'none'}")
+                    raise ValueError(f"the plan takes a number {role!r}, but the call gives {', '.join(numbers or ()) or 'none'}")
                 for scalar in scalars:
                     scalar.store(value)
         if self._plain:
@@ -205,7 +205,7 @@ class ArgumentBlock:
         """The array of pointers to the arguments of one launch."""
         params, arguments = launch.kernel.params, launch.arguments
         if len(params) != len(arguments):
-            raise ValueError(f"kernel {launch.kernel.name} has {len(params)} parameters and the plan gives {len(arguments)} "
+            raise ValueError(f"kernel {launch.kernel.name} has {len(params)} parameters, but the plan gives {len(arguments)} "
                              "arguments")
         pointers = (ctypes.c_void_p * len(params))()
         for index, (param, argument) in enumerate(zip(params, arguments, strict=True)):
@@ -215,7 +215,7 @@ class ArgumentBlock:
     def _place(self, param: Param, argument: Argument, pointers: ctypes.Array[ctypes.c_void_p], index: int) -> int | None:
         """Address of the memory of one argument; ``None`` for a tensor map, to which each call points anew."""
         if (param.kind == "tensor_map") != (argument.tensor_map is not None):
-            raise ValueError(f"kernel parameter {param.name} is a {param.kind} and the plan's argument is {argument}")
+            raise ValueError(f"kernel parameter {param.name} is a {param.kind}, but the plan's argument is {argument}")
         if argument.tensor_map is not None:
             encode = lru_cache(_TENSOR_MAPS_KEPT)(self._map_encoder(argument.tensor_map))
             self._maps[self._position(argument, param)].append(_MapPointer(pointers, index, encode, argument.offset))
@@ -226,7 +226,7 @@ class ArgumentBlock:
             if argument.role is None:
                 scalar.store_constant(argument.value)
             elif argument.role in self._positions:
-                raise ValueError(f"kernel parameter {param.name} is a scalar and the plan's argument is {argument}")
+                raise ValueError(f"kernel parameter {param.name} is a scalar, but the plan's argument is {argument}")
             else:
                 self._scalars.setdefault(argument.role, []).append(scalar)
             return ctypes.addressof(scalar.cell)
@@ -242,5 +242,5 @@ class ArgumentBlock:
         try:
             return self._positions[str(argument.role)]
         except KeyError:
-            raise ValueError(f"kernel parameter {param.name} takes an address, one of {', '.join(self._positions)}, and the plan's "
+            raise ValueError(f"kernel parameter {param.name} takes an address, one of {', '.join(self._positions)}, but the plan's "
                              f"argument is {argument}") from None

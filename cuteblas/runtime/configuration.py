@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
 
-from .._cache import expanded
+from .._cache import user_directory
 
 __all__ = ["HOST", "costs_file"]
 
@@ -24,13 +22,7 @@ def costs_file(device: str) -> Path:
     OSError
         If that is in a home directory and there is none.
     """
-    if chosen := os.environ.get("CUTEBLAS_CONFIG_DIR"):
-        directory = Path(chosen)
-    elif sys.platform == "win32":
-        directory = Path(os.environ.get("APPDATA") or "~/AppData/Roaming") / "cuteblas"
-    elif sys.platform == "darwin":
-        directory = Path("~/Library/Application Support/cuteblas")
-    else:
-        directory = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "cuteblas"
+    directory = user_directory("CUTEBLAS_CONFIG_DIR", ("APPDATA", "~/AppData/Roaming"), "~/Library/Application Support",
+                               ("XDG_CONFIG_HOME", "~/.config"))
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
-    return Path(expanded(str(directory), "CUTEBLAS_CONFIG_DIR"), "costs", f"{name}.json")
+    return Path(directory, "costs", f"{name}.json")

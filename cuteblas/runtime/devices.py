@@ -16,7 +16,7 @@ __all__ = ["available", "capturing", "create_context", "device_info", "is_captur
 
 
 def why_unavailable() -> str | None:
-    """The reason why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Determined once per process.
+    """Why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Each process finds out once.
 
     Returns
     -------
@@ -39,9 +39,9 @@ def _why_unavailable() -> str | None:
     try:
         cupy = require("cupy")
         if int(cupy.__version__.partition(".")[0]) < 14:
-            return f"CuPy {cupy.__version__} is too old, 14 or newer is needed: {INSTALL}"
+            return f"CuPy {cupy.__version__} is too old, and cuteblas needs 14 or newer: {INSTALL}"
         if cupy.cuda.runtime.getDeviceCount() == 0:
-            return "the CUDA driver finds no device"
+            return "the CUDA driver does not find a device"
         use_cuda()
     except MissingDependency as error:
         return str(error)
@@ -72,7 +72,7 @@ def available() -> bool:
     Returns
     -------
     bool
-        Determined once per process.
+        Each process finds out once.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def create_context() -> None:
 
 
 def device_info(ordinal: int | None = None) -> DeviceInfo:
-    """What planning needs to know of a device.
+    """The limits and rates of a device, on which planning depends.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def device_info(ordinal: int | None = None) -> DeviceInfo:
     Returns
     -------
     DeviceInfo
-        Its limits and rates.
+        The limits and rates.
 
     Raises
     ------

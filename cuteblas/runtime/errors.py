@@ -19,8 +19,8 @@ _importing = surviving(RLock())         # cuda.core puts another module in its p
 
 
 class MissingDependency(ImportError, RuntimeError):
-    """This machine lacks what a call on a GPU needs: a package, a library, a driver or a device. The message says which, and how to
-    get it.
+    """A call on a GPU needs a package, library, driver or device that this machine lacks. The message says which, and how to get
+    it.
 
     Examples
     --------
@@ -49,9 +49,9 @@ class CompileError(RuntimeError):
     arch : str
         The architecture that it was compiled for.
     reason : str
-        What reported it, or why the compiler was not called.
+        The compiler that refused the kernel, or why it was not called.
     log : str
-        The compiler's lines; empty if the compiler was not reached.
+        The compiler's messages; empty if it was not called.
 
     Examples
     --------

@@ -37,18 +37,18 @@ def check_launch(launch: Launch, device: DeviceInfo) -> None:
     """
     kernel, (x, y, z) = launch.kernel, launch.grid
     if not (1 <= x < 2**31 and 1 <= y < 2**16 and 1 <= z < 2**16):
-        raise ValueError(f"kernel {kernel.name} wants a grid of {x} x {y} x {z} blocks and the limits are "
+        raise ValueError(f"kernel {kernel.name} needs a grid of {x} x {y} x {z} blocks, but the limits are "
                          f"{2**31 - 1} x {2**16 - 1} x {2**16 - 1}")
     if not 1 <= kernel.threads <= _MAX_THREADS:
-        raise ValueError(f"kernel {kernel.name} wants {kernel.threads} threads in a block and the limit is {_MAX_THREADS}")
+        raise ValueError(f"kernel {kernel.name} needs {kernel.threads} threads per block, but the limit is {_MAX_THREADS}")
     if kernel.shared_bytes > device.shared_bytes_per_block:
-        raise ValueError(f"kernel {kernel.name} wants {kernel.shared_bytes} bytes of shared memory in a block and {device.name} "
+        raise ValueError(f"kernel {kernel.name} needs {kernel.shared_bytes} bytes of shared memory per block, but {device.name} "
                          f"has {device.shared_bytes_per_block}")
     if any(blocks % width for blocks, width in zip(launch.grid, kernel.cluster, strict=True)):
-        raise ValueError(f"kernel {kernel.name} wants a grid of {x} x {y} x {z} blocks, which its clusters of "
-                         f"{' x '.join(map(str, kernel.cluster))} do not divide")
+        raise ValueError(f"kernel {kernel.name} needs a grid of {x} x {y} x {z} blocks, but its clusters of "
+                         f"{' x '.join(map(str, kernel.cluster))} do not divide it")
     if kernel.cluster != (1, 1, 1) and "__cluster_dims__" not in kernel.body:
-        raise ValueError(f"kernel {kernel.name} runs in clusters and its source does not declare them with __cluster_dims__")
+        raise ValueError(f"kernel {kernel.name} runs in clusters, but its source does not declare them with __cluster_dims__")
 
 
 class _Kernel(Loadable, Protocol):
@@ -70,7 +70,7 @@ class _Launch(Protocol):
 
 
 class Launchable(Protocol):
-    """What is launched: a :class:`~cuteblas.planning.plan.Plan`, or what is kept of one."""
+    """A :class:`~cuteblas.planning.plan.Plan`, or the record of one."""
 
     @property
     def roles(self) -> tuple[str, ...]: ...
@@ -123,7 +123,7 @@ class Executor:
     Parameters
     ----------
     plan : Plan
-        The plan, or what is kept of one.
+        The plan, or the record of one that another process made.
     ordinal : int
         The device, which must be current when :meth:`launch` is called.
     functions : sequence of int
@@ -131,16 +131,16 @@ class Executor:
     launch_kernel : callable
         ``cuLaunchKernel`` with its parameters as integers; it raises a :class:`RuntimeError` with an attribute ``status``.
     overlapping : callable, optional
-        Makes the same for a launch that may overlap with the one before it.
+        Makes a ``launch_kernel`` whose launches may overlap with the one before.
     graph_of : callable, optional
         :func:`~cuteblas.runtime.graphs.graph_of`.
 
     Notes
     -----
-    The driver copies arguments while it is being called, but a second thread could overwrite them just before. Therefore every call
-    takes an argument block from a list, makes one if the list is empty, and puts it back. Several launches have a block for each of
-    a few streams, and become a CUDA graph there, which the host launches in less time than one kernel; in a stream that is captured
-    they are launched one by one.
+    The driver copies arguments during its call, but a second thread could overwrite them just before. Therefore every call takes an
+    argument block from a list and puts it back; if the list is empty, it makes a block. A plan with several launches has one block
+    per stream, for a few streams. There its launches become a CUDA graph, which the host starts faster than one kernel. In a stream
+    that is being captured they are launched one by one.
 
     Examples
     --------
@@ -294,7 +294,7 @@ def executor(plan: Plan) -> Executor:
     Parameters
     ----------
     plan : Plan
-        The plan. One without launches needs no device.
+        The plan. Without launches it does not need a device.
 
     Returns
     -------
@@ -326,17 +326,17 @@ def executor(plan: Plan) -> Executor:
 
 
 def warmup(plan: Plan) -> None:
-    """Compile and load a plan's kernels on the current device, so that its first launch may be in a captured stream.
+    """Compile and load a plan's kernels on the current device, so that its first launch may be captured.
 
     Parameters
     ----------
     plan : Plan
-        What is to be launched later.
+        The plan to launch later.
 
     Returns
     -------
     None
-        Its kernels are loaded.
+        The kernels are loaded.
 
     Examples
     --------

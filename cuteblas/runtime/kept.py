@@ -1,4 +1,4 @@
-"""What is kept of a plan for other processes, so that they launch its kernels at once: without planning, source and compiler."""
+"""Records of plans for other processes, which launch their kernels at once, without planning, source or compiler."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def record_of(plan: Plan, ordinal: int) -> dict[str, Any] | None:
 
 
 def executor_of(record: Mapping[str, Any], ordinal: int) -> Executor | None:
-    """What launches a plan that was kept, on a device, which is the current one.
+    """The executor of a recorded plan on a device, which is the current one.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def executor_of(record: Mapping[str, Any], ordinal: int) -> Executor | None:
     Raises
     ------
     KeyError, TypeError, ValueError
-        If this is no such record.
+        If this is not such a record.
     DriverError
         If the driver refuses a kernel.
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from .errors import DriverError, require
 
-__all__ = ["Driver", "Link"]
+__all__ = ["Driver", "Link", "check_copy"]
 
 
 class Driver(ctypes.Structure):
@@ -44,15 +44,22 @@ class _Driver(NamedTuple):
         return cls(library, library.cuMemcpyAsync, library.cuEventRecord, library.cuEventQuery)
 
 
-def _checked(status: int) -> None:
+def check_copy(status: int) -> None:
+    """Raise an error if the driver refused a copy.
+
+    Raises
+    ------
+    DriverError
+        With the number of the driver's error.
+    """
     if status:
-        raise DriverError(f"the CUDA driver refuses a copy between host and device: CUresult {status}")
+        raise DriverError(f"the CUDA driver refused a copy between host and device: CUresult {status}")
 
 
 class Link:
     """Copies in both directions and kernels, each on a stream of its own, so that all three run at the same time.
 
-    Tests replace it: all that the engine of NumPy arrays asks of CUDA is here, and CuPy's arrays.
+    It makes all calls to CUDA of the engine for NumPy arrays, besides CuPy's arrays, so that tests can replace it.
 
     Parameters
     ----------
@@ -104,7 +111,7 @@ class Link:
             return None
         library, context = self._driver.library, ctypes.c_void_p()
         with self._cupy.cuda.Device(self.ordinal):
-            _checked(library.cuCtxGetCurrent(ctypes.byref(context)))
+            check_copy(library.cuCtxGetCurrent(ctypes.byref(context)))
         calls = [ctypes.cast(call, ctypes.c_void_p) for call in (library.cuCtxSetCurrent, library.cuMemcpyAsync,
                                                                 library.cuEventRecord, library.cuEventQuery)]
         return Driver(*calls, context, self._up.ptr, self._down.ptr)
@@ -135,9 +142,9 @@ class Link:
             if done is not None:
                 done.record(stream)
             return
-        _checked(self._driver.copy(target, source, nbytes, stream.ptr))
+        check_copy(self._driver.copy(target, source, nbytes, stream.ptr))
         if done is not None:
-            _checked(self._driver.record(done.ptr, stream.ptr))
+            check_copy(self._driver.record(done.ptr, stream.ptr))
 
     def wait(self, done: Any) -> None:
         """Wait for what comes before an event."""

@@ -29,7 +29,7 @@ _FIRST_WITH_FUNC_LOAD = 12040
 
 
 class Loadable(Protocol):
-    """What loading has to know of a kernel besides its machine code."""
+    """A kernel without its machine code, as loading needs it."""
 
     @property
     def name(self) -> str: ...
@@ -73,13 +73,13 @@ def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
 
 
 def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
-    """The same for several kernels, which are compiled side by side; other threads can load others meanwhile."""
+    """Load several kernels, which are compiled side by side; other threads can load other kernels meanwhile."""
     refuse_orphans()
     missing = {key: kernel for kernel in kernels if (key := _key(kernel, ordinal)) not in _loaded}
     if missing and capturing():
         name = next(iter(missing.values())).name
-        raise RuntimeError(f"kernel {name} is not loaded on device {ordinal} yet and nothing can be compiled or loaded while a "
-                           "stream is being captured: call warmup, or run the operation once, before the capture")
+        raise RuntimeError(f"kernel {name} is not loaded on device {ordinal}, and kernels cannot be compiled or loaded during the "
+                           "capture of a stream: call warmup, or run the operation once, before the capture")
     for key, cubin in zip(missing, _compiled([*missing.values()], ordinal), strict=True):
         with _lock:
             if key not in _loaded:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DriverError
+from .link import check_copy
 from .ring import processors
 
 __all__ = ["SOURCE", "Mover"]
@@ -84,8 +85,7 @@ class _Transfer:
         while self._job is not None:
             if self._library.mover_wait(self._mover, self._job, _PATIENCE):
                 job, self._job = self._job, None
-                if status := self._library.mover_end(job):
-                    raise DriverError(f"the CUDA driver refuses a copy between host and device: CUresult {status}")
+                check_copy(self._library.mover_end(job))
 
     def cancel(self) -> None:
         """Drop what has not begun and wait for what has, even if that is interrupted."""

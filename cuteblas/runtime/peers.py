@@ -23,7 +23,7 @@ _NVLINK, _PCIE = 390e9, 25e9            # bytes in a second from one GPU to anot
 
 
 class Peers:
-    """All devices of this process. Tests replace it: all that products over several GPUs ask of CUDA is here, and CuPy's arrays."""
+    """All devices of this process: every call to CUDA of products over several GPUs, so that tests can replace it."""
 
     def __init__(self) -> None:
         self._cupy = require("cupy")
@@ -32,7 +32,7 @@ class Peers:
         self._streams: dict[tuple[int, str], Any] = {}
 
     def count(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return self._runtime.getDeviceCount()
 
     @contextmanager

@@ -223,7 +223,7 @@ class Ring:
             self._emptied.put(slot)
 
     def _download_now(self, piece: _Piece) -> None:
-        """The same for a caller that has nothing else to do: it polls, which keeps the processor busy and takes less time."""
+        """Download a piece in the caller's thread: it polls, which keeps the processor busy and takes less time."""
         slot = self._emptied.get()
         try:
             x = piece.array

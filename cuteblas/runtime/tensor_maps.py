@@ -60,14 +60,14 @@ def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]
     Raises
     ------
     ValueError
-        If no tensor map has elements of that size.
+        If tensor maps cannot have elements of that type.
 
     References
     ----------
     CUDA driver API, ``cuTensorMapEncodeTiled``.
     """
     if spec.dtype.tensor_map is None:
-        raise ValueError(f"a tensor map has no elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)")
+        raise ValueError(f"a tensor map cannot have elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)")
     call = _encoder()
     rank = len(spec.shape)
     data_type, swizzle = _TYPES[spec.dtype.tensor_map], _SWIZZLES[spec.swizzle]

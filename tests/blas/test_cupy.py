@@ -73,11 +73,11 @@ def test_scalars_on_the_device_are_not_read_by_the_host():
 
 def test_places():
     a, b = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
-    with pytest.raises(TypeError, match="a is of cupy on cuda:0 and b of numpy on the host"):
+    with pytest.raises(TypeError, match="a is a cupy array on cuda:0 and b a numpy array on the host"):
         blas.sgemm(1, on_gpu(a), b)
     with pytest.raises(ValueError, match="on one device, but a is on cuda:0 and b on cuda:1"):
         blas.sgemm(1, on_gpu(a), on_gpu(b, device=1))
-    with pytest.raises(ValueError, match="needs alpha where the operands are, but they are numpy arrays on the host and it is"):
+    with pytest.raises(ValueError, match=r"takes alpha in the library and on the device of the operands, .* and alpha is"):
         blas.sgemm(on_gpu(np.array(1, np.float32)), a, b)
     with pytest.raises(ValueError, match="writes out while it uses a"):
         square = on_gpu(np.ones((4, 4), np.float32))
@@ -123,7 +123,7 @@ def test_streams(monkeypatch):
         assert (on_host(blas.sgemm(1, a, b, stream=stream)) == 4).all()
         assert entered == [0, 77, None, None]
     for wrong in ("fast", 1.5, True):
-        with pytest.raises(TypeError, match="stream is a CUDA stream or the handle of one"):
+        with pytest.raises(TypeError, match="stream has to be a CUDA stream or the handle of one"):
             blas.sgemm(1, a, b, stream=wrong)
 
 

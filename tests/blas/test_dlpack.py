@@ -128,10 +128,10 @@ def test_read_only_memory_stays_as_it_is():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ((1, Tensor(A), B), "in one array library, but a is of tensors on the host and b of numpy on the host"),
+    ((1, Tensor(A), B), "of one array library, but a is a tensors array on the host and b a numpy array on the host"),
     ((1, Tensor(A, (4, 0)), B), "a Tensor of tensors.float32, is on a device of DLPack's type 4"),
     ((1, Tensor(A.astype(object)), B), "cannot view a, a Tensor of tensors.object, through DLPack"),
-    ((1, Orphan(A), Orphan(B)), "a is a Orphan: its library has no from_dlpack")], ids=["mixed", "device", "object", "orphan"])
+    ((1, Orphan(A), Orphan(B)), "a is a Orphan, whose library has no from_dlpack")], ids=["mixed", "device", "object", "orphan"])
 def test_refusals(arguments, message):
     with pytest.raises(TypeError, match=message):
         blas.sgemm(*arguments)

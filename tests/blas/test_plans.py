@@ -56,7 +56,7 @@ def test_transpositions_and_batches(backend):
 
 
 @pytest.mark.parametrize("arguments, keywords, message", [
-    ((A.astype("f8"), B.astype("f8")), {}, "gemm of float64 arrays has no dtype='float32'"),
+    ((A.astype("f8"), B.astype("f8")), {}, "gemm of float64 arrays does not take dtype='float32'"),
     ((A[:, :3], B[:3]), {}, r"this plan was made for a of shape \(6, 4\), but it has shape \(6, 3\)"),
     ((np.asfortranarray(A), B), {}, r"was made for a with strides \(16, 4\), but it has \(4, 24\)"),
     ((A, B, C), {}, "was made without c"),
@@ -78,7 +78,7 @@ def test_beta_zero_and_missing_operands(backend):
     plan = blas.plan(A, B, C, beta=2)
     with pytest.raises(ValueError, match="was made for beta = a number other than 0, but it is 0"):
         plan.execute(A, B, np.full_like(C, np.nan), beta=0)
-    with pytest.raises(ValueError, match="was made for c, which is missing"):
+    with pytest.raises(ValueError, match="was made with c, which is missing"):
         plan.execute(A, B)
 
 

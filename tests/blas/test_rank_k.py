@@ -116,9 +116,9 @@ def test_refusals():
     a = np.ones((3, 2))
     for call, words in ((lambda: blas.zherk(1j, a.astype("D")), "real number as alpha"),
                         (lambda: blas.zher2k(1, *[a.astype("D")] * 2, beta=1j, c=np.ones((3, 3), "D")), "real number as beta"),
-                        (lambda: blas.zherk(1, a.astype("D"), trans=1), "takes as trans"),
-                        (lambda: blas.zsyrk(1, a.astype("D"), trans=2), "takes as trans"),
-                        (lambda: blas.zsyrk(1, a.astype("D"), trans="Q"), "takes as trans 0 or 'N', 1 or 'T', got 'Q'"),
+                        (lambda: blas.zherk(1, a.astype("D"), trans=1), "as trans, got"),
+                        (lambda: blas.zsyrk(1, a.astype("D"), trans=2), "as trans, got"),
+                        (lambda: blas.zsyrk(1, a.astype("D"), trans="Q"), "takes 0 or 'N', 1 or 'T' as trans, got 'Q'"),
                         (lambda: blas.dsyrk(1, np.ones((2, 3, 2))), "matrices"),
                         (lambda: blas.dsyr2k(1, a, np.ones((3, 4))), r"of one shape, got a \(3, 2\) and b \(3, 4\)"),
                         (lambda: blas.dsyrk(1, a, 1, np.ones((4, 4))), r"takes c of \(n, n\) = \(3, 3\), .* \(4, 4\): a \(3, 2\)$"),

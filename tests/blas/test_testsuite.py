@@ -80,7 +80,7 @@ def test_reading_c_is_noticed(monkeypatch):
                                                 (["--storage", "FF"], "3 letters of CFPSN"), (["--scalars", "1"],
                                                                                               "finite numbers, got '1'"),
                                                 (["--scalars", "1:nan"], "finite numbers, got '1:nan'"),
-                                                (["--seed", "-1"], "a seed is a whole number from 0 on, got '-1'")])
+                                                (["--seed", "-1"], "a seed is an integer of at least 0, got '-1'")])
 def test_wrong_arguments(arguments, message, capsys):
     with pytest.raises(SystemExit):
         testsuite.main([f"{arguments[0]}={arguments[1]}"])
@@ -123,7 +123,7 @@ def test_without_ml_dtypes_bfloat16_is_left_out(no_ml_dtypes, capsys):
 @pytest.mark.parametrize("arguments, sentence", [
     (["--backend", "cuda"], "--backend cuda cannot run here: none was asked for"),
     (["--json", "missing/outcomes.json"], "there is no directory 'missing'"),
-    (["--routines", "dgemm,sgemm", "--scalars", "1e300:1"], "sgemm: alpha and beta are float32, which has no 1e+300")])
+    (["--routines", "dgemm,sgemm", "--scalars", "1e300:1"], "sgemm: alpha and beta are float32, which cannot hold 1e+300")])
 def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
     monkeypatch.chdir(tmp_path)

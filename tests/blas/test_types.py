@@ -75,7 +75,7 @@ def test_inference():
     assert all(resolved(types.operands) == types for types in ROUTINES.values())
     assert resolved("float32", dtype="float64").compute == "float64"
     assert resolved("int8", dtype=np.float32, epilogue=True).output == "float32"
-    with pytest.raises(TypeError, match="gemm of int8 arrays has no dtype='float32'"):
+    with pytest.raises(TypeError, match="gemm of int8 arrays does not take dtype='float32'"):
         resolved("int8", dtype=np.float32)
 
 

@@ -118,8 +118,8 @@ def test_lists_and_our_own_arrays():
 
 A, X, Y = np.ones((3, 4)), np.ones(4), np.ones(3)
 REFUSED = [
-    (ValueError, "uses 4 elements of x with offx=1 and incx=1, but its length is 4", blas.dgemv, (1, A, X), {"offx": 1}),
-    (ValueError, "uses 3 elements of y with offy=0 and incy=2, but its length is 3", blas.dgemv, (1, A, X, 1, Y), {"incy": 2}),
+    (ValueError, "uses 4 elements of x with offx=1 and incx=1, but x has length 4", blas.dgemv, (1, A, X), {"offx": 1}),
+    (ValueError, "uses 3 elements of y with offy=0 and incy=2, but y has length 3", blas.dgemv, (1, A, X, 1, Y), {"incy": 2}),
     (ValueError, "incx other than 0, got 0 and 0", blas.dgemv, (1, A, X), {"incx": 0}),
     (ValueError, "offy of at least 0", blas.dgemv, (1, A, X, 0, Y), {"offy": -1}),
     (ValueError, "a vector as x, but it has shape", blas.dgemv, (1, A, A), {}),

@@ -35,10 +35,10 @@ def measured(group, seconds=(1.0,), **selection):
 
 
 def test_without_a_gpu_there_is_one_sentence(monkeypatch, capsys):
-    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "the CUDA driver finds no device")
+    monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "the CUDA driver does not find a device")
     assert main(["bench", "gemm"]) == 2
-    assert capsys.readouterr() == ("", "bench measures on a GPU: the CUDA driver finds no device; what calls on NumPy arrays cost: "
-                                       "bench host --backend numpy\n")
+    assert capsys.readouterr() == ("", "bench measures on a GPU: the CUDA driver does not find a device; what calls on NumPy "
+                                       "arrays cost: bench host --backend numpy\n")
 
 
 def test_sustained_is_of_products_alone(capsys):

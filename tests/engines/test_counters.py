@@ -75,7 +75,7 @@ def test_backend_holds_inside_the_block_and_this_thread():
 
 @pytest.mark.parametrize("name", ["gpu", "", "NUMPY"])
 def test_unknown_backend(name):
-    message = "the backend is .* worked on by one of 'auto', 'numpy', 'cuda', 'emulator'"
+    message = "the backend is .* has to be one of 'auto', 'numpy', 'cuda', 'emulator'"
     with pytest.raises(ValueError, match=message), cuteblas.backend(name):
         pass
 

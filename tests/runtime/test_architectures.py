@@ -14,10 +14,10 @@ def test_compiled_for_the_device(kernel, device, target):
 
 
 @pytest.mark.parametrize("kernel, device, words", [
-    ("sm_80", "sm_75", "needs sm_80 or newer and the device is sm_75"),
+    ("sm_80", "sm_75", "needs sm_80 or newer, but the device is sm_75"),
     ("sm_100", "sm_90", "needs sm_100 or newer"),
-    ("sm_90a", "sm_80", "runs on sm_90a alone and the device is sm_80"),
-    ("sm_90a", "sm_100", "runs on sm_90a alone"),
+    ("sm_90a", "sm_80", "runs only on sm_90a, but the device is sm_80"),
+    ("sm_90a", "sm_100", "runs only on sm_90a"),
     ("90", "sm_90", "written sm_80 or sm_90a, got '90'"),
 ])
 def test_what_the_device_cannot_run_is_refused(kernel, device, words):

@@ -140,15 +140,15 @@ def test_the_number_of_addresses_is_checked():
 
 
 @pytest.mark.parametrize("pair, error, words", [
-    ((Param("A", "pointer", F32), Argument("src")), ValueError, "parameter A takes an address, one of a, b, c, and .* is .*src"),
+    ((Param("A", "pointer", F32), Argument("src")), ValueError, "parameter A takes an address, one of a, b, c, but .* is .*src"),
     ((Param("A", "pointer", F32), Argument(value=3)), ValueError, "parameter A takes an address"),
     ((Param("A", "pointer", F32), Argument("alpha")), ValueError, "parameter A takes an address"),
-    ((Param("n", "scalar", I32), Argument("a")), ValueError, "parameter n is a scalar and the plan's argument is .*role='a'"),
+    ((Param("n", "scalar", I32), Argument("a")), ValueError, "parameter n is a scalar, but the plan's argument is .*role='a'"),
     ((Param("n", "scalar", I32), Argument(value=2**31)), OverflowError, "2147483648 does not fit in .* n of type int32"),
     ((Param("n", "scalar", I64), Argument(value=2**63)), OverflowError, "does not fit in kernel parameter n of type int64"),
     ((Param("x", "scalar", dtype("float16")), Argument("alpha")), TypeError, "parameter x cannot be a scalar of type float16"),
-    ((Param("m", "tensor_map", F32), Argument("a")), ValueError, "parameter m is a tensor_map and the plan's argument is"),
-    ((Param("m", "pointer", F32), Argument("a", tensor_map=BOX)), ValueError, "parameter m is a pointer and the plan's"),
+    ((Param("m", "tensor_map", F32), Argument("a")), ValueError, "parameter m is a tensor_map, but the plan's argument is"),
+    ((Param("m", "pointer", F32), Argument("a", tensor_map=BOX)), ValueError, "parameter m is a pointer, but the plan's"),
 ])
 def test_arguments_that_do_not_match_are_refused(pair, error, words):
     with pytest.raises(error, match=words):
@@ -157,5 +157,5 @@ def test_arguments_that_do_not_match_are_refused(pair, error, words):
 
 def test_as_many_arguments_as_parameters():
     one = launch(pointer("A", "a"))
-    with pytest.raises(ValueError, match="kernel k has 1 parameters and the plan gives 2 arguments"):
+    with pytest.raises(ValueError, match="kernel k has 1 parameters, but the plan gives 2 arguments"):
         ArgumentBlock([replace(one, arguments=one.arguments * 2)], ROLES, no_maps)

@@ -119,7 +119,7 @@ def test_a_cupy_without_a_driver():
 
 def test_an_old_cupy(machine):
     machine.__version__ = "13.6.0"
-    assert why_unavailable().startswith("CuPy 13.6.0 is too old, 14 or newer is needed")
+    assert why_unavailable().startswith("CuPy 13.6.0 is too old, and cuteblas needs 14 or newer")
 
 
 def test_no_driver(machine):
@@ -129,7 +129,7 @@ def test_no_driver(machine):
 
 def test_no_device(machine):
     machine.cuda.runtime.getDeviceCount = lambda: 0
-    assert why_unavailable() == "the CUDA driver finds no device"
+    assert why_unavailable() == "the CUDA driver does not find a device"
 
 
 def test_no_cuda_core(machine, monkeypatch):

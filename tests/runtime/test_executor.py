@@ -332,7 +332,7 @@ def test_nothing_is_compiled_while_a_stream_is_captured(fake_cupy, monkeypatch):
     fake_cupy.capturing = True
     monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "compile", lambda *_: pytest.fail("compiled"))
-    with pytest.raises(RuntimeError, match=r"kernel multiply is not loaded on device 0 yet .* call warmup, .* before the capture"):
+    with pytest.raises(RuntimeError, match=r"kernel multiply is not loaded on device 0, .* call warmup, .* before the capture"):
         loading.load(MULTIPLY, 0)
 
 
@@ -381,13 +381,13 @@ def test_launches_within_the_limits(kernel, grid):
 
 
 @pytest.mark.parametrize("kernel, grid, words", [
-    (MULTIPLY, (2**31, 1, 1), "wants a grid of 2147483648 x 1 x 1 blocks and the limits are 2147483647 x 65535 x 65535"),
+    (MULTIPLY, (2**31, 1, 1), "needs a grid of 2147483648 x 1 x 1 blocks, but the limits are 2147483647 x 65535 x 65535"),
     (MULTIPLY, (1, 65536, 1), "grid of 1 x 65536 x 1 blocks"),
     (MULTIPLY, (1, 1, 65536), "grid of 1 x 1 x 65536 blocks"),
     (MULTIPLY, (0, 1, 1), "grid of 0 x 1 x 1 blocks"),
-    (replace(MULTIPLY, threads=1025), (1, 1, 1), "wants 1025 threads in a block and the limit is 1024"),
-    (replace(MULTIPLY, shared_bytes=232449), (1, 1, 1), "wants 232449 bytes of shared memory in a block and .* has 232448"),
-    (CLUSTER_RANK, (3, 1, 1), "grid of 3 x 1 x 1 blocks, which its clusters of 2 x 1 x 1 do not divide"),
+    (replace(MULTIPLY, threads=1025), (1, 1, 1), "needs 1025 threads per block, but the limit is 1024"),
+    (replace(MULTIPLY, shared_bytes=232449), (1, 1, 1), "needs 232449 bytes of shared memory per block, but .* has 232448"),
+    (CLUSTER_RANK, (3, 1, 1), "grid of 3 x 1 x 1 blocks, but its clusters of 2 x 1 x 1 do not divide it"),
     (replace(MULTIPLY, cluster=(2, 1, 1)), (2, 1, 1), "does not declare them with __cluster_dims__"),
 ])
 def test_launches_beyond_the_limits_are_refused(kernel, grid, words):

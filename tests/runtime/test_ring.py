@@ -130,7 +130,7 @@ def test_short_transfers_wake_nobody(monkeypatch):
 def test_an_error_of_a_thread_is_raised_by_who_waits(ring, short_pieces):
     x, device = np.zeros(1 << 18), np.zeros(1 << 21, np.uint8)
     ring.link.fail_at = 3
-    with pytest.raises(RuntimeError, match=r"the link is down|refuses a copy between host and device: CUresult 999"):
+    with pytest.raises(RuntimeError, match=r"the link is down|refused a copy between host and device: CUresult 999"):
         ring.upload(x, device.ctypes.data).wait()
     ring.link.fail_at = None
     ring.upload(x + 1, device.ctypes.data).wait()           # and the ring goes on
