@@ -317,7 +317,7 @@ def test_cases_are_counted_before(group, selection, request):
 
 @pytest.mark.parametrize("arguments, sentence", [
     (["--repeats", "0"], "expected a whole number of at least 1, got '0'"), (["--repeats", "many"], "of at least 1, got 'many'"),
-    (["nope"], "got 'nope'"), (["gemm", "--svg", "f.svg"], "bench figure --svg FILE"),
+    (["nope"], "unknown group 'nope'"), (["gemm", "--svg", "f.svg"], "bench figure --svg FILE"),
     (["--json", "no/f.json"], "no directory 'no'"),
     (["gemm", "--json", "."], "it is a directory")])
 def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, tmp_path, capsys):
