@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 
-from .command import PROGRAM, CommandError, Parser, ended
+from .command import PROGRAM, CommandError, Parser, did_you_mean, ended
 
 __all__ = ["COMMANDS", "main"]
 
@@ -73,9 +72,8 @@ def _run(arguments: Sequence[str]) -> int:
         parser.print_help()
         return 0
     if chosen.command not in COMMANDS:
-        near = get_close_matches(chosen.command, COMMANDS, 1)
         raise CommandError(f"there is no command or file {chosen.command!r}; "
-                           + (f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"))
+                           f"{did_you_mean(chosen.command, COMMANDS, 'commands')}")
     module = import_module(f".{chosen.command}", __package__)
     options = Parser(f"{PROGRAM} {chosen.command}", module.__doc__)
     module.configure(options)

@@ -1,4 +1,4 @@
-"""Show or clear the compiled kernels, and the calls that have run, on disk."""
+"""Show or clear the cache on disk: compiled kernels, and calls that have run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs", "emu
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--clear", action="store_true", help="remove all of them")
+    parser.add_argument("--clear", action="store_true", help="remove all files from it")
 
 
 def run(options: Namespace) -> int:

@@ -14,7 +14,6 @@ and after: how much longer the chosen plan takes than the fastest one, 0 where t
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
@@ -44,7 +43,7 @@ from ..planning.quantities import duration
 from ..runtime.architectures import target_architecture
 from ..runtime.costs import HOST, costs_file
 from ..runtime.ring import processors as usable
-from .command import CommandError, positive, refuse_unwritable
+from .command import CommandError, command_line, positive, print_about, refuse_unwritable
 from .machines import Gpu, medians, versions
 from .progress import Progress
 from .samples import NUMBERS_BYTES, Sample, is_product, large_products, numbers, product_named, random_copies, random_products
@@ -65,22 +64,22 @@ _SHOWN = 12                          # problems with the largest regret
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--seconds", type=positive, default=240, help="time for everything (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random problems (default: %(default)s)")
+    parser.add_argument("--seconds", type=positive, default=240, help="seconds for the whole command (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random problems (default: %(default)s)")
     parser.add_argument("--products", type=int, default=300, metavar="COUNT", help="random products (default: %(default)s)")
     parser.add_argument("--large", type=int, default=100, metavar="COUNT",
                         help="random products that fill a GPU (default: %(default)s)")
     parser.add_argument("--copies", type=int, default=200, metavar="COUNT", help="random permutations (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE",
-                        help="write the numbers there, and not into the configuration folder of this user")
-    parser.add_argument("--measurements", type=Path, metavar="FILE", help="write what every plan took")
-    parser.add_argument("--check", action="store_true", help="measure and say the regret; fit and write nothing")
+                        help="write the numbers to FILE instead of this user's configuration folder")
+    parser.add_argument("--measurements", type=Path, metavar="FILE", help="write the time of every plan")
+    parser.add_argument("--check", action="store_true", help="measure and print the regret; fit and write nothing")
     parser.add_argument("--refit", type=Path, nargs="+", metavar="FILE",
                         help="fit to files of --measurements instead of measuring; needs no GPU")
     parser.add_argument("--host", action="store_true",
-                        help="measure only what NumPy, copies and the way to the GPU take on this host")
-    parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and end")
-    parser.add_argument("--device", metavar="CARD", help=f"of --prepare where there is no GPU, one of {', '.join(DEVICES)} "
+                        help="measure only this host: NumPy, copies, and transfers to the GPU")
+    parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and stop")
+    parser.add_argument("--device", metavar="CARD", help=f"with --prepare, without a GPU: one of {', '.join(DEVICES)} "
                                                          "(default: h200)")
 
 
@@ -94,7 +93,7 @@ def run(options: Namespace) -> int:
     """
     counts = options.products, options.large, options.copies
     if min(counts) < 0 or sum(counts) == 0:
-        raise CommandError("there is nothing to measure: --products, --large and --copies are whole numbers, one of them above 0")
+        raise CommandError("--products, --large and --copies are at least 0, and one of them is above 0")
     refuse_unwritable(options.json, options.measurements)
     if options.host:
         return _measure_host(options)
@@ -107,11 +106,10 @@ def run(options: Namespace) -> int:
         device = runtime.device_info() if unavailable is None and options.device is None else _named(options.device)
         return prepare(device, samples, options.seconds)
     if unavailable is not None:
-        raise CommandError(f"calibrate measures on a GPU: {unavailable}")
+        raise CommandError(f"calibrate needs a GPU: {unavailable}")
     device = runtime.device_info()
     about = {**versions(), "seed": options.seed}
-    for name, text in about.items():
-        print(f"{name:<13}{text}")
+    print_about(about)
 
     def keep(problems: Sequence[Measured]) -> None:
         if options.measurements is not None:
@@ -132,14 +130,10 @@ def _measure_host(options: Namespace) -> int:
     from .host_rates import measured
 
     if (unavailable := runtime.why_unavailable()) is not None:
-        raise CommandError(f"calibrate measures the way to a GPU: {unavailable}")
-    print("NumPy on this host, and the way to the GPU ...", flush=True)
-    costs = measured()
-    file = options.json or costs_file(HOST)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(costs.written(shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]]), usable()), encoding="utf-8")
-    print(f"wrote {file}" + ("" if options.json else ', by which backend("auto") decides from now on'))
-    return 0
+        raise CommandError(f"calibrate --host needs a GPU: {unavailable}")
+    print("measuring NumPy on this host and transfers to the GPU ...", flush=True)
+    text = measured().written(command_line(), usable())
+    return _save(text, options.json, costs_file(HOST), 'backend("auto") uses it from now on')
 
 
 def _named(device: str | None) -> DeviceInfo:
@@ -150,12 +144,16 @@ def _named(device: str | None) -> DeviceInfo:
 
 
 def _write(costs: Costs, device: DeviceInfo, options: Namespace, about: Mapping[str, Any]) -> int:
-    file = options.json or costs_file(device.name)
+    text = written(replace(costs, device=device.name, command=command_line(), about={**about, **costs.about}))
+    return _save(text, options.json, costs_file(device.name), "plans for this card use it from now on")
+
+
+def _save(text: str, chosen: Path | None, usual: Path, consequence: str) -> int:
+    """Write a file of numbers, and say what uses it if it is at the usual place."""
+    file = chosen or usual
     file.parent.mkdir(parents=True, exist_ok=True)
-    command = shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]])
-    text = written(replace(costs, device=device.name, command=command, about={**about, **costs.about}))
     file.write_text(text, encoding="utf-8")
-    print(f"wrote {file}" + ("" if options.json else ", which plans for this card use from now on"))
+    print(f"wrote {file}" + ("" if chosen else f"; {consequence}"))
     return 0
 
 
@@ -252,7 +250,7 @@ def calibrated(machine: Machine, samples: Sequence[Sample], seconds: float, *, f
     start, device = perf_counter(), machine.device
     problems = _measured(machine, samples, start + seconds * (_MEASURING if fits else _MISSING))
     if not problems:
-        raise CommandError(f"nothing was measured in {seconds} seconds: --seconds is the time for everything", 1)
+        raise CommandError(f"no problem was measured in {seconds} seconds; --seconds allows more", 1)
     keep(problems)
     plans = sum(len(problem.seconds) for problem in problems)
     print(f"\nmeasured {len(problems)} of {len(samples)} problems, {plans} plans, in {duration(perf_counter() - start)}")
@@ -282,7 +280,7 @@ def _measured(machine: Machine, samples: Sequence[Sample], deadline: float) -> l
                 try:
                     _time(machine, task.sample, problem, task.alternatives, future.result())
                 except (RuntimeError, MemoryError) as error:               # CUDA's: nothing can be timed after it
-                    print(f"measuring ended with {task.sample.name}: {error}", file=sys.stderr)
+                    print(f"measuring stopped at {task.sample.name}: {error}", file=sys.stderr)
                     break
                 problems += [problem] if problem.seconds else []
                 progress.advance()
@@ -324,7 +322,7 @@ def _best_fit(machine: Machine, problems: list[Measured], samples: Sequence[Samp
                     try:
                         new, old = machine.times(by_name[problem.name], pair, future.result())
                     except (RuntimeError, MemoryError) as error:
-                        print(f"measuring ended with {problem.name}: {error}", file=sys.stderr)
+                        print(f"measuring stopped at {problem.name}: {error}", file=sys.stderr)
                         break
                     if new is not None and old is not None:
                         problem.add(pair[0], new * problem.best / old)
@@ -430,7 +428,7 @@ def _worst(found: Sequence[Regret], problems: Sequence[Measured]) -> None:
                           f"{duration(problems[i].best)}"))
     single = sum(len(problem.seconds) == 1 for problem in problems)
     if single:
-        print(wrapped(f"  {single} problems have one plan alone, whose regret is 0"))
+        print(wrapped(f"  {single} problems have only one plan, so their regret is 0"))
 
 
 # -- compiling --------------------------------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ status  meaning
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -27,7 +29,8 @@ from typing import Any, NoReturn
 
 from .terminal import columns, reflowed
 
-__all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "ended", "positive", "refuse_unwritable"]
+__all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "command_line", "did_you_mean", "ended", "positive",
+           "print_about", "refuse_unwritable"]
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
 """What was called, for messages."""
@@ -60,6 +63,23 @@ class Parser(ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help says more\n")
 
 
+def command_line() -> str:
+    """The command of this process, as a shell takes it."""
+    return shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]])
+
+
+def print_about(about: Mapping[str, object]) -> None:
+    """Print what measurements depend on, a line for each name."""
+    for name, text in about.items():
+        print(f"{name:<13}{text}")
+
+
+def did_you_mean(word: str, known: Iterable[str], kind: str) -> str:
+    """The known word that is nearest to a misspelt one, or all of them."""
+    near = get_close_matches(word, list(known), 1)
+    return f"did you mean {near[0]}?" if near else f"the {kind} are {', '.join(known)}"
+
+
 def positive(text: str) -> int:
     """A whole number from 1 on, as the ``type`` of an option."""
     try:
@@ -67,7 +87,7 @@ def positive(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise ArgumentTypeError(f"a whole number from 1 on is needed, got {text!r}")
+        raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return number
 
 
@@ -153,7 +173,7 @@ def _say(sentence: str, status: int) -> int:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, RecursionError):
-        return "what was given is nested too deeply"
+        return "the input is nested too deeply"
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {str(error) or 'the system has none to give'}"
     if isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""The times of a program's products on the kernels and on CuPy's own path: every kind of call is repeated on both."""
+"""The times of a program's products with cuteblas and with CuPy alone: every kind of call runs again on both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..engines.memory import Memory, is_contiguous
 from .machines import Gpu, medians
 from .terminal import duration
 
-__all__ = ["CallCounter", "compared"]
+__all__ = ["CallCounter", "Kinds", "compared", "described", "random_elements"]
 
 _REPEATS, _SECONDS = 5, 0.2             # for each kind of call
 _HOST_CALLS = 20
@@ -26,21 +26,33 @@ _WORD = 16
 _RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
 
 
-class CallCounter:
-    """Counts the kinds of calls that arrive at the hooks.
+class Kinds:
+    """Counts kinds of calls.
 
     Attributes
     ----------
     calls : Counter
-        By the patch and the arguments; arrays without their elements and, but for its remainder by 16, their address.
+        By the function and its arguments: of an array everything but its elements, and of its address the remainder by 16.
     unknown : int
-        Calls with arguments that cannot be told apart.
+        Calls with an argument that has no hash.
     """
 
     def __init__(self) -> None:
-        self.calls: Counter[tuple[Any, tuple]] = Counter()
+        self.calls: Counter[tuple[Any, ...]] = Counter()
         self.unknown = 0
         self._lock = surviving(Lock())
+
+    def count(self, *kind: Any) -> None:
+        """Count a call."""
+        with self._lock:
+            try:
+                self.calls[kind] += 1
+            except TypeError:           # a list of axes
+                self.unknown += 1
+
+
+class CallCounter(Kinds):
+    """Counts the kinds of calls that arrive at the hooks of CuPy."""
 
     def begin(self) -> None:
         """Start counting."""
@@ -60,20 +72,15 @@ class CallCounter:
 
     def note(self, patch: Any, call: tuple) -> None:
         """Count a call."""
-        kind = patch, tuple(_kind(x) if hasattr(x, "strides") else x for x in call)
-        with self._lock:
-            try:
-                self.calls[kind] += 1
-            except TypeError:           # a list of axes
-                self.unknown += 1
+        self.count(patch, tuple(_kind(x) if hasattr(x, "strides") else x for x in call))
 
 
 def _kind(x: Any) -> Memory:
     return Memory(x.shape, x.strides, x.dtype, x.data.ptr % _WORD)
 
 
-def _text(x: Memory) -> str:
-    """Type and shape, and the order if it is not C."""
+def described(x: Memory) -> str:
+    """The type and the shape of an array, and its order if that is not C."""
     order = "" if is_contiguous(x, "C") else " F" if is_contiguous(x, "F") else " strided"
     return f"{x.dtype} {'x'.join(map(str, x.shape)) or '()'}{order}"
 
@@ -105,7 +112,7 @@ def compared(counter: CallCounter, machine: Any = None) -> Iterator[str]:
         return
     kinds = sorted(counter.calls.items(), key=lambda kind: -kind[1] * _work(kind[0][1]))
     machine = Gpu() if machine is None else machine
-    yield "\ntime of one call on the device (and on the host), made again on random numbers of the same types, shapes and strides"
+    yield "\ntime of one call on the device (and on the host), repeated on random numbers of the same types, shapes and strides"
     yield f"  {'calls':>9}  {'cuteblas':>20}  {'CuPy':>20}  ratio  call"
     start, missing, sums = perf_counter(), counter.unknown, np.zeros(4)
     for (patch, arguments), count in kinds:
@@ -114,7 +121,7 @@ def compared(counter: CallCounter, machine: Any = None) -> Iterator[str]:
             missing += count
             continue
         sums += count * np.array(times)
-        operands = ", ".join(_text(x) for x in arguments if isinstance(x, Memory))
+        operands = ", ".join(described(x) for x in arguments if isinstance(x, Memory))
         yield f"  {count:>9}  {_line(_Times(*times))}  {patch.place.removeprefix('cupy.')}({operands})"
     yield f"  {'in all':>9}  {_line(_Times(*sums))}"
     if missing:
@@ -156,14 +163,19 @@ def _on_host(machine: Any, call: Callable[[], Any]) -> float:
 
 
 def _array(machine: Any, kind: Memory) -> Any:
-    """An array of that kind with random elements: numbers between -1 and 1, integers below 100."""
+    """An array of that kind with random elements."""
     low, high = kind.span
     offset = (kind.address + low) % _WORD
     count = -(-(offset + high - low) // kind.dtype.itemsize)
-    numbers = np.random.default_rng(0).uniform(-1, 1, min(count, _RANDOM))
-    if kind.dtype.kind in "iu":
-        numbers = 100 * abs(numbers)
-    elif kind.dtype.kind == "b":
-        numbers = abs(numbers).round()
-    memory = machine.rival.resize(machine.put(numbers.astype(kind.dtype)), count)
+    memory = machine.rival.resize(machine.put(random_elements(kind.dtype, count)), count)
     return machine.rival.ndarray(kind.shape, kind.dtype, memory.data + (offset - low), kind.strides)
+
+
+def random_elements(dtype: np.dtype, count: int) -> np.ndarray:
+    """Numbers between -1 and 1, integers below 100 or bool; at most 2^20."""
+    numbers = np.random.default_rng(0).uniform(-1, 1, min(count, _RANDOM))
+    if dtype.kind in "iu":
+        numbers = 100 * abs(numbers)
+    elif dtype.kind == "b":
+        numbers = abs(numbers).round()
+    return numbers.astype(dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from .. import blas
 from ..functions import einsum, matmul
 from .machines import medians
-from .measurements import Row, Selection
+from .measurements import Row, Selection, random_array
 from .products import torch_of
 
 __all__ = ["contractions", "gram_matrices", "number_of_contractions", "number_of_gram_matrices"]
@@ -44,7 +44,7 @@ def contractions(machine: Any, which: Selection) -> Iterator[Row]:
     xp = machine.rival
     for dtype in which.dtypes or _DTYPES:
         for subscripts, shapes in _CONTRACTIONS:
-            arrays = [_numbers(xp, shape, dtype, i) for i, shape in enumerate(shapes)]
+            arrays = [random_array(xp, shape, dtype, i) for i, shape in enumerate(shapes)]
             result, expected = einsum(subscripts, *arrays), xp.einsum(subscripts, *arrays)
             calls = [partial(einsum, subscripts, *arrays), partial(xp.einsum, subscripts, *arrays)]
             if (torch := torch_of(machine)) is not None:
@@ -62,7 +62,7 @@ def gram_matrices(machine: Any, which: Selection) -> Iterator[Row]:
     for dtype in which.dtypes or _DTYPES:
         for size in which.sizes or _SIZES:
             n, k = (size * 2)[:2] if len(size) == 1 else (size[0], size[-1])
-            a = _numbers(xp, (k, n), dtype, 1)
+            a = random_array(xp, (k, n), dtype, 1)
             other = a.copy()
             calls = [partial(matmul, a.T, a), partial(matmul, other.T, a), partial(xp.matmul, a.T, a)]
             if (name := _TRIANGLES.get(dtype)) is not None:
@@ -72,13 +72,6 @@ def gram_matrices(machine: Any, which: Selection) -> Iterator[Row]:
             yield {"case": f"{n}x{n}x{k} {dtype}", "ours_s": ours, "plain_s": plain, "to_plain": plain / ours, "rival_s": rival,
                    "ratio": rival / ours, "triangle_s": triangle[0] if triangle else None,
                    "right": bool((result == result.T).all()) and _near(xp, result, matmul(other.T, a))}
-
-
-def _numbers(xp: Any, shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """Random elements, made where they are used."""
-    draw = xp.random.RandomState(seed)
-    x = draw.standard_normal(shape)
-    return (x + 1j * draw.standard_normal(shape) if dtype.startswith("complex") else x).astype(dtype)
 
 
 def _near(xp: Any, x: Any, y: Any) -> bool:

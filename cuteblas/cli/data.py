@@ -62,7 +62,7 @@ def task(files: Sequence[str]) -> Task:
     if not files:
         return _digits()
     if len(files) > 2:
-        raise DataError(f"one or two .npy files can be multiplied, got {len(files)}")
+        raise DataError(f"demo multiplies one or two .npy files, got {len(files)}")
     arrays = [_load(name) for name in files]
     names = [Path(name).name for name in files]
     title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
@@ -87,7 +87,7 @@ def _corner(x: np.ndarray) -> np.ndarray:
 def _digits() -> Task:
     """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix of degree 2 of all digits."""
     if find_spec("sklearn") is None:
-        raise DataError(f"the digits come with scikit-learn: {_INSTALL}; or name one or two .npy files")
+        raise DataError(f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files")
     from sklearn.datasets import load_digits
 
     images = load_digits().images.astype(np.float32)

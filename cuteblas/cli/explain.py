@@ -103,7 +103,7 @@ def _explained(options: Namespace) -> Explanation:
     if len(operands) == 2:
         x1, x2 = operands
         if any(axes for _extents, axes in given):
-            raise ValueError("permutations and transposes in place are of one array")
+            raise ValueError("a permutation or a transpose in place takes one shape, got two")
         check_variant(options.variant, "gemm")
         _check_size(_result(x1.shape, x2.shape), dtype)
         return explain_product_of(x1, x2, None, device, runs_on, options.precision, options.variant, element=element)
@@ -112,7 +112,7 @@ def _explained(options: Namespace) -> Explanation:
     if x.shape == () or (len(x.shape) < 2 and not axes):
         raise ValueError(f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product")
     if axes == "inplace" and x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"a transpose in place needs two last axes of one extent, got the shape {x.shape}")
+        raise ValueError(f"a transpose in place needs two equal last extents, got the shape {x.shape}")
     return explain_copy_of(_permuted(x, axes), x if axes == "inplace" else None, device, runs_on, variant=options.variant,
                            element=element)
 

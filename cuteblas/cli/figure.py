@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..planning import GemmProblem, Operand, Plan, plan_gemm
-from .grading import Grade, grade
 from .machines import medians
-from .measurements import Row, Selection
+from .measurements import Row, Selection, engine_of, graded
 
 __all__ = ["KINDS", "chart", "figure", "number_of_clusters"]
 
@@ -84,17 +83,17 @@ def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[i
     xp = machine.rival
     a, b = _operand(xp, orders[0], m, k, kind.element, 0), _operand(xp, orders[1], k, n, kind.element, 1)
     c, theirs = (xp.empty((n, m), kind.output).T for _ in range(2))
-    engine = _engine(xp)
+    engine = engine_of(machine)
     plans = {name: plan for name in kind.kernels if (plan := _planned(a, b, c, name, engine.device(a))) is not None}
     calls = (lambda plan=plan: engine.run(plan, {"a": a, "b": b, "c": c}) for plan in plans.values())
     rival, *taken = medians(machine, _baseline(xp, orders, a, b, theirs, kind), *calls, repeats=which.repeats)
     for (name, plan), ours in zip(plans.items(), taken, strict=True):
         c[...] = 0
         engine.run(plan, {"a": a, "b": b, "c": c})
-        graded = _graded(machine, a, b, c)
+        grade = graded(machine, a, b, c, _SAMPLE, _SAMPLE)
         yield {"case": f"{letter}GEMM {orders} {m}x{n}x{k}", "variant": name or f"planning: {plan.family}", "ours_s": ours,
-               "rival_s": rival, "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": graded.error,
-               "right": graded.passed}
+               "rival_s": rival, "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": grade.error,
+               "right": grade.passed}
 
 
 def _operand(xp: Any, order: str, rows: int, columns: int, element: str, seed: int) -> Any:
@@ -104,17 +103,6 @@ def _operand(xp: Any, order: str, rows: int, columns: int, element: str, seed: i
     x = generator.randint(-100, 100, shape) if np.issubdtype(element, np.integer) else generator.standard_normal(shape)
     x = x.astype(element)
     return x if order == "T" else x.T
-
-
-def _engine(xp: Any) -> Any:
-    """What runs plans on arrays of a library."""
-    from ..engines.emulator import EMULATOR
-
-    if xp is np:
-        return EMULATOR
-    from ..engines.cuda import CUDA
-
-    return CUDA
 
 
 def _planned(a: Any, b: Any, c: Any, variant: str | None, device: Any) -> Plan | None:
@@ -131,7 +119,7 @@ def _planned(a: Any, b: Any, c: Any, variant: str | None, device: Any) -> Plan |
 
 
 def _baseline(xp: Any, orders: str, a: Any, b: Any, c: Any, kind: Kind) -> Callable[[], Any]:
-    """The same product by cuBLAS; by NumPy where there is no GPU."""
+    """The product with cuBLAS; with NumPy where there is no GPU."""
     if xp is np:
         return lambda: np.matmul(a, b, out=c, dtype=kind.output, casting="unsafe")
     cublas = import_module("cupy_backends.cuda.libs.cublas")
@@ -149,13 +137,6 @@ def _baseline(xp: Any, orders: str, a: Any, b: Any, c: Any, kind: Kind) -> Calla
                       _DEFAULT_ALGORITHM)
 
     return product
-
-
-def _graded(machine: Any, a: Any, b: Any, c: Any) -> Grade:
-    """The grade of some rows and columns."""
-    rows, columns = (slice(None, None, max(1, extent // _SAMPLE)) for extent in c.shape)
-    x, y, z = machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns])
-    return grade(x.astype(z.dtype), y.astype(z.dtype), z) if z.dtype.kind == "i" else grade(x, y, z)
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------------------

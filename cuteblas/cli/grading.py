@@ -44,13 +44,6 @@ class Grade:
         """Whether the error is within the limit."""
         return self.error <= self.limit
 
-    def __str__(self) -> str:
-        rows = f"all {self.rows}" if self.checked == self.rows else f"{self.checked} of {self.rows}"
-        if not self.limit:
-            return f"{'equal to' if self.passed else 'DIFFERENT FROM'} NumPy's ({rows} rows checked)"
-        side = "within" if self.passed else "BEYOND"
-        return f"{self.error:.3g} u(|A||B|) ({rows} rows checked; {side} the bound of {self.limit:g})"
-
 
 def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     """The error of ``c`` as the product ``a @ b``.

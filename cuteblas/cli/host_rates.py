@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import numpy as np
 from ..functions import ascontiguousarray, backend, matmul
 from ..planning.cost.hosts import HOST, HostCosts
 from ..runtime.ring import processors
+from .machines import host_medians
 
 __all__ = ["measured"]
 
@@ -21,14 +20,8 @@ _COPIED = 8192                          # rows and columns of a matrix that is c
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """The median time of a call that was made before."""
-    call()
-    taken = []
-    for _ in range(_REPEATS):
-        begin = perf_counter()
-        call()
-        taken.append(perf_counter() - begin)
-    return median(taken)
+    (taken,) = host_medians(_REPEATS, call)
+    return taken
 
 
 def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:

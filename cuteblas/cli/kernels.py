@@ -10,7 +10,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from ..codegen.kernel import GeneratedKernel
@@ -18,7 +17,7 @@ from ..functions import Explanation
 from ..planning import H200, CopyProblem, GemmProblem, Operand, Plan, Storage
 from ..planning.gemm.contraction import contraction_problem
 from ..planning.variants import CHOSEN, Variant, variants
-from .command import CommandError
+from .command import CommandError, did_you_mean
 from .explain import show
 from .terminal import wrapped
 
@@ -76,12 +75,11 @@ def run(options: Namespace) -> int:
     if options.name is None:
         chosen = [v for v in known.values() if v.source.startswith(CHOSEN)]
         print("\n".join(_listing("Planning chooses among these; variant= and --variant take the same names", chosen)))
-        print("\n".join(_listing("Only variant= and --variant choose these", [v for v in known.values() if v not in chosen])))
+        others = [v for v in known.values() if v not in chosen]
+        print("\n".join(_listing("These run only on request, with variant= or --variant", others)))
         return 0
     if options.name not in known:
-        near = get_close_matches(options.name, known, 1)
-        raise CommandError(f"there is no kernel {options.name!r}; " + (f"did you mean {near[0]}? " if near else "")
-                           + f"there are {', '.join(known)}")
+        raise CommandError(f"there is no kernel {options.name!r}; {did_you_mean(options.name, known, 'kernels')}")
     _show(known[options.name], options.picture, options.source)
     return 0
 

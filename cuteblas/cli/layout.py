@@ -41,15 +41,16 @@ _ADDRESS_BITS = 64
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("layout", metavar="LAYOUT", help='CuTe\'s text: "(8,8):(8,1)", or a shape, which is compact')
-    parser.add_argument("--compose", metavar="LAYOUT", help="look at the values through this layout: LAYOUT o this")
+    parser.add_argument("--compose", metavar="LAYOUT", help="apply LAYOUT to the values: LAYOUT o this")
     parser.add_argument("--swizzle", metavar="B,M,S", help="swizzle the values")
     parser.add_argument("--tile", metavar="TILER",
                         help='divide into tiles, one to a column: "(4,2)" by mode ("_" for a whole mode), or a layout "8:2"')
-    parser.add_argument("--complement", metavar="N", type=int, help="the complement that fills up to N")
+    parser.add_argument("--complement", metavar="N", type=int, help="print the complement, which fills the gaps below N")
     parser.add_argument("--bytes", metavar="N", type=int, help="bytes of an element: count and draw the banks of shared memory")
     parser.add_argument("--tv", metavar="TILE", help='the layout maps (thread, value) into a tile of these extents: "(16,8)"')
-    parser.add_argument("--to", metavar="LAYOUT", help="with --tv: draw a copy, to the threads and values of this layout")
-    parser.add_argument("--mma", nargs=2, metavar=("A", "B"), help="with --tv: draw the matrix instruction whose C the layout is")
+    parser.add_argument("--to", metavar="LAYOUT", help="with --tv: draw a copy to the threads and values of LAYOUT")
+    parser.add_argument("--mma", nargs=2, metavar=("A", "B"), help="with --tv: draw a matrix instruction; A and B are layouts, "
+                                                                   "and C has this one")
     parser.add_argument("--svg", metavar="FILE", help="write the picture as SVG")
     parser.add_argument("--latex", metavar="FILE", help="write the picture as LaTeX (TikZ)")
 

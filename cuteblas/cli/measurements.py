@@ -49,7 +49,8 @@ from .machines import medians
 from .permutations import Permutation, random_permutations
 from .products import RandomProduct, random_products, timed_products
 
-__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection", "bank_conflicts", "number_of_cases"]
+__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "GROUPS", "ORDERS", "Row", "Selection", "bank_conflicts", "engine_of", "graded",
+           "number_of_cases", "random_array"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
@@ -134,8 +135,8 @@ def _gemm(machine: Any, which: Selection) -> Iterator[Row]:
     if which.random:
         return timed_products(machine, _random_products(which), which.repeats, which.precision)
     if which.variants:
-        return (row for case in _products(machine.rival, which, _random) for row in _multiplied_by_name(machine, which, *case))
-    return (_product(machine, which, *case) for case in _products(machine.rival, which, _random))
+        return (row for case in _products(machine.rival, which, random_array) for row in _multiplied_by_name(machine, which, *case))
+    return (_product(machine, which, *case) for case in _products(machine.rival, which, random_array))
 
 
 def _random_products(which: Selection) -> list[RandomProduct]:
@@ -152,7 +153,7 @@ def _product(machine: Any, which: Selection, case: str, a: Any, b: Any) -> Row:
         plan, multiply = _plan(explain(a, b, c, precision=which.precision)), partial(matmul, a, b, out=c, precision=which.precision)
     assert isinstance(plan.problem, GemmProblem)
     ours, rival = medians(machine, multiply, lambda: xp.matmul(a, b, out=d), repeats=which.repeats, sustained=which.sustained)
-    mine, theirs = _graded(machine, a, b, c), _graded(machine, a, b, d)
+    mine, theirs = graded(machine, a, b, c), graded(machine, a, b, d)
     return {"case": case, "kernel": plan.family, "ours_s": ours, "rival_s": rival, "ratio": rival / ours,
             "tflops": plan.problem.flops / ours / 1e12, "error": mine.error, "rival_error": theirs.error, "right": mine.passed}
 
@@ -170,7 +171,7 @@ def _multiplied_by_name(machine: Any, which: Selection, case: str, a: Any, b: An
         assert isinstance(plan.problem, GemmProblem)
         yield {"case": case, "variant": name or f"{plan.family} (planning's choice)", "ours_s": seconds, "rival_s": rival,
                "ratio": rival / seconds, "tflops": plan.problem.flops / seconds / 1e12, "conflicts": bank_conflicts(plan),
-               "right": _graded(machine, a, b, c).passed}
+               "right": graded(machine, a, b, c).passed}
 
 
 def _transpose(machine: Any, which: Selection) -> Iterator[Row]:
@@ -212,7 +213,7 @@ class _Move:
 def _moves(machine: Any, which: Selection) -> Iterator[_Move]:
     """The array of every transpose and permutation, and what becomes of it."""
     for dtype, size in _move_cases(which):
-        x = _random(machine.rival, size.memory(), dtype, 0)
+        x = random_array(machine.rival, size.memory(), dtype, 0)
         moved = machine.rival.empty(size.extents, x.dtype) if size.beyond else x
         yield _Move(f"{dtype} {size}", moved, size.of(x), x if size.in_place else None)
 
@@ -273,8 +274,8 @@ def bank_conflicts(plan: Plan) -> str:
 
 
 def _reduce(machine: Any, which: Selection) -> Iterator[Row]:
-    xp, engine = machine.rival, _engine(machine)
-    for case, x in _transposes(xp, which, _random):
+    xp, engine = machine.rival, engine_of(machine)
+    for case, x in _transposes(xp, which, random_array):
         for axis in (1, 0):
             y = x if axis else x.T
             sums, theirs = xp.empty(len(y), x.dtype), xp.empty(len(y), x.dtype)
@@ -292,23 +293,23 @@ def _epilogue(machine: Any, which: Selection) -> Iterator[Row]:
     """Products with an epilogue, beside the same product without and beside CuPy's product followed by one elementwise kernel."""
     xp, none_chosen = machine.rival, not which.dtypes
     which = _usual("epilogue", which)
-    for case, a, b in _products(xp, which, _random):
-        bias = _random(xp, (1, b.shape[1]), a.dtype.name, 7)
+    for case, a, b in _products(xp, which, random_array):
+        bias = random_array(xp, (1, b.shape[1]), a.dtype.name, 7)
         c, d, e = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(3))
         precision = "ieee" if none_chosen and a.dtype == np.float32 else which.precision
         fused = {"relu": epilogues.relu(), "bias": epilogues.bias(bias=bias), "bias_gelu": epilogues.bias_gelu(bias=bias)}
         for name, bound in fused.items():
-            after = _elementwise(xp, name, bias)
-
-            def separately(after: Callable[[Any], Any] = after, a: Any = a, b: Any = b, e: Any = e) -> None:
-                xp.matmul(a, b, out=e)
-                after(e)
-
+            separately = partial(_separately, xp, a, b, e, _elementwise(xp, name, bias))
             ours, plain, rival = medians(machine, partial(matmul, a, b, out=c, epilogue=bound, precision=precision),
                                          partial(matmul, a, b, out=d, precision=precision), separately, repeats=which.repeats)
             separately()
             yield {"case": f"{case} {name} {precision}", "ours_s": ours, "plain_s": plain, "of_plain": ours / plain,
                    "rival_s": rival, "ratio": rival / ours, "right": _close(xp, c, e, a, b, bias)}
+
+
+def _separately(xp: Any, a: Any, b: Any, out: Any, after: Callable[[Any], Any]) -> None:
+    xp.matmul(a, b, out=out)
+    after(out)
 
 
 def _elementwise(xp: Any, name: str, bias: Any) -> Callable[[Any], Any]:
@@ -329,8 +330,8 @@ def _close(xp: Any, c: Any, d: Any, a: Any, b: Any, bias: Any) -> bool:
     return bool((abs(c.astype("f8") - d.astype("f8")) <= 64 * unit * scale).all())
 
 
-def _engine(machine: Any) -> Engine:
-    """What runs plans on the arrays of a machine."""
+def engine_of(machine: Any) -> Engine:
+    """The engine that runs plans on the arrays of a machine."""
     if machine.rival is np:
         return EMULATOR
     from ..engines.cuda import CUDA
@@ -349,8 +350,8 @@ def _summed(xp: Any, x: Any, sums: Any) -> bool:
 
 
 def _host_calls(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """Our calls on small arrays of a library, and the library's own."""
-    a, b, c = (_random(xp, _HOST_EXTENTS, "float32", seed) for seed in range(3))
+    """Calls of cuteblas on small arrays of a library, and of the library."""
+    a, b, c = (random_array(xp, _HOST_EXTENTS, "float32", seed) for seed in range(3))
     x, y, axes = a.reshape(4, -1, _HOST_EXTENTS[1]), b.reshape(_HOST_EXTENTS[1], 4, -1), ((2, 1), (0, 2))
     wrapped_a, wrapped_b = asarray(a), asarray(b)
     return {
@@ -374,12 +375,12 @@ def _host_calls(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]
 
 
 def _calls_of_several_launches(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """The same of products on a GPU that come to several kernels."""
-    def of(n: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        a, b, c = (_random(xp, (n, n), "float32", seed) for seed in range(3))
-        return lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)
-
-    return {f"matmul(a, b, out=c), {n} x {n}": of(n) for n in _SEVERAL_LAUNCHES}
+    """Products that launch several kernels on a GPU, with cuteblas and with the library."""
+    cases: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
+    for n in _SEVERAL_LAUNCHES:
+        a, b, c = (random_array(xp, (n, n), "float32", seed) for seed in range(3))
+        cases[f"matmul(a, b, out=c), {n} x {n}"] = partial(matmul, a, b, out=c), partial(xp.matmul, a, b, out=c)
+    return cases
 
 
 def _host(machine: Any, which: Selection) -> Iterator[Row]:
@@ -438,7 +439,7 @@ def _matrix_cases(which: Selection) -> list[tuple[str, tuple[int, ...]]]:
     return list(product(which.dtypes or COPY_DTYPES, (size for size in sizes if len(size) == 2)))
 
 
-def _random(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
+def random_array(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:
     """Normal numbers, integers of all values, or bool of which one in ten is true."""
     generator, element = xp.random.RandomState(seed), dtype_named(dtype)
     if kind_of_numbers(element) in "fc":
@@ -461,10 +462,9 @@ def _plan(explanation: Explanation) -> Plan:
     return explanation.plan
 
 
-def _graded(machine: Any, a: Any, b: Any, c: Any) -> Grade:
-    """The grade of some rows and columns of a product."""
-    rows = slice(None, None, max(1, c.shape[0] // _SAMPLED_ROWS))
-    columns = slice(None, None, max(1, c.shape[1] // _SAMPLED_COLUMNS))
+def graded(machine: Any, a: Any, b: Any, c: Any, most_rows: int = _SAMPLED_ROWS, most_columns: int = _SAMPLED_COLUMNS) -> Grade:
+    """The grade of some rows and columns of a product, at even distances."""
+    rows, columns = (slice(None, None, max(1, n // most)) for n, most in zip(c.shape, (most_rows, most_columns), strict=True))
     return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import inf
-from statistics import median
-from time import perf_counter, sleep
+from functools import partial
+from time import sleep
 from typing import Any
 
 import numpy as np
 
 from ..functions import backend, copy, matmul
+from .machines import Host, host_medians
 from .measurements import Row, Selection
 
 __all__ = ["CASES", "Case", "link", "number_of_calls", "numpy_arrays"]
@@ -102,57 +102,36 @@ def number_of_calls(which: Selection) -> int:
 
 def numpy_arrays(machine: Any, which: Selection) -> Iterator[Row]:
     """The rows of the table."""
-    for case in _cases(which):
-        operands = case.operands(np.random.default_rng(0))
-        xp = machine.rival
-
-        def new(operands: tuple[np.ndarray, ...] = operands, case: Case = case) -> Any:
-            with backend("cuda"):
-                return case.ours(*operands, None)
-
-        result = new()
-        out, by_numpy = np.zeros_like(result), np.zeros_like(result[:max(1, round(len(result) * case.share))])
-
-        def ours(operands: tuple[np.ndarray, ...] = operands, case: Case = case, out: np.ndarray = out) -> Any:
-            with backend("cuda"):
-                return case.ours(*operands, out)
-
-        def numpys(operands: tuple[np.ndarray, ...] = operands, case: Case = case, out: np.ndarray = by_numpy) -> Any:
-            first, *others = operands
-            return case.numpys(first[:len(out)] if case.share < 1 else first, *others, out)
-
-        def trip(operands: tuple[np.ndarray, ...] = operands, case: Case = case, xp: Any = xp, out: np.ndarray = out) -> Any:
-            return xp.asnumpy(case.theirs(xp, *map(xp.asarray, operands)), out=out)
-
-        begin = perf_counter()
-        expected = numpys()
-        numpy_s = perf_counter() - begin
-        sleep(_SETTLED)
-        ours_s, trip_s = _side_by_side(which.repeats, ours, trip, seconds=_SECONDS)
-        (new_s,) = _side_by_side(which.repeats, new, seconds=_SECONDS / 2)
-        if numpy_s < _SECONDS:
-            (numpy_s,) = _side_by_side(which.repeats, numpys, seconds=_SECONDS)
-        numpy_s /= case.share
-        yield {"case": case.name, "ours_s": ours_s, "new_s": new_s, "numpy_s": numpy_s, "trip_s": trip_s,
-               "ratio": numpy_s / ours_s, "to_trip": trip_s / ours_s,
-               "gb_s": (sum(x.nbytes for x in operands) + result.nbytes) / ours_s / 1e9,
-               "right": _close(result[:len(expected)][:_COMPARED], expected[:_COMPARED])}
+    return (_measured(machine.rival, which.repeats, case) for case in _cases(which))
 
 
-def _side_by_side(repeats: int, *calls: Callable[[], Any], seconds: float = inf) -> list[float]:
-    """Median seconds of calls in turns, each called once before."""
-    taken: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    begin = perf_counter()
-    for i in range(repeats):
-        for times, call in zip(taken, calls, strict=True):
-            start = perf_counter()
-            call()
-            times.append(perf_counter() - start)
-        if i and perf_counter() - begin > seconds:
-            break
-    return [median(times) for times in taken]
+def _measured(xp: Any, repeats: int, case: Case) -> Row:
+    operands = case.operands(np.random.default_rng(0))
+
+    def ours(out: np.ndarray | None) -> Any:
+        with backend("cuda"):
+            return case.ours(*operands, out)
+
+    result = ours(None)
+    out, expected = np.zeros_like(result), np.zeros_like(result[:max(1, round(len(result) * case.share))])
+
+    def numpys() -> None:
+        first, *others = operands
+        case.numpys(first[:len(expected)] if case.share < 1 else first, *others, expected)
+
+    def trip() -> Any:
+        return xp.asnumpy(case.theirs(xp, *map(xp.asarray, operands)), out=out)
+
+    numpy_s = Host().interval(numpys, 1)
+    sleep(_SETTLED)
+    ours_s, trip_s = host_medians(repeats, partial(ours, out), trip, seconds=_SECONDS)
+    (new_s,) = host_medians(repeats, partial(ours, None), seconds=_SECONDS / 2)
+    if numpy_s < _SECONDS:
+        (numpy_s,) = host_medians(repeats, numpys, seconds=_SECONDS)
+    numpy_s /= case.share
+    return {"case": case.name, "ours_s": ours_s, "new_s": new_s, "numpy_s": numpy_s, "trip_s": trip_s, "ratio": numpy_s / ours_s,
+            "to_trip": trip_s / ours_s, "gb_s": (sum(x.nbytes for x in operands) + result.nbytes) / ours_s / 1e9,
+            "right": _close(result[:len(expected)][:_COMPARED], expected[:_COMPARED])}
 
 
 def _close(x: np.ndarray, y: np.ndarray) -> bool:
@@ -186,5 +165,5 @@ def link(machine: Any, which: Selection) -> Iterator[Row]:
 
     for name, move in (("pageable", staged), ("pinned", direct)):
         for way, up, down in (("up", True, False), ("down", False, True), ("both ways", True, True)):
-            (taken,) = _side_by_side(which.repeats, lambda move=move, up=up, down=down: move(up, down))           # type: ignore[misc]
+            (taken,) = host_medians(which.repeats, partial(move, up, down))
             yield {"case": f"{name}, {way}", "ours_s": taken, "gb_s": (up + down) * _BLOCK / taken / 1e9}

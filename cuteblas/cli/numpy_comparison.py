@@ -1,20 +1,18 @@
-"""The times of a program's products and copies of NumPy arrays by this package and by NumPy: every kind of call is made again."""
+"""The times of a program's products and copies of NumPy arrays with cuteblas and with NumPy: every kind of call runs again."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from statistics import median
-from threading import Lock
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._forks import surviving
-from ..engines.memory import Memory, is_contiguous
+from ..engines.memory import Memory
 from ..functions import stats
+from .comparison import Kinds, described, random_elements
 from .terminal import duration
 
 __all__ = ["NumpyCallCounter", "compared_with_numpy"]
@@ -24,7 +22,6 @@ _BUDGET = 60.0                          # seconds for all
 _LONGEST = 20.0                         # seconds that one call by NumPy may be expected to take
 _WITH_BLAS, _WITHOUT = 2e10, 5e8        # multiplications in a second, at least, with which that is expected
 _ALIGNMENT = 16
-_RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
 
 
 class _Array(NamedTuple):
@@ -34,21 +31,8 @@ class _Array(NamedTuple):
     same: int | None
 
 
-class NumpyCallCounter:
-    """Counts the kinds of calls that arrive at NumPy's functions.
-
-    Attributes
-    ----------
-    calls : Counter
-        By the function and its arguments; arrays without their elements and, but for its remainder by 16, their address.
-    unknown : int
-        Calls with arguments that cannot be told apart.
-    """
-
-    def __init__(self) -> None:
-        self.calls: Counter[tuple[Any, ...]] = Counter()
-        self.unknown = 0
-        self._lock = surviving(Lock())
+class NumpyCallCounter(Kinds):
+    """Counts the kinds of calls that arrive at NumPy's functions."""
 
     def begin(self) -> None:
         """Start counting."""
@@ -69,12 +53,7 @@ class NumpyCallCounter:
     def note(self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Count a call."""
         addresses: list[int] = []
-        kind = function, _frozen(args, addresses), _frozen(tuple(named.items()), addresses)
-        with self._lock:
-            try:
-                self.calls[kind] += 1
-            except TypeError:
-                self.unknown += 1
+        self.count(function, _frozen(args, addresses), _frozen(tuple(named.items()), addresses))
 
 
 def _frozen(x: Any, addresses: list[int]) -> Any:
@@ -87,7 +66,7 @@ def _frozen(x: Any, addresses: list[int]) -> Any:
 
 
 def _made(x: Any, arrays: list[np.ndarray]) -> Any:
-    """The argument that was frozen, with random elements: numbers between -1 and 1, integers below 100."""
+    """The argument that was frozen, with random elements."""
     if isinstance(x, _Array):
         arrays.append(_array(x.memory, None if x.same is None else arrays[x.same]))
         return arrays[-1]
@@ -101,12 +80,7 @@ def _array(kind: Memory, same: np.ndarray | None) -> np.ndarray:
     offset = (kind.address + low) % _ALIGNMENT
     memory = np.empty(offset + high - low + _ALIGNMENT, np.int8)
     begin = -memory.__array_interface__["data"][0] % _ALIGNMENT + offset
-    numbers = np.random.default_rng(0).uniform(-1, 1, min(_RANDOM, (high - low) // kind.dtype.itemsize + 1))
-    if kind.dtype.kind in "iu":
-        numbers = 100 * abs(numbers)
-    elif kind.dtype.kind == "b":
-        numbers = abs(numbers).round()
-    values = numbers.astype(kind.dtype).view(np.int8)
+    values = random_elements(kind.dtype, (high - low) // kind.dtype.itemsize + 1).view(np.int8)
     place = memory[begin:begin + high - low]
     for start in range(0, len(place), len(values)):
         place[start:start + len(values)] = values[:len(place) - start]
@@ -138,7 +112,7 @@ def compared_with_numpy(counter: NumpyCallCounter) -> Iterator[str]:
     if not counter.calls:
         return
     kinds = sorted(counter.calls.items(), key=lambda kind: -kind[1] * _work(kind[0]))
-    yield "\ntime of one call, made again on random numbers of the same types, shapes and strides"
+    yield "\ntime of one call, repeated on random numbers of the same types, shapes and strides"
     yield f"  {'calls':>9}  {'cuteblas':>9}  {'NumPy':>9}  ratio  call"
     start, missing, ours, numpys = perf_counter(), counter.unknown, 0.0, 0.0
     everywhere, numpy_hooks.SWITCH.everywhere = numpy_hooks.SWITCH.everywhere, False
@@ -186,10 +160,9 @@ def _expected(kind: tuple[Any, ...]) -> float:
 def _call(kind: tuple[Any, ...]) -> str:
     """The function, types and shapes, and the orders that are not C."""
     function = kind[0]
-    operands = [f"{x.dtype} {'x'.join(map(str, x.shape)) or '()'}"
-                + ("" if is_contiguous(x, "C") else " F" if is_contiguous(x, "F") else " strided") for x in _arrays(kind[1:])]
+    operands = map(described, _arrays(kind[1:]))
     words = [repr(x) for x in kind[1][1:] if isinstance(x, (str, int))]
-    return f"{function.__name__}({', '.join(words + operands)})"
+    return f"{function.__name__}({', '.join([*words, *operands])})"
 
 
 def _timed(kind: tuple[Any, ...]) -> _Times | None:

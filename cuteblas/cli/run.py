@@ -135,7 +135,7 @@ def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
 
 def _first(arguments: list[str], of: str) -> str:
     if not arguments:
-        raise _NoProgram(f"{of} needs a program; {PROGRAM} run --help", 2)
+        raise _NoProgram(f"{of} needs a program; {PROGRAM} run --help says more", 2)
     return arguments[0]
 
 
@@ -211,7 +211,7 @@ def report_on_numpy(refused: str | None = None) -> str:
     counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
     calls = sum(n for (_, group, _), n in counts.items() if group == "calls")
     if not calls:
-        return "cuteblas: the program made no product or copy of NumPy arrays that was large enough to be passed to cuteblas"
+        return "cuteblas: no product or copy of NumPy arrays in the program was large enough for cuteblas"
     there = sum(n for (_, group, detail), n in counts.items() if group == "moved" and detail.startswith("to "))
     first = f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of them on a GPU"
     return wrapped("\n".join([first, *_lines(counts)]))

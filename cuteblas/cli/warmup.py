@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("calls", nargs="+", metavar="FILE|SHAPE", help="a file, or an even number of shapes: 64x32 32x48")
     parser.add_argument("--dtype", default="float32", help="element type of the operands (default: %(default)s)")
-    parser.add_argument("--order", default="CC", metavar="ORDERS", help="of both operands, C or F: CF is a @ b.T (default: CC)")
+    parser.add_argument("--order", default="CC", metavar="ORDERS", help="order of each operand: CF is a @ b.T (default: CC)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
                         help="as in cuteblas.matmul (default: %(default)s)")
     parser.add_argument("--device", metavar="CARD", help=f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU")
@@ -53,5 +53,5 @@ def _pairs(words: list[str]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     except ValueError as error:
         raise ValueError(f"{error}; no file has that name either") from None
     if len(found) % 2:
-        raise ValueError(f"a product needs two shapes, so their number is even; got {len(found)}")
+        raise ValueError(f"every product needs two shapes, got {len(found)} shapes in all")
     return list(zip(found[::2], found[1::2], strict=True))

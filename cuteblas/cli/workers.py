@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from ..planning.problem import DeviceInfo
+from ..runtime import ring
 
 __all__ = ["Workers", "device_of_workers", "processors"]
 
@@ -22,8 +22,7 @@ _R = TypeVar("_R")
 
 def processors() -> int:
     """Processors that this process may use, which in a container are fewer than there are."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    count = ring.processors()
     with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
         count = min(count, round(int(quota) / int(period)))                  # without a limit the quota is a word

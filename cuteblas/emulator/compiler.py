@@ -164,7 +164,7 @@ def _compile(command: list[str], source: str, what: str) -> bytes:
                 raise CompilerError(f"the C++ compiler refuses {what}:\n{lines}")
             return library.read_bytes()
     except OSError as error:
-        raise CompilerError(f"the C++ compiler leaves no library of {what}: {error}") from error
+        raise CompilerError(f"the C++ compiler did not write the library of {what}: {error}") from error
 
 
 def _load(data: bytes, what: str, key: str) -> ctypes.CDLL:

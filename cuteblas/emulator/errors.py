@@ -181,7 +181,7 @@ class UnsetRegister(EmulatorError):
 
 
 class DataRace(EmulatorError):
-    """Two accesses to the same memory, one a write, that no barrier orders, nor a flag if the threads are of different blocks.
+    """Two accesses to the same memory, one a write, that no barrier orders; between blocks, that no flag orders.
 
     Examples
     --------
@@ -352,7 +352,7 @@ class Deadlock(EmulatorError):
 
 
 class MisuseError(EmulatorError):
-    """A use that the emulator does not cover.
+    """An instruction that the emulator does not support in this way.
 
     Examples
     --------

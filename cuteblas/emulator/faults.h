@@ -73,8 +73,8 @@ class Faults {
         int const line = line_at(found.at);
         auto const say = [&](Error kind, std::string const& text) { machine.report(kind, line, machine.where(true, line) + text); };
         if (found.number == tick_signal)
-            return say(Error::deadlock, "runs for ever: a loop has no end, or ends where ordinary memory changes, which no other thread does");
-        if (found.number == SIGFPE) return say(Error::misuse, "divides an integer by zero, or the least one by -1");
+            return say(Error::deadlock, "runs for ever: a loop never ends, or waits for a change of ordinary memory that no other thread makes");
+        if (found.number == SIGFPE) return say(Error::misuse, "divides an integer by zero, or the smallest integer by -1");
         if (found.number == SIGILL || found.number == SIGTRAP) return say(Error::misuse, "executes a trap");
         auto const stack = reinterpret_cast<uint64_t>(machine.self().stack);
         if (address - stack + near_stack < Stacks::bytes + 2 * near_stack)
@@ -84,7 +84,7 @@ class Faults {
             long long const offset = static_cast<long long>(address - shared_window) - shared_start;
             bool const inside = offset >= 0 && offset < machine.launch->shared_bytes;
             return say(inside ? Error::misuse : Error::shared_out_of_bounds,
-                       "dereferences a pointer to shared offset " + std::to_string(offset) + ", in place of load_shared and store_shared; the block has " +
+                       "dereferences a pointer to shared offset " + std::to_string(offset) + " instead of calling load_shared or store_shared; the block has " +
                            std::to_string(machine.launch->shared_bytes) + " bytes");
         }
         if (window >= first_argument_window && window - first_argument_window < static_cast<unsigned>(machine.launch->window_count)) {
@@ -94,7 +94,7 @@ class Faults {
             auto const relative = [&](uint64_t at) { return std::to_string(static_cast<long long>(at - w.address)); };
             return say(inside ? Error::misuse : Error::global_out_of_bounds,
                        "dereferences a pointer to byte offset " + relative(host) + " of argument '" + w.name +
-                           "', in place of load_global and store_global; it holds the bytes [" + relative(w.low) + ", " + relative(w.high) + ")");
+                           "' instead of calling load_global or store_global; it holds the bytes [" + relative(w.low) + ", " + relative(w.high) + ")");
         }
         say(Error::global_out_of_bounds, "dereferences a pointer that belongs to no argument");
     }

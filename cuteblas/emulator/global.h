@@ -63,7 +63,7 @@ inline bool accumulators_exist = false;
     if (std::strcmp(file, machine.launch->kernel) != 0) line = 0;
     if (kind == Undefined::index) fail(Error::registers, line, "uses the index %d of an array of type %s", index, type);
     if (kind == Undefined::access) fail(Error::registers, line, "uses registers past the end of their array, as %s", type);
-    fail(Error::misuse, line, kind == Undefined::division ? "divides an integer by zero" : "shifts an integer by no number of bits that it has");
+    fail(Error::misuse, line, kind == Undefined::division ? "divides an integer by zero" : "shifts an integer by a negative number of bits, or by more than it has");
 }
 
 // Memory that nobody has written, as a new workspace.

@@ -51,7 +51,7 @@ class Pointer:
     owner : object
         Kept alive as long as the pointer.
     written : numpy.ndarray of uint8, optional
-        One for each byte, not 0 once a kernel has written it: until then reading the byte is an error. By default all may be read.
+        A mark for each byte, 0 until a kernel writes it; a read before that is an error. By default every byte may be read.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class Pointer:
     written: np.ndarray | None = None
 
     def __add__(self, offset: int) -> Pointer:
-        """The same memory, from an address ``offset`` bytes further on."""
+        """Move the address ``offset`` bytes further on."""
         return replace(self, address=self.address + offset)
 
 
@@ -101,7 +101,7 @@ def pointer(array: np.ndarray, *, writable: bool | None = None) -> Pointer:
 
 @dataclass(frozen=True)
 class Table(Pointer):
-    """Words in memory of which some are addresses: a pointer argument through which a kernel reaches further memory.
+    """A pointer to words that hold addresses, through which a kernel reaches further memory.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Table(Pointer):
     targets: tuple[Pointer, ...] = ()
 
     def __add__(self, offset: int) -> Table:
-        """The same table, from an address ``offset`` bytes further on."""
+        """Move the address ``offset`` bytes further on."""
         return replace(self, address=self.address + offset)
 
 
@@ -148,7 +148,7 @@ class AccessCount:
         The fewest transactions that could have moved as many different bytes. ``transactions / ideal`` is 1 without bank conflicts
         and with whole sectors.
     partial : int
-        Of the sectors that are written, those of which a request leaves bytes out, which costs the L2 cache as much as whole ones.
+        Written sectors of which a request leaves bytes out. They cost the L2 cache as much as whole sectors.
 
     Examples
     --------
@@ -228,17 +228,17 @@ def _runtime() -> ctypes.CDLL:
 
 
 def compile(kernel: GeneratedKernel) -> EmulatedKernel:
-    """Compile a kernel for the emulator; a kernel of the same source is compiled once per process and once per cache.
+    """Compile a kernel for the emulator, once for each source; the cache on disk keeps it.
 
     Parameters
     ----------
     kernel : GeneratedKernel
-        What is compiled.
+        The kernel.
 
     Returns
     -------
     EmulatedKernel
-        What launches it.
+        The compiled kernel, ready to launch.
 
     Raises
     ------
@@ -349,9 +349,9 @@ class EmulatedKernel:
             One for each parameter: a :class:`Pointer` for a pointer, a number for a scalar, a pair
             (:class:`~cuteblas.codegen.kernel.TensorMapSpec`, :class:`Pointer`) for a tensor map.
         seed : int, optional
-            Shuffles the order in which threads run, and blocks; by default they take turns.
+            Shuffles the order of threads and blocks; by default they take turns.
         residents : int, optional
-            How many clusters of blocks run in turns; by default one, with a ``seed`` four. More begin where these wait for flags.
+            How many clusters of blocks run in turns; by default one, with a ``seed`` four. More begin when these wait for flags.
         blocks : iterable of int or tuple of int, optional
             Which blocks to run, in this order, by linear index or coordinates; by default all. Those of a cluster run together.
         count : bool
@@ -375,9 +375,9 @@ class EmulatedKernel:
         if len(args) != len(self.params):
             raise TypeError(f"kernel {self.name} takes {len(self.params)} arguments, got {len(args)}")
         if any(n % width for n, width in zip(extents, self.cluster, strict=True)):
-            raise ValueError(f"kernel {self.name} has clusters of {self.cluster} blocks, which do not divide a grid of {extents}")
+            raise ValueError(f"the clusters of kernel {self.name}, {self.cluster} blocks each, do not divide a grid of {extents}")
         if self.cluster != (1, 1, 1) and self.threads % _WARP:
-            raise ValueError(f"the emulator runs clusters of blocks of whole warps, got {self.threads} threads")
+            raise ValueError(f"a block of a cluster consists of whole warps in the emulator, got {self.threads} threads")
         launch = _Launch()
         windows: list[_Window] = []
         tables: list[_TranslatedTable] = []

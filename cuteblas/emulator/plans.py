@@ -27,12 +27,12 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
     plan : Plan
         The plan; its problem must describe the arrays' strides and alignments.
     operands : mapping of str to numpy.ndarray
-        The memory of the roles that the plan takes as addresses (``plan.problem.roles``): an argument is the address of the array's
-        first element.
+        The array of each role that the plan takes as an address (``plan.problem.roles``). A kernel gets the address of its first
+        element.
     alpha, beta : number
         The values of those roles, unless they are among the operands.
     numbers : mapping of str to number, optional
-        Those of an epilogue, by role.
+        The numbers of an epilogue, by role.
     reached : iterable of numpy.ndarray
         Arrays that a plan for many problems reaches through the addresses in its ``table``.
     seed : int, optional

@@ -365,7 +365,7 @@ class SharedMemory {
         int64_t const offset = static_cast<int64_t>(address - shared_window - shared_start);
         if (address >> window_bits != 1 && (address + shared_start) >> window_bits != 1)
             fail(Error::shared_out_of_bounds, line,
-                 "%s %u bytes of shared memory through a pointer that is not one to shared memory", verb, bytes);
+                 "%s %u bytes of shared memory through a pointer that does not point there", verb, bytes);
         fail(Error::shared_out_of_bounds, line, "%s %u bytes at shared offset %lld; the block has %u bytes of shared memory", verb,
              bytes, static_cast<long long>(offset), size);
     }

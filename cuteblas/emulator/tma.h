@@ -277,7 +277,7 @@ inline void tma_store(TensorMap const* tensor_map, void const* from, int rank, i
     if (map.shape[0] * map.itemsize % chunk_bytes != 0 && coordinates[0] < static_cast<long long>(map.shape[0]) &&
         coordinates[0] + static_cast<long long>(map.box[0]) > static_cast<long long>(map.shape[0]))
         fail(Error::tensor_map, line,
-             "stores a box over the edge of the tensor map '%s', whose rows of %llu elements of %d bytes are no multiple of 16 bytes: "
+             "stores a box over the edge of the tensor map '%s', whose rows of %llu elements of %d bytes are not a multiple of 16 bytes: "
              "the hardware writes whole pieces of 16 bytes", window.name, static_cast<unsigned long long>(map.shape[0]), map.itemsize);
     TensorBox const box{map, coordinates};
     uint32_t const address = locate_box(from, box, "stores", line, machine.rank());

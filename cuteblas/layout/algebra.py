@@ -33,7 +33,7 @@ INVERSE_LIMIT = 1 << 12
 @on_domain
 @checked(profile=nested)
 def coalesce(layout: Layout, profile: Any = None) -> Layout:
-    """The same function on the same number of coordinates with as few modes as possible.
+    """Merge modes: an equal function of equally many coordinates, with as few modes as possible.
 
     With a ``profile`` (a tuple; its leaves do not matter) each of its modes is coalesced on its own, so that the coordinates of
     those modes stay coordinates.
@@ -71,7 +71,7 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
 
 @on_domain
 def filter_zeros(layout: Layout) -> Layout:
-    """The layout with modes of stride 0 shrunk to extent 1: the same values, each once for every other mode.
+    """Shrink modes of stride 0 to extent 1: the values stay, without their repetitions.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
 
 @checked(cotarget=shape_like)
 def complement(layout: Layout, cotarget: Any = None) -> Layout:
-    """The layout of what ``layout`` leaves out: ``(layout, complement)`` together reach every integer below ``cotarget`` once.
+    """The layout of the gaps: ``(layout, complement)`` together reach every integer below ``cotarget`` once.
 
     Parameters
     ----------
@@ -225,8 +225,8 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
 def right_inverse(layout: Layout) -> Layout:
     """A layout ``R`` with ``layout(R(i)) == i`` for all ``i`` below its size.
 
-    It is made of the modes of ``layout`` that follow each other without a gap from stride 1, so it is the whole inverse
-    of a layout that is one to one onto an interval, and ``1:0`` if no mode has stride 1.
+    ``R`` consists of the modes of ``layout`` that follow each other without a gap from stride 1. It is the whole inverse of a
+    layout that is one to one onto an interval, and ``1:0`` if no mode has stride 1.
 
     Parameters
     ----------
@@ -266,9 +266,9 @@ def left_inverse(layout: Layout) -> Layout:
 
     Modes of stride 0 do not count: ``G`` then gives the coordinate that is 0 in them, and ``layout(G(layout(i))) == layout(i)``.
 
-    Where, with the modes sorted by stride, each stride is a multiple of the one before and at least extent times stride of that
-    one, ``G`` repeats the coordinate before between the values of ``layout``. Any other static layout is decided by search
-    (:mod:`~cuteblas.layout.interpolation`): ``G`` is then some layout through the points ``layout(i) -> i``.
+    Sort the modes by stride. If each stride is a multiple of the stride before, and at least extent times stride of that mode,
+    then between two values of ``layout`` ``G`` repeats the coordinate of the lower one. For any other static layout, a search
+    (:mod:`~cuteblas.layout.interpolation`) decides whether some layout goes through the points ``layout(i) -> i``.
 
     Parameters
     ----------
@@ -312,10 +312,11 @@ def left_inverse(layout: Layout) -> Layout:
 def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layout:
     """The left inverse of the layout that has the ``modes`` (extent, stride, number of coordinates before)."""
     if not layout.is_static:
-        raise LayoutError("left_inverse", "with symbolic leaves it is not certain that the strides divide", layout)
+        raise LayoutError("left_inverse", "with symbolic leaves it is not certain that the strides divide each other", layout)
     reach = 1 + sum((s - 1) * d for s, d, _ in modes)
     if reach > INVERSE_LIMIT:
-        raise LayoutError("left_inverse", f"the strides do not divide, and values up to {reach - 1} are not searched", layout)
+        raise LayoutError("left_inverse", "the strides do not divide each other, "
+                                          f"and values up to {reach - 1} are too many to search", layout)
     points: dict[int, int] = {}
     for digits in _cartesian(*(range(s) for s, _, _ in modes)):
         value = sum(x * d for x, (_, d, _) in zip(digits, modes, strict=True))
@@ -325,12 +326,12 @@ def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layo
             raise LayoutError("left_inverse", f"the coordinates {first} and {second} share the value {value}", layout)
     found = layout_through(points)
     if found is None:
-        raise LayoutError("left_inverse", "it is one to one, but no layout of any shape takes all of its values back", layout)
+        raise LayoutError("left_inverse", "the layout is one to one, but no layout maps all of its values back", layout)
     return coalesce(found)
 
 
 def nullspace(layout: Layout) -> Layout:
-    """The layout of the coordinates that only count modes of stride 0: ``layout(nullspace(i)) == 0`` for all ``i``.
+    """The layout of the coordinates within modes of stride 0: ``layout(nullspace(i)) == 0`` for all ``i``.
 
     Parameters
     ----------
@@ -379,7 +380,7 @@ def is_bijective(layout: Layout) -> bool:
 
 
 def is_injective(layout: Layout) -> bool:
-    """Whether no two coordinates share a value. Sizes up to 2^20 are counted where the strides do not tell.
+    """Whether all coordinates have different values. If the strides do not tell, up to 2^20 values are compared.
 
     Parameters
     ----------
@@ -462,7 +463,7 @@ def get_hier_coord(layout: Layout, value: Any) -> Any:
     while current != total:
         found = [s for s, d in order if d == current]
         if not found:
-            raise LayoutError("get_hier_coord", f"not one to one: no mode has the stride {current}", layout)
+            raise LayoutError("get_hier_coord", f"not one to one onto an interval: no mode has the stride {current}", layout)
         s = found[0]
         digits[current] = value // current % s if current * s != total else value // current
         current = current * s

@@ -50,7 +50,7 @@ def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
     ((1, 1), (32, 1))
     """
     if not 1 <= nbytes <= BANK_BYTES * 4:
-        raise LayoutError("wavefronts", f"a lane accesses 1 to 16 bytes, not {nbytes}")
+        raise LayoutError("wavefronts", f"a lane accesses 1 to 16 bytes, got {nbytes}")
     group = lanes_together(nbytes)
     actual = 0
     for start in range(0, len(addresses), group):
@@ -83,7 +83,7 @@ def bank_of(index: int, element_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class BankReport:
-    """What it costs a warp to read rows and columns of a layout, one element per lane, the first 32 of each.
+    """The wavefronts of a warp that reads rows and columns of a layout: one element per lane, the first 32 of each.
 
     Attributes
     ----------
@@ -138,15 +138,15 @@ def bank_report(layout: Any, element_bytes: int) -> BankReport:
     reading a column: 32 wavefronts where 1 would do: bank conflicts
     """
     if element_bytes not in (1, 2, 4, 8, 16):
-        raise LayoutError("bank_report", f"an element has 1, 2, 4, 8 or 16 bytes, not {element_bytes}", layout)
+        raise LayoutError("bank_report", f"an element has 1, 2, 4, 8 or 16 bytes, got {element_bytes}", layout)
     n = size(layout)
     rows = size(layout, 0) if layout.rank > 1 else 1
     if not isinstance(n, int) or not 0 < n <= _MOST:
-        raise LayoutError("bank_report", f"between 1 and {_MOST} elements are counted", layout)
+        raise LayoutError("bank_report", f"conflicts are counted for 1 to {_MOST} elements", layout)
     columns = n // rows
     values = [layout(i) for i in range(n)]
     if not all(isinstance(v, int) and v >= 0 for v in values):
-        raise LayoutError("bank_report", "shared memory is addressed by integers from 0 on", layout)
+        raise LayoutError("bank_report", "addresses of shared memory are integers from 0", layout)
 
     def cost(indices: range) -> tuple[int, int]:
         return wavefronts([values[i] * element_bytes for i in indices[:LANES]], element_bytes)

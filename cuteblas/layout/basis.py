@@ -52,7 +52,7 @@ class ScaledBasis:
         if len(self.modes) > _NESTING:
             raise LayoutError("E", f"positions nest at most {_NESTING} levels deep")
         if isinstance(self.value, bool) or not isinstance(self.value, (int, Expr)):
-            raise LayoutError("E", f"a basis element is scaled by an integer, not by {described(self.value)}")
+            raise LayoutError("E", f"the scale of a basis element is an integer, got {described(self.value)}")
 
     def __repr__(self) -> str:
         basis = f"E({', '.join(map(str, self.modes))})"
@@ -85,9 +85,9 @@ class ScaledBasis:
 
 
 class ArithTuple(tuple):
-    """A coordinate that can be added to: entries add, and the shorter tuple is extended with zeros.
+    """A tuple whose sum with another adds entry by entry; zeros extend the shorter one.
 
-    It is a ``tuple``, so it compares, unpacks and indexes as one.
+    It compares, unpacks and indexes as any ``tuple``.
 
     Parameters
     ----------

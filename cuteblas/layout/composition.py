@@ -45,8 +45,8 @@ def composition(layout: Any, tiler: Any) -> Any:
         the inner function is one too.
     tiler : Layout, int, None, tuple, ComposedLayout or Swizzle
         The inner function. An integer ``n`` is ``n:1``; a tuple composes mode by mode (modes beyond it are dropped) and ``None``
-        leaves a mode as it is: see :func:`tiler_to_layout`. A stride ``d@i`` reads mode ``i`` of ``layout``. A swizzle inside of a
-        layout comes out on the other side as the swizzle that does the same to values, if there is one.
+        leaves a mode as it is: see :func:`tiler_to_layout`. A stride ``d@i`` reads mode ``i`` of ``layout``. A swizzle as the
+        inner function becomes the outer swizzle with equal values, if there is one.
 
     Returns
     -------
@@ -71,14 +71,14 @@ def composition(layout: Any, tiler: Any) -> Any:
 
 @checked(tiler=tiler_like, layout=plain_layout)
 def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
-    """The one layout that a tiler by modes is: its strides are multiples of basis elements.
+    """Convert a tiler by modes to one layout, whose strides are multiples of basis elements.
 
     Parameters
     ----------
     tiler : Layout, int, None or tuple
-        ``n`` is ``n:1``; entry ``i`` of a tuple reads mode ``i`` of what is tiled.
+        ``n`` is ``n:1``; entry ``i`` of a tuple reads mode ``i`` of the tiled layout.
     layout : Layout, optional
-        What is tiled; needed where an entry is ``None``, the whole mode.
+        The tiled layout; needed where an entry is ``None``, the whole mode.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def _tiler(tiler: Any, mode: Any, path: tuple[int, ...]) -> Layout:
         return make_layout(*(_tiler(t, None if mode is None else mode[i], (*path, i)) for i, t in enumerate(tiler)))
     if tiler is None:
         if mode is None:
-            raise LayoutError("tiler_to_layout", "the extent of a whole mode is not given", tiler)
+            raise LayoutError("tiler_to_layout", "a whole mode (None) needs the layout that is tiled", tiler)
         return Layout(mode.shape, basis_like(mode.shape, *path))
     if isinstance(tiler, (int, Expr)):
         tiler = Layout(tiler)
@@ -139,7 +139,7 @@ def _on_layout(layout: Any, tiler: Any) -> Any:
 
 
 def with_shape(layout: Any, shape: Any) -> Any:
-    """The same values in the same order under another shape: ``composition(layout, Layout(shape))``.
+    """Give a layout another shape, with its values in their order: ``composition(layout, Layout(shape))``.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tile
     if any(isinstance(x, Expr) for x in (*(c for c, _ in runs[:-1]), *(x for mode in inner for x in mode))):
         i = out.index(None) if None in out else None
         which = "the sum of the modes" if i is None else f"the mode {inner[i][0]}:{inner[i][1]}"
-        raise LayoutError("composition", f"{which} of the tiler: with symbolic leaves it is not certain to divide", layout, tiler)
+        raise LayoutError("composition", f"with symbolic leaves it is not certain that {which} of the tiler divides", layout, tiler)
     fit = _Fit(layout, tiler, runs, inner)
     for i, f in enumerate(out):
         if f is None:
@@ -239,7 +239,8 @@ def _check_image(layout: Layout, runs: list, inner: Sequence, beyond: bool, tile
     n = size(layout)
     lowest, most = bounds(top)[0], bounds(n)[1]
     if lowest is not None and most is not None and lowest >= most:
-        raise LayoutError("composition", f"the tiler reaches the coordinate {top}, and the layout has {n}", layout, tiler)
+        raise LayoutError("composition", f"the tiler reaches the coordinate {top}, and the layout has {n} coordinates",
+                          layout, tiler)
 
 
 def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any, load: list[Any]) -> _Factors | None:
@@ -282,7 +283,7 @@ class _Fit:
         for s, _ in inner:
             n *= s
         if n > FIT_LIMIT:
-            raise LayoutError("composition", f"the modes do not divide, and whether {n} values happen to be a layout is not tried",
+            raise LayoutError("composition", f"the modes do not divide, and {n} values are too many to search for a layout",
                               layout, tiler)
 
     def value(self, index: int) -> tuple:

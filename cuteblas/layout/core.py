@@ -240,7 +240,7 @@ class _Reader:
     def read(self) -> Any:
         x = self.entry()
         if self.tokens:
-            raise self.error(f"{self.tokens[-1]!r} follows the end")
+            raise self.error(f"unexpected {self.tokens[-1]!r} after the layout")
         return x
 
     def entry(self, level: int = 0) -> Any:
@@ -264,7 +264,7 @@ class _Reader:
         while self.tokens and self.tokens[-1] == "@":
             self.tokens.pop()
             if not self.tokens or not self.tokens[-1].isdigit():
-                raise self.error("a position follows '@'")
+                raise self.error("a position must follow '@'")
             position.append(self.number(self.tokens.pop()))
         return ScaledBasis(value, tuple(reversed(position))) if position else value
 
@@ -296,7 +296,7 @@ def make_layout(*args: Any) -> Layout:
     Raises
     ------
     LayoutError
-        If it is neither.
+        If the arguments are neither.
 
     Examples
     --------
@@ -308,10 +308,10 @@ def make_layout(*args: Any) -> Layout:
     if args and all(isinstance(a, Layout) for a in args):
         return trusted(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
     if not 1 <= len(args) <= 2 or any(isinstance(a, Layout) for a in args):
-        raise LayoutError("make_layout", "takes a shape and perhaps a stride, or layouts only", *args)
+        raise LayoutError("make_layout", "the arguments are a shape with or without a stride, or layouts only", *args)
     if len(args) == 2 and isinstance(args[1], str):
         if args[1] not in ("left", "right"):
-            raise LayoutError("make_layout", "a compact order is 'left' or 'right'", *args)
+            raise LayoutError("make_layout", "an order in words is 'left' or 'right'", *args)
         shape = as_inttuple(args[0], "make_layout")
         return Layout(shape) if args[1] == "left" else _reverse(Layout(_reverse_tuple(shape)))
     return Layout(*args)
@@ -597,7 +597,7 @@ def _bundle(modes: tuple) -> Any:
 def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
     for i in indices:
         if not -len(modes) <= i < len(modes):
-            raise LayoutError(op, f"there is no mode {i} of {len(modes)}", *modes)
+            raise LayoutError(op, f"there is no mode {i}: there are {len(modes)} modes", *modes)
 
 
 @_surgery
@@ -663,7 +663,7 @@ def take(modes: tuple, begin: int, end: int) -> tuple:
     (3, 4)
     """
     if not 0 <= begin < end <= len(modes):
-        raise LayoutError("take", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
+        raise LayoutError("take", f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
     return modes[begin:end]
 
 
@@ -697,7 +697,7 @@ def group_modes(modes: tuple, begin: int, end: int) -> tuple:
     (2,(3,4)):(1,(2,6))
     """
     if not 0 <= begin < end <= len(modes):
-        raise LayoutError("group_modes", f"the modes {begin}:{end} are none of {len(modes)}", *modes)
+        raise LayoutError("group_modes", f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
     return (*modes[:begin], _bundle(modes[begin:end]), *modes[end:])
 
 
@@ -768,7 +768,7 @@ def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
 @_surgery
 @checked(index=integer)
 def replace(modes: tuple, index: int, mode: Any) -> tuple:
-    """The same modes with ``mode`` at ``index``.
+    """Replace the mode at ``index`` with ``mode``.
 
     Parameters
     ----------
@@ -777,7 +777,7 @@ def replace(modes: tuple, index: int, mode: Any) -> tuple:
     index : int
         Which mode.
     mode : int, tuple or Layout
-        What it becomes.
+        The new mode.
 
     Returns
     -------

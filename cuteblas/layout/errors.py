@@ -11,7 +11,7 @@ _LONGEST = 160                                           # characters of an oper
 
 
 class LayoutError(ValueError):
-    """An operation that has no (or no provably right) result, with its operands and the reason.
+    """The layout algebra has no result, or cannot prove that it is right: the operation, its operands and the reason.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class LayoutError(ValueError):
     --------
     >>> composition(Layout((4, 3), (1, 5)), Layout(6, 3))
     Traceback (most recent call last):
-    cuteblas.layout.errors.LayoutError: composition((4,3):(1,5), 6:3): the tiler reaches the coordinate 15, and the layout has 12
+    cuteblas.layout.errors.LayoutError: composition((4,3):(1,5), 6:3): the tiler reaches the coordinate 15, and the layout ...
     """
 
     def __init__(self, op: str, why: str, *operands: object):

@@ -24,7 +24,7 @@ def _grid(x: Any) -> list[list[str]]:
     if not isinstance(n, int) or not isinstance(rows, int):
         raise LayoutError("print_layout", "a symbolic number of elements cannot be listed", x)
     if n > _MOST:
-        raise LayoutError("print_layout", f"{n} elements are too many to be listed", x)
+        raise LayoutError("print_layout", f"{n} elements are too many to list", x)
     at = (lambda i: x[i]) if isinstance(x, Tensor) else x
     return [[str(at(i)) for i in range(r, n, rows)] for r in range(rows)] if n else []
 
@@ -70,7 +70,7 @@ def _ruled(title: str, grid: list[list[str]]) -> str:
 
 
 def tv_table(tv: Any, tile: Any) -> str:
-    """A tile in a grid, each element as the thread and the value that hold it; ``+n``: that many more hold it too.
+    """A tile in a grid: each element shows the thread and the value that hold it; ``+n`` counts further holders.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def tv_table(tv: Any, tile: Any) -> str:
     """
     rows, columns = tile_extents(tile, tv)
     if rows * columns > _MOST:
-        raise LayoutError("tv_table", f"{rows * columns} elements are too many to be listed", tv)
+        raise LayoutError("tv_table", f"{rows * columns} elements are too many to list", tv)
     held = tv_owners(tv, rows * columns)
 
     def text(position: int) -> str:
@@ -127,7 +127,7 @@ def print_layout(layout: Layout) -> None:
     Returns
     -------
     None
-        It is printed.
+        The text goes to standard output.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def print_tensor(tensor: Tensor) -> None:
     Returns
     -------
     None
-        It is printed.
+        The text goes to standard output.
 
     Examples
     --------

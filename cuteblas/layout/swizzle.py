@@ -52,9 +52,9 @@ class Swizzle:
         for name in ("bits", "base", "shift"):
             object.__setattr__(self, name, integer(getattr(self, name), "Swizzle"))
         if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
-            raise LayoutError("Swizzle", "needs bits >= 0, base >= 0 and |shift| >= bits", self.bits, self.base, self.shift)
+            raise LayoutError("Swizzle", "bits >= 0, base >= 0 and |shift| >= bits must hold", self.bits, self.base, self.shift)
         if self.bits + self.base + abs(self.shift) > BITS:
-            raise LayoutError("Swizzle", f"reaches beyond {BITS} bits", self.bits, self.base, self.shift)
+            raise LayoutError("Swizzle", f"the swizzle reaches beyond {BITS} bits", self.bits, self.base, self.shift)
 
     @property
     def mask(self) -> int:
@@ -148,7 +148,7 @@ class ComposedLayout(Measured):
         return ComposedLayout(self.outer, self.offset, self.inner[mode])
 
     def map_domain(self, f: Callable[[Layout], Any]) -> ComposedLayout:
-        """The same function after ``f(inner)``."""
+        """Replace ``inner`` by ``f(inner)``."""
         return ComposedLayout(self.outer, self.offset, f(self.inner))
 
     def slice_and_offset(self, coord: Any) -> tuple[ComposedLayout, Any]:
@@ -220,7 +220,7 @@ def make_swizzle(read: int, changed: int) -> Swizzle:
     Raises
     ------
     LayoutError
-        If the masks are not of that kind.
+        If the masks are not equally long, have gaps or overlap.
 
     Examples
     --------
@@ -271,7 +271,8 @@ def _merged(outer: Swizzle, inner: Swizzle) -> Swizzle:
     lowest, highest = min(flips), max(flips)
     for i in range(lowest, highest + 1):
         if flips[lowest].bit_count() != 1 or flips.get(i) != flips[lowest] << (i - lowest):
-            raise LayoutError("composition", f"no swizzle is both: bit {lowest} flips {flips[lowest]:#b} of the result, "
+            raise LayoutError("composition", "no swizzle is the composition of the two: "
+                                             f"bit {lowest} flips {flips[lowest]:#b} of the result, "
                                              f"bit {i} flips {flips.get(i, 0):#b}", outer, inner)
     run = (1 << (highest - lowest + 1)) - 1
     return make_swizzle(run << lowest, run * flips[lowest])
@@ -301,17 +302,18 @@ def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> Com
         raise LayoutError("composition", "a swizzle is not moved through symbolic leaves or basis strides", layout, tiler)
     n = product_of(inner.shape)
     if n > THROUGH_LIMIT:
-        raise LayoutError("composition", f"whether a swizzle gives these {n} values is not tried", layout, tiler)
+        raise LayoutError("composition", f"{n} values are too many to search for a swizzle", layout, tiler)
     pairs: dict[int, int] = {}
     for i in range(n):
         before, after = layout(offset) + inner(i), layout(tiler(i))
         if pairs.setdefault(before, after) != after or before < 0:
-            raise LayoutError("composition", f"no swizzle is this: at index {i} of the tiler the value {before} becomes {after}",
+            raise LayoutError("composition", f"no swizzle has these values: at index {i} of the tiler the value {before} "
+                                             f"becomes {after}",
                               layout, tiler)
     for found in _candidates(pairs):
         if all(found(before) == after for before, after in pairs.items()):
             return ComposedLayout(found, layout(offset), inner)
-    raise LayoutError("composition", "no swizzle after the layout gives the values that this one gives inside of it", layout, tiler)
+    raise LayoutError("composition", "no swizzle after the layout has the values of this one before it", layout, tiler)
 
 
 def _candidates(pairs: dict[int, int]) -> Iterator[Swizzle]:

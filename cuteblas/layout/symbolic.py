@@ -99,7 +99,7 @@ class Expr:
         return isinstance(other, Expr) and self._hash == other._hash and self.op == other.op and self.args == other.args
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the truth of the symbolic expression '{self}' is not known when a kernel is generated")
+        raise TypeError(f"the symbolic expression '{self}' is neither true nor false until the kernel runs")
 
     def __repr__(self) -> str:
         return _c(self, 0)
@@ -196,7 +196,7 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
     Raises
     ------
     LayoutError
-        If the name is not an identifier or a bound no integer.
+        If the name is not an identifier, or a bound is not an integer.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
     (M,8):(8,1) (M + 31) >> 5
     """
     if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
-        raise LayoutError("Var", f"a symbolic integer needs an identifier as its name, got {described(name)}")
+        raise LayoutError("Var", f"the name of a symbolic integer is an identifier, got {described(name)}")
     for fact in (lo, hi, bits):
         if fact is not None and type(fact) is not int:
             raise LayoutError("Var", f"a bound is an integer or None, got {described(fact)}", name)

@@ -55,7 +55,7 @@ class CountingIterator:
 
     def __post_init__(self) -> None:
         if isinstance(self.start, bool) or not isinstance(self.start, (int, Expr)):
-            raise LayoutError("CountingIterator", f"starts at an integer, not at {described(self.start)}")
+            raise LayoutError("CountingIterator", f"start is an integer, got {described(self.start)}")
 
     def __add__(self, offset: Any) -> CountingIterator:
         return CountingIterator(self.start + offset)
@@ -227,7 +227,7 @@ def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
     """
     if isinstance(layout, (Layout, ComposedLayout)):
         if stride is not None:
-            raise LayoutError("make_tensor", "a layout has its strides already", layout, stride)
+            raise LayoutError("make_tensor", "a layout already has strides", layout, stride)
         return Tensor(engine, layout)
     return Tensor(engine, make_layout(layout) if stride is None else make_layout(layout, stride))
 
@@ -364,7 +364,7 @@ def _linear(coord: Any, layout: Layout) -> Any:
 def _project(x: Any, proj: Any) -> Any:
     """The modes of ``x`` where ``proj`` is not None."""
     if not isinstance(x, tuple) or not isinstance(proj, tuple) or len(x) != len(proj):
-        raise LayoutError("projection", "the projection has another number of modes", x, proj)
+        raise LayoutError("projection", "the projection needs as many entries as the tuple has modes", x, proj)
     return tuple(i for i, p in zip(x, proj, strict=True) if p is not None)
 
 

@@ -45,7 +45,7 @@ def _as_tiler(tiler: Any, op: str, *operands: Any) -> Any:
 @on_domain
 @checked(tiler=tiler_like)
 def logical_divide(layout: Layout, tiler: Any) -> Layout:
-    """A layout split into the elements of a tile and the tiles: ``((TileM, RestM), (TileN, RestN), L)``.
+    """Split a layout into tiles, mode by mode: ``((TileM, RestM), (TileN, RestN), L)``.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _unzip(split: Callable[[Layout, Any], Layout], layout: Layout, tiler: Any, o
 @on_domain
 @checked(tiler=tiler_like)
 def zipped_divide(layout: Layout, tiler: Any) -> Layout:
-    """``((TileM, TileN), (RestM, RestN, L))``; mode 0 is ``composition(layout, tiler)``. See :func:`logical_divide`.
+    """Split a layout into tiles: ``((TileM, TileN), (RestM, RestN, L))``. Mode 0 is ``composition(layout, tiler)``.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def zipped_divide(layout: Layout, tiler: Any) -> Layout:
 @on_domain
 @checked(tiler=tiler_like)
 def tiled_divide(layout: Layout, tiler: Any) -> Layout:
-    """``((TileM, TileN), RestM, RestN, L)``. See :func:`logical_divide`.
+    """Split a layout into tiles: ``((TileM, TileN), RestM, RestN, L)``. See :func:`logical_divide`.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def tiled_divide(layout: Layout, tiler: Any) -> Layout:
 @on_domain
 @checked(tiler=tiler_like)
 def flat_divide(layout: Layout, tiler: Any) -> Layout:
-    """``(TileM, TileN, RestM, RestN, L)``. See :func:`logical_divide`.
+    """Split a layout into tiles: ``(TileM, TileN, RestM, RestN, L)``. See :func:`logical_divide`.
 
     Parameters
     ----------
@@ -193,19 +193,19 @@ def _of_blocks(f: Callable[[Any, Any], Layout]) -> Callable[[Any, Any], Any]:
 def _as_layouts(op: str, block: Any, tiler: Any) -> tuple[Layout, Any]:
     block = Layout(block) if isinstance(block, (int, Expr)) and not isinstance(block, bool) else block
     if not isinstance(block, Layout):
-        raise LayoutError(op, "products are of layouts: the codomain grows", block, tiler)
+        raise LayoutError(op, "the block of a product is a layout, because its codomain grows", block, tiler)
     return block, _as_tiler(tiler, op, block)
 
 
 @_of_blocks
 @checked(tiler=tiler_like)
 def logical_product(block: Layout, tiler: Any) -> Layout:
-    """``(block, copies)``: the block repeated, side by side in memory, as the tiler arranges the copies.
+    """Repeat a block, side by side in memory, as the tiler arranges the copies: ``(block, copies)``.
 
     Parameters
     ----------
     block : Layout or ComposedLayout
-        What is repeated; of a composed layout the inner one, so that a swizzle is applied to the place of each copy.
+        The block. Of a composed layout, the inner layout repeats, and the swizzle applies to the place of each copy.
     tiler : Layout, int, None or tuple
         Where copy ``i`` goes, counted in copies; a tuple multiplies mode by mode.
 
@@ -238,7 +238,7 @@ def logical_product(block: Layout, tiler: Any) -> Layout:
 @_of_blocks
 @checked(tiler=tiler_like)
 def zipped_product(block: Layout, tiler: Any) -> Layout:
-    """``((BlockM, BlockN), (CopiesM, CopiesN, L))``.
+    """Repeat a block: ``((BlockM, BlockN), (CopiesM, CopiesN, L))``. See :func:`logical_product`.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ def zipped_product(block: Layout, tiler: Any) -> Layout:
 @_of_blocks
 @checked(tiler=tiler_like)
 def tiled_product(block: Layout, tiler: Any) -> Layout:
-    """``((BlockM, BlockN), CopiesM, CopiesN, L)``.
+    """Repeat a block: ``((BlockM, BlockN), CopiesM, CopiesN, L)``. See :func:`logical_product`.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def tiled_product(block: Layout, tiler: Any) -> Layout:
 @_of_blocks
 @checked(tiler=tiler_like)
 def flat_product(block: Layout, tiler: Any) -> Layout:
-    """``(BlockM, BlockN, CopiesM, CopiesN, L)``.
+    """Repeat a block: ``(BlockM, BlockN, CopiesM, CopiesN, L)``. See :func:`logical_product`.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def _ranked_product(op: str, block: Layout, tiler: Any) -> tuple[Layout, Layout]
 @_of_blocks
 @checked(tiler=tiler_like)
 def blocked_product(block: Layout, tiler: Any) -> Layout:
-    """Copies of a block of rank R arranged in R dimensions, each copy in one piece: mode ``i`` is ``(block_i, copies_i)``.
+    """Arrange copies of a block in all of its dimensions, each copy in one piece: mode ``i`` is ``(block_i, copies_i)``.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def blocked_product(block: Layout, tiler: Any) -> Layout:
 @_of_blocks
 @checked(tiler=tiler_like)
 def raked_product(block: Layout, tiler: Any) -> Layout:
-    """Copies of a block of rank R interleaved in R dimensions: mode ``i`` is ``(copies_i, block_i)``.
+    """Interleave copies of a block in all of its dimensions: mode ``i`` is ``(copies_i, block_i)``.
 
     Parameters
     ----------
@@ -377,7 +377,7 @@ def raked_product(block: Layout, tiler: Any) -> Layout:
 @on_domain
 @checked(shape=inttuple, order=nested)
 def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
-    """The block repeated to fill ``shape``; mode ``i`` is ``(block_i, copies_i)`` with the size of ``shape``'s mode ``i``.
+    """Repeat a block to fill ``shape``: mode ``i`` is ``(block_i, copies_i)`` and has the size of mode ``i`` of ``shape``.
 
     ``order`` says in which order the copies follow each other in memory (see ``make_ordered_layout``), from the left by default.
 
@@ -458,7 +458,7 @@ def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
 
 @checked(tv=with_domain, count=integer)
 def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
-    """A thread-value layout read backwards: the (thread, value) pairs of each position of a tile, threads in ascending order.
+    """Invert a thread-value layout: the (thread, value) pairs of each position of a tile, threads in ascending order.
 
     Parameters
     ----------
@@ -484,15 +484,15 @@ def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
     """
     n, threads = size(tv), size(tv, 0)
     if tv.rank < 2 or not isinstance(n, int) or not isinstance(threads, int):
-        raise LayoutError("tv_owners", "a thread-value layout has a mode of threads and a mode of values, of static extents", tv)
+        raise LayoutError("tv_owners", "a thread-value layout has a mode of threads and a mode of values, with static extents", tv)
     if n > _MOST:
-        raise LayoutError("tv_owners", f"of {n} values, the owners are not listed", tv)
+        raise LayoutError("tv_owners", f"{n} values are too many to list their owners", tv)
     found: dict[int, list[tuple[int, int]]] = {}
     for t in range(threads):
         for v in range(n // threads):
             position = tv(t + threads * v)
             if not isinstance(position, int) or not 0 <= position < count:
-                raise LayoutError("tv_owners", f"value {v} of thread {t} is at {position}, and the tile is [0,{count})", tv)
+                raise LayoutError("tv_owners", f"value {v} of thread {t} is at {position}, outside the tile [0,{count})", tv)
             found.setdefault(position, []).append((t, v))
     return found
 

@@ -37,14 +37,14 @@ def measured(group, seconds=(1.0,), **selection):
 def test_without_a_gpu_there_is_one_sentence(monkeypatch, capsys):
     monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "the CUDA driver does not find a device")
     assert main(["bench", "gemm"]) == 2
-    assert capsys.readouterr() == ("", "bench measures on a GPU: the CUDA driver does not find a device; what calls on NumPy "
-                                       "arrays cost: bench host --backend numpy\n")
+    assert capsys.readouterr() == ("", "bench needs a GPU: the CUDA driver does not find a device; without one, "
+                                       "bench host --backend numpy times calls on NumPy arrays\n")
 
 
 def test_sustained_is_of_products_alone(capsys):
     for arguments in ([], ["transpose"], ["gemm", "host"], ["gemm", "--variants"]):
         assert main(["bench", *arguments, "--sustained", "0.25"]) == 2
-        assert capsys.readouterr() == ("", "--sustained times the products of the group gemm alone, without --variants\n")
+        assert capsys.readouterr() == ("", "--sustained needs the group gemm alone, without --variants\n")
 
 
 def test_products():
@@ -78,7 +78,7 @@ def test_products_of_bfloat16(monkeypatch):
 @pytest.mark.parametrize("orders, strides", [("NN", ((20, 1), (12, 1))), ("NT", ((20, 1), (1, 20))), ("TN", ((1, 8), (12, 1))),
                                              ("TT", ((1, 8), (1, 20)))])
 def test_orders_are_strides(orders, strides):
-    [(_, a, b)] = measurements._products(np, Selection(((8, 12, 20),), ("int8",), (orders,)), measurements._random)
+    [(_, a, b)] = measurements._products(np, Selection(((8, 12, 20),), ("int8",), (orders,)), measurements.random_array)
     assert (a.shape, b.shape) == ((8, 20), (20, 12)) and (a.strides, b.strides) == strides
     assert not np.array_equal(a.ravel()[:20], b.ravel()[:20])
 
@@ -141,13 +141,13 @@ def test_random_permutations_are_those_of_their_seed():
 
 
 @pytest.mark.parametrize("size, sentence", [
-    ("8191x8193:inplace", "square matrices are transposed in place, got '8191x8193:inplace'"),
+    ("8191x8193:inplace", "a transpose in place needs square matrices, got '8191x8193:inplace'"),
     ("3x4x5:0,1", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4x5:0,1'"),
     ("3x4:0,0", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:0,0'"),
     ("3x4:", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:'"),
     ("3xx4:1,0", "a shape is written 4096x4096, got '3xx4'"),
     ("3x4:x", "a permutation of axes is written 64x1001x1037:0,2,1, got '3x4:x'"),
-    ("3x0", "there is nothing to time in an extent of 0, got '3x0'")])
+    ("3x0", "extents to time are above 0, got '3x0'")])
 def test_sizes_are_checked(size, sentence, capsys):
     with pytest.raises(SystemExit):
         main(["bench", "transpose", "--sizes", size])
@@ -158,14 +158,14 @@ def test_sizes_are_checked(size, sentence, capsys):
 @pytest.mark.parametrize("groups", [[], ["gemm"], ["transpose", "reduce"]])
 def test_permutations_are_transposes(groups, capsys):
     assert main(["bench", *groups, "--sizes", "64", "64:inplace"]) == 2
-    assert capsys.readouterr() == ("", "permutations of axes and transposes in place are those of the group transpose alone\n")
+    assert capsys.readouterr() == ("", "permutations of axes and transposes in place need the group transpose alone\n")
 
 
 @pytest.mark.parametrize("arguments, sentence", [
-    (["reduce"], "--random draws products or transposes: bench gemm --random COUNT, or bench transpose --random COUNT"),
-    ([], "--random draws products or transposes: bench gemm --random COUNT, or bench transpose --random COUNT"),
-    (["gemm", "--sizes", "64"], "random products are timed without --sizes, --variants and --sustained"),
-    (["gemm", "--variants"], "random products are timed without --sizes, --variants and --sustained")])
+    (["reduce"], "--random needs the group gemm or transpose alone, as in bench gemm --random COUNT"),
+    ([], "--random needs the group gemm or transpose alone, as in bench gemm --random COUNT"),
+    (["gemm", "--sizes", "64"], "gemm --random does not go with --sizes, --variants or --sustained"),
+    (["gemm", "--variants"], "gemm --random does not go with --sizes, --variants or --sustained")])
 def test_random_is_of_products_or_transposes(arguments, sentence, capsys):
     assert main(["bench", *arguments, "--random", "3"]) == 2
     assert capsys.readouterr() == ("", f"{sentence}\n")
@@ -316,8 +316,8 @@ def test_cases_are_counted_before(group, selection, request):
 
 
 @pytest.mark.parametrize("arguments, sentence", [
-    (["--repeats", "0"], "a whole number from 1 on is needed, got '0'"), (["--repeats", "many"], "from 1 on is needed, got 'many'"),
-    (["nope"], "got 'nope'"), (["gemm", "--svg", "f.svg"], "bench figure --svg FILE"),
+    (["--repeats", "0"], "expected a whole number of at least 1, got '0'"), (["--repeats", "many"], "of at least 1, got 'many'"),
+    (["nope"], "unknown group 'nope'"), (["gemm", "--svg", "f.svg"], "bench figure --svg FILE"),
     (["--json", "no/f.json"], "no directory 'no'"),
     (["gemm", "--json", "."], "it is a directory")])
 def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, tmp_path, capsys):
@@ -338,7 +338,7 @@ def test_clients_need_scikit_learn(monkeypatch, capsys):
 
 def test_sizes_that_no_group_takes(capsys):
     assert bench.measure(FakeGpu(), ["gemm"], Selection(((5, 6),)), None, {}) == 0
-    assert "no case of these sizes" in capsys.readouterr().out
+    assert "no case has these sizes" in capsys.readouterr().out
 
 def test_compile_times(monkeypatch):
     compiled, before = [], cache_directory()

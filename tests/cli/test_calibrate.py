@@ -91,7 +91,7 @@ def test_the_command_writes_a_file_that_plans_use(card, capsys, tmp_path):
     arguments = ["--products", "6", "--large", "2", "--copies", "2", "--seconds", "60", "--measurements", str(measurements)]
     assert main(["calibrate", *arguments]) == 0
     text = capsys.readouterr().out
-    assert f"wrote {card}, which plans for this card use from now on" in text and f"wrote {measurements}" in text
+    assert f"wrote {card}; plans for this card use it from now on" in text and f"wrote {measurements}" in text
     assert own.host_costs() == MEASURED
     costs = own.own_costs("NVIDIA Some Card")
     assert costs.device == "NVIDIA Some Card" and "--products 6" not in costs.origin and costs.about["seed"] == 0
@@ -109,7 +109,7 @@ def test_the_command_writes_a_file_that_plans_use(card, capsys, tmp_path):
 def test_numbers_of_the_host_alone(card, capsys, tmp_path):
     assert main(["calibrate", "--host"]) == 0
     file = own.costs_file("this host")
-    assert f'wrote {file}, by which backend("auto") decides from now on' in capsys.readouterr().out and not card.exists()
+    assert f'wrote {file}; backend("auto") uses it from now on' in capsys.readouterr().out and not card.exists()
     assert own.host_costs().link_bytes == 1e9
     for text, why in (("[]", "indices must be"), ('{"version": 9, "numbers": {}}', "version is 9"),
                       ('{"version": 1, "numbers": {"call": 0}}', "not positive")):
@@ -152,7 +152,7 @@ def test_what_was_measured_before_an_error_is_fitted(capsys):
     machine.times = failing
     costs, problems = calibrate.calibrated(machine, SAMPLES, 60)
     assert 0 < len(problems) < len(SAMPLES) and costs.about["problems"] == len(problems)
-    assert "measuring ended with" in capsys.readouterr().err
+    assert "measuring stopped at" in capsys.readouterr().err
 
 
 def test_ctrl_c_writes_nothing(card, monkeypatch, capsys):
@@ -165,7 +165,7 @@ def test_ctrl_c_writes_nothing(card, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("arguments, why", [
-    (["--products", "0", "--large", "0", "--copies", "0"], "there is nothing to measure"),
+    (["--products", "0", "--large", "0", "--copies", "0"], "one of them is above 0"),
     (["--json", "/nowhere/x.json"], "cannot be written"),
     (["--prepare", "--device", "x"], "device is one of"), (["--refit", "pyproject.toml"], "has no measurements"),
     (["--seconds", "x"], "a whole number")])
@@ -181,7 +181,7 @@ def test_refusals(capsys, arguments, why):
 def test_without_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(runtime, "why_unavailable", lambda: "there is none")
     assert main(["calibrate"]) == 2
-    assert capsys.readouterr().err == "calibrate measures on a GPU: there is none\n"
+    assert capsys.readouterr().err == "calibrate needs a GPU: there is none\n"
 
 
 def test_plans_are_made_in_other_processes(monkeypatch):

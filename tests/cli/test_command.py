@@ -85,7 +85,7 @@ def test_help_fits_the_terminal(name, width, monkeypatch, capsys):
     (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "'/x': Permission denied"),
     (MemoryError(), 1, "there is not enough memory: the system has none to give"),
     (MemoryError("Unable to allocate 9 TiB"), 1, "there is not enough memory: Unable to allocate 9 TiB"),
-    (RecursionError("maximum"), 1, "what was given is nested too deeply"), (RuntimeError("no device"), 1, "no device"),
+    (RecursionError("maximum"), 1, "the input is nested too deeply"), (RuntimeError("no device"), 1, "no device"),
     (ModuleNotFoundError("No module named 'x'"), 1, "No module named 'x'")])
 def test_what_ends_a_command(error, status, sentence, capsys):
     def work():

@@ -104,8 +104,8 @@ def test_other_cards(capsys, device, family, name):
     (["99999999999x99999999999", "99999999999x9"], "arrays have less than 2^63 bytes"),
     (["2000000000x2", "2x2000000000"], "2000000000x2000000000 elements of 4 bytes is too large"),
     (["9" * 5000 + "x2"], "an extent has at most 19 digits"), (["3x4", "4x5", "--device", "v100"], "device is one of 'a100', "),
-    (["16x4:1,1"], "axes of a permutation"), (["3x4:inplace", "4x3"], "are of one array"),
-    (["3x4:inplace"], "two last axes of one extent"),
+    (["16x4:1,1"], "axes of a permutation"), (["3x4:inplace", "4x3"], "takes one shape, got two"),
+    (["3x4:inplace"], "two equal last extents"),
     (["1000000000x1000000"], "a grid has at most 2^31 - 1"), (["3x4", "4x5", "--variant", "best"], "there is no gemm variant")])
 def test_what_cannot_be_explained(arguments, why, capsys):
     assert main(["explain", *arguments]) == 2

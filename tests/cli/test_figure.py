@@ -62,7 +62,7 @@ def test_a_wrong_kernel_is_found(monkeypatch, capsys):
         def run(plan, arrays):
             arrays["c"][...] = 1.01 * (arrays["a"].astype(float) @ arrays["b"].astype(float))
 
-    monkeypatch.setattr(module, "_engine", lambda xp: Broken)
+    monkeypatch.setattr(module, "engine_of", lambda machine: Broken)
     which = Selection(sizes=(SIZE,), dtypes=("float32",), orders=("NN",), repeats=1)
     assert bench.measure(FakeGpu(), ["figure"], which, None, {}) == 1
     assert "WRONG results: SGEMM NN 48x40x32" in capsys.readouterr().out

@@ -20,7 +20,6 @@ def test_a_right_product_passes_with_a_small_error(dtype):
     a, b = normal((40, 50), dtype), normal((50, 30), dtype)
     graded = grade(a, b, a @ b)
     assert graded.passed and 0 < graded.error < 5 and graded.checked == graded.rows == 40
-    assert "all 40 rows checked; within the bound" in str(graded)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
@@ -29,7 +28,7 @@ def test_one_wrong_element_fails(dtype):
     c = a @ b
     c[7, 3] += 4 * (10 + 2) * np.finfo(dtype).eps * (abs(a) @ abs(b))[7, 3]
     graded = grade(a, b, c)
-    assert not graded.passed and "BEYOND" in str(graded)
+    assert not graded.passed
 
 
 def test_the_error_is_in_units_of_u():
@@ -42,9 +41,9 @@ def test_the_error_is_in_units_of_u():
 def test_integers_are_exact(dtype):
     a, b = _RNG.integers(0, 200, (9, 8)).astype(dtype), _RNG.integers(0, 200, (8, 7)).astype(dtype)
     c = a @ b
-    assert grade(a, b, c).error == 0 and "equal to NumPy's" in str(grade(a, b, c))
+    assert grade(a, b, c).error == 0 and grade(a, b, c).passed
     c[0, 0] ^= 1
-    assert not grade(a, b, c).passed and "DIFFERENT" in str(grade(a, b, c))
+    assert not grade(a, b, c).passed
 
 
 @pytest.mark.parametrize("shapes", [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((0, 5), (5, 3)),
@@ -77,6 +76,6 @@ def test_rows_are_left_out_where_the_reference_is_slow(monkeypatch):
     monkeypatch.setattr("cuteblas.cli.grading._WORK_LONG", 3 * 20 * 30)
     a, b = normal((40, 20), "f8"), normal((20, 30), "f8")
     c = a @ b
-    assert "3 of 40 rows" in str(grade(a, b, c))
+    assert (grade(a, b, c).checked, grade(a, b, c).rows) == (3, 40)
     c[0, 0] += 1                                               # the first row is among them
     assert not grade(a, b, c).passed

@@ -16,7 +16,7 @@ FAMILIES = [v for v in variants().values() if v.source.startswith(CHOSEN)]
 
 def test_all_are_listed(capsys):
     assert main(["kernels"]) == 0
-    chosen, named = capsys.readouterr().out.split("Only variant= and --variant choose these")
+    chosen, named = capsys.readouterr().out.split("These run only on request, with variant= or --variant")
     for v in variants().values():
         text, source = (chosen if v in FAMILIES else named), v.source.removeprefix(CHOSEN)[:60]
         assert f"\n  {v.name} ({v.arch})\n" in text and v.summary[:60] in text and source in text
@@ -66,8 +66,7 @@ def test_layouts_conflicts_and_source(capsys):
 def test_unknown_names(capsys):
     assert main(["kernels", "tranpose"]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "tma_copy" in err
-    assert err.startswith("there is no kernel 'tranpose'; did you mean transpose? there are ")
+    assert out == "" and err == "there is no kernel 'tranpose'; did you mean transpose?\n"
 
 
 def test_an_example_of_its_own(monkeypatch):

@@ -87,7 +87,7 @@ def test_thread_value_layouts_as_text(capsys):
     (["(8,8)", "--swizzle", "3"], "a swizzle is written B,M,S"), (["(8,8)", "--swizzle", "3,0,1"], "|shift| >= bits"),
     (["(8,8)", "--tile", "(2,2,2)"], "the tiler has more than 2 modes"), (["(8,8)", "--bytes", "3"], "1, 2, 4, 8 or 16 bytes"),
     (["(2,2):(1,3)", "--complement", "12"], "does not start at a multiple of 2"),
-    (["(8,8)", "--to", "8"], "give the tile with --tv"), ([C_TV, "--tv", "(4,8)"], "is at 32, and the tile is [0,32)"),
+    (["(8,8)", "--to", "8"], "give the tile with --tv"), ([C_TV, "--tv", "(4,8)"], "is at 32, outside the tile [0,32)"),
     ([C_TV, "--tv", "128", "--mma", C_TV, B_TV], "has a tile (M,N)"), (["(8,8)", "--svg", "missing/out.svg"], "missing/out.svg"),
     (["8", "--swizzle", "1,0,1", "--complement", "9"], "expected a layout"), (["8", "--svg", "."], "it is a directory"),
     (["8", "--tile", ""], "got 'the end'"), (["8", "--compose", ""], "got 'the end'"), (["8", "--swizzle", ""], "B,M,S"),

@@ -57,7 +57,7 @@ def test_a_program_ends_as_without_us_and_is_reported_on(tmp_path):
 def test_a_program_without_products_and_one_that_cannot_be_served(tmp_path, monkeypatch):
     for options in (["--numpy"], ["--numpy", "--compare"]):
         result = python(tmp_path, "-m", "cuteblas", *options, "-c", "print('here')")
-        assert result.stdout == "here\n" and result.stderr.strip().startswith("cuteblas: the program made no product")
+        assert result.stdout == "here\n" and result.stderr.strip().startswith("cuteblas: no product or copy")
     broken = "import numpy._core._multiarray_umath as m; del m._UFUNC_API"
     result = python(tmp_path, "-c", f"{broken}; import sys, cuteblas.cli; cuteblas.cli.main(['--numpy', '-c', 'print(1)'])")
     assert result.stdout == "1\n"

@@ -259,7 +259,7 @@ def test_times_are_compared_by_kind_of_call(on_the_host, monkeypatch, capsys):
 
 
 def test_arrays_are_made_again_as_they_were(on_the_host):
-    from cuteblas.cli.comparison import _array, _kind, _text
+    from cuteblas.cli.comparison import _array, _kind, described
 
     from ..functions.arrays import LAYOUTS, laid_out
     from ..functions.host_cupy import on_gpu, on_host
@@ -271,8 +271,8 @@ def test_arrays_are_made_again_as_they_were(on_the_host):
             again = _array(machine, _kind(x))
             assert (again.shape, again.strides, again.dtype, again.data.ptr % 16) == (x.shape, x.strides, x.dtype, x.data.ptr % 16)
             if layout == "C":
-                assert len(np.unique(on_host(again))) > 1 and _text(_kind(x)) == f"{x.dtype} 3x4x5"
-    assert _text(_kind(on_gpu(np.ones((3, 4)).T))) == "float64 4x3 F"
+                assert len(np.unique(on_host(again))) > 1 and described(_kind(x)) == f"{x.dtype} 3x4x5"
+    assert described(_kind(on_gpu(np.ones((3, 4)).T))) == "float64 4x3 F"
     assert _array(machine, _kind(on_gpu(np.ones((0, 4))))).shape == (0, 4)
 
 

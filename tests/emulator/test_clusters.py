@@ -148,7 +148,7 @@ def test_blocks_of_a_cluster_have_shared_memory_and_barriers_of_their_own() -> N
 
 
 def test_what_clusters_need() -> None:
-    with pytest.raises(ValueError, match=r"blocks of whole warps, got 48 threads"):
+    with pytest.raises(ValueError, match=r"whole warps in the emulator, got 48 threads"):
         launch("", threads=48, cluster=(2, 1, 1), grid=(2,))
     with pytest.raises(emulator.MisuseError, match=r"a whole warpgroup"):
         launch("float d[4]; cb::wgmma_m64k16<8, cb::half, 0, 0>(d, 0, 0, 0);", threads=160, cluster=(2, 1, 1), grid=(2,))

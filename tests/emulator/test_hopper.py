@@ -146,7 +146,7 @@ def test_tma_stores_what_lies_inside() -> None:
 
 def test_tma_stores_over_an_edge_that_cuts_16_bytes() -> None:
     """An H200 writes the rest of the piece too, into what follows the row."""
-    with pytest.raises(emulator.TensorMapError, match="rows of 12 elements of 2 bytes are no multiple of 16 bytes"):
+    with pytest.raises(emulator.TensorMapError, match="rows of 12 elements of 2 bytes are not a multiple of 16 bytes"):
         store_box(columns=12)
 
 

@@ -128,7 +128,7 @@ def test_shared_accesses_out_of_bounds(index: int) -> None:
 
 
 def test_shared_accesses_through_other_pointers() -> None:
-    with pytest.raises(emulator.SharedOutOfBounds, match="not one to shared memory"):
+    with pytest.raises(emulator.SharedOutOfBounds, match="pointer that does not point there"):
         launch("int r; cb::load_shared<1>(&r, A);", (ptr("A", const=True),), (np.zeros(4, np.int32),), shared=64)
 
 

@@ -96,8 +96,8 @@ def test_the_numbers_that_the_document_states():
 
 @pytest.mark.parametrize("text, why", [
     ("(4,4):(1,2)", "the coordinates 2 and 4 share the value 2"),
-    ("(3,3):(2,3)", "it is one to one, but no layout of any shape takes all of its values back"),
-    ("(2,2):(3000,3001)", "values up to 6001 are not searched")])
+    ("(3,3):(2,3)", "the layout is one to one, but no layout maps all of its values back"),
+    ("(2,2):(3000,3001)", "values up to 6001 are too many to search")])
 def test_why_there_is_none(text, why):
     with pytest.raises(LayoutError) as refusal:
         left_inverse(Layout.parse(text))

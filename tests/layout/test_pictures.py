@@ -168,9 +168,9 @@ def test_bank_reports_in_words():
 
 
 @pytest.mark.parametrize("layout, nbytes, why", [
-    (Layout((4, 4)), 3, "1, 2, 4, 8 or 16 bytes"), (Layout((4, Var("n"))), 4, "elements are counted"),
-    (Layout((4, 4), (-1, 4)), 4, "from 0 on"), (make_identity_layout((2, 2)), 4, "from 0 on"),
-    (Layout((1 << 11, 1 << 11)), 4, "elements are counted")])
+    (Layout((4, 4)), 3, "1, 2, 4, 8 or 16 bytes"), (Layout((4, Var("n"))), 4, "conflicts are counted for 1 to"),
+    (Layout((4, 4), (-1, 4)), 4, "integers from 0"), (make_identity_layout((2, 2)), 4, "integers from 0"),
+    (Layout((1 << 11, 1 << 11)), 4, "conflicts are counted for 1 to")])
 def test_bank_reports_that_are_refused(layout, nbytes, why):
     with pytest.raises(LayoutError, match=why):
         bank_report(layout, nbytes)
@@ -285,7 +285,7 @@ def test_drawings_that_are_refused(tmp_path):
         draw(Layout(Var("M")))
     with pytest.raises(LayoutError, match="expected a layout, a tensor or a figure, got str"):
         draw("(4,4)")
-    with pytest.raises(LayoutError, match=r"value 1 of thread 3 is at 7, and the tile is \[0,7\)"):
+    with pytest.raises(LayoutError, match=r"value 1 of thread 3 is at 7, outside the tile \[0,7\)"):
         tv_picture(Layout((4, 2), (1, 4)), 7)
     with pytest.raises(LayoutError, match="a mode of threads and a mode of values"):
         tv_picture(Layout(4), 4)

@@ -206,7 +206,7 @@ def test_the_document_on_transposes():
 def test_algebra_acts_on_the_layout():
     t = make_tensor(counting_iterator(5), (8, 4))
     assert composition(t, (2, 2)) == Tensor(counting_iterator(5), Layout((2, 2), (1, 8)))
-    with pytest.raises(LayoutError, match="products are of layouts"):
+    with pytest.raises(LayoutError, match="the block of a product is a layout"):
         logical_product(t, 2)
 
 
@@ -223,7 +223,7 @@ def test_domain_offset():
 
 
 def test_make_tensor_refuses_two_strides():
-    with pytest.raises(LayoutError, match="strides already"):
+    with pytest.raises(LayoutError, match="already has strides"):
         make_tensor(Memory(), Layout(4), 1)
 
 
