@@ -30,6 +30,7 @@ from ..operands import (
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
+from .slices import refuse_larger_grids
 
 __all__ = ["batched_alternatives", "batched_seconds", "plan_batched", "why_not_batched"]
 
@@ -385,9 +386,8 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     p, roles = _cut(facing.problem), facing.by_name
     config = _choice(problem, device.multiprocessors).config
     blocks = -(-prod(p.batch) // config.tile.matrices)
-    if blocks >= 2**31:
-        raise ValueError(f"a batch of {prod(p.batch)} needs more blocks than the 2^31 - 1 of a grid")
     each = launch(gemm_batched(config), (blocks, 1, 1), _values(p, config, roles))
+    refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
               f"{facing.note}")
     return Plan(problem, device, "gemm_batched", config, (each,), 0, reason, each.kernel.facts, batched_seconds(problem, device))

@@ -19,12 +19,25 @@ from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import plan_copy
 from ..modes import merged
-from ..operands import NARROW_SPAN, Roles, alpha_kind, batch_values, compact, launch, place, row_pitch, scalar_values, span
+from ..operands import (
+    NARROW_SPAN,
+    Roles,
+    aligned,
+    alpha_kind,
+    batch_values,
+    compact,
+    launch,
+    place,
+    row_pitch,
+    scalar_values,
+    span,
+)
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
 from .simt import MAX_VECTOR, Choice, choose, types
+from .slices import refuse_larger_grids
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
 
@@ -236,19 +249,16 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     flat = _flat(p)
     choice = choose(flat, device, a.access(), b.access(), predicated=True)
     reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
-              f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors")
+              f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}")
     if choice.slices == 1:
         launches: tuple[Launch, ...] = (_product(p, choice, roles),)
         workspace = 0
     else:
-        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
         accumulator = flat.accumulator
         launches = (_product(_slices(p, choice, accumulator), choice, {**roles, "C": "workspace"}),
                     _reduction(p, choice, accumulator))
         workspace = prod((choice.slices, flat.m, flat.n, *flat.batch)) * dtype(accumulator).bytes
-    if any(each.grid[0] >= 2**31 for each in launches):
-        raise ValueError(f"a contraction of {flat.m} x {flat.n} in a batch of {prod(flat.batch)} needs more blocks than the "
-                         "2^31 - 1 of a grid")
+    refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
@@ -256,7 +266,6 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
 # -- packed tensors ---------------------------------------------------------------------------------------------------------------
 _LEAST_PACKED = 1 << 19               # bytes of a tensor whose modes merge, but of which no mode of the matrix is contiguous
 _PITCH = 16                           # elements: rows of packed tensors are multiples of it
-_ALIGNED = 256                        # bytes: where a packed tensor begins
 _SCATTERED = 8                        # a line is read or written so often, where no mode of a matrix is contiguous
 _STARTED = 4                         # launches: what it takes the host to start another kernel
 
@@ -352,7 +361,7 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     seconds += plan.seconds or 0.0
     end, places = plan.workspace_bytes, dict[Role, tuple[Role, int]]()
     for role, x in copies.items():
-        begin = -(-end // _ALIGNED) * _ALIGNED
+        begin = aligned(end)
         places[role], end = ("workspace", begin), begin + x.nbytes
     if seconds >= least or (device.workspace_limit is not None and end > device.workspace_limit):
         return None

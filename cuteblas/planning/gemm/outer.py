@@ -16,7 +16,7 @@ from ..operands import NARROW_SPAN, alpha_kind, fused, gemm_span, gemm_values, l
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .simt import simt_access, types
-from .slices import MOST_BLOCKS
+from .slices import refuse_larger_grids
 
 __all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives", "plan_outer", "why_not_outer"]
 
@@ -220,11 +220,9 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     facing = oriented(problem, 1)
     p = facing.problem
     choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
-    if choice.blocks > MOST_BLOCKS:
-        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
-                         "the 2^31 - 1 of a grid")
     each = launch(gemm_outer(config_of(p, choice)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
                   rows=choice.rows, length=choice.length, stretches=choice.stretches)
+    refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{facing.note}")
     return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.seconds)

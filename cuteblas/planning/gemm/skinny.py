@@ -11,7 +11,6 @@ from functools import partial
 from math import gcd, inf, prod
 from typing import Any
 
-from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
@@ -36,6 +35,7 @@ from ..operands import (
     scalar_values,
     view,
     why_not_mapped,
+    why_not_on_wgmma,
 )
 from ..plan import Launch, Plan, Role
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -65,16 +65,12 @@ def why_not_by_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "it computes all of C"
     if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
-    if not capabilities(device.arch).wgmma:
-        return why_lacking("wgmma", device.arch)
-    if not p.depth:
-        return "there is nothing to multiply"
+    if (refused := why_not_on_wgmma(p, device)) is not None:
+        return refused
     if p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
     if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
         return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
-    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
-        return "coordinates of tensor maps have 32 bits"
     if device.workspace_limit is not None and device.workspace_limit < _VERDICT_BYTES:
         return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
     if p.a.conj or p.b.conj or len(p.batch) > _MOST_BATCH_MODES:
