@@ -268,7 +268,7 @@ def test_large_products_are_faster_alone():
         assert why_alone(square(4096, element), H200) == f"{family} is faster than {group} of a group"
         assert why_alone(replace(square(4096, element), alpha="zero"), H200) is None
     assert why_alone(square(64, "float32", (64,)), H200) is None
-    assert why_alone(square(64, "float32", (65,)), H200) == "a batch of 65 is a launch by itself"
+    assert why_alone(square(64, "float32", (65,)), H200) == "a batch of 65 gets a launch of its own"
     assert why_alone(square(4096, "int32"), H200) == "gemm_wgmma is faster than gemm_simt of a group"
     assert why_alone(square(64, "int32"), H200) is None
 

@@ -182,7 +182,7 @@ def test_what_is_planned(monkeypatch):
     monkeypatch.setattr(skinny, "LEAST_K", 256)
     plan = plan_gemm(shape_of(100_000, 64, 1024), H200)
     assert plan.family == "gemm_skinny" and plan.config.columns == 64 and not plan.config.slices
-    assert "not finite, the device takes fused multiply-adds" in plan.reason
+    assert "not finite, the device uses fused multiply-adds" in plan.reason
     plan = plan_gemm(shape_of(64, 100_000, 1024), H200)
     assert plan.family == "gemm_skinny" and "B is the smaller operand" in plan.reason
     plan = plan_gemm(shape_of(1024, 64, 100_000), H200)

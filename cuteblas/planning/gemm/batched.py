@@ -50,19 +50,19 @@ _DEEP = 32                           # K from which results of one or two elemen
 def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_batched`` does not compute a problem, or ``None`` if it does."""
     if not p.batch or prod(p.batch) == 1:
-        return "there is one matrix"
+        return "there is only one matrix"
     p = _cut(p)
     if max(p.m, p.n) > _MOST:
         return f"matrices of {p.m} x {p.n} are larger than {_MOST} x {_MOST}"
     if not p.depth:
-        return "nothing is summed"
+        return "there is nothing to multiply"
     bytes_of_one = p.k * (p.m * dtype(p.a.dtype).bytes + p.n * dtype(p.b.dtype).bytes)
     if bytes_of_one > _MOST_BYTES:
-        return f"A and B of one matrix are {bytes_of_one} bytes, more than {_MOST_BYTES}"
+        return f"A and B of one product take {bytes_of_one} bytes, more than {_MOST_BYTES}"
     if p.triangle is not None:
-        return "all of C is written, not a triangle"
+        return "it writes all of C, not a triangle"
     if p.digits > 1 or p.variant not in (None, "gemm_batched"):
-        return "digits are multiplied by gemm_wgmma"
+        return "only gemm_wgmma multiplies planes of digits"
     return None
 
 

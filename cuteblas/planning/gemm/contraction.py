@@ -73,7 +73,7 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != 2 or not all(c.isalpha() for term in (*terms, output) for c in term):
-        raise ValueError(f"a contraction takes letters for two tensors, got {subscripts!r}")
+        raise ValueError(f"subscripts name the modes of two tensors by letters, as in 'abk,kbc->ac', got {subscripts!r}")
     if not arrow:
         output = "".join(sorted(c for c in set(terms[0] + terms[1]) if (terms[0] + terms[1]).count(c) == 1))
     names = (*terms, output)
@@ -81,14 +81,14 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
         if len(set(term)) != len(term):
             raise ValueError(f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are not contractions")
     if missing := set(output) - set(terms[0]) - set(terms[1]):
-        raise ValueError(f"the index {min(missing)!r} of the result is in no operand of {subscripts!r}")
+        raise ValueError(f"index {min(missing)!r} of the result is missing from the operands of {subscripts!r}")
     extent: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         if len(term) != len(shape):
-            raise ValueError(f"{term!r} of {subscripts!r} names {len(term)} modes, and the tensor has the shape {shape}")
+            raise ValueError(f"{term!r} of {subscripts!r} names {len(term)} modes, but the tensor has shape {shape}")
         for c, size in zip(term, shape, strict=True):
             if extent.setdefault(c, size) != size:
-                raise ValueError(f"the index {c!r} of {subscripts!r} has the extents {extent[c]} and {size}")
+                raise ValueError(f"index {c!r} of {subscripts!r} has two extents, {extent[c]} and {size}")
     in_a, in_b, in_c = (dict(zip(term, s, strict=True)) for term, s in zip(names, strides, strict=True))
     m = tuple((extent[c], in_a[c], in_c[c]) for c in output if c not in in_b)
     n = tuple((extent[c], in_b[c], in_c[c]) for c in output if c not in in_a)
@@ -176,19 +176,19 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     problem : ContractionProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Returns
     -------
     Plan
-        Its launches take the addresses of roles ``a``, ``b``, ``c``: the plan of a GEMM if modes merge into one, or of GETT.
+        Launches that take the addresses of roles ``a``, ``b`` and ``c``: a GEMM if the modes of each group merge, else GETT.
 
     Raises
     ------
     TypeError
-        If kernels have no such element type.
+        If kernels do not support an element type.
     ValueError
-        If the operands' types differ, for an unknown precision, or more blocks than a grid can have.
+        If the operands' types differ, the precision is unknown, or a launch needs more blocks than a grid can have.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     p = canonical(problem)
     plain = len(p.m) == len(p.n) == len(p.k) == 1
     if not plain and problem.variant is not None:
-        raise ValueError(f"{problem.variant} multiplies matrices, and the modes {_groups(p)} of this contraction are none")
+        raise ValueError(f"{problem.variant} multiplies matrices, but the modes {_groups(p)} of this contraction form none")
     if plain:
         _check(problem)
         flat = replace(_flat(p), variant=problem.variant)
@@ -220,7 +220,7 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
 
 def _check(p: ContractionProblem) -> None:
     if p.a.dtype != p.b.dtype:
-        raise ValueError(f"a contraction multiplies two tensors of one type, got {p.a.dtype} and {p.b.dtype}")
+        raise ValueError(f"a contraction multiplies two tensors of the same type, got {p.a.dtype} and {p.b.dtype}")
     if p.precision not in PRECISIONS:
         raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {p.precision!r}")
     dtype(p.a.dtype)
@@ -239,8 +239,8 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
     p = canonical(problem)
     if p.precision not in ("auto", "ieee"):
-        raise ValueError(f"precision={p.precision!r} is an algorithm for matrices, and the modes {_groups(p)} of this contraction "
-                         "are none; it has 'ieee'")
+        raise ValueError(f"precision={p.precision!r} multiplies matrices, but the modes {_groups(p)} of this contraction form "
+                         "none; pass precision='ieee'")
     roles: Roles = {"A": "a", "B": "b", "C": "c"}
     swapped = p.m[0][2] != 1 and p.n[0][2] == 1
     if swapped:                                        # so that C is M-major, the order in which threads write vectors
@@ -371,8 +371,8 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
         moving[role] = [with_roles(launch, ends) for launch in move.launches]
     launches = (*moving.get("a", ()), *moving.get("b", ()), *(with_roles(launch, places) for launch in plan.launches),
                 *moving.get("c", ()))
-    copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes are no "
-                   "matrix with a contiguous mode" for role, x in copies.items())
+    copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
+                   "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
     return replace(plan, problem=problem, launches=launches, workspace_bytes=end, reason=reason, seconds=seconds,
                    copied=(*plan.copied, *copied))

@@ -134,16 +134,16 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     if atom is None or p.b.dtype != p.a.dtype:
         return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype else f" and {p.b.dtype}")
     if atom.accumulator == "int32" and p.c.dtype != "int32" and not p.compute:
-        return f"mma.sync sums {p.a.dtype} in int32, C is {p.c.dtype}"
+        return f"mma.sync sums {p.a.dtype} in int32, but C is {p.c.dtype}"
     if p.accumulator != atom.accumulator:
         return f"mma.sync sums {p.a.dtype} in {atom.accumulator}, not in {p.accumulator}"
     if dtype(atom.element).bytes == 2 and p.precision == "ieee":
-        return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
+        return "precision='ieee' rounds every float32 sum, but tensor cores truncate within a step"
     if not p.depth:
         return "there is nothing to multiply"
     for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
         if atom.per_register == 4 and vector_access(_settled(operand, extents), extents).unit != 1:
-            return f"8-bit operands are contiguous along K, {name} has strides {operand.strides}"
+            return f"8-bit operands must be contiguous along K, but {name} has strides {operand.strides}"
     return None
 
 
@@ -504,7 +504,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     problem : GemmProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     choice : Choice, optional
         Overrules that of the least estimated time.
     gate : int, optional
@@ -528,7 +528,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
               f"blocks on {device.multiprocessors} multiprocessors")
     covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
     if covered:
-        reason += f"; {' and '.join(covered)} by the words that cover rows"
+        reason += f"; {' and '.join(covered)} read as the words that cover their rows"
     launches, workspace = mma_launches(p, device, choice, roles, gate)
     refuse_larger_grids(problem, launches)
     reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note

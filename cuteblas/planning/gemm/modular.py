@@ -80,25 +80,26 @@ _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
-        return "it computes all of C"
+        return "it computes all of C, not a triangle"
     if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype, p.accumulator} != {p.a.dtype}:
-        return f"it multiplies float64 or complex128 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+        return (f"it multiplies float64 by float64 or complex128 by complex128, not {p.a.dtype} by {p.b.dtype} "
+                f"summed in {p.accumulator}")
     if (refused := why_not_on_wgmma(p, device)) is not None:
         return refused
     if p.k > MOST_DEPTH:
         return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"
     if len(p.batch) > _MOST_BATCH_MODES:
-        return f"it takes {_MOST_BATCH_MODES} batch modes at most"
+        return f"it takes at most {_MOST_BATCH_MODES} batch modes"
     largest = max(max(p.m, p.n) * _pitch(p.k, K_MULTIPLE), p.m * _pitch(p.n, N_MULTIPLE)) * prod(p.batch)
     if planes_of(p.a.dtype) * MOST * largest >= MAPPED_STRIDE:
-        return "planes would lie 2^40 bytes apart and more, further than tensor maps reach"
+        return "planes would lie 2^40 bytes apart or more, out of reach of tensor maps"
     return None
 
 
 def why_not_residues(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_modular`` is not taken for a problem unless a caller names its precision, or ``None`` if it may be."""
     if (refused := why_not_modular(p, device)) is None and parts_of(p.a.dtype) * p.k < _LEAST_DEPTH:
-        return f"sums of fewer than {_LEAST_DEPTH} products have a bound that is no larger in native arithmetic"
+        return f"the error bound of native arithmetic is no larger for sums of fewer than {_LEAST_DEPTH} products"
     return refused
 
 
@@ -435,8 +436,8 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     fallback = otherwise("elements differ too much in size, or are infinite or NaN", "fused multiply-adds")
     everything, nbytes = guarded([Guarded(tuple(launches), native.launches, max(end, native.workspace_bytes))], device, _WORDS)
     many = sum(1 for _block in cut.of(p))
-    parts = f"; {many} blocks of C, so that the workspace is little more than A, B and C" if many > 1 else ""
-    products = "" if planes_of(p.a.dtype) == 1 else ", three products of each"
+    parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
+    products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
     reason = (f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
               f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}")
     return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts,

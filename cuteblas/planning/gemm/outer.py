@@ -65,21 +65,21 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
     if p.k > DEEPEST:
         return f"K is {p.k}, more than {DEEPEST}"
     if not p.depth:
-        return "nothing is multiplied"
+        return "there is nothing to multiply"
     if p.precision not in ("auto", "ieee"):
-        return f"it has no {p.precision}"
+        return f"it does not support precision={p.precision!r}"
     if p.triangle:
-        return "it writes no triangles"
+        return "it writes all of C, not a triangle"
     if p.digits != 1 or p.variant not in (None, "gemm_outer"):
-        return "its elements are planes of bytes"
+        return "it does not multiply planes of bytes"
     p = oriented(p, 1).problem
     item, pitch = dtype(p.c.dtype).bytes, _pitch(p)
     if p.c.strides[1] != 1 and p.n > 1:
         return "C is contiguous neither along its rows nor along its columns"
     if p.n * item < SECTOR:
-        return f"rows of {p.n} elements are shorter than a sector of memory"
+        return f"rows of C with {p.n} elements are shorter than a sector of memory"
     if not p.n <= pitch <= _WIDEST_GAP * p.n:
-        return f"rows of {p.n} elements of C are {pitch} apart"
+        return f"rows of C have {p.n} elements but lie {pitch} apart"
     return None
 
 
@@ -206,7 +206,7 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     problem : GemmProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     choice : OuterChoice, optional
         Overrules that of the least estimated time.
 

@@ -304,7 +304,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     problem : GemmProblem
         What to compute; no extent of the result is 0.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     gate : int, optional
         The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
     choice : Choice, optional
@@ -345,7 +345,7 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
     p : GemmProblem
         What to compute, C as far as possible M-major.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     choice : Choice
         Tile and slices.
     roles : dict

@@ -88,13 +88,14 @@ a stage counts as much as the rounding of some 200 sums."""
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
     if p.a.dtype not in _SPLIT_TYPES or {p.b.dtype, p.accumulator} != {p.a.dtype}:
-        return f"it multiplies float32 or complex64 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+        return (f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
+                f"summed in {p.accumulator}")
     if (refused := why_not_on_wgmma(p, device, parts_of(p))) is not None:
         return refused
     for name, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
         elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * matrices_of(p, operand)
         if parts_of(p)**2 * _MOST_PLANE_BYTES * elements >= MAPPED_STRIDE:
-            return f"planes of {name} would lie 2^40 bytes apart and more, further than tensor maps reach"
+            return f"planes of {name} would lie 2^40 bytes apart or more, out of reach of tensor maps"
         if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
             return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
     return None
@@ -298,7 +299,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     problem : GemmProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     name : str
         One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
 
@@ -409,7 +410,7 @@ def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Bl
 def _parts(p: GemmProblem, cut: Blocks) -> str:
     """The end of a plan's reason if C is cut."""
     many = sum(1 for _block in cut.of(p))
-    return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little more than A and B"
+    return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than A and B together"
 
 
 @dataclass(frozen=True)
@@ -488,7 +489,7 @@ def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
 
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:
-    real = "" if parts_of(p) == 1 else ", a real product of twice the N and K"
+    real = "" if parts_of(p) == 1 else " as a real product with twice the N and K"
     return (f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
             f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
 

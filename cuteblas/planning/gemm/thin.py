@@ -66,13 +66,13 @@ class _Read:
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
     if min(p.m, p.n) > MOST_COLUMNS:
-        return f"the result has more than {MOST_COLUMNS} rows and columns"
+        return f"the result has more than {MOST_COLUMNS} rows and more than {MOST_COLUMNS} columns"
     if p.precision not in ("auto", "ieee"):
-        return f"it has no {p.precision}"
+        return f"it does not support precision={p.precision!r}"
     if p.triangle:
-        return "it writes no triangles"
+        return "it writes all of C, not a triangle"
     if p.digits != 1:
-        return "its elements are planes of bytes"
+        return "it does not multiply planes of bytes"
     return None
 
 
@@ -110,7 +110,7 @@ class _Model:
     p : GemmProblem
         The problem, whose columns are few.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     """
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
@@ -281,7 +281,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     problem : GemmProblem
         What to compute; no extent of the result is 0.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     gate : int, optional
         The verdict without which kernels do nothing.
     choice : Choice, optional

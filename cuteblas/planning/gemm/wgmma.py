@@ -54,13 +54,13 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
     exact = is_exact(p)
     if not exact and p.precision != "tf32" and (not dtype(p.a.dtype).is_stored or p.b.dtype != p.a.dtype):
-        return f"its operands are float16 or bfloat16, not {p.a.dtype}"
+        return f"it multiplies float16 by float16 or bfloat16 by bfloat16, not {p.a.dtype} by {p.b.dtype}"
     if exact and (refused := _why_not_bytes(p)) is not None:
         return refused
     if not exact and p.accumulator != "float32":
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
     if p.precision == "ieee" and not exact:
-        return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
+        return "precision='ieee' rounds every float32 sum, but tensor cores truncate within a step"
     if (refused := why_not_on_wgmma(p, device)) is not None:
         return refused
     return why_not_read(p, "A") or why_not_read(p, "B")
@@ -79,7 +79,7 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
     if sums.kind not in "iub" or (sums.bytes > _BYTES_OF_SUMS and p.digits * dtype(p.a.dtype).bytes < sums.bytes):
         return f"wgmma sums bytes in int32, not in {p.accumulator}"
     if max(dtype(p.a.dtype).bytes, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
-        return f"planes of digits have {_MOST_BATCH_MODES - 1} batch modes at most"
+        return f"planes of digits have at most {_MOST_BATCH_MODES - 1} batch modes"
     return None
 
 
@@ -88,10 +88,10 @@ def why_not_read(p: GemmProblem, name: str) -> str | None:
     operand, extents = (p.a, (p.m, p.k)) if name == "A" else (p.b, (p.n, p.k))
     exact = is_exact(p)
     if exact and dtype(operand.dtype).bytes > 1:
-        return f"wgmma multiplies bytes, and {name} is {operand.dtype}"
+        return f"wgmma multiplies bytes, but {name} is {operand.dtype}"
     if (p.precision == "tf32" or exact) and majorness(operand, extents) == 0:
         read = "bytes" if exact else "32-bit elements"
-        return f"wgmma reads {read} along K, and {name} is contiguous along {'M' if name == 'A' else 'N'}"
+        return f"wgmma reads {read} along K, but {name} is contiguous along {'M' if name == 'A' else 'N'}"
     return why_not_mapped(name, operand, extents)
 
 
