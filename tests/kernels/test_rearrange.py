@@ -279,7 +279,7 @@ def test_what_the_kernel_refuses():
         RearrangeConfig(4, (4, 4), (0,), (), side, side, (4, 1), (), 32)
     with pytest.raises(CodegenError, match="order boxes along every cut mode"):
         RearrangeConfig(4, (4, 4), (0,), (1,), side, side, (4, 1), (0,), 32)
-    with pytest.raises(CodegenError, match="with words of one element"):
+    with pytest.raises(CodegenError, match="need words of one element"):
         RearrangeConfig(4, (4, 4), (), (), replace(side, grain=32), side, (4, 1), (), 32)
     covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32, covering=True)
     for item, target, held in ((1, covering, (4, 1)), (2, covering, (1, 4)), (2, replace(covering, grain=0), (4, 1))):
