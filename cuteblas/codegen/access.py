@@ -26,14 +26,14 @@ def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
     Parameters
     ----------
     addresses : list of int
-        Of the lanes, in bytes.
+        Addresses of the lanes, in bytes.
     nbytes : int
         Bytes that each lane accesses.
 
     Returns
     -------
     (int, int)
-        The sectors that are touched, and the fewest.
+        The sectors touched, and the fewest possible.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class AccessCounter:
     definitions : dict
         Named integers of the source and what they stand for.
     parameters : dict
-        Values that stand for the kernel's integer parameters; every other variable is zero.
+        Values to use for the kernel's integer parameters; every other variable is zero.
 
     Examples
     --------

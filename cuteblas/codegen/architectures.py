@@ -50,7 +50,7 @@ FEATURES = {
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What one architecture has.
+    """The features of one architecture.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Capabilities:
     wgmma : bool
         Matrix multiplications of warpgroups, from shared memory.
     float64_tensor_cores : bool
-        Those with twice the rate of the float64 unit, which round every multiply-add as it does.
+        Tensor cores with twice the rate of the float64 unit, which round every multiply-add as that unit does.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def number_of(arch: str) -> int:
     Raises
     ------
     ValueError
-        If it is not written so.
+        If ``arch`` is not written like this.
 
     Examples
     --------
@@ -108,13 +108,13 @@ def number_of(arch: str) -> int:
     """
     digits = arch.removeprefix("sm_").rstrip("af")
     if not arch.startswith("sm_") or not digits.isdigit():
-        raise ValueError(f"an architecture is written sm_80 or sm_90a, got {arch!r}")
+        raise ValueError(f"arch is written like 'sm_80' or 'sm_90a', got {arch!r}")
     return int(digits)
 
 
 @cache
 def capabilities(arch: str) -> Capabilities:
-    """What an architecture has.
+    """The features of an architecture.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def capabilities(arch: str) -> Capabilities:
     Returns
     -------
     Capabilities
-        What it has.
+        The features.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def capabilities(arch: str) -> Capabilities:
 
 
 def oldest_with(feature: str) -> str:
-    """The oldest architecture with a feature, as kernels that use it say it.
+    """The oldest architecture with a feature, as kernels that use the feature name it.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ _Named = TypeVar("_Named", bound=IntLike | Element | Tensor)
 
 
 class CopyAtom(Protocol):
-    """How a tensor is copied: by which instructions, with which predicates.
+    """Copies tensors with certain instructions and predicates.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class CopyAtom(Protocol):
 
 
 class GemmAtom(Protocol):
-    """How matrices are multiplied: by which instructions, with which thread-value layouts.
+    """Multiplies matrices with certain instructions and thread-value layouts.
 
     Examples
     --------
@@ -85,10 +85,10 @@ class Guard:
     extents : tuple
         Exclusive upper bounds, one for each coordinate; ``None`` where nothing needs checking.
     halo : bool
-        Whether coordinates may be negative, where nothing exists either; then single elements are copied.
+        Whether coordinates may be negative; no element exists there. Single elements are then copied.
     triangle : {"lower", "upper", "below"}, optional
-        Of two coordinates, the triangle with the diagonal, or what is below it, outside of which nothing exists; then single
-        elements are copied.
+        The triangle of two coordinates in which elements exist, with the diagonal or strictly below it. Single elements are then
+        copied.
 
     Examples
     --------
@@ -149,8 +149,7 @@ class KernelBuilder:
     cluster : int
         Blocks of a cluster, along x.
     waits : bool
-        Whether it may begin while the launch before it in the stream still runs: it waits for that one to end before it does
-        anything.
+        Whether the kernel may begin while the launch before it in the stream still runs; first it waits for that one to end.
 
     Examples
     --------
@@ -208,25 +207,25 @@ class KernelBuilder:
                 suffix: str = "") -> tuple[GlobalTensor, ...]:
         """Declare the tensors that the kernel works on, and with them their parameters.
 
-        In this order: tensor maps; the addresses of what is read, then of what is written; the extents of ``modes``; the strides
-        that are not known, tensor by tensor; the extents of so many ``batch`` modes, unless an earlier declaration made them; then
-        the strides of every tensor there.
+        Parameters have this order: tensor maps; addresses of tensors that the kernel reads, then of those that it writes; extents
+        of ``modes``; unknown strides, tensor by tensor; extents of the ``batch`` modes, unless an earlier declaration made them;
+        batch strides, tensor by tensor.
 
         Parameters
         ----------
         *tensors : TensorParam
             The tensors. They may share modes with those that were declared before.
         modes : iterable of str
-            The modes whose extents are parameters that no earlier declaration made; what is not a mode of a tensor is a parameter
-            of its own name.
+            Modes whose extents become parameters, unless an earlier declaration made them. A name that is not a mode of a tensor
+            becomes a parameter with that name.
         batch : int
             Number of batch modes.
         multiples : mapping of str to int, optional
-            What divides the extents of modes, beside the vectors along them: powers of two.
+            Powers of two that divide the extents of modes, in addition to the vectors along them.
         nested : mapping of str to int, optional
-            How many modes are nested in a mode where it is more than one.
+            The number of modes nested in a mode, if it is more than one.
         typical : mapping of str to int, optional
-            For which extents of modes the costs of accesses are counted.
+            Extents of modes for which the builder counts the costs of accesses.
         suffix : str
             Ends the names of extents: ``M`` becomes ``M<suffix>``.
         """
@@ -234,7 +233,7 @@ class KernelBuilder:
                        suffix=suffix)
 
     def extent(self, mode: str) -> IntLike:
-        """The extent of a mode that has been declared: the product of those that are nested in it."""
+        """The extent of a declared mode: the product of the extents nested in it."""
         return product(self.declarations.extents[mode])
 
     def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
@@ -247,21 +246,21 @@ class KernelBuilder:
                 typical: int | None = None) -> Expr:
         """An integer parameter in ``lo .. hi`` that is a multiple of ``multiple`` (a power of two).
 
-        What accesses cost is counted for a ``typical`` value.
+        The builder counts the costs of accesses for a ``typical`` value.
         """
         self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
         self._access.parameter(name, extent=lo is not None, value=typical)
         return Var(name, lo, hi, -multiple)
 
     def scalar(self, name: str, element: str) -> Term:
-        """A parameter that is one value of an element type."""
+        """A parameter that holds one value of an element type."""
         self._params.append(Param(self._fresh(name), "scalar", dtype(element)))
         return local(name, element)
 
     def gate(self, value: int | None) -> None:
-        """Parameters ``gate`` and ``gate_words``, words in device memory: the kernel does nothing unless one has this value.
+        """Add parameters ``gate`` and ``gate_words``: the kernel does nothing unless one of these words in memory has this value.
 
-        Without a value there is no gate.
+        With ``None`` there is no gate.
         """
         if value is None:
             return
@@ -275,11 +274,10 @@ class KernelBuilder:
         self.stop(~self.call("syncthreads_or", opens))
 
     def each_block(self, name: str, *, several: bool = False) -> Expr:
-        """The block's index along x; with a gate, or where a block does the work of ``several``, the index of one after another.
+        """The block's index along x. With a gate or with ``several``, a block loops over the work of several blocks.
 
-        A launch that may have nothing to do has only as many blocks as there is room for, which find that out together. Parameter
-        ``blocks`` says how many are to be computed; what follows, up to :meth:`after_blocks` or the end of the kernel, is a loop
-        over them.
+        A launch with a gate has only as many blocks as fit on the device, so a closed gate costs little. Parameter ``blocks`` is
+        the number of blocks of work. The loop ends at :meth:`after_blocks` or at the end of the kernel.
         """
         if not self._gated and not several:
             return self.block_index(name, "x")
@@ -293,12 +291,12 @@ class KernelBuilder:
         return block
 
     def after_blocks(self) -> None:
-        """End what is done for each block (:meth:`each_block`)."""
+        """End the loop of :meth:`each_block`."""
         self._rest.close()
         self._in_loop = False
 
     def end_block(self, condition: Value | Expr) -> None:
-        """End the work of a block (:meth:`each_block`) where it stands, if a condition holds for all of its threads."""
+        """End the work of a block (:meth:`each_block`) early, if a condition holds for all of its threads."""
         self._line(f"if ({self._c(condition)}) {'continue' if self._in_loop else 'return'};")
 
     def tensor_map(self, name: str) -> str:
@@ -307,9 +305,10 @@ class KernelBuilder:
         return name
 
     def lines(self, name: str, pointer: Pointer, element: str, nbytes: int, *, spanned: bool = False) -> Lines:
-        """The memory around a tensor as words of a type, from the last multiple of ``nbytes`` (a power of two) on that is not after
-        its pointer. Words before and after the tensor may not be memory of the array: ``spanned``, parameters
-        ``<pointer>_lowest`` and ``<pointer>_end`` say what is, in elements from the pointer on.
+        """The memory around a tensor as words of a type. They begin at the last multiple of ``nbytes`` at or before its pointer.
+
+        Words before and after the tensor may lie outside of the array. With ``spanned``, parameters ``<pointer>_lowest`` and
+        ``<pointer>_end`` give the bounds of the array, in elements from the pointer. ``nbytes`` is a power of two.
         """
         dt, item = dtype(element), pointer.dtype.bytes
         const = " const" if pointer.const else ""
@@ -324,7 +323,7 @@ class KernelBuilder:
     # -- memory ---------------------------------------------------------------------------------------------------------------
     def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128,
                over: str | None = None) -> Tensor:
-        """A tensor in the block's shared memory; ``over``: in the memory of the tensor of that name, not in use meanwhile."""
+        """A tensor in the block's shared memory; with ``over``, in the memory of another tensor, not in use meanwhile."""
         dt = dtype(element)
         elements = _cosize(layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
@@ -338,7 +337,7 @@ class KernelBuilder:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Tensors in shared memory that are used inside alone: later ones reuse their memory, after a barrier."""
+        """Limit shared tensors to a ``with`` block: later tensors reuse their memory, after a barrier."""
         start = self._shared_next
         yield
         self._shared_next = start
@@ -422,20 +421,20 @@ class KernelBuilder:
         Parameters
         ----------
         name : str
-            Its name.
+            The name of the function.
         *arguments
-            What it takes.
+            Its arguments.
         of : optional
             Template arguments: the name of an element type, an integer, or several of them.
         """
         return Term(called(name, of if isinstance(of, tuple) else (of,), arguments))
 
     def do(self, name: str, *arguments: Argument, of: object = ()) -> None:
-        """Call a device function that has no value: see :meth:`call`."""
+        """Call a device function that returns no value: see :meth:`call`."""
         self._line(f"{self._c(self.call(name, *arguments, of=of))};")
 
     def convert(self, value: Operand, element: str) -> Term:
-        """A value as one of another type, rounded as NumPy does."""
+        """Convert a value to another type, rounded as in NumPy."""
         return self.call("convert", value, of=element)
 
     def pin(self, name: str, tensor: Tensor, *, settled: bool = False) -> Tensor:
@@ -521,24 +520,24 @@ class KernelBuilder:
     # -- work -----------------------------------------------------------------------------------------------------------------
     def copy(self, atom: CopyAtom, source: Tensor | Element, target: Tensor | Element, *, guard: Guard | None = None,
              when: Expr | bool = True) -> None:
-        """Copy a tensor as the atom does it: :mod:`~cuteblas.codegen.copies`, :mod:`~cuteblas.codegen.tma`.
+        """Copy a tensor with the instructions of an atom: :mod:`~cuteblas.codegen.copies`, :mod:`~cuteblas.codegen.tma`.
 
         Parameters
         ----------
         atom : CopyAtom
-            By which instructions.
+            The instructions to copy with.
         source, target : Tensor or Element
-            Of the same extents, partitioned among threads where the atom is a thread's; an element is a tensor of one.
+            Tensors with the same extents; if the atom works per thread, the thread's parts. An element is a tensor of one.
         guard : Guard, optional
-            Which elements exist.
+            The predicate of elements that exist.
         when : Expr or bool
-            A condition without which none exists.
+            A condition; if it is false, no element exists.
         """
         of_source, of_target = (x.run() if isinstance(x, Element) else x for x in (source, target))
         atom.copy(self, of_source, of_target, guard, when)
 
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
-        """Count what an access costs: ``width`` elements at ``element``, by a device function."""
+        """Count the cost of an access to ``width`` elements at ``element`` with a device function."""
         self._access.count(element, width, call, tensor)
 
     def fill(self, fragment: Tensor, value: Value | None = None) -> None:
@@ -547,18 +546,18 @@ class KernelBuilder:
             self.assign(fragment(*at), self.call("zero", of=fragment.engine.dtype.name) if value is None else value)
 
     def gemm(self, atom: GemmAtom, c: Tensor, a: Tensor, b: Tensor) -> None:
-        """``c += a b^T`` on what the atom multiplies: fragments, or operands in shared memory."""
+        """``c += a b^T`` on the operands of an atom: fragments, or tiles in shared memory."""
         atom.gemm(self, c, a, b)
 
     def fold(self, total: Tensor, part: Tensor, by: str = "add") -> None:
-        """Add a fragment to another one of the same extents, or fold it into that by another function of two values."""
+        """Add a fragment to another with the same extents, or combine them with another function of two values."""
         if static_extents(total) != static_extents(part):
             raise CodegenError(f"fold: extents differ: {part.layout} into {total.layout}")
         with self.loops(static_extents(total)) as at:
             self.assign(total(*at), self.call(by, total(*at), part(*at)))
 
     def fold_lanes(self, x: Value, by: str, masks: Iterable[int]) -> None:
-        """Fold a variable with that of another lane, whose number differs in a mask: for one mask after the other."""
+        """Combine a variable with that of the lane whose number differs by a mask, for one mask after the other."""
         for mask in masks:
             self.assign(x, self.call(by, x, self.call("shuffle_xor", x, mask)))
 
@@ -575,14 +574,14 @@ class KernelBuilder:
         self.do("named_barrier_sync", number, threads)
 
     def cluster_barrier(self, *, ordered: bool = False) -> None:
-        """Wait for all threads of the cluster; only if it is ``ordered``, accesses before it come before those after it."""
+        """Wait for all threads of the cluster; only with ``ordered``, it also orders memory accesses."""
         self.do("cluster_sync_ordered" if ordered else "cluster_sync")
 
     def let_next_launch_begin(self) -> None:
-        """Let the next launch begin when all blocks have come this far, or ended; without, when all have ended.
+        """Let the next launch begin when all blocks have come this far or ended; without this call, when all have ended.
 
-        Blocks of a launch that begins early go where there is room, many on a multiprocessor that is free first, and stay there: a
-        launch is best begun when nearly all of this one is done.
+        Blocks of an early launch crowd onto the multiprocessors that are free first, and stay there. Call this when the kernel is
+        nearly done.
         """
         if self._waits and not self._gated and not self._in_loop:
             self.do("next_launch_may_begin")
@@ -653,7 +652,7 @@ class KernelBuilder:
         """A value of a certain type as C++; what it calls is recorded."""
         value = self._recorded(rendered(x, kind))
         if value.dtype is not None and kind is not None and value.dtype.ctype != kind.ctype:
-            raise CodegenError(f"{value.c} is of type {value.dtype.name}, where {kind.name} is wanted")
+            raise CodegenError(f"{value.c} has type {value.dtype.name}, expected {kind.name}")
         return value.c
 
     def _recorded(self, value: Rendered) -> Rendered:

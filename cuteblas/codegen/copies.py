@@ -26,7 +26,7 @@ _WORD = 4                           # bytes that st.async stores
 class Vector:
     """Copies between registers and memory, ``width`` elements along mode 0 at a time.
 
-    Under a guard, elements that do not exist are read as zero and not written; under a condition, none exists unless it holds.
+    With a guard, elements that do not exist read as zero and are not written. With a condition that is false, no element exists.
 
     Attributes
     ----------
@@ -93,8 +93,10 @@ class Vector:
 
 @dataclass(frozen=True)
 class CpAsync(Vector):
-    """Copies from global to shared memory that threads do not wait for (``cp.async``): :meth:`KernelBuilder.commit` closes a group
-    of them, :meth:`KernelBuilder.wait` waits. Else as :class:`Vector`.
+    """Asynchronous copies from global to shared memory (``cp.async``).
+
+    :meth:`KernelBuilder.commit` closes a group of copies, :meth:`KernelBuilder.wait` waits for groups. Otherwise the atom works as
+    :class:`Vector`.
 
     Attributes
     ----------
@@ -121,8 +123,9 @@ class CpAsync(Vector):
 
 @dataclass(frozen=True)
 class Covering(Vector):
-    """Loads from shared memory of which a part may never have been written: words that cover a run which begins anywhere, of which
-    what is not of the run is cut off. Else as :class:`Vector`.
+    """Loads from shared memory of words that cover a run of elements; the rest of the words may never have been written.
+
+    The run may begin anywhere. Otherwise the atom works as :class:`Vector`.
 
     Attributes
     ----------
@@ -188,9 +191,9 @@ class StoreAsync:
     Attributes
     ----------
     rank : int or Expr
-        Of the block. It must have begun, and may not end before the word is there.
+        The rank of the block. It must have begun, and may not end before the word arrives.
     barrier : Element
-        The mbarrier on which this completes, by its address in this block; that of the other one is used.
+        The mbarrier that the store completes in the other block, given by its address in this one.
 
     Examples
     --------
@@ -212,17 +215,17 @@ class StoreAsync:
         Raises
         ------
         CodegenError
-            If it is not a word from a register to shared memory.
+            If the operands are not a register word and shared memory.
         """
         refuse_predicates(self, guard, when)
         spaces = source.engine.space, target.engine.space
         if spaces != ("rmem", "smem") or any(x.engine.dtype.bytes != _WORD or size(x.layout) != 1 for x in (source, target)):
-            raise CodegenError(f"a word of 4 bytes is stored from a register into shared memory, got {source} to {target}")
+            raise CodegenError(f"StoreAsync stores a word of 4 bytes from a register to shared memory, got {source} to {target}")
         k.do("store_async", target(0), source(0), self.rank, self.barrier)
 
 
 def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> None:
-    """Refuse predicates of an atom that has none: the hardware knows what exists, or all does.
+    """Refuse predicates for an atom without predicates: hardware checks bounds, or all elements exist.
 
     Parameters
     ----------
@@ -236,12 +239,12 @@ def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> N
     Returns
     -------
     None
-        If there is neither.
+        If there is no guard and no condition.
 
     Raises
     ------
     CodegenError
-        If there is one.
+        If there is a guard or a condition.
 
     Examples
     --------
@@ -250,10 +253,10 @@ def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> N
     >>> k = KernelBuilder("example", threads=32)
     >>> refuse_predicates(Ldmatrix(), None, k.thread.eq(0))
     Traceback (most recent call last):
-    cuteblas.codegen.errors.CodegenError: Ldmatrix copies without predicates: write it under a condition
+    cuteblas.codegen.errors.CodegenError: Ldmatrix takes no predicates: put the copy under KernelBuilder.when
     """
     if guard is not None or when is not True:
-        raise CodegenError(f"{type(atom).__name__} copies without predicates: write it under a condition")
+        raise CodegenError(f"{type(atom).__name__} takes no predicates: put the copy under KernelBuilder.when")
 
 
 def _prove_vector(tensor: Tensor, width: int) -> None:

@@ -27,13 +27,12 @@ _APART = 4                           # words modulo 8 between rows, so that 8 ro
 
 @dataclass(frozen=True)
 class CpAsyncPart:
-    """Copies of words from global to shared memory that threads do not wait for (``cp.async``), of which the first bytes are read;
-    the others are zero.
+    """Asynchronous copies of words from global to shared memory (``cp.async``) that read the first bytes and fill with zeros.
 
     Attributes
     ----------
     nbytes : IntLike
-        How many, a multiple of 2.
+        Bytes to read, a multiple of 2.
 
     Examples
     --------
@@ -67,12 +66,12 @@ class CpAsyncPart:
 
 @dataclass(frozen=True)
 class CutWords:
-    """Loads from shared memory of words that begin somewhere in those of the source: each from two neighbours.
+    """Loads of unaligned words from shared memory: each is cut from two neighbouring words of the source.
 
     Attributes
     ----------
     bits : IntLike
-        How many bits later they begin.
+        Bits from the start of a source word to the start of the loaded word.
 
     Examples
     --------
@@ -106,7 +105,7 @@ class CutWords:
 
 @dataclass(frozen=True)
 class JoinPairs:
-    """Loads from shared memory of single 2-byte elements, two of which, mode 0 of the source, become a word.
+    """Loads of pairs of 2-byte elements from shared memory; each pair, mode 0 of the source, becomes a word.
 
     Examples
     --------
@@ -147,14 +146,14 @@ def _expect_loads(source: Tensor, target: Tensor) -> None:
 
 @dataclass(frozen=True)
 class CoveredTiles:
-    """Tiles of 2-byte elements in global memory, ``(run, row, tile)``, as the words that cover their rows.
+    """Tiles of 2-byte elements in global memory, ``(run, row, tile)``, seen as the words that cover their rows.
 
     Attributes
     ----------
     words : Tensor
-        (word, row, tile): rows come in pairs, the word mode has one more than a run that begins at a word.
+        (word, row, tile): rows come in pairs; the word mode has one word more than a run that begins at a word.
     phases : tuple of IntLike
-        How many elements before its row the first word of an even and of an odd row begins.
+        Elements from the start of the first word to the start of its row, for even and for odd rows.
 
     Examples
     --------
@@ -180,14 +179,14 @@ class CoveredTiles:
         k : KernelBuilder
             The kernel.
         name : str
-            Of the operand; what is named here begins with it.
+            The name of the operand, a prefix of all names that this adds.
         tiles : Tensor
             (run, row, tile) with stride 1 along runs, an even number of elements of each and of rows, and an even stride of tiles.
 
         Raises
         ------
         CodegenError
-            If the tiles are not like this.
+            If the tiles do not have these strides or extents.
         """
         layout, pointer = tiles.layout, tiles.engine
         (run, rows), (unit, pitch, step) = (size(layout[i]) for i in range(2)), (layout[i].stride for i in range(3))

@@ -84,7 +84,7 @@ class DType:
 
     @property
     def is_stored(self) -> bool:
-        """Whether it is a type of memory alone, in which nothing is computed: half precision and less."""
+        """Whether kernels only store the type and compute in a wider one: half precision and less."""
         return self.computed != self.name
 
     @property
@@ -141,7 +141,7 @@ DTYPES = {d.name: d for d in (
 
 
 def dtype(name: str) -> DType:
-    """The element type of that name.
+    """Look up an element type by name.
 
     Parameters
     ----------
@@ -151,12 +151,12 @@ def dtype(name: str) -> DType:
     Returns
     -------
     DType
-        Its row.
+        The element type.
 
     Raises
     ------
     TypeError
-        If kernels have no such element type.
+        If kernels do not support the type.
 
     Examples
     --------
@@ -167,12 +167,12 @@ def dtype(name: str) -> DType:
     try:
         return DTYPES[name]
     except KeyError:
-        raise TypeError(f"kernels have no element type {name!r}; they have {', '.join(DTYPES)}") from None
+        raise TypeError(f"kernels do not support element type {name!r}; they support {', '.join(DTYPES)}") from None
 
 
 @lru_cache(maxsize=256)                 # numpy.dtype.name is spelled anew at every question
 def element_of(numpy_dtype: Any) -> DType | None:
-    """The row of a ``numpy.dtype``, whatever its byte order; ``None`` if kernels have no such element type.
+    """The row of a ``numpy.dtype``, whatever its byte order; ``None`` if kernels do not support it.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def element_of(numpy_dtype: Any) -> DType | None:
     Returns
     -------
     DType or None
-        Its row.
+        The element type.
 
     Examples
     --------
@@ -212,8 +212,8 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     Raises
     ------
     TypeError
-        If there is none: bool and complex numbers do not mix with other types, integers do not mix with real numbers, float64 would
-        be rounded twice on the way to a shorter result, and some types are not multiplied.
+        If there is no such type. Bool and complex numbers do not mix with other types, nor integers with real numbers. A sum in
+        float64 would be rounded twice on its way to a shorter result. Some types are stored but not multiplied.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     """
     kinds = [dtype(name) for name in (a, b, c)]
     if idle := next((d for d in kinds[:2] if not d.is_multiplied), None):
-        raise TypeError(f"kernels store and convert {idle.name} and multiply none of it: convert operands to another type first")
+        raise TypeError(f"kernels store and convert {idle.name} but do not multiply it: convert operands to another type first")
     if len({a, b, c}) == 1:
         return kinds[0].accumulator
     if all(d.is_integer for d in kinds):

@@ -24,7 +24,7 @@ Space = Literal["gmem", "smem", "rmem"]
 
 @dataclass(frozen=True)
 class Element(Value):
-    """One element of a tensor in a generated kernel: a value, and a place.
+    """One element of a tensor in a generated kernel: a value and a place.
 
     Attributes
     ----------
@@ -118,9 +118,9 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Lines:
-    """The memory around a tensor as aligned words, which its elements begin anywhere in: :meth:`KernelBuilder.lines` makes them.
+    """The memory around a tensor as aligned words; :meth:`KernelBuilder.lines` makes them. Elements may begin anywhere in a word.
 
-    Places are counted in elements of the tensor, from the first word on, which is not after the tensor's address.
+    Places count elements of the tensor from the first word, which begins at or before the tensor's address.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Lines:
     packed : int
         Elements of a word.
     span : tuple of IntLike, optional
-        The first element and the end of what memory the array spans, from the tensor's address on.
+        The first element and the end of the array's memory, counted from the tensor's address.
 
     Examples
     --------
@@ -170,7 +170,7 @@ class Lines:
     def covered(self, runs: Iterable[Element], length: IntLike) -> Value:
         """Whether the words that cover so many elements from each of these on, and one word more, are memory of the array."""
         if self.span is None:
-            raise CodegenError(f"what memory {self.words.root} spans is not a parameter of the kernel")
+            raise CodegenError(f"the kernel has no parameters for the bounds of {self.words.root}: pass spanned=True")
         (lowest, end), places = self.span, [run.index for run in runs]
         return ((integer(reduce(minimum, places)) >= lowest + (self.packed - 1))
                 & (integer(reduce(maximum, places) + (length + self.packed)) <= end))
@@ -192,7 +192,7 @@ def static_extents(tensor: Tensor) -> tuple[int, ...]:
     Raises
     ------
     CodegenError
-        If one is not known when the kernel is generated.
+        If a size is unknown when the kernel is generated.
 
     Examples
     --------

@@ -31,12 +31,12 @@ _LONGEST_TEXT = 400                     # a value that is used twice is spelled 
 
 
 def epilogue_role(name: str) -> str:
-    """The kernel parameter, and the role of the argument, that belongs to a name of an epilogue.
+    """The kernel parameter and argument role for a name in an epilogue.
 
     Parameters
     ----------
     name : str
-        Of an operand, a scalar or an output.
+        The name of an operand, a scalar or an output.
 
     Returns
     -------
@@ -66,9 +66,9 @@ class Node:
     args : tuple of Node
         Arguments.
     name : str
-        Of an operand or a scalar.
+        The name of an operand or a scalar.
     value : number, optional
-        Of a constant.
+        The number of a constant.
     digest : bytes
         A hash of everything that the value depends on.
     depth : int
@@ -93,13 +93,13 @@ class Node:
 
     def __post_init__(self) -> None:
         if self.op not in LEAVES and len(self.args) != FUNCTIONS.get(self.op):
-            raise CodegenError(f"an epilogue has no function {self.op} of {len(self.args)} arguments")
+            raise CodegenError(f"epilogues have no function {self.op!r} with {len(self.args)} arguments")
         kind = dtype(self.dtype)
         if self.op not in LEAVES and self.op != "cast":
             types = tuple(a.dtype for a in self.args)
             if any(dtype(name).is_stored for name in types):
                 stored = " and ".join(d.name for d in DTYPES.values() if d.is_stored and d.package)
-                raise CodegenError(f"{self.op} of {' and '.join(types)}: {stored} are cast before they are used")
+                raise CodegenError(f"{self.op} of {' and '.join(types)}: cast {stored} to a wider type first")
             if result_of(self.op, types) != kind:
                 raise CodegenError(f"{self.op} of {' and '.join(types)} is not of type {self.dtype}")
         # What would be found recursively is found here, once: a value may be shared, and a chain of them long.
@@ -132,14 +132,14 @@ class Node:
 
 @dataclass(frozen=True)
 class EpilogueGraph:
-    """What is done with every element of C.
+    """A function of the sums that the kernel applies to every element of C.
 
     Attributes
     ----------
     name : str
-        For people: the name of the function that was traced.
+        The name of the traced function, for readers.
     result : Node
-        What is rounded to C's type and written.
+        The value that is rounded to C's type and written.
     outputs : tuple of (str, Node)
         Auxiliary matrices of C's extents, by name.
 
@@ -248,7 +248,7 @@ def literal(value: bool | int | float | complex, name: str) -> Term:
 
 
 def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) -> Iterator[Value]:
-    """Write the values of a graph as named constants; returns the result and every output, in order.
+    """Write the values of a graph as named constants, and return the result and every output in order.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) 
     graph : EpilogueGraph
         What is computed.
     leaf : callable
-        A leaf that is not a constant, in its type.
+        Returns the value of a leaf other than a constant, in its type.
 
     Returns
     -------

@@ -16,16 +16,15 @@ __all__ = ["Fma"]
 class Fma:
     """``c += a b^T`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``.
 
-    An element of B stays while those of A are walked through; for sums in float32, forwards and backwards in turn: the operand that
-    stays and the one at the turn come from the cache of operands instead of the register file, which has two ports for three
-    operands.
+    Each element of B stays while the loop runs over A; for sums in float32 it runs forwards and backwards in turn. So the operand
+    that stays and the one at the turn come from the operand cache: the register file has two ports for three operands.
 
     Attributes
     ----------
     conj_a, conj_b : bool
         Whether elements are conjugated.
     in_order : bool
-        Whether, in float32, the compiler keeps this order, for which the assembler is asked to move less.
+        Whether the compiler keeps this order in float32; the assembler is asked to reorder less.
 
     Examples
     --------
@@ -46,7 +45,7 @@ class Fma:
 
     def __post_init__(self) -> None:
         if self.in_order and (self.conj_a or self.conj_b):
-            raise CodegenError("multiply-adds that keep their order are those of float32, of which nothing is conjugated")
+            raise CodegenError("in_order multiply-adds take float32 operands that are not conjugated")
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """Write the product."""

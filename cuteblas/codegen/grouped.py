@@ -24,7 +24,7 @@ WORD_BYTES = 8
 
 
 def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
-    """Where in a row each of its members begins, and how long the row is, in words: members and rows are aligned to their size.
+    """Offsets of the members of a row and the length of the row, in words; members and rows are aligned to their size.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
     Returns
     -------
     (tuple of int, int)
-        The word at which each begins; and the words of the row.
+        The word at which each member begins, and the words of the row.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
 
 
 class TableBuilder(KernelBuilder):
-    """Writes a kernel whose parameters, as a kernel for one problem declares them, are the members of a row.
+    """Writes a kernel for many problems: each row of a table holds the parameters that a kernel for one problem declares.
 
     The kernel's own parameters are the pointer ``table`` and integers: ``entries`` of the array of blocks (a power of two, at least
     2), its logarithm ``levels``, and ``row_words``, the words of a row (an even number).
@@ -62,9 +62,9 @@ class TableBuilder(KernelBuilder):
     Parameters
     ----------
     name, threads, **options
-        As of :class:`KernelBuilder`.
+        As in :class:`KernelBuilder`.
     inline : sequence of str
-        Pointers to numbers that stand in the row themselves.
+        Names of pointers whose numbers are stored in the row itself.
 
     Examples
     --------
@@ -141,17 +141,17 @@ class TableBuilder(KernelBuilder):
 
 
 def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:
-    """The beginning of a table, from the numbers of blocks of its problems; and the number of all blocks.
+    """The array of blocks at the beginning of a table, and the number of all blocks.
 
     Parameters
     ----------
     blocks : sequence of int
-        For each problem, how many blocks it has.
+        The number of blocks of each problem.
 
     Returns
     -------
     (list of int, int)
-        For each problem the blocks before it, filled up to a power of two; and their sum.
+        The blocks before each problem, padded to a power of two, and the sum of all.
 
     Examples
     --------

@@ -29,18 +29,18 @@ tensor map."""
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a function takes.
+    """A parameter of a device function.
 
     Attributes
     ----------
     type : str
         An element type, a letter, ``"void"`` or ``"TensorMap"``.
     kind : {"value", "address", "reference", "array"}
-        How it is passed.
+        How the argument is passed.
     const : bool
-        Whether what is at an address is only read.
+        Whether the function only reads through the address.
     optional, several : bool
-        Whether it may be left out; whether more may follow.
+        Whether the argument may be left out; whether more arguments may follow.
 
     Examples
     --------
@@ -63,16 +63,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """A row of the table.
+    """A device function: a row of the table.
 
     Attributes
     ----------
     name : str
-        Without its namespace, ``cb::``.
+        The name without its namespace ``cb::``.
     of : tuple of Parameter
         Template arguments of a call.
     parameters : tuple of Parameter
-        What it takes.
+        The parameters of the function.
     result : str
         The type of its value, ``"void"`` if it has none; ``"T.real"`` is the type of T's parts.
     arch : str
@@ -82,7 +82,7 @@ class Intrinsic:
     emulator : str
         The header of the emulator that has its twin.
     needs : tuple of Use
-        What its own text calls in another part of the prelude.
+        Functions in other parts of the prelude that its text calls.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class Intrinsic:
         """
         least = sum(not p.optional for p in self.of)
         if not least <= len(of) <= len(self.of):
-            raise CodegenError(f"cb::{self.name} is told {least} to {len(self.of)} template arguments, got {of}")
+            raise CodegenError(f"cb::{self.name} takes {least} to {len(self.of)} template arguments, got {of}")
         return tuple(_spelled(p, x) for p, x in zip(self.of, of, strict=False))
 
     def accepting(self, count: int) -> tuple[Parameter, ...]:
@@ -132,7 +132,7 @@ class Intrinsic:
         parameters = (*self.parameters, *(last * (count - len(self.parameters)) if last and last[0].several else ()))
         least = sum(not p.optional for p in self.parameters)
         if not least <= count <= len(parameters):
-            raise CodegenError(f"cb::{self.name} takes {least} arguments or more, up to {len(parameters)}; got {count}")
+            raise CodegenError(f"cb::{self.name} takes {least} to {len(parameters)} arguments, got {count}")
         return parameters[:count]
 
 
@@ -379,12 +379,12 @@ def intrinsic(name: str) -> Intrinsic:
     Returns
     -------
     Intrinsic
-        Its row.
+        The row of the table.
 
     Raises
     ------
     CodegenError
-        If there is none.
+        If there is no such function.
 
     Examples
     --------
@@ -402,20 +402,21 @@ _TYPES = {row.ctype: row for row in DTYPES.values()}
 
 
 def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[Use]]:
-    """What is called of each part of the prelude, directly or by what is called; all is built on the part ``"core"``. Types have
-    parts too: those of template arguments, and those that are named besides.
+    """The functions that a kernel calls, directly or indirectly, by part of the prelude.
+
+    Every part builds on ``"core"``. Element types bring parts too: types of template arguments, and ``types``.
 
     Parameters
     ----------
     uses : iterable of Use
-        What a kernel calls.
+        The calls of a kernel.
     types : iterable of DType
         The element types of its parameters.
 
     Returns
     -------
     dict of str to set of Use
-        By part of the prelude, what is called of it.
+        The calls in each part of the prelude.
 
     Examples
     --------
@@ -448,7 +449,7 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
     of : tuple
         Its template arguments.
     arguments : tuple
-        What it is called with: values, numbers, tensors, pointers or names.
+        The arguments: values, numbers, tensors, pointers or names.
 
     Returns
     -------
@@ -458,7 +459,7 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
     Raises
     ------
     CodegenError
-        If the arguments are not what its row says.
+        If the arguments do not match the row of the function.
 
     Examples
     --------
@@ -506,7 +507,7 @@ def result_of(name: str, elements: tuple[str, ...]) -> DType | None:
     Raises
     ------
     CodegenError
-        If it does not take them.
+        If the function does not take such arguments.
 
     Examples
     --------
@@ -532,14 +533,14 @@ def _check(row: Intrinsic, parameter: Parameter, x: Argument, types: dict[str, D
         return
     wanted = parameter.element or types.setdefault(parameter.type, kind)
     if wanted.ctype != kind.ctype:
-        raise CodegenError(f"cb::{row.name} takes {wanted.name} where it is given {kind.name}")
+        raise CodegenError(f"cb::{row.name} takes {wanted.name}, got {kind.name}")
 
 
 def _passed(row: Intrinsic, parameter: Parameter, x: Argument, kind: DType | None) -> tuple[str, frozenset[Use]]:
     """An argument as C++, and what it calls itself."""
     if isinstance(x, Value):
         if parameter.kind == "address" and isinstance(x, Element) and x.pointer.const and not parameter.const:
-            raise CodegenError(f"cb::{row.name} writes to {x.pointer.name}, which is only read")
+            raise CodegenError(f"cb::{row.name} writes to {x.pointer.name}, which is read-only")
         text, _kind, _level, uses = x.rendered()
         return f"&{text}" if parameter.kind == "address" else text, uses
     if isinstance(x, str) and parameter.type == "TensorMap":

@@ -131,19 +131,19 @@ class GeneratedKernel:
     cluster : tuple of int
         Blocks of a cluster along x, y, z.
     row : tuple of Param
-        What a row of the table of a kernel for many problems holds: see :mod:`~cuteblas.codegen.grouped`.
+        Members of a table row, for kernels of many problems: see :mod:`~cuteblas.codegen.grouped`.
     uses : frozenset of Use
         The device functions that it calls.
     assembler : tuple of str
         Options for the assembler (ptxas).
     facts : mapping of str to str
-        What generation proved or counted, for people: layouts, bank conflicts, vector widths.
+        Facts that generation proved or counted, for readers: layouts, bank conflicts, vector widths.
     shared : tuple of (str, str, layout)
-        Tensors in shared memory, for people: name, element type and layout in elements.
+        Tensors in shared memory, for readers: name, element type and layout in elements.
     registers : tuple of (str, str)
         Fragments in registers: the statement that declares them, as it stands in the body, and their name.
     parts : mapping of str to Part
-        What of a plan's values parameters take; one that is not there takes the value of its own name.
+        The part of a plan's values that each parameter takes; other parameters take the value of their own names.
     tensors : mapping of str to TensorParam
         The tensors that the kernel takes.
 

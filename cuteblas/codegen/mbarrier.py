@@ -22,7 +22,7 @@ class Mbarriers:
     count : int
         Number of barriers.
     arrivals : int
-        That complete a phase of each.
+        Arrivals that complete a phase of each barrier.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Mbarriers:
     def arrive_at(self, index: IntLike, rank: IntLike) -> None:
         """Arrive once at the barrier of the block with this rank in the cluster.
 
-        That tells it that asynchronous operations are done; it makes no ordinary writes visible.
+        The arrival reports finished asynchronous operations; it does not make ordinary writes visible.
         """
         self._k.do("mbarrier_arrive_at", self.at(index), rank)
 
@@ -71,7 +71,7 @@ def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
     k : KernelBuilder
         The kernel.
     *barriers : Mbarriers
-        What is initialised.
+        The barriers.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
 
 
 def fence_proxy_async(k: KernelBuilder) -> None:
-    """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of those that it meets at a barrier.
+    """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of threads that it meets at a barrier.
 
     Parameters
     ----------

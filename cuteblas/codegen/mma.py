@@ -35,10 +35,10 @@ PLANES = 3
 
 @dataclass(frozen=True)
 class MmaAtom:
-    """One ``mma.sync`` instruction: D (m, n) += A (m, k) B (n, k)^T by the 32 threads of a warp.
+    """One ``mma.sync`` instruction: the 32 threads of a warp compute D (m, n) += A (m, k) B (n, k)^T.
 
-    That of complex128 is a float64 instruction on the real and imaginary parts, or four of them. Those of float32 and complex64 are
-    six instructions on bfloat16, or twelve: elements are split into planes in registers (:class:`RegisterPlanes`).
+    The atom of complex128 is one float64 instruction on real and imaginary parts, or four. The atoms of float32 and complex64 are
+    six or twelve instructions on bfloat16: elements are split into planes in registers (:class:`RegisterPlanes`).
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ SPLIT_ATOMS = (
 
 
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
-    """The instruction for a type on an architecture, or ``None`` if it has none.
+    """The instruction for a type on an architecture, or ``None`` if there is none.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def mma_atom(element: str, arch: str) -> MmaAtom | None:
 
 
 def split_atom(element: str, arch: str) -> MmaAtom | None:
-    """The instructions on planes of bfloat16 for a type on an architecture, or ``None`` if it has none.
+    """The instructions on planes of bfloat16 for a type on an architecture, or ``None`` if there are none.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ class WarpMma:
     atoms : tuple of int
         Atoms that a warp owns along (M, N).
     conj_b : bool
-        Whether a product conjugates elements of B, which are complex.
+        Whether products conjugate the complex elements of B.
 
     Examples
     --------
@@ -417,13 +417,13 @@ class RegisterPlanes:
     k : KernelBuilder
         The kernel.
     name : str
-        Of the planes.
+        The name of the planes.
     atom : MmaAtom
         One of :data:`SPLIT_ATOMS`.
     count : int
-        Elements of the operand in an atom that a thread has.
+        Elements of the operand that a thread holds for an atom.
     atoms : int
-        How many atoms.
+        The number of atoms.
 
     Attributes
     ----------
@@ -455,7 +455,7 @@ class RegisterPlanes:
 
 
 def operand_tile(extent: int, depth: int, element: str, k_major: bool, apart: int = 1) -> ComposedLayout:
-    """The swizzled layout of an (extent, depth) operand tile in shared memory: no copy and no fragment load meets a bank twice.
+    """The swizzled layout of an (extent, depth) operand tile in shared memory, without bank conflicts in copies or fragment loads.
 
     Rows of at most 128 bytes along whichever mode is contiguous in global memory. For ``ldmatrix``, 16-byte chunks are permuted by
     the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes:
@@ -473,7 +473,7 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool, apart: in
     k_major : bool
         Whether K is the contiguous mode in global memory.
     apart : int
-        Rows between those of neighbouring groups of 4 lanes: 1, or of 128-bit elements 4.
+        Rows from one group of 4 lanes to the next: 1, or 4 for 128-bit elements.
 
     Returns
     -------
@@ -483,7 +483,7 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool, apart: in
     Raises
     ------
     CodegenError
-        If the contiguous extent has no rows of a power of two of elements.
+        If the contiguous extent does not divide into rows of a power of two of elements.
 
     Examples
     --------
@@ -495,7 +495,8 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool, apart: in
     contiguous = depth if k_major else extent
     row = min(contiguous, _LINE_BYTES // item)
     if contiguous % row or row & (row - 1):
-        raise CodegenError(f"a tile of {extent} x {depth} {element} has no rows of a power of two up to {_LINE_BYTES} bytes")
+        raise CodegenError(f"a tile of {extent} x {depth} {element} does not divide into rows of a power of two "
+                           f"up to {_LINE_BYTES} bytes")
     slabs = contiguous // row
     if k_major:
         inner = Layout((extent, (row, slabs)), (row, (1, row * extent)))

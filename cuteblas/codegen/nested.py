@@ -29,14 +29,14 @@ __all__ = ["by_coordinate", "tabulated"]
 
 
 def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
-    """A tensor whose modes are nested, as one with flat modes of these extents; a tensor without nested modes stays as it is.
+    """View a tensor with nested modes through flat coordinates; a tensor without nested modes stays as it is.
 
     Parameters
     ----------
     tensor : Tensor
         The tensor.
     extents : tuple of int or Expr
-        Of its top-level modes.
+        Extents of the top-level modes.
 
     Returns
     -------
@@ -74,7 +74,7 @@ class _Sum:
 
 
 def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLayout:
-    """The same function, with every part that is known before the loop evaluated where this stands.
+    """Evaluate the parts of a layout that are known before a loop, at this place in the kernel.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
     Returns
     -------
     ComposedLayout
-        From the same coordinates to the same offsets. Its inner part counts entries of arrays, coordinates of modes that are still
+        The same function of coordinates. Its inner part counts entries of arrays, coordinates of modes that are still
         to be evaluated, and (last) ordinary strides.
 
     Examples

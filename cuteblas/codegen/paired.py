@@ -12,7 +12,7 @@ __all__ = ["PairBuilder"]
 
 
 class PairBuilder(KernelBuilder):
-    """Writes a kernel as for one launch.
+    """Writes one kernel that does the work of two launches; the kernel is written as for one launch.
 
     The kernel's own parameters are ``blocks_first``, the blocks of the first launch, then each parameter ``x`` of the kernel for
     one as ``x0`` and ``x1``.
@@ -20,7 +20,7 @@ class PairBuilder(KernelBuilder):
     Parameters
     ----------
     name, threads, **options
-        As of :class:`KernelBuilder`.
+        As in :class:`KernelBuilder`.
 
     Examples
     --------

@@ -11,7 +11,7 @@ __all__ = ["Pipeline", "PipelineState", "RingIndex"]
 
 
 class RingIndex:
-    """The stage of a ring that something is at.
+    """A position in a ring of stages.
 
     Parameters
     ----------
@@ -20,9 +20,9 @@ class RingIndex:
     stages : int
         Stages of the ring.
     name : str
-        What the stage is called.
+        The name of the variable.
     start : int
-        The first one.
+        The first stage.
 
     Examples
     --------
@@ -46,12 +46,12 @@ class RingIndex:
         return equal(self.index, self._stages - 1)
 
     def advance(self) -> None:
-        """To the next stage."""
+        """Move to the next stage."""
         self._k.assign(self.index, select(self._is_last, 0, self.index + 1))
 
 
 class PipelineState(RingIndex):
-    """The stage that a role works on, and the parity of its phase, which changes whenever the role has gone round the ring.
+    """The stage that a role works on, and the parity of its phase, which changes with each round of the ring.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class PipelineState(RingIndex):
         self.parity = k.variable("parity" if name == "stage" else f"parity_of_{name}", 0, hi=1)
 
     def advance(self) -> None:
-        """To the next stage."""
+        """Move to the next stage."""
         self._k.assign(self.parity, select(self._is_last, self.parity ^ 1, self.parity))
         super().advance()
 
@@ -98,9 +98,9 @@ class Pipeline:
     filled, emptied : int
         How many commits fill a stage, and how many releases empty it.
     names : tuple of str
-        Of the barriers of full stages, and of free ones.
+        Names of the barriers of full stages and of free stages.
     stage : str
-        What a stage is called.
+        The name of the variable that counts stages.
 
     References
     ----------
@@ -125,21 +125,21 @@ class Pipeline:
 
     @property
     def barriers(self) -> tuple[Mbarriers, Mbarriers]:
-        """Those of full stages, and of free ones: to be initialised before a role begins."""
+        """The barriers of full stages and of free stages; initialise them before a role begins."""
         return self._full, self._empty
 
     def state(self) -> PipelineState:
-        """Where a role begins."""
+        """The state of a role that begins at the first stage."""
         return PipelineState(self._k, self.stages, self._stage)
 
     def acquire(self, at: PipelineState, nbytes: int | None = None) -> None:
-        """The producer waits until a stage is empty; ``nbytes``: and says (:meth:`expect`) what TMA will bring."""
+        """Wait, as a producer, until a stage is empty; with ``nbytes``, also announce TMA's bytes (:meth:`expect`)."""
         self._empty.wait(at.index, at.parity ^ 1)
         if nbytes is not None:
             self.expect(at, nbytes)
 
     def expect(self, at: PipelineState, nbytes: int) -> None:
-        """Commit a stage, which is full when ``nbytes`` have come too: for copies that complete on its :meth:`barrier`."""
+        """Commit a stage that is full once ``nbytes`` have arrived, too: for copies that complete its :meth:`barrier`."""
         self._full.expect(at.index, nbytes)
 
     def barrier(self, at: PipelineState) -> Element:
@@ -147,15 +147,15 @@ class Pipeline:
         return self._full.at(at.index)
 
     def commit(self, stage: IntLike) -> None:
-        """A producer that writes itself has filled its part of a stage."""
+        """Signal that a producer has written its part of a stage."""
         self._full.arrive(stage)
 
     def wait(self, at: PipelineState) -> None:
-        """A consumer waits until a stage is full."""
+        """Wait, as a consumer, until a stage is full."""
         self._full.wait(at.index, at.parity)
 
     def release(self, stage: IntLike, rank: IntLike | None = None) -> None:
-        """A consumer has read a stage; ``rank``: tells so the block of the cluster that has it, which filled this one's too."""
+        """Signal that a consumer has read a stage; with ``rank``, signal the block of the cluster that filled it."""
         if rank is None:
             self._empty.arrive(stage)
         else:

@@ -55,7 +55,7 @@ class TensorParam:
     batch : bool or tuple of bool
         Which of the batch modes, innermost first, it has a stride for; elsewhere it is 0.
     lowest : int, optional
-        What strides are known not to be below.
+        A lower bound of the strides.
     extents : tuple of str
         The names by which the extents of its modes are bound, empty where they are not; known once it is declared.
 
@@ -139,7 +139,7 @@ class GlobalTensor:
     def address(self) -> Pointer:
         """Its address."""
         if self.pointer is None:
-            raise CodegenError(f"{self.param.name} is read by its tensor map alone")
+            raise CodegenError(f"{self.param.name} has no address: the kernel accesses it through its tensor map only")
         return self.pointer
 
     def at(self, index: IntLike | tuple[IntLike, ...] = 0, extents: tuple[Nested, ...] | None = None) -> Tensor:
@@ -156,18 +156,18 @@ class GlobalTensor:
 
 @dataclass(frozen=True)
 class View:
-    """What a tensor of a kernel stands for in a launch.
+    """The memory and the strides of a tensor in a launch.
 
     Attributes
     ----------
     memory : object
-        What the address parameter takes.
+        The value of the address parameter.
     strides : tuple
         By mode, in elements; a tuple for a mode that nests several.
     batch : tuple of int
         Strides of the batch modes, innermost first.
     map : object, optional
-        What the tensor map parameter takes.
+        The value of the tensor map parameter.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class View:
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of what is bound by name a parameter takes.
+    """The part of a bound value that a parameter takes.
 
     Attributes
     ----------
@@ -218,12 +218,12 @@ class Part:
 
 @dataclass
 class Declarations:
-    """What has been declared while a kernel is written.
+    """Tensors and parameters that a kernel has declared so far.
 
     Attributes
     ----------
     parts : dict
-        By the names of parameters; a parameter that is not there is bound by its own name.
+        The part that each parameter takes, by parameter name; other parameters are bound by their own names.
     tensors : dict
         The tensors, by name.
     extents : dict
@@ -257,19 +257,19 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
     k : KernelBuilder
         The kernel that takes them.
     tensors : sequence of TensorParam
-        What is declared, each with a name of its own.
+        The tensors to declare, each with its own name.
     modes : iterable of str
         Modes whose extents are parameters, in this order; by default each is made when it is needed.
     batch : int
         The number of batch modes.
     multiples : mapping of str to int, optional
-        By name of a parameter, what it is a multiple of.
+        By parameter name, a number that divides the parameter.
     nested : mapping of str to int, optional
         By mode, how many modes are nested in it.
     typical : mapping of str to int, optional
         By mode, the extent for which the costs of accesses are counted.
     suffix : str
-        What names of strides end in.
+        The end of the names of strides.
 
     Returns
     -------
@@ -347,7 +347,7 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
 
 @dataclass(frozen=True)
 class Signature:
-    """What a kernel takes, in the order of its parameters.
+    """The arguments of a kernel, in the order of its parameters.
 
     Attributes
     ----------
@@ -356,9 +356,9 @@ class Signature:
     params : tuple of Param
         The parameters.
     parts : tuple of Part
-        What each of them takes.
+        The part that each parameter takes.
     tensors : mapping
-        The tensors among what is bound, by name.
+        The bound tensors, by name.
 
     Examples
     --------
@@ -400,18 +400,18 @@ class Signature:
         Raises
         ------
         TypeError
-            If something is missing, unknown or given twice, or a tensor has other modes; names it and the kernel.
+            If an argument is missing, unknown or passed twice, or a tensor has other modes; the message names it and the kernel.
         ValueError
             If a value contradicts what the kernel was generated for.
         """
         values: dict[str, Any] = {}
         for group in (*groups, named):
             if twice := values.keys() & group.keys():
-                raise TypeError(f"{self.kernel} is given {_listed(twice)} twice")
+                raise TypeError(f"{self.kernel} got {_listed(twice)} twice")
             values |= group
         missing, unknown = self.names.keys() - values.keys(), values.keys() - self.names.keys()
         if missing or unknown:
-            wrong = [f"{said} {_listed(names)}" for said, names in (("is not given", missing), ("takes no", unknown)) if names]
+            wrong = [f"{said} {_listed(names)}" for said, names in (("is missing", missing), ("takes no", unknown)) if names]
             raise TypeError(f"{self.kernel} {' and '.join(wrong)}; it takes {', '.join(self.names)}")
         for name, value in values.items():
             self._check(name, value, values)
@@ -424,7 +424,7 @@ class Signature:
                 raise TypeError(f"{name} of {self.kernel} is not a tensor, got {value}")
             elements = sum(self.parts[at].kind == "element" for at in self.names[name])
             if elements and (not isinstance(value, tuple) or len(value) != elements):
-                raise TypeError(f"{name} of {self.kernel} is {elements} extents, got {value!r}")
+                raise TypeError(f"{name} of {self.kernel} takes a tuple of {elements} extents, got {value!r}")
             return
         if not isinstance(value, View):
             raise TypeError(f"{name} of {self.kernel} is a tensor and takes a View, got {value!r}")
@@ -442,7 +442,7 @@ class Signature:
             if isinstance(known, str):
                 known = values.get(tensor.extents[tensor.modes.index(known)])
             if known not in (None, first) and not self._single(extent, 0, values):
-                raise ValueError(f"{name} of {self.kernel} has the stride {known} along {mode}, got {first}")
+                raise ValueError(f"{name} of {self.kernel} must have stride {known} along {mode}, got {first}")
 
     @staticmethod
     def _single(extent: str, leaf: int | None, values: Mapping[str, Any]) -> bool:
@@ -467,7 +467,7 @@ class Signature:
             case "batch":
                 found = value.batch[part.at]
         if part.multiple > 1 and found % part.multiple and not self._single(part.extent, part.leaf, values):
-            raise ValueError(f"{param.name} of {self.kernel} is a multiple of {part.multiple}, got {found}")
+            raise ValueError(f"{param.name} of {self.kernel} must be a multiple of {part.multiple}, got {found}")
         return found
 
     def __str__(self) -> str:

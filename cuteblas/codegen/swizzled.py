@@ -31,7 +31,7 @@ def swizzle_over(span: int, element: str) -> Swizzle:
     Returns
     -------
     Swizzle
-        Of offsets in elements.
+        The swizzle of offsets in elements.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def swizzle_over(span: int, element: str) -> Swizzle:
 
 
 def longest_row(extent: int, element: str) -> int:
-    """Bytes of the longest row that divides an extent of contiguous elements, or of the longest of all.
+    """Bytes of the longest swizzled row that divides an extent of contiguous elements; the longest of all if none does.
 
     Parameters
     ----------
@@ -105,11 +105,11 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_byt
     row = row_bytes // dtype(element).bytes
     if k_major:
         if depth % row:
-            raise CodegenError(f"a K-major tile of {element} is a multiple of {row} deep, got {depth}")
+            raise CodegenError(f"a K-major tile of {element} must be a multiple of {row} deep, got {depth}")
         slabs = Layout((row, depth // row), (1, row * extent)) if depth > row else Layout(row)
         inner = Layout((extent, slabs.shape), (row, slabs.stride))
     else:
         if extent % row:
-            raise CodegenError(f"an MN-major tile of {element} is a multiple of {row} wide, got {extent}")
+            raise CodegenError(f"an MN-major tile of {element} must be a multiple of {row} wide, got {extent}")
         inner = Layout(((row, extent // row), depth), ((1, row * depth), row))
     return ComposedLayout(swizzle_over(row_bytes, element), 0, inner)

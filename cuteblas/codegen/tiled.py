@@ -83,7 +83,7 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
     Parameters
     ----------
     tensor : Tensor
-        At least as many modes as ``tile``; further modes become rest modes as they are.
+        The tensor, with at least as many modes as ``tile``; further modes become rest modes as they are.
     tile : tuple of int
         Extents of the tile that the thread-value layout covers.
     tv : Layout
@@ -114,7 +114,7 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
 
 @dataclass(frozen=True)
 class TiledCopy:
-    """A copy of a tile by the threads of a block, each moving dense tiles of ``values``.
+    """A copy of a tile by the threads of a block; each thread moves dense tiles of ``values``.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ class TmaBox:
         The tile in shared memory, in elements: one mode for each tiled mode of the tensor. Its swizzle is one of the hardware's, or
         the identity ``Swizzle(0, 0, 0)``.
     most : int
-        Elements that a box has along a mode at most.
+        The most elements that a box has along a mode.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class TmaBox:
         modes.sort()
         filled = [1, *(d * n for d, n, *_ in modes)]
         if not modes or any(d < end for (d, *_), end in zip(modes, filled, strict=False)):
-            raise CodegenError(f"TMA fills shared memory once; elements of {self.layout} lie in the same places")
+            raise CodegenError(f"TMA fills each place of shared memory once, but elements of {self.layout} share places")
         return modes
 
     @cached_property
@@ -126,7 +126,7 @@ class TmaBox:
                      for i in range(n) for offset, steps in boxes]
         alignment = max(ROW_BYTES, 8 * self.swizzle)
         if any(offset * dtype(self.element).bytes % alignment for offset, _ in boxes):
-            raise CodegenError(f"boxes begin at multiples of {alignment} bytes, those of {self.layout} do not")
+            raise CodegenError(f"boxes must begin at multiples of {alignment} bytes; those of {self.layout} do not")
         return tuple(boxes)
 
     @property
@@ -155,7 +155,7 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
     """Where every box of a tile begins in shared memory, and its coordinates, innermost first."""
     pointer: Pointer = tile.engine
     if size(tile.layout) * pointer.dtype.bytes != box.nbytes:
-        raise CodegenError(f"TMA moves tiles of {box.nbytes} bytes by this box, got {tile.layout} of {pointer.dtype.name}")
+        raise CodegenError(f"TMA moves tiles of {box.nbytes} bytes with this box, got {tile.layout} of {pointer.dtype.name}")
     base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
     scale = dtype(box.element).bytes
     for offset, steps in box.repeats:
@@ -164,8 +164,8 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
             at[0] = minimum(at[0], (ceil_div(extent, box.rows) - 1) * box.rows)
         ordered = [*(at[i] for i in box.order), *at[len(steps):]]
         if bits_of(ordered[0]) * scale % CHUNK:
-            raise CodegenError(f"the innermost coordinate of a TMA copy is a multiple of {CHUNK} bytes, which "
-                               f"{to_c(ordered[0])} elements of {scale} bytes are not provably")
+            raise CodegenError(f"the innermost coordinate of a TMA copy must be a multiple of {CHUNK} bytes; "
+                               f"{to_c(ordered[0])} elements of {scale} bytes are not provably one")
         yield pointer[base + offset * scale // pointer.dtype.bytes], ordered
 
 
@@ -174,22 +174,22 @@ class TmaLoad:
     """Fills a tile of shared memory; completes ``box.nbytes`` on a barrier.
 
     The source is a tile of the tensor of coordinates (the modes of the tile, then batch modes): an identity tensor, tiled as the
-    one in memory would be. Along the innermost mode its first one must be a multiple of 16 bytes: the hardware takes nothing else,
-    even where the box ends outside of the tensor. The layout of the target is ``box.layout``, perhaps in words of several elements.
+    one in memory would be. The first coordinate along the innermost mode must be a multiple of 16 bytes, even if the box ends
+    outside of the tensor. The layout of the target is ``box.layout``, perhaps in words of several elements.
 
     Attributes
     ----------
     tensor_map : str
-        Of the tensor.
+        The C++ name of the tensor map.
     box : TmaBox
-        How its tiles are moved.
+        The box in which tiles move.
     barrier : Element
-        What the copies complete on.
+        The mbarrier that the copies complete.
     blocks : IntLike, optional
-        A set of blocks of the cluster, bit i for rank i: the tile of each of them is filled, and its barrier completed.
+        A set of blocks of the cluster, bit i for rank i: the copy fills the tile and completes the barrier of each.
     extent : IntLike, optional
-        Of the tensor along the first mode of the tile, if what comes from beyond it is not used: a box that begins there brings
-        the last one before it instead, which takes less time than zeros.
+        The tensor's extent along the first mode of the tile, if elements beyond it are not used. A box beyond it loads the last box
+        inside instead, which takes less time than zeros.
 
     Examples
     --------
@@ -231,9 +231,9 @@ class TmaStore:
     Attributes
     ----------
     tensor_map : str
-        Of the tensor.
+        The C++ name of the tensor map.
     box : TmaBox
-        How its tiles are moved.
+        The box in which tiles move.
 
     Examples
     --------

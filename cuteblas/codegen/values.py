@@ -24,7 +24,7 @@ _BOOL = dtype("bool")
 
 
 class Use(NamedTuple):
-    """That a kernel calls a device function, with these template arguments as C++.
+    """A call of a device function, with its template arguments as C++.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Rendered(NamedTuple):
 class Value:
     """A value, with the operators of C++; ``==`` stays Python's: see :meth:`equals`.
 
-    Of bools, ``&``, ``|`` and ``~`` are ``&&``, ``||`` and ``!``.
+    For bools, ``&``, ``|`` and ``~`` become ``&&``, ``||`` and ``!``.
 
     Examples
     --------
@@ -178,12 +178,12 @@ Operand: TypeAlias = Value | Expr | bool | int | float
 
 @dataclass(frozen=True, eq=False)
 class Term(Value):
-    """A value that is spelled out.
+    """A value with its C++ text.
 
     Attributes
     ----------
     spelled : Rendered
-        The text, and what is known of it.
+        The text and its properties.
 
     Examples
     --------
@@ -224,24 +224,24 @@ def local(name: str, element: str) -> Term:
 
 
 def rendered(x: Operand, like: DType | None = None) -> Rendered:
-    """Anything as C++; a number as one of type ``like``.
+    """Write a value, an index expression or a number as C++; numbers take type ``like``.
 
     Parameters
     ----------
     x : Value, Expr or number
-        What is written.
+        The operand to write.
     like : DType, optional
         The type of a number.
 
     Returns
     -------
     Rendered
-        Its text, and what is known of it.
+        The text and its properties.
 
     Raises
     ------
     CodegenError
-        If that type has no such number.
+        If the type cannot represent the number.
 
     Examples
     --------
@@ -339,7 +339,7 @@ def choose(condition: Operand, x: Operand, y: Operand, element: str | None = Non
 
 
 def number(x: bool | int | float, element: str) -> Term:
-    """A number of a certain type.
+    """A number as a value of a type.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def integer(x: IntLike) -> Term:
     Returns
     -------
     Term
-        The same as a value.
+        The value.
 
     Examples
     --------
@@ -387,12 +387,12 @@ def integer(x: IntLike) -> Term:
 
 
 def cast(x: Operand, element: str) -> Term:
-    """A value as one of another type of C++, as ``static_cast`` has it; :meth:`KernelBuilder.convert` rounds as NumPy does.
+    """Cast a value with ``static_cast``; :meth:`KernelBuilder.convert` rounds as NumPy does.
 
     Parameters
     ----------
     x : Value, Expr or number
-        What is converted.
+        The value to cast.
     element : str
         The type.
 
@@ -439,7 +439,7 @@ def complex_of(element: str, re: Operand, im: Operand) -> Term:
 
 
 def run_of(first: Value, count: int) -> Term:
-    """Several elements of a fragment, as an array of their own; the first of them tells where it begins.
+    """Neighbouring elements of a fragment as an array that begins at the first.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class WgmmaOperand:
         """Bytes of a row, over which the layout is swizzled."""
         span = SPANS.get(self.layout.swizzle.bits)
         if span is None or self.layout.swizzle != swizzle_over(span, self.element):
-            raise CodegenError(f"wgmma has no descriptor for {self.layout}: its swizzle is none of the hardware's")
+            raise CodegenError(f"wgmma has no descriptor for {self.layout}: its swizzle is not one of the hardware's")
         return span
 
     @cached_property
@@ -102,7 +102,7 @@ class WgmmaOperand:
         ring : Tensor
             The tiles in shared memory, (MN, K, stage): in each stage, as many as this operand along either mode, or more.
         rows : int, optional
-            How many an instruction reads along MN; all, if nothing is said.
+            Rows that an instruction reads along MN; by default all.
         """
         item, inner = dtype(self.element).bytes, self.layout.inner
         extent, depth = size(inner[0]), size(inner[1])
@@ -122,14 +122,14 @@ def _times(stride: Any, factor: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Descriptor(Value):
-    """The matrix descriptor of what begins some bytes after what another one describes.
+    """The matrix descriptor of memory that begins some bytes after the memory of another descriptor.
 
     Attributes
     ----------
     first : Value
         The other descriptor.
     offset : int or Expr
-        How many bytes further.
+        The distance in bytes.
 
     Examples
     --------
@@ -148,14 +148,14 @@ class Descriptor(Value):
 
 @dataclass(frozen=True)
 class Descriptors:
-    """The engine of operands in shared memory: descriptors, by how many bytes further they begin than the first.
+    """The engine of operands in shared memory: descriptors, indexed by their distance in bytes from the first.
 
     Attributes
     ----------
     first : Value
         The descriptor of the first operand.
     offset : int or Expr
-        How many bytes further these begin.
+        The distance of these operands from the first, in bytes.
 
     Examples
     --------
@@ -191,7 +191,7 @@ class WgmmaAtom:
     k_major_a, k_major_b : bool
         Which mode of A and B is contiguous in shared memory; of types that do not have 16 bits it is K.
     element_b : str, optional
-        That of B where it differs: either type of bytes.
+        The type of B if it differs; both must be types of bytes.
 
     Examples
     --------
@@ -257,7 +257,7 @@ class WgmmaAtom:
 
     @property
     def of(self) -> tuple[object, ...]:
-        """What it is told as a template."""
+        """The template arguments of the device function."""
         if self.of_bytes:
             return self.n, self.element, self.element_b or self.element
         majors = self.element, int(not self.k_major_a), int(not self.k_major_b)
@@ -511,7 +511,7 @@ def wgmma_wait(k: KernelBuilder, pending: int) -> None:
 
 
 def wgmma_delivered(k: KernelBuilder, accumulators: Tensor) -> None:
-    """What was waited for is in these registers: the compiler moves no use of them before this.
+    """Tell the compiler that results have arrived in registers: it moves no use of them before this statement.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class OperandAccess:
         if self.width != 1 and self.unit is None:
             raise CodegenError(f"vectors of {self.width} elements need a mode with stride 1, got {self}")
         if self.covering and (self.unit is None or self.width != 1):
-            raise CodegenError(f"words cover rows of elements that are no vectors, got {self}")
+            raise CodegenError(f"covering needs a mode with stride 1 and single elements (width 1), got {self}")
 
 
 PAIRS = OperandAccess(1, 2)

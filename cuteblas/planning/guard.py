@@ -65,7 +65,7 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
     parts : iterable of Guarded
         Products, whose verdicts have words of their own.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     words : int
         For how many words there is room: the workspace of the parts begins :func:`verdict_bytes` further.
 
@@ -86,7 +86,7 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
         fallbacks += (_few_blocks(_placed(launch, part.words, first, begin), device) for launch in part.fallbacks)
         first, end = first + part.words, max(end, part.workspace_bytes)
     if first > words:
-        raise ValueError(f"verdicts have {first} words, and there is room for {words}")
+        raise ValueError(f"verdicts take {first} words, but there is room for {words}")
     return (*primary, *fallbacks), begin + end
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
+from ..codegen.architectures import capabilities, why_lacking
 from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
@@ -17,13 +18,16 @@ from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
 from .plan import Argument, Launch, Role
-from .problem import Fusion, GemmProblem, Operand, transposed
+from .problem import DeviceInfo, Fusion, GemmProblem, Operand, transposed
 
 __all__ = [
+    "ALIGNMENT",
     "MAPPED_STRIDE",
     "NARROW_SPAN",
+    "VECTOR_BYTES",
     "Oriented",
     "Roles",
+    "aligned",
     "alpha_kind",
     "batch_values",
     "compact",
@@ -33,6 +37,7 @@ __all__ = [
     "gemm_values",
     "launch",
     "majorness",
+    "matrices_of",
     "of_triangle",
     "operand_map",
     "operand_span",
@@ -47,8 +52,10 @@ __all__ = [
     "staging",
     "tiles_of_c",
     "unit_mode",
+    "vector_access",
     "view",
     "why_not_mapped",
+    "why_not_on_wgmma",
     "why_not_staged",
 ]
 
@@ -56,13 +63,30 @@ Roles = dict[str, Role | Argument]
 """What the memory of each tensor of a kernel is: that of a role, or an argument that says where in it."""
 
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
+_MOST_COORDINATES = 2**31 - 256      # of a mode, before the last box
 _LINE, _LONG_ROW = 64, 256           # elements of 2 bytes; of 4 bytes, two lines and longer rows
+
+ALIGNMENT = 256
+"""Bytes: every part of the workspace begins at a multiple of it."""
 
 MAPPED_STRIDE = 2**40
 """Strides of tensor maps are below this, in bytes."""
 
 NARROW_SPAN = 2**30
 """Offsets below this fit 32 bits, copies ahead of the end included."""
+
+VECTOR_BYTES = 16
+"""The most that a thread reads or writes together."""
+
+
+def aligned(nbytes: int) -> int:
+    """The first offset from ``nbytes`` on at which a part of the workspace may begin."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def matrices_of(p: GemmProblem, operand: Operand) -> int:
+    """Matrices that an operand has in memory: those that broadcasting repeats count once."""
+    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
 
 
 def span(modes: Iterable[tuple[int, int]]) -> int:
@@ -116,6 +140,20 @@ def unit_mode(operand: Operand) -> int | None:
     return 0 if operand.strides[0] == 1 else 1 if operand.strides[1] == 1 else None
 
 
+def vector_access(operand: Operand, extents: tuple[int, int], most_bytes: int = VECTOR_BYTES) -> OperandAccess:
+    """How threads access an operand: along a mode with stride 1, in vectors as wide as its address and the other strides allow."""
+    kind = dtype(operand.dtype)
+    best = OperandAccess(conj=kind.is_complex and operand.conj)
+    for mode in (1, 0):
+        if operand.strides[mode] != 1:
+            continue
+        others = operand.strides[1 - mode], *operand.batch_strides
+        width = gcd(most_bytes // kind.bytes, max(1, operand.alignment // kind.bytes), extents[mode], *others)
+        if best.unit is None or width > best.width:
+            best = replace(best, unit=mode, width=width)
+    return best
+
+
 def majorness(operand: Operand, extents: tuple[int, int]) -> int | None:
     """The mode that is contiguous for a tensor map (K if both are), or ``None``."""
     for mode in (1, 0):
@@ -140,6 +178,17 @@ def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str
         return f"the batch strides {operand.batch_strides} of {name} are not multiples of {_TMA_ALIGNMENT} bytes"
     if len([s for s in operand.batch_strides if s]) > 3:
         return f"{name} has more than three batch modes"
+    return None
+
+
+def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> str | None:
+    """Why no kernel on wgmma computes a problem, whose elements are so many real numbers each; ``None`` if one may."""
+    if not capabilities(device.arch).wgmma:
+        return why_lacking("wgmma", device.arch)
+    if not p.depth:
+        return "there is nothing to multiply"
+    if max(numbers * max(p.m, p.n, p.k), *p.batch, 1) >= _MOST_COORDINATES:
+        return "coordinates of tensor maps have 32 bits"
     return None
 
 

@@ -29,7 +29,7 @@ class Argument:
     Attributes
     ----------
     role : str, optional
-        What the call supplies.
+        The name of the address or number that the call supplies.
     value : number, optional
         The constant, if there is no role.
     tensor_map : TensorMapSpec, optional
@@ -56,7 +56,7 @@ class Launch:
     Attributes
     ----------
     kernel : GeneratedKernel
-        What is launched.
+        The kernel.
     grid : tuple of int
         Blocks along x, y and z.
     arguments : tuple of Argument
@@ -89,14 +89,14 @@ def with_roles(launch: Launch, places: Mapping[Role, tuple[Role, int]]) -> Launc
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run for a problem on a device, and why.
+    """The launches that compute a problem on a device, and the reason for each choice.
 
     Attributes
     ----------
     problem : Problem
-        What is computed.
+        The problem that the launches compute.
     device : DeviceInfo
-        For which device.
+        The device that the plan is for.
     family : str
         The kernel family: ``"gemm_simt"``, ``"gemm_mma"``, ``"gemm_wgmma"``, ``"transpose"``, ``"copy"``, ..., or ``"nothing"``
         when there is nothing to do.
@@ -109,14 +109,14 @@ class Plan:
     reason : str
         Why this kernel and this configuration.
     facts : mapping
-        What is known of the kernel, for people.
+        Facts about the kernel for readers: layouts, bank conflicts, vector widths.
     seconds : float or None
-        The expected time of all launches by the model with which the family chooses; ``None`` if a caller overruled its choice, or
+        The expected time of all launches, from the model that the family chooses with; ``None`` if a caller overruled the choice or
         there is no model. :func:`~cuteblas.planning.estimates.estimate` weighs it against the floor.
     copied : tuple of str
-        Operands that its launches copy first, and why.
+        Operands that the launches copy first, and why.
     fallback : str
-        What slower kernel computes this, or some of it, and why: a faster family refused it, or the device decides by the elements.
+        The slower kernel that computes this, or part of it, and why: a faster family refused it, or the elements decide it.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Plan:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """What a call supplies the addresses of, in order."""
+        """The roles whose addresses a call supplies, in order."""
         return self.problem.roles
 
     @property
@@ -158,5 +158,5 @@ class Plan:
 
     @property
     def full_source(self) -> str:
-        """What the compiler gets: for each kernel the prelude, with the device functions that it calls, and its source."""
+        """The text that the compiler gets: each kernel after a prelude with the device functions that it calls."""
         return "\n".join(launch.kernel.cuda_source for launch in self.launches)

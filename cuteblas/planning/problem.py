@@ -93,24 +93,24 @@ class GemmProblem:
     batch : tuple of int
         Extents of the batch modes, outermost first as in NumPy.
     alpha, beta : {"zero", "one", "value", "device"}
-        What is known of the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B. A number in device
-        memory (``"device"``) that turns out to be zero has the same effect.
+        What planning knows about the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B. A number in
+        device memory (``"device"``) that turns out to be zero has the same effect.
     precision : str
         The algorithm: ``"auto"``, ``"ieee"`` (native arithmetic of the dtype), or one by name (``gemm.dispatch.PRECISIONS``).
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
     compute : str, optional
-        NumPy's name of the type in which products are summed, of alpha and of beta, if it is not the usual one.
+        NumPy's name of the type of sums, of alpha and of beta, if it is not the default.
     fusion : Fusion, optional
         The epilogue.
     digits : int
-        Bytes of an integer, if A and B hold them as planes of ``uint8``: the planes of a row lie one after the other, each as long
-        as the stride of rows over this.
+        Bytes of an integer, if A and B hold integers as planes of ``uint8``. The planes of a row follow one another; each is as
+        long as the stride of rows divided by ``digits``.
     triangle : {"lower", "upper", "both"}, optional
-        What is written of a square C: a triangle with the diagonal, the rest of C as it is; or both triangles, where A and B are
-        the same memory, so that C is symmetric: one of them is computed.
+        The part of a square C that is written. ``"lower"`` and ``"upper"`` include the diagonal and leave the rest of C as it is.
+        ``"both"`` needs A and B in the same memory, so that C is symmetric: one triangle is computed and written twice.
     hermitian : bool
-        Whether a triangle is that of a Hermitian matrix, whose diagonal has no imaginary parts.
+        Whether the triangle is that of a Hermitian matrix, whose diagonal is real.
 
     Examples
     --------
@@ -154,12 +154,12 @@ class GemmProblem:
 
     @property
     def depth(self) -> int:
-        """What is summed over: K, or nothing if alpha is zero."""
+        """The number of products in a sum: K, or 0 if alpha is zero."""
         return 0 if self.alpha == "zero" else self.k
 
     @property
     def is_gram(self) -> bool:
-        """Whether C is symmetric if A and B are the same memory, and known to be so by the kernels that compute a triangle."""
+        """Whether C is symmetric if A and B share memory, in a form that kernels can compute from one triangle."""
         plain = (self.alpha, self.beta, self.fusion, self.variant) == ("one", "zero", None, None)
         return plain and self.a == self.b and self.m == self.n and self.precision in ("auto", "ieee")
 
@@ -260,7 +260,7 @@ class CopyProblem:
 
 @dataclass(frozen=True)
 class Storage:
-    """What the memory of a tensor holds.
+    """The element type and the alignment of a tensor in memory.
 
     Attributes
     ----------
@@ -297,13 +297,13 @@ class ContractionProblem:
     k : tuple of (extent, stride in A, stride in B)
         Modes that are summed over; a stride is 0 where only the other tensor has the mode.
     a, b, c : Storage
-        What the tensors hold.
+        Element types and alignments of the tensors.
     batch : tuple of (extent, stride in A, stride in B, stride in C)
         Modes of all three.
     alpha, beta : {"zero", "one", "value"}
-        What is known of the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B.
+        What planning knows about the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B.
     precision : str
-        As of a :class:`GemmProblem`.
+        The algorithm, as in :class:`GemmProblem`.
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
     same : bool
@@ -357,9 +357,9 @@ class ReductionProblem:
     batch : tuple of int
         Extents of the batch modes, outermost first.
     op : {"sum", "max", "min"}
-        What is done along j; the largest and the smallest of numbers among which there is a NaN is NaN.
+        The operation along j. ``"max"`` and ``"min"`` are NaN if any element is.
     compute : str, optional
-        NumPy's name of the type of everything between X and R; by default that in which products of X's type are summed.
+        NumPy's name of the type in which elements are combined; by default the type of sums of products of X.
     y : Operand, optional
         Y (I, J), of X's type.
 
@@ -381,7 +381,7 @@ class ReductionProblem:
 
     @property
     def accumulator(self) -> str:
-        """The type of everything between X and R."""
+        """The type in which elements are combined."""
         return self.compute or dtype(self.x.dtype).accumulator
 
     @property
@@ -396,12 +396,12 @@ Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | Gr
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What planning needs to know of a device; :data:`H200` stands in where there is none.
+    """A device as planning sees it; :data:`H200` stands in when there is no GPU.
 
     Attributes
     ----------
     name : str
-        For people.
+        The name of the card.
     arch : str
         ``"sm_90"`` ...
     multiprocessors : int
@@ -415,9 +415,9 @@ class DeviceInfo:
     l2_bytes : int
         Size of the L2 cache.
     workspace_limit : int, optional
-        Bytes of scratch memory that a plan may ask for at most.
+        The most scratch memory that a plan may use, in bytes.
     costs : Costs, optional
-        The numbers that planners estimate with; by default those that are shipped for a card of this name, or an H200's.
+        The numbers behind time estimates; by default those shipped for a card of this name, else those of an H200.
 
     Examples
     --------
@@ -437,11 +437,11 @@ class DeviceInfo:
 
     @property
     def fitted(self) -> Costs:
-        """The numbers that planners estimate with."""
+        """The numbers behind time estimates."""
         return self.costs or costs_of(self.name)
 
     def seconds(self, clocks: float = 0.0, launches: float = 0.0, nbytes: float = 0.0) -> float:
-        """The time of clocks of a multiprocessor, of launches, and of bytes at the bandwidth of a large device copy."""
+        """Seconds that clocks of a multiprocessor, launches, and bytes at the bandwidth of a large device copy take together."""
         return clocks / self.clock_hz + launches * self.fitted["launch"]["seconds"] + nbytes / self.bandwidth
 
 

@@ -68,19 +68,19 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     problem : ReductionProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Returns
     -------
     Plan
-        Its launches take the addresses of the problem's roles: ``src`` (X) and ``dst`` (R), or ``a`` (X), ``b`` (Y) and ``c`` (R).
+        Launches that take the addresses of the problem's roles: ``src`` (X) and ``dst`` (R), or ``a`` (X), ``b`` (Y) and ``c`` (R).
 
     Raises
     ------
     TypeError
         If X cannot be reduced in these types.
     ValueError
-        For the largest or smallest of nothing, an unknown operation, or more blocks than a grid can have.
+        For the maximum or minimum of nothing, an unknown operation, or a launch with more blocks than a grid can have.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
     problem : ReductionProblem
         What to compute; alignments are those of the operands in memory.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     source, target : (role, offset)
         The memory of X and R.
     workspace : int
@@ -159,7 +159,7 @@ def why_not_reduced(p: ReductionProblem) -> str | None:
     """Why elements cannot be reduced in these types, or ``None`` if they can."""
     x, between, r = dtype(p.x.dtype), dtype(p.accumulator), dtype(p.r.dtype)
     if p.y and (p.y.dtype != p.x.dtype or p.op != "sum"):
-        return f"products are those of one type, and summed, got {p.op} of {p.x.dtype} by {p.y.dtype}"
+        return f"products of X and Y must have one type and op='sum', got {p.op} of {p.x.dtype} by {p.y.dtype}"
     if x.is_complex or between.is_complex or "b" in (between.kind, r.kind):
         fits = x is between is r and p.op == "sum"
     elif between.is_integer:
@@ -168,13 +168,13 @@ def why_not_reduced(p: ReductionProblem) -> str | None:
     else:
         exact = all(d.kind == "f" and d.package for d in (x, between, r)) and x.bytes <= between.bytes
         fits = exact and not between.is_stored and not (between.bytes == 8 and r.is_stored)         # would be rounded twice
-    return None if fits else f"{p.op} of {x.name} in {between.name} to {r.name} is not possible"
+    return None if fits else f"kernels do not compute {p.op} of {x.name} in {between.name} to {r.name}"
 
 
 def _check(p: ReductionProblem) -> None:
     """Refuse what has no result."""
     if p.op not in OPERATIONS:
-        raise ValueError(f"reductions are {', '.join(OPERATIONS)}, got {p.op!r}")
+        raise ValueError(f"op is one of {', '.join(map(repr, OPERATIONS))}, got {p.op!r}")
     if (refused := why_not_reduced(p)) is not None:
         raise TypeError(refused)
     if p.j == 0 and p.op != "sum":

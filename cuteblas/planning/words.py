@@ -61,7 +61,7 @@ def _multiplied(plan: Plan, problem: GemmProblem | ContractionProblem) -> str:
 def _device(plan: Plan) -> str:
     """The device, and whether the numbers of planners were measured on such a one."""
     device = plan.device
-    scaled = f" (not measured there: the numbers of {device.fitted.device}, scaled by clock, multiprocessors and bandwidth)"
+    scaled = f" (not measured there: estimated from {device.fitted.device} by clock, multiprocessors and bandwidth)"
     measured = "" if is_measured(device) else scaled
     return f"{plan.device.name}{measured}"
 

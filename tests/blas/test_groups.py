@@ -217,7 +217,7 @@ def test_what_groups_do_not_take_is_computed_alone(there_and_back, launches):
     counted = routes()
     assert launches == [1] and counted["gemm_simt in a group"] == 2 and counted["nothing"] == 1
     (alone, twice), = ((route, n) for route, n in counted.items() if "not in a group" in route)
-    assert twice == 2 and alone.startswith("gemm_simt, not in a group: alpha and beta of a group of products are numbers")
+    assert twice == 2 and alone.startswith("gemm_simt, not in a group: alpha and beta of a group of products must be numbers")
 
 
 def test_one_product_is_no_group(there_and_back, launches):
@@ -265,11 +265,11 @@ def test_large_products_are_faster_alone():
     for element, family, group in (("float32", "gemm_split", "gemm_simt"), ("complex64", "gemm_split", "gemm_simt"),
                                    ("float16", "gemm_wgmma", "gemm_mma")):
         assert why_alone(square(256, element), H200) is None
-        assert why_alone(square(4096, element), H200) == f"{family} is faster than {group} of a group"
+        assert why_alone(square(4096, element), H200) == f"{family} alone is faster than {group} in a group"
         assert why_alone(replace(square(4096, element), alpha="zero"), H200) is None
     assert why_alone(square(64, "float32", (64,)), H200) is None
-    assert why_alone(square(64, "float32", (65,)), H200) == "a batch of 65 is a launch by itself"
-    assert why_alone(square(4096, "int32"), H200) == "gemm_wgmma is faster than gemm_simt of a group"
+    assert why_alone(square(64, "float32", (65,)), H200) == "a batch of 65 gets a launch of its own"
+    assert why_alone(square(4096, "int32"), H200) == "gemm_wgmma alone is faster than gemm_simt in a group"
     assert why_alone(square(64, "int32"), H200) is None
 
 

@@ -339,7 +339,7 @@ def test_own_costs_are_refused_with_a_warning(monkeypatch, tmp_path):
     assert file == tmp_path / "costs" / "a-card.json"
     file.parent.mkdir()
     file.write_text("{")
-    with pytest.warns(RuntimeWarning, match="no numbers of planners"):
+    with pytest.warns(RuntimeWarning, match="no valid planning numbers"):
         assert own.own_costs("A card") is None
     from cuteblas.planning.cost import default_costs, written
 

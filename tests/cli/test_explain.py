@@ -91,7 +91,7 @@ def test_vectors_batches_and_orders(capsys):
 def test_other_cards(capsys, device, family, name):
     text = explained(capsys, "4096x4096", "4096x4096", "--dtype", "half", "--device", device)
     assert text.startswith(f"kernel {family}: ") and name in text
-    scaled = "(not measured there: the numbers of NVIDIA H200, scaled by clock, multiprocessors and bandwidth)"
+    scaled = "(not measured there: estimated from NVIDIA H200 by clock, multiprocessors and bandwidth)"
     assert (scaled in " ".join(text.split())) == (device not in ("h100", "h200"))
 
 

@@ -46,9 +46,9 @@ def test_a_named_family_computes_or_refuses():
     assert {cuteblas.explain(a, a, variant=name).family for name in ("gemm_simt", "gemm_skinny")} == {"gemm_simt", "gemm_skinny"}
     with pytest.raises(ValueError, match="gemm_outer cannot compute this"):
         cuteblas.explain(a, a, variant="gemm_outer")
-    with pytest.raises(ValueError, match="gemm_modular does not compute with it"):
+    with pytest.raises(ValueError, match="gemm_modular does not support it"):
         cuteblas.explain(a, a, variant="gemm_modular", precision="ieee")
-    with pytest.raises(ValueError, match="transpose does not make this copy, copy does"):
+    with pytest.raises(ValueError, match="variant 'transpose' cannot make this copy; 'copy' can"):
         cuteblas.explain_copy(a[:, ::2], variant="transpose")
 
 

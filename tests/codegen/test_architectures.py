@@ -32,5 +32,5 @@ def test_why_a_device_cannot_run_it():
     assert why_lacking("tma", "sm_89") == "tma exists from sm_90 on, not on sm_89"
     assert why_lacking("float64_tensor_cores", "sm_86") == "float64_tensor_cores exists on sm_80 and sm_90 alone, not on sm_86"
     for arch in ("90", "sm_", "sm_x", "compute_90"):
-        with pytest.raises(ValueError, match="an architecture is written sm_80 or sm_90a"):
+        with pytest.raises(ValueError, match="arch is written like 'sm_80' or 'sm_90a'"):
             number_of(arch)

@@ -82,7 +82,7 @@ def test_a_word_for_another_block_lies_there_as_it_would_here(k):
     k.copy(StoreAsync(1 - rank, came.at(0)), x, word)
     assert "cb::store_async(&words[rank * 8 + 3], x[0], -rank + 1, &came[0]);" in k.build().body
     for source, target in ((x, words[_, 0]), (x, x), (word, word), (k.registers("two", "float32", Layout(2)), word)):
-        with pytest.raises(CodegenError, match="a word of 4 bytes is stored from a register into shared memory"):
+        with pytest.raises(CodegenError, match="StoreAsync stores a word of 4 bytes from a register to shared memory"):
             k.copy(StoreAsync(1, came.at(0)), source, target)
 
 
@@ -95,7 +95,7 @@ def test_atoms_without_predicates_refuse_them(k):
     for atom, source, target in ((TmaLoad(name, box, bar), coordinates, tile), (TmaStore(name, box), tile, coordinates),
                                  (StoreAsync(1, bar), x, word)):
         k.copy(atom, source, target)
-        with pytest.raises(CodegenError, match=f"{type(atom).__name__} copies without predicates"):
+        with pytest.raises(CodegenError, match=f"{type(atom).__name__} takes no predicates"):
             k.copy(atom, source, target, when=k.thread.lt(3))
 
 
@@ -138,5 +138,5 @@ def test_covering_words_are_memory_of_the_array(k):
     rows = S(k.thread), S(k.thread + 7)
     covered = k.lines("words", S.engine, "b32", 4, spanned=True).covered(rows, 5)
     assert covered.c == "tid >= S_lowest + 1 && tid + 14 <= S_end"
-    with pytest.raises(CodegenError, match="not a parameter"):
+    with pytest.raises(CodegenError, match="no parameters for the bounds"):
         k.lines("others", S.engine, "b32", 4).covered(rows, 5)

@@ -76,7 +76,7 @@ def test_products_without_accumulators(types: tuple[str, str, str]) -> None:
 @pytest.mark.parametrize("types", [("b32",) * 3, ("float8_e4m3fn",) * 3, ("float8_e5m2", "float16", "float32"),
                                    ("float16", "float8_e5m2", "float32")])
 def test_what_is_not_multiplied(types: tuple[str, str, str]) -> None:
-    with pytest.raises(TypeError, match=r"^kernels store and convert (b32|float8_e\w+) and multiply none of it: convert operands"):
+    with pytest.raises(TypeError, match=r"^kernels store and convert (b32|float8_e\w+) but do not multiply it: convert operands"):
         accumulator_of(*types)
 
 

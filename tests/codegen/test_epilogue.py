@@ -67,16 +67,16 @@ def test_literals(value, kind, text):
 
 
 def test_nodes_are_checked():
-    with pytest.raises(CodegenError, match="no function exp of 2 arguments"):
+    with pytest.raises(CodegenError, match="no function 'exp' with 2 arguments"):
         Node("exp", "float32", (ACC, X))
-    with pytest.raises(CodegenError, match="no function sinh"):
+    with pytest.raises(CodegenError, match="no function 'sinh'"):
         Node("sinh", "float32", (ACC,))
-    with pytest.raises(CodegenError, match="cb::add takes float32 where it is given float64"):
+    with pytest.raises(CodegenError, match="cb::add takes float32, got float64"):
         Node("add", "float32", (ACC, Node("operand", "float64", name="y")))
     with pytest.raises(CodegenError, match="less of float32 and float32 is not of type float32"):
         Node("less", "float32", (ACC, X))
     assert Node("absolute", "float32", (Node("acc", "complex64"),)).depth == 2
-    with pytest.raises(TypeError, match="no element type 'float128'"):
+    with pytest.raises(TypeError, match="do not support element type 'float128'"):
         Node("acc", "float128")
 
 

@@ -60,9 +60,9 @@ def test_kernels_by_name_and_what_they_refuse():
             np.testing.assert_array_equal(cuteblas.tensordot(a, b, 1, variant=variant), a @ b)
             assert cuteblas.stats()["tensordot"]["calls"] == {family: 1}
         for how in ({"variant": "gemm_small"}, {"precision": "fp16x3"}):
-            with pytest.raises(ValueError, match=r"matrices, and the modes .* of this contraction are none"):
+            with pytest.raises(ValueError, match=r"matrices, but the modes .* of this contraction form none"):
                 cuteblas.tensordot(cube, cube[::-1, :, ::2].repeat(2, 2), ((0, 2), (1, 0)), **how)
-        with pytest.raises(ValueError, match=r"gemm_split cannot compute this: it multiplies float32 or complex64 .*, not float64"):
+        with pytest.raises(ValueError, match=r"gemm_split cannot compute this: it multiplies float32 .*, not float64"):
             cuteblas.dot(a.astype("d"), b.astype("d"), precision="fp16x3")
 
 

@@ -201,5 +201,5 @@ def test_wrong_arrays_do_not_reach_a_kernel():
     with pytest.raises(ValueError, match=r"on cuda:0 and .* on cuda:1"):
         cuteblas.matmul(on_gpu(x), on_gpu(x, 1))
     p = GemmProblem(2, 2, 2, Operand("float64", (2, 1)), Operand("float64", (1, 2)), Operand("float64", (2, 1)))
-    with pytest.raises(TypeError, match="no element type"):
+    with pytest.raises(TypeError, match="element type"):
         plan_gemm(replace(p, a=Operand("float128", (2, 1))), H200)

@@ -201,7 +201,7 @@ def test_the_limit_decides():
         plan = plan_gemm(square(4096), within(limit, H200))
         assert plan.family == family and plan.workspace_bytes <= limit and ("bytes is over the limit" in plan.reason) == many
     assert "not gemm_split: its workspace is over the limit of 0 bytes even in small blocks" in plan.reason
-    with pytest.raises(ValueError, match="precision='fp16x3' needs a workspace, and the limit is 0 bytes"):
+    with pytest.raises(ValueError, match="precision='fp16x3' needs more workspace than the limit of 0 bytes"):
         plan_gemm(square(4096, precision="fp16x3"), within(0, H200))
 
 

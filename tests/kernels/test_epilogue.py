@@ -197,5 +197,5 @@ def test_different_graphs_never_share_a_kernel():
 
 def test_nested_modes_have_no_epilogue():
     fused = FusedEpilogue(EpilogueGraph("f", Node("acc", "float32")))
-    with pytest.raises(CodegenError, match="nested modes have predicates and no epilogue"):
+    with pytest.raises(CodegenError, match="nested modes need predicates and cannot have an epilogue"):
         GemmConfig("float32", "float32", None, *(OperandAccess(),) * 3, epilogue=fused, modes=(2, 1, 1))

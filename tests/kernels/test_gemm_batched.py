@@ -314,9 +314,9 @@ def test_what_it_refuses():
     p = GemmProblem(4, 4, 4, x, Operand("float32", (1, 4), (16,)), x, (100,))
     assert why_not_batched(p, H200) is None
     assert "not a triangle" in why_not_batched(replace(p, triangle="lower"), H200)
-    assert why_not_batched(replace(p, alpha="zero"), H200) == "nothing is summed"
+    assert why_not_batched(replace(p, alpha="zero"), H200) == "there is nothing to multiply"
     assert "are larger than" in why_not_batched(replace(p, m=67), H200)
-    with pytest.raises(ValueError, match="there is one matrix"):
+    with pytest.raises(ValueError, match="there is only one matrix"):
         plan_batched(replace(p, batch=(), a=replace(x, batch_strides=()), b=replace(p.b, batch_strides=()),
                              c=replace(x, batch_strides=())), H200)
     config = plan_batched(p, H200).config

@@ -224,12 +224,12 @@ def test_what_is_refused():
     x, y = Operand("int8", (64, 1)), Operand("int8", (1, 64))
     p = GemmProblem(64, 64, 64, x, x, x)
     assert why_not_wgmma(p, H200) is None
-    assert "along K, and B is contiguous along N" in why_not_wgmma(replace(p, b=y), H200)
-    assert "multiplies bytes, and A is int32" in why_not_wgmma(GemmProblem(64, 64, 64, *3 * [Operand("int32", (64, 1))]), H200)
+    assert "along K, but B is contiguous along N" in why_not_wgmma(replace(p, b=y), H200)
+    assert "multiplies bytes, but A is int32" in why_not_wgmma(GemmProblem(64, 64, 64, *3 * [Operand("int32", (64, 1))]), H200)
     assert "of one type" in why_not_wgmma(replace(p, b=replace(x, dtype="uint8")), H200)
     assert "sums bytes in int32, not in int64" in why_not_wgmma(replace(p, compute="int64"), H200)
     assert "not on sm_80" in why_not_wgmma(p, replace(H200, arch="sm_80"))
-    with pytest.raises(CodegenError, match="not shared"):
+    with pytest.raises(CodegenError, match="cannot share"):
         gemm_wgmma(WgmmaConfig("uint8", "int32", 64, digits=4, divided=True))
 
 

@@ -273,7 +273,7 @@ def test_older_parts_read_rows_that_begin_inside_of_words(engine, orders):
     a, b = values(rng, (35, 77), "float16"), values(rng, (77, 65), "float16")
     pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 65), np.nan, "f2"))
     plan = plan_mma(gemm_problem(pa, pb, pc), older)
-    assert "by the words that cover rows" in plan.reason and plan.launches[0].kernel.arch == "sm_75"
+    assert "read as the words that cover their rows" in plan.reason and plan.launches[0].kernel.arch == "sm_75"
     engine.run(plan, a=pa, b=pb, c=pc)
     check_tensor_cores(pc.view, a, b)
 
@@ -441,7 +441,7 @@ def test_planning_takes_it_where_wgmma_does_not_apply():
 @pytest.mark.parametrize("change, why", [
     ({"a": replace(half().a, dtype="float32")}, "no mma.sync for float32"),
     ({"b": replace(half().b, dtype="bfloat16")}, "no mma.sync for float16 and bfloat16"),
-    ({"a": replace(half().a, dtype="int8"), "b": replace(half().b, dtype="int8")}, "sums int8 in int32, C is float32"),
+    ({"a": replace(half().a, dtype="int8"), "b": replace(half().b, dtype="int8")}, "sums int8 in int32, but C is float32"),
     ({"precision": "ieee"}, "precision='ieee'"),
     ({"k": 0}, "nothing to multiply"),
 ], ids=lambda x: x if isinstance(x, str) else "")
@@ -453,7 +453,7 @@ def test_refusals(change, why):
 
 def test_eight_bit_operands_lie_along_k():
     x, c = place(np.zeros((64, 64), "i1")), place(np.zeros((64, 64), "i4"))
-    assert "8-bit operands are contiguous along K, B has strides (1, 64)" in why_not_mma(gemm_problem(x, x, c), H200)
+    assert "8-bit operands must be contiguous along K, but B has strides (1, 64)" in why_not_mma(gemm_problem(x, x, c), H200)
 
 
 def test_small_problems_take_small_tiles_and_deep_ones_are_split():
@@ -470,7 +470,7 @@ def test_small_problems_take_small_tiles_and_deep_ones_are_split():
 def test_misuse_is_refused():
     atom = mma_atom("float16", "sm_80")
     access = OperandAccess(1, 8)
-    with pytest.raises(CodegenError, match="2 elements side by side along N"):
+    with pytest.raises(CodegenError, match="vectors of at most 2 elements of C along N"):
         gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 32, atom), access, access, OperandAccess(0, 2)))
     with pytest.raises(CodegenError, match="do not divide the tile"):
         MmaTile(100, 64, 32, atom)

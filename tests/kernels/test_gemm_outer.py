@@ -223,16 +223,16 @@ def test_what_it_does_not_take_is_refused_in_words():
         return problem
 
     refused([(16, 9), (9, 16), (16, 16)], "K is 9, more than 8")
-    refused([(16, 0), (0, 16), (16, 16)], "nothing is multiplied")
-    refused([(16, 1), (1, 7), (16, 7)], "rows of 7 elements are shorter than a sector")
+    refused([(16, 0), (0, 16), (16, 16)], "there is nothing to multiply")
+    refused([(16, 1), (1, 7), (16, 7)], "rows of C with 7 elements are shorter than a sector")
     refused([(16, 1), (1, 16), (16, 16)], "neither along its rows nor", c={"step": 2})
-    refused([(16, 1), (1, 16), (16, 16)], "are -16 apart", c={"flip": (True, False)})
-    refused([(16, 1), (1, 16), (16, 16)], "are 33 apart", c={"pad": 17})
+    refused([(16, 1), (1, 16), (16, 16)], "lie -16 apart", c={"flip": (True, False)})
+    refused([(16, 1), (1, 16), (16, 16)], "lie 33 apart", c={"pad": 17})
     square = gemm_problem(*(place(np.zeros(s, "f4")) for s in ((16, 1), (1, 16), (16, 16))))
     assert why_not_outer(square, H200) is None
-    assert "no tf32" in why_not_outer(replace(square, precision="tf32"), H200)
-    assert "triangles" in why_not_outer(replace(square, triangle="lower"), H200)
-    assert "nothing is multiplied" in why_not_outer(replace(square, alpha="zero"), H200)
+    assert "precision='tf32'" in why_not_outer(replace(square, precision="tf32"), H200)
+    assert "not a triangle" in why_not_outer(replace(square, triangle="lower"), H200)
+    assert "there is nothing to multiply" in why_not_outer(replace(square, alpha="zero"), H200)
 
 
 def test_the_source_is_for_people():

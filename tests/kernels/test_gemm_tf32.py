@@ -141,7 +141,7 @@ def planned(element="float32", device=H200, m=300, n=300, k=301, **options):
     ({"element": "float16"}, "precision='tf32' multiplies float32 by float32, not float16 by float16"),
     ({"element": "int32"}, "not int32 by int32"), ({"k": 0}, "there is nothing to multiply"),
     ({"device": replace(H200, arch="sm_80")}, "wgmma exists on sm_90 alone, not on sm_80"),
-    ({"device": replace(H200, workspace_limit=1000)}, "precision='tf32' needs a workspace, and the limit is 1000 bytes"),
+    ({"device": replace(H200, workspace_limit=1000)}, "precision='tf32' needs more workspace than the limit of 1000 bytes"),
 ])
 def test_what_is_refused(options, message):
     with pytest.raises(ValueError, match=message):

@@ -381,7 +381,7 @@ def test_other_architectures_use_another_kernel():
 
 
 def test_misuse_is_refused():
-    with pytest.raises(CodegenError, match="not in clusters"):
+    with pytest.raises(CodegenError, match="cannot form clusters"):
         gemm_wgmma(WgmmaConfig("float16", "float32", cluster=Cluster(2, 1), divided=True))
     with pytest.raises(CodegenError, match="vectors of 1 or 2 along N"):
         gemm_wgmma(WgmmaConfig("float16", "float32", c=OperandAccess(0, 2)))

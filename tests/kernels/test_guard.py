@@ -192,7 +192,7 @@ def test_what_is_refused():
         guarded([replace(part, fallbacks=native)], H200, 1)
     with pytest.raises(ValueError, match="no launch writes the verdict: gemm_simt"):
         guarded([replace(part, primary=native)], H200, 1)
-    with pytest.raises(ValueError, match="verdicts have 2 words, and there is room for 1"):
+    with pytest.raises(ValueError, match="verdicts take 2 words, but there is room for 1"):
         guarded([part, part], H200, 1)
     with pytest.raises(CodegenError, match="1, 2 or 4 numbers"):
         Record(RECORD.fields[:1] * 3)

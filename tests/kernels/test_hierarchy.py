@@ -129,7 +129,7 @@ def test_a_large_dp4a_takes_a_large_tile():
 
 
 @pytest.mark.parametrize("name, change, why", [
-    ("gemm_huge", {"a": "complex64", "b": "complex64"}, "multiplies two operands of float32, .*, got complex64 and complex64"),
+    ("gemm_huge", {"a": "complex64", "b": "complex64"}, "two operands of one type, float32, .*, got complex64 and complex64"),
     ("gemm_huge", {"b": "float64"}, "got float32 and float64"),
     ("gemm_huge_aligned", {}, "no predicates: M, N, K = 64, 64, 64 are not multiples of the tile 128x128x8"),
     ("gemm_tall_aligned", {}, "not multiples of the tile 128x32x8"),

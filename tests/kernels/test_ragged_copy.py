@@ -98,5 +98,5 @@ def test_which_copies_are_of_this_kind():
 
 def test_what_the_kernel_refuses():
     for wrong in ({"word": 4}, {"src_unit": False}, {"dst_unit": False}):
-        with pytest.raises(CodegenError, match="of contiguous elements of less than 4 bytes"):
+        with pytest.raises(CodegenError, match="contiguous elements of less than 4 bytes"):
             CopyConfig(**{"word": 2, "tile": (32, 8), "anywhere": True} | wrong)

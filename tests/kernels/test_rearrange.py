@@ -271,18 +271,18 @@ def test_rows_that_begin_anywhere_are_written_from_where_sectors_begin():
 
 def test_what_the_kernel_refuses():
     side = BoxSide((1, 0), 2, 4, 8, 1)
-    with pytest.raises(CodegenError, match="runs of a box are whole words"):
+    with pytest.raises(CodegenError, match="runs of a box must be whole words"):
         RearrangeConfig(4, (3, 3), (), (), side, side, (1, 3), (), 32)
-    with pytest.raises(CodegenError, match="cut along the last of its modes"):
+    with pytest.raises(CodegenError, match="only be cut along its last mode"):
         RearrangeConfig(4, (4, 4), (1,), (), side, side, (4, 1), (1,), 32)
-    with pytest.raises(CodegenError, match="boxes are ordered along every mode that is cut"):
+    with pytest.raises(CodegenError, match="order boxes along every cut mode"):
         RearrangeConfig(4, (4, 4), (0,), (), side, side, (4, 1), (), 32)
-    with pytest.raises(CodegenError, match="boxes are ordered along every mode that is cut"):
+    with pytest.raises(CodegenError, match="order boxes along every cut mode"):
         RearrangeConfig(4, (4, 4), (0,), (1,), side, side, (4, 1), (0,), 32)
-    with pytest.raises(CodegenError, match="with words of one element"):
+    with pytest.raises(CodegenError, match="need words of one element"):
         RearrangeConfig(4, (4, 4), (), (), replace(side, grain=32), side, (4, 1), (), 32)
     covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32, covering=True)
     for item, target, held in ((1, covering, (4, 1)), (2, covering, (1, 4)), (2, replace(covering, grain=0), (4, 1))):
-        with pytest.raises(CodegenError, match="words of 4 bytes cover runs that follow each other"):
+        with pytest.raises(CodegenError, match="words of 4 bytes and runs side by side"):
             RearrangeConfig(item, (4, 4), (), (), replace(side, word=1), target, held, (), 32)
     RearrangeConfig(2, (4, 4), (), (), replace(side, word=1), covering, (4, 1), (), 32)

@@ -236,7 +236,8 @@ def test_narrow_lanes_do_not_meet_in_banks():
 
 
 @pytest.mark.parametrize("change, why", [
-    ({"op": "mean"}, "reductions are sum, max, min"), ({"threads": (3, 32)}, "powers of two"), ({"lanes": 0}, "lanes lie along")])
+    ({"op": "mean"}, "op is one of 'sum', 'max', 'min'"),
+    ({"threads": (3, 32)}, "powers of two"), ({"lanes": 0}, "lanes lie along")])
 def test_configurations_that_are_none(change, why):
     config = {"op": "sum", "element": "float32", "accumulator": "float32", "output": "float32", "x": OperandAccess(1, 4),
               "threads": (8, 32), "lanes": 1}

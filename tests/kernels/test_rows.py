@@ -142,5 +142,5 @@ def test_where_devices_have_too_little_shared_memory_threads_write_by_themselves
 def test_c_without_rows_is_refused():
     access = OperandAccess(0), OperandAccess(0), OperandAccess(0, covering=True)
     assert "sC" in gemm_simt(SimtConfig("float32", "float32", TileShape(64, 64, 16, warps=(2, 2)), *access)).body
-    with pytest.raises(CodegenError, match="words cover rows"):
+    with pytest.raises(CodegenError, match="covering needs"):
         OperandAccess(None, covering=True)

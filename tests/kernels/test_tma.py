@@ -116,10 +116,10 @@ TRANSPOSE = CopyProblem((64, 128), (128, 1), (1, 64), 4, variant="tma_transpose"
 
 @pytest.mark.parametrize("problem, message", [
     (replace(GOOD, itemsize=16), "elements of 1, 2, 4 or 8 bytes, got 16"),
-    (replace(GOOD, src_alignment=8), "addresses that are multiples of 16 bytes, that of the source is one of 8"),
-    (replace(GOOD, dst_alignment=4), "addresses that are multiples of 16 bytes, that of the target is one of 4"),
-    (CopyProblem((64, 10), (16, -1), (16, -1), 4, variant="tma_copy"), "that of the source is one of 4"),
-    (CopyProblem((64, 9), (16, -1), (32, -1), 4, dst_alignment=8, variant="tma_copy"), "that of the target is one of 8"),
+    (replace(GOOD, src_alignment=8), "addresses that are multiples of 16 bytes; that of the source is a multiple of 8"),
+    (replace(GOOD, dst_alignment=4), "addresses that are multiples of 16 bytes; that of the target is a multiple of 4"),
+    (CopyProblem((64, 10), (16, -1), (16, -1), 4, variant="tma_copy"), "that of the source is a multiple of 4"),
+    (CopyProblem((64, 9), (16, -1), (32, -1), 4, dst_alignment=8, variant="tma_copy"), "that of the target is a multiple of 8"),
     (replace(GOOD, src_strides=(130, 1)), "positive multiples of 16 bytes, below 2\\^40, got 130 elements of 4 bytes"),
     (replace(GOOD, dst_strides=(129, 1)), "got 129 elements of 4 bytes in the target"),
     (replace(GOOD, src_strides=(0, 1)), "got 0 elements of 4 bytes in the source"),
@@ -129,7 +129,7 @@ TRANSPOSE = CopyProblem((64, 128), (128, 1), (1, 64), 4, variant="tma_transpose"
     (CopyProblem((33, 100), (112, 1), (128, 1), 1, variant="tma_copy"), "rows are multiples of that, got 100 elements of 1 bytes"),
     (CopyProblem((5001,), (1,), (1,), 4, variant="tma_copy"), "got 5001 elements of 4 bytes"),
     (replace(TRANSPOSE, itemsize=16), "elements of 1, 2, 4 or 8 bytes, got 16"),
-    (replace(TRANSPOSE, src_alignment=4), "that of the source is one of 4"),
+    (replace(TRANSPOSE, src_alignment=4), "that of the source is a multiple of 4"),
     (replace(TRANSPOSE, src_strides=(129, 1)), "got 129 elements of 4 bytes in the source"),
     (replace(TRANSPOSE, dst_strides=(132, 1)), "transposes matrices"),
 ])

@@ -112,7 +112,7 @@ def test_more_blocks_than_a_grid_has():
 
 
 def test_a_tile_that_shares_places():
-    with pytest.raises(CodegenError, match="holds each of the 32 x 64 elements of a tile once"):
+    with pytest.raises(CodegenError, match="must hold each of the 32 x 64 elements once"):
         SharedConfig(4, "broken", Layout(TILE, (63, 1)))
 
 

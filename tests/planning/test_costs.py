@@ -121,15 +121,15 @@ def test_files_are_read_back():
     assert own["integers of 4 bytes: rate"] == 2.0 and own["bool: rate"] == shipped["bool: rate"]
     assert "unknown" not in partly.numbers and "of another version" not in partly["gemm_simt"]
     assert pickle.loads(pickle.dumps(costs))["gemm_simt"]["bool: rate"] == 0.123456
-    with pytest.raises(KeyError, match="no planner has the number 'x'"):
+    with pytest.raises(KeyError, match="unknown number 'x'"):
         costs.changed({"launch": {"x": 1.0}})
     with pytest.raises(TypeError):
         costs.numbers["launch"]["seconds"] = 1.0
 
 
 @pytest.mark.parametrize("text, why", [
-    ("{", "has no numbers of planners"), ("[]", "has no numbers of planners"), ('{"version": 1}', "'device'"),
-    ('{"version": 9, "device": "", "command": "", "numbers": {}}', "has version 9"),
+    ("{", "has no valid planning numbers"), ("[]", "has no valid planning numbers"), ('{"version": 1}', "'device'"),
+    ('{"version": 9, "device": "", "command": "", "numbers": {}}', "planning numbers of version 9"),
     ('{"version": 1, "device": "", "command": "", "numbers": {"launch": {"seconds": -1}}}', "negative or not finite"),
     ('{"version": 1, "device": "", "command": "", "numbers": {"launch": {"seconds": "x"}}}', "could not convert")])
 def test_other_files_are_refused_in_one_sentence(text, why):

@@ -113,12 +113,12 @@ def test_nothing_to_compute():
 
 
 @pytest.mark.parametrize("change, error, message", [
-    ({"alpha": "device"}, ValueError, "problem 1: alpha and beta of a group of products are numbers, not in device memory"),
+    ({"alpha": "device"}, ValueError, "problem 1: alpha and beta of a group of products must be numbers, not addresses"),
     ({"beta": "device"}, ValueError, "problem 1: alpha and beta"),
-    ({"precision": "fast"}, ValueError, "problem 1: a group of products has the precision 'auto' or 'ieee', got 'fast'"),
+    ({"precision": "fast"}, ValueError, "problem 1: a group of products takes precision 'auto' or 'ieee', got 'fast'"),
     ({"variant": "gemm_huge"}, ValueError, "problem 1: a group of products takes no variant, got 'gemm_huge'"),
     ({"m": 2**40, "n": 2**12}, ValueError, r"needs \d+ blocks; a grid has at most 2\^31 - 1"),
-    ({"a": Operand("float128", (1, 20))}, TypeError, "no element type 'float128'"),
+    ({"a": Operand("float128", (1, 20))}, TypeError, "do not support element type 'float128'"),
 ])
 def test_groups_that_cannot_be_planned(change, error, message):
     with pytest.raises(error, match=message):
@@ -126,7 +126,7 @@ def test_groups_that_cannot_be_planned(change, error, message):
 
 
 def test_a_call_brings_operands_for_each_problem():
-    with pytest.raises(ValueError, match="computes 1 products and the call brings operands of 2"):
+    with pytest.raises(ValueError, match="computes 1 products, but the call passes operands for 2"):
         table_of(group(column_major(5, 6, 7)), [{}, {}])
 
 

@@ -135,16 +135,16 @@ class RearrangeConfig:
             run = prod(self.box[q] for q in side.order[:side.run])
             words = side.covering or run % side.word == 0
             if sorted(side.order) != list(range(len(self.box))) or not words or side.lanes * side.rows > self.threads:
-                raise CodegenError(f"runs of a box are whole words for threads that there are, got {self}")
+                raise CodegenError(f"runs of a box must be whole words, and threads must exist for them, got {self}")
             if side.covering and not (side is self.target and side.grain and side.word * self.item == _WORD and self.ordered):
-                raise CodegenError(f"words of {_WORD} bytes cover runs that follow each other in shared memory, got {self}")
+                raise CodegenError(f"covering needs words of {_WORD} bytes and runs side by side in shared memory, got {self}")
             if side.grain and side.word > 1 and not side.covering:
-                raise CodegenError(f"threads begin at multiples of {side.grain} bytes with words of one element, got {self}")
+                raise CodegenError(f"threads that begin at multiples of {side.grain} bytes need words of one element, got {self}")
             if any(q in self.cut for q in side.order[:max(0, side.run - 1)]):
-                raise CodegenError(f"a run is cut along the last of its modes, got {self}")
+                raise CodegenError(f"a run can only be cut along its last mode, got {self}")
         counted = [n for n in self.raster if n >= 0]
         if not set(self.partial) <= set(self.cut) or sorted(counted) != sorted(self.cut) or self.raster.count(-1) != self.modes:
-            raise CodegenError(f"boxes are ordered along every mode that is cut and every batch mode, got {self}")
+            raise CodegenError(f"raster must order boxes along every cut mode and every batch mode, got {self}")
 
     @property
     def elements(self) -> int:

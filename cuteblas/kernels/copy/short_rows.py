@@ -123,7 +123,7 @@ class FromShortRowsConfig(PieceConfig):
 
     def __post_init__(self) -> None:
         if self.threads[0] < self.border or self.tile[1] % self.border:
-            raise CodegenError("threads along I are at least as many as a sector has elements, and a block's rows whole sectors, "
+            raise CodegenError("a block needs a thread along I for each element of a sector, and rows of whole sectors, "
                                f"got {self}")
 
     @property

@@ -64,7 +64,7 @@ class CopyConfig:
 
     def __post_init__(self) -> None:
         if self.anywhere and (self.word >= _WORD or not self.src_unit or not self.dst_unit):
-            raise CodegenError(f"rows that begin anywhere are of contiguous elements of less than {_WORD} bytes, got {self}")
+            raise CodegenError(f"rows that begin anywhere need contiguous elements of less than {_WORD} bytes, got {self}")
 
     @property
     def name(self) -> str:

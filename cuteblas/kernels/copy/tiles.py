@@ -108,15 +108,15 @@ class TransposeConfig:
 
     def __post_init__(self) -> None:
         if self.word % self.item or self.load % self.word or self.store % self.word:
-            raise CodegenError(f"a word is a multiple of an element and vectors are multiples of a word, got {self}")
+            raise CodegenError(f"a word must be a multiple of an element, and vectors multiples of a word, got {self}")
         if self.inner > (self.modes if self.group == 1 else 0):
             raise CodegenError(f"batch modes share strips of one tile, got {self}")
         if self.in_place and (self.tile[0] != self.tile[1] or self.src_unit != self.dst_unit):
-            raise CodegenError(f"matrices are transposed in place in square tiles of one layout, got {self}")
+            raise CodegenError(f"transposing in place needs square tiles and one layout, got {self}")
         if self.cut and (not (self.src_unit and self.dst_unit) or self.load != self.word or self.cut % self.store
                          or self.tile[1] % self.border):
-            raise CodegenError(f"rows that begin anywhere are contiguous, read by words and cut at multiples of what is written, "
-                               f"got {self}")
+            raise CodegenError(f"rows that begin anywhere must be contiguous, read by words and cut at multiples of the vectors "
+                               f"written, got {self}")
 
     @property
     def packed(self) -> int:
@@ -482,7 +482,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     packed, words, border, name = config.packed, tile.vs, config.border, moved.name
     corner, target, (J, I) = moved.corner, moved.target, moved.target.layout.shape
     if tile.writer.tile[0] % border or config.threads > config.tile[0] * border:
-        raise CodegenError(f"{config.name}: {config.threads} threads have no whole columns that are whole sectors apart")
+        raise CodegenError(f"{config.name}: {config.threads} threads must hold whole columns that lie whole sectors apart")
     tDcD = k.pin(f"tDc{name}", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
     rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
     starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)                              # rows of the target do, in this tile

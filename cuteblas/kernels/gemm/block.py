@@ -92,11 +92,11 @@ class GemmConfig:
 
     def __post_init__(self) -> None:
         if self.modes != (1, 1, 1) and (self.aligned or self.epilogue):
-            raise CodegenError(f"nested modes have predicates and no epilogue, got {self}")
+            raise CodegenError(f"nested modes need predicates and cannot have an epilogue, got {self}")
         if self.triangle and (self.modes != (1, 1, 1) or self.aligned or self.split_k):
-            raise CodegenError(f"triangles have predicates, plain modes and all of K, got {self}")
+            raise CodegenError(f"triangles need predicates, plain modes and all of K, got {self}")
         if self.turn and (self.turn % self.tile.k or not self.split_k or self.modes != (1, 1, 1)):
-            raise CodegenError(f"slices take turns of some steps of {self.tile.k} along a plain K, got {self}")
+            raise CodegenError(f"slices that take turns need a plain K and turns of a multiple of {self.tile.k}, got {self}")
 
     @property
     def elements(self) -> tuple[str, str]:

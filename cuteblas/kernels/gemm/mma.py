@@ -140,9 +140,9 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
     run = tile.run(config.output, config.triangle)
     if config.c.covering and (config.c.unit != 1 or config.triangle):
-        raise CodegenError(f"C is written by rows along N, and as a whole, got {config}")
+        raise CodegenError(f"C is written by rows along N, without a triangle, got {config}")
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread holds {run} elements side by side along N, the most that vectors of C have, got {config.c}")
+        raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {config.c}")
     operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
 
     k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,

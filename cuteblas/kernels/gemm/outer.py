@@ -79,7 +79,7 @@ class OuterConfig(GemmConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.triangle or self.split_k or self.grouped or self.modes != (1, 1, 1) or self.gate is not None:
-            raise CodegenError(f"outer products have plain modes and write all of C, got {self}")
+            raise CodegenError(f"outer products need plain modes and write all of C, got {self}")
 
     @property
     def scalars(self) -> str:

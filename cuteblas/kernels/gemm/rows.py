@@ -66,7 +66,7 @@ def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partiti
     """Neighbouring threads write neighbours along the contiguous mode of C."""
     element, along = config.output, config.c.unit
     if along is None:
-        raise CodegenError(f"C has no rows of neighbours, got {config}")
+        raise CodegenError(f"C must be contiguous along rows or columns, got {config}")
     tile = config.tile.m, config.tile.n
     length, rows = tile[along], tile[1 - along]
     line, item = gcd(length, _WARP), dtype(element).bytes

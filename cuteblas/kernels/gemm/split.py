@@ -137,7 +137,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     parts = config.parts
     run = 2 // parts
     if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread holds {run} of C side by side and writes them, at most, together along N, got {config.c}")
+        raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {config.c}")
 
     k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "

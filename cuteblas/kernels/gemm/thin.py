@@ -61,7 +61,7 @@ class ThinTile:
 
     def __post_init__(self) -> None:
         if prod(self.lanes) != _WARP or self.lanes[1] & (self.lanes[1] - 1):
-            raise CodegenError(f"the lanes of a warp are 32, powers of two along M and K, got {self.lanes}")
+            raise CodegenError(f"lanes must be powers of two along M and K, 32 together, got {self.lanes}")
 
     @cached_property
     def threads(self) -> int:

@@ -122,9 +122,9 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
     if config.divided and config.cluster.size > 1:
-        raise CodegenError("blocks that share the sums of tiles are alone, not in clusters")
+        raise CodegenError("blocks that share the sums of tiles cannot form clusters")
     if config.divided and config.digits > 1:
-        raise CodegenError("sums of digits are not shared by blocks")
+        raise CodegenError("blocks cannot share sums of digits")
 
     k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
                       cluster=config.cluster.size,

@@ -66,7 +66,7 @@ class ResiduesOperand:
 
     def __post_init__(self) -> None:
         if self.element not in ("float64", "complex128"):
-            raise CodegenError(f"float64 and complex128 have residues, got {self}")
+            raise CodegenError(f"only float64 and complex128 have residues, got {self}")
 
     @property
     def k_major(self) -> bool:

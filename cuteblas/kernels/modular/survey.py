@@ -83,7 +83,7 @@ class SurveyOperand:
 
     def __post_init__(self) -> None:
         if self.element not in ("float64", "complex128"):
-            raise CodegenError(f"float64 and complex128 are surveyed, got {self}")
+            raise CodegenError(f"only float64 and complex128 can be surveyed, got {self}")
 
     @property
     def k_major(self) -> bool:

@@ -74,11 +74,11 @@ class ReduceModesConfig:
 
     def __post_init__(self) -> None:
         if self.op not in OPERATIONS:
-            raise CodegenError(f"reductions are {', '.join(OPERATIONS)}, got {self.op!r}")
+            raise CodegenError(f"op is one of {', '.join(map(repr, OPERATIONS))}, got {self.op!r}")
         if self.x.unit not in (None, self.lanes) or any(n < 1 or n & (n - 1) for n in self.threads):
-            raise CodegenError(f"lanes lie along the contiguous mode and threads are powers of two, got {self}")
+            raise CodegenError(f"lanes lie along the contiguous mode, and threads must be powers of two, got {self}")
         if self.y and (self.op != "sum" or self.y.unit not in (None, self.lanes) or self.x.width % self.y.width):
-            raise CodegenError(f"products are summed, and Y is read along X's lanes in vectors that divide X's, got {self}")
+            raise CodegenError(f"Y needs op='sum' and vectors along X's lanes that divide X's, got {self}")
 
     @property
     def values(self) -> tuple[int, int]:

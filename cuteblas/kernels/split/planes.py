@@ -131,13 +131,13 @@ class SplitOperand:
         if any(n < 1 or n & (n - 1) for n in self.threads):
             raise CodegenError(f"threads are powers of two, got {self}")
         if self.run % self.x.width:
-            raise CodegenError(f"a run is read as whole vectors, got {self}")
+            raise CodegenError(f"a run must consist of whole vectors, got {self}")
         if self.exchanged and prod(self.threads) % _WARP:
-            raise CodegenError(f"whole warps exchange what they bring, got {self}")
+            raise CodegenError(f"threads that exchange elements must form whole warps, got {self}")
         if self.cluster > 1 and self.tile[0] * self.warps > prod(self.threads):
-            raise CodegenError(f"blocks of a cluster have a thread for what each warp finds in a row, got {self}")
+            raise CodegenError(f"blocks of a cluster need a thread for each warp and row of a tile, got {self}")
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
-            raise CodegenError(f"float32 and complex64 are split, and only the latter is doubled or conjugated, got {self}")
+            raise CodegenError(f"only float32 and complex64 are split, and only complex64 is doubled or conjugated, got {self}")
 
     @property
     def parts(self) -> int:
@@ -277,9 +277,9 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         if prod(self.a.threads) != prod(self.b.threads):
-            raise CodegenError(f"both operands are split by blocks of the same size, got {self}")
+            raise CodegenError(f"blocks that split A and B must have the same size, got {self}")
         if any(x.cluster not in (1, self.cluster) for x in (self.a, self.b)):
-            raise CodegenError(f"clusters that share rows are of one size, got {self}")
+            raise CodegenError(f"clusters that share rows must have one size, got {self}")
 
     @property
     def cluster(self) -> int:

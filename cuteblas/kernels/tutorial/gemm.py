@@ -77,7 +77,7 @@ class TutorialShape:
     def __post_init__(self) -> None:
         threads = {size(t) for t in (self.copy_a, self.copy_b, self.compute, self.copy_k_major) if t is not None}
         if len(threads) != 1:
-            raise CodegenError(f"the thread layouts of a block have one size, got {sorted(threads)}")
+            raise CodegenError(f"the thread layouts of a block must have one size, got {sorted(threads)}")
         bm, bn, bk = self.block
         tilings = [("A", (bm, bk), self.copy_a), ("B", (bn, bk), self.copy_b), ("C", (bm, bn), self.compute)]
         tilings += [(name, (n, bk), self.copy_k_major) for name, n in (("A", bm), ("B", bn)) if self.copy_k_major is not None]

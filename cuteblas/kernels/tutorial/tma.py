@@ -114,7 +114,7 @@ class TmaTransposeConfig:
 
     def __post_init__(self) -> None:
         if self.item not in (1, 2, 4, 8) or self.store % self.item or self.store not in (1, 2, 4, 8, 16):
-            raise CodegenError(f"elements have 1, 2, 4 or 8 bytes and fill vectors of at most 16, got {self}")
+            raise CodegenError(f"elements must have 1, 2, 4 or 8 bytes and vectors at most 16, got {self}")
 
     @property
     def vector(self) -> int:

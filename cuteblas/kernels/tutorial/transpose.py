@@ -106,7 +106,7 @@ class SharedConfig:
 
     def __post_init__(self) -> None:
         if len({self.shared(i) for i in range(size(self.shared.shape))}) != TILE[0] * TILE[1]:
-            raise CodegenError(f"shared memory holds each of the {TILE[0]} x {TILE[1]} elements of a tile once, got {self.shared}")
+            raise CodegenError(f"shared memory must hold each of the {TILE[0]} x {TILE[1]} elements once, got {self.shared}")
 
     @property
     def name(self) -> str:

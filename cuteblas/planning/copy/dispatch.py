@@ -156,18 +156,18 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     problem : CopyProblem
         What to move.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Returns
     -------
     Plan
-        Its launch takes the addresses of roles ``src`` and ``dst``.
+        One launch that takes the addresses of roles ``src`` and ``dst``.
 
     Raises
     ------
     ValueError
-        For an element size other than 1, 2, 4, 8 or 16 bytes, more blocks than a grid can have, or a permutation in place that is
-        no transposition of square matrices.
+        If elements do not have 1, 2, 4, 8 or 16 bytes, the launch needs more blocks than a grid can have, or a permutation in place
+        does not transpose square matrices.
 
     Examples
     --------
@@ -182,12 +182,12 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         return Plan(problem, device, "nothing", None, (), reason="the array has no elements", seconds=0.0)
     if problem.variant is not None and (named := variant(problem.variant, "copy")) not in VARIANTS:
         if problem.in_place:
-            raise ValueError(f"{problem.variant} copies from one place to another, not in place")
+            raise ValueError(f"variant {problem.variant!r} copies from one array to another, not in place")
         return named.plan(problem, device)
     possible = copy_alternatives(problem, device)
     choices = [alternative for alternative in possible if problem.variant in (None, alternative.family)]
     if not choices:
-        raise ValueError(f"{problem.variant} does not make this copy, {possible[0].family} does")
+        raise ValueError(f"variant {problem.variant!r} cannot make this copy; {possible[0].family!r} can")
     return min(choices, key=lambda alternative: alternative.seconds(device)).plan()
 
 
@@ -270,7 +270,7 @@ def _box(copy: _Copy, found: Boxes) -> _Kernel:
     numbers: dict[str, Any] = {f"N{n}": modes[spanned[n]].extent for n in config.cut}
     numbers |= {"S": tuple(modes[q].src for q in spanned), "D": tuple(modes[q].dst for q in spanned)}
     reason = (f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
-              f"{config.source.word * item} and writes of {config.target.word * item} bytes, of sectors that have "
+              f"{config.source.word * item} and writes of {config.target.word * item} bytes; the sectors touched hold "
               f"{100 * (found.touched - 1):.0f} % more bytes than are moved")
     blocks, batch = _blocks(copy, found), [modes[q] for q in found.batch]
     return copy.alternative(config.family, config, found.extents, blocks,
@@ -327,7 +327,7 @@ def _ragged_copy(copy: _Copy, mode_i: Mode, mode_j: Mode, others: list[Mode]) ->
     numbers = {"I": mode_i.extent, "J": mode_j.extent, "S": (1, mode_j.src), "D": (1, mode_j.dst), "S_lowest": lowest, "S_end": end}
     return copy.tiles("copy", config, numbers, others, blocks(tile) // batch,
                       f"both sides run along the same mode, and rows begin anywhere: tile {(along_i * vector, along_j)}, writes of "
-                      "16 bytes, each from the 4-byte words that cover what it is read from")
+                      "16 bytes, each read as the 4-byte words that cover it")
 
 
 @dataclass(frozen=True)
@@ -539,8 +539,8 @@ def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]]
 def _in_place(problem: CopyProblem, device: DeviceInfo) -> _Kernel:
     found = square_modes(problem)
     if found is None:
-        raise ValueError(f"square matrices are transposed in place, got shape {problem.shape} with strides {problem.src_strides} "
-                         f"in the source and {problem.dst_strides} in the target")
+        raise ValueError(f"only square matrices are transposed in place, got shape {problem.shape} with strides "
+                         f"{problem.src_strides} in the source and {problem.dst_strides} in the target")
     n, inner, outer, batch = found
     item, unit = problem.itemsize, inner == 1
     copy = _Copy(problem, device, item, (Mode(n, outer, inner), Mode(n, inner, outer), *batch), (0, 0))

@@ -75,7 +75,7 @@ class Costs:
         numbers = {family: dict(own) for family, own in self.numbers.items()}
         for family, own in changes.items():
             if unknown := own.keys() - numbers[family].keys():
-                raise KeyError(f"no planner has the number {min(unknown)!r} of {family!r}")
+                raise KeyError(f"unknown number {min(unknown)!r} of {family!r}")
             numbers[family].update(own)
         return replace(self, numbers=_frozen(numbers))
 
@@ -129,15 +129,16 @@ def _read(text: str, name: str, origin: str) -> Costs:
         data = json.loads(text)
         version, device, command, numbers = (data[key] for key in ("version", "device", "command", "numbers"))
         if version != _VERSION:
-            raise CostError(f"{name} has version {version} of the numbers of planners, and this cuteblas reads {_VERSION}; "
-                            "python -m cuteblas calibrate writes it again")
+            raise CostError(f"{name} has planning numbers of version {version}, but this cuteblas reads version {_VERSION}; "
+                            "run `python -m cuteblas calibrate` to write it again")
         found = {str(family): {str(key): float(x) for key, x in own.items()} for family, own in numbers.items()}
         if not all(0 <= x < float("inf") for own in found.values() for x in own.values()):
             raise ValueError("a number is negative or not finite")
     except CostError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CostError(f"{name} has no numbers of planners: {error}; python -m cuteblas calibrate writes it again") from None
+        raise CostError(f"{name} has no valid planning numbers: {error}; "
+                        "run `python -m cuteblas calibrate` to write it again") from None
     return Costs(str(device), str(command), _frozen(found), origin, data.get("about", {}))
 
 

@@ -116,11 +116,12 @@ def host_costs_from(text: str, name: str) -> HostCosts:
         data = json.loads(text)
         numbers, known = dict(data["numbers"]), {field.name for field in fields(HostCosts)}
         if data["version"] != _VERSION:
-            raise ValueError(f"its version is {data['version']} and not {_VERSION}")
+            raise ValueError(f"its version is {data['version']}, not {_VERSION}")
         found = {key: {str(kind): float(y) for kind, y in x.items()} if isinstance(getattr(HOST, key), Mapping) else float(x)
                  for key, x in numbers.items() if key in known}
         if not all(0 < y < float("inf") for x in found.values() for y in (x.values() if isinstance(x, Mapping) else (x,))):
             raise ValueError("a number is not positive or not finite")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CostError(f"{name} has no numbers of a host: {error}; python -m cuteblas calibrate --host writes it again") from None
+        raise CostError(f"{name} has no valid host numbers: {error}; "
+                        "run `python -m cuteblas calibrate --host` to write it again") from None
     return HOST.changed(found)

@@ -30,6 +30,7 @@ from ..operands import (
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
+from .slices import refuse_larger_grids
 
 __all__ = ["batched_alternatives", "batched_seconds", "plan_batched", "why_not_batched"]
 
@@ -49,19 +50,19 @@ _DEEP = 32                           # K from which results of one or two elemen
 def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_batched`` does not compute a problem, or ``None`` if it does."""
     if not p.batch or prod(p.batch) == 1:
-        return "there is one matrix"
+        return "there is only one matrix"
     p = _cut(p)
     if max(p.m, p.n) > _MOST:
         return f"matrices of {p.m} x {p.n} are larger than {_MOST} x {_MOST}"
     if not p.depth:
-        return "nothing is summed"
+        return "there is nothing to multiply"
     bytes_of_one = p.k * (p.m * dtype(p.a.dtype).bytes + p.n * dtype(p.b.dtype).bytes)
     if bytes_of_one > _MOST_BYTES:
-        return f"A and B of one matrix are {bytes_of_one} bytes, more than {_MOST_BYTES}"
+        return f"A and B of one product take {bytes_of_one} bytes, more than {_MOST_BYTES}"
     if p.triangle is not None:
-        return "all of C is written, not a triangle"
+        return "it writes all of C, not a triangle"
     if p.digits > 1 or p.variant not in (None, "gemm_batched"):
-        return "digits are multiplied by gemm_wgmma"
+        return "only gemm_wgmma multiplies planes of digits"
     return None
 
 
@@ -385,9 +386,8 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     p, roles = _cut(facing.problem), facing.by_name
     config = _choice(problem, device.multiprocessors).config
     blocks = -(-prod(p.batch) // config.tile.matrices)
-    if blocks >= 2**31:
-        raise ValueError(f"a batch of {prod(p.batch)} needs more blocks than the 2^31 - 1 of a grid")
     each = launch(gemm_batched(config), (blocks, 1, 1), _values(p, config, roles))
+    refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
               f"{facing.note}")
     return Plan(problem, device, "gemm_batched", config, (each,), 0, reason, each.kernel.facts, batched_seconds(problem, device))

@@ -19,12 +19,25 @@ from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import plan_copy
 from ..modes import merged
-from ..operands import NARROW_SPAN, Roles, alpha_kind, batch_values, compact, launch, place, row_pitch, scalar_values, span
+from ..operands import (
+    NARROW_SPAN,
+    Roles,
+    aligned,
+    alpha_kind,
+    batch_values,
+    compact,
+    launch,
+    place,
+    row_pitch,
+    scalar_values,
+    span,
+)
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
 from .simt import MAX_VECTOR, Choice, choose, types
+from .slices import refuse_larger_grids
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
 
@@ -60,7 +73,7 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != 2 or not all(c.isalpha() for term in (*terms, output) for c in term):
-        raise ValueError(f"a contraction takes letters for two tensors, got {subscripts!r}")
+        raise ValueError(f"subscripts name the modes of two tensors by letters, as in 'abk,kbc->ac', got {subscripts!r}")
     if not arrow:
         output = "".join(sorted(c for c in set(terms[0] + terms[1]) if (terms[0] + terms[1]).count(c) == 1))
     names = (*terms, output)
@@ -68,14 +81,14 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
         if len(set(term)) != len(term):
             raise ValueError(f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are not contractions")
     if missing := set(output) - set(terms[0]) - set(terms[1]):
-        raise ValueError(f"the index {min(missing)!r} of the result is in no operand of {subscripts!r}")
+        raise ValueError(f"index {min(missing)!r} of the result is missing from the operands of {subscripts!r}")
     extent: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         if len(term) != len(shape):
-            raise ValueError(f"{term!r} of {subscripts!r} names {len(term)} modes, and the tensor has the shape {shape}")
+            raise ValueError(f"{term!r} of {subscripts!r} names {len(term)} modes, but the tensor has shape {shape}")
         for c, size in zip(term, shape, strict=True):
             if extent.setdefault(c, size) != size:
-                raise ValueError(f"the index {c!r} of {subscripts!r} has the extents {extent[c]} and {size}")
+                raise ValueError(f"index {c!r} of {subscripts!r} has two extents, {extent[c]} and {size}")
     in_a, in_b, in_c = (dict(zip(term, s, strict=True)) for term, s in zip(names, strides, strict=True))
     m = tuple((extent[c], in_a[c], in_c[c]) for c in output if c not in in_b)
     n = tuple((extent[c], in_b[c], in_c[c]) for c in output if c not in in_a)
@@ -163,19 +176,19 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     problem : ContractionProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Returns
     -------
     Plan
-        Its launches take the addresses of roles ``a``, ``b``, ``c``: the plan of a GEMM if modes merge into one, or of GETT.
+        Launches that take the addresses of roles ``a``, ``b`` and ``c``: a GEMM if the modes of each group merge, else GETT.
 
     Raises
     ------
     TypeError
-        If kernels have no such element type.
+        If kernels do not support an element type.
     ValueError
-        If the operands' types differ, for an unknown precision, or more blocks than a grid can have.
+        If the operands' types differ, the precision is unknown, or a launch needs more blocks than a grid can have.
 
     Examples
     --------
@@ -189,7 +202,7 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     p = canonical(problem)
     plain = len(p.m) == len(p.n) == len(p.k) == 1
     if not plain and problem.variant is not None:
-        raise ValueError(f"{problem.variant} multiplies matrices, and the modes {_groups(p)} of this contraction are none")
+        raise ValueError(f"{problem.variant} multiplies matrices, but the modes {_groups(p)} of this contraction form none")
     if plain:
         _check(problem)
         flat = replace(_flat(p), variant=problem.variant)
@@ -207,7 +220,7 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
 
 def _check(p: ContractionProblem) -> None:
     if p.a.dtype != p.b.dtype:
-        raise ValueError(f"a contraction multiplies two tensors of one type, got {p.a.dtype} and {p.b.dtype}")
+        raise ValueError(f"a contraction multiplies two tensors of the same type, got {p.a.dtype} and {p.b.dtype}")
     if p.precision not in PRECISIONS:
         raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {p.precision!r}")
     dtype(p.a.dtype)
@@ -226,8 +239,8 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
     p = canonical(problem)
     if p.precision not in ("auto", "ieee"):
-        raise ValueError(f"precision={p.precision!r} is an algorithm for matrices, and the modes {_groups(p)} of this contraction "
-                         "are none; it has 'ieee'")
+        raise ValueError(f"precision={p.precision!r} multiplies matrices, but the modes {_groups(p)} of this contraction form "
+                         "none; pass precision='ieee'")
     roles: Roles = {"A": "a", "B": "b", "C": "c"}
     swapped = p.m[0][2] != 1 and p.n[0][2] == 1
     if swapped:                                        # so that C is M-major, the order in which threads write vectors
@@ -236,19 +249,16 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     flat = _flat(p)
     choice = choose(flat, device, a.access(), b.access(), predicated=True)
     reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
-              f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors")
+              f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}")
     if choice.slices == 1:
         launches: tuple[Launch, ...] = (_product(p, choice, roles),)
         workspace = 0
     else:
-        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
         accumulator = flat.accumulator
         launches = (_product(_slices(p, choice, accumulator), choice, {**roles, "C": "workspace"}),
                     _reduction(p, choice, accumulator))
         workspace = prod((choice.slices, flat.m, flat.n, *flat.batch)) * dtype(accumulator).bytes
-    if any(each.grid[0] >= 2**31 for each in launches):
-        raise ValueError(f"a contraction of {flat.m} x {flat.n} in a batch of {prod(flat.batch)} needs more blocks than the "
-                         "2^31 - 1 of a grid")
+    refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
@@ -256,7 +266,6 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
 # -- packed tensors ---------------------------------------------------------------------------------------------------------------
 _LEAST_PACKED = 1 << 19               # bytes of a tensor whose modes merge, but of which no mode of the matrix is contiguous
 _PITCH = 16                           # elements: rows of packed tensors are multiples of it
-_ALIGNED = 256                        # bytes: where a packed tensor begins
 _SCATTERED = 8                        # a line is read or written so often, where no mode of a matrix is contiguous
 _STARTED = 4                         # launches: what it takes the host to start another kernel
 
@@ -352,7 +361,7 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     seconds += plan.seconds or 0.0
     end, places = plan.workspace_bytes, dict[Role, tuple[Role, int]]()
     for role, x in copies.items():
-        begin = -(-end // _ALIGNED) * _ALIGNED
+        begin = aligned(end)
         places[role], end = ("workspace", begin), begin + x.nbytes
     if seconds >= least or (device.workspace_limit is not None and end > device.workspace_limit):
         return None
@@ -362,8 +371,8 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
         moving[role] = [with_roles(launch, ends) for launch in move.launches]
     launches = (*moving.get("a", ()), *moving.get("b", ()), *(with_roles(launch, places) for launch in plan.launches),
                 *moving.get("c", ()))
-    copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes are no "
-                   "matrix with a contiguous mode" for role, x in copies.items())
+    copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
+                   "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
     return replace(plan, problem=problem, launches=launches, workspace_bytes=end, reason=reason, seconds=seconds,
                    copied=(*plan.copied, *copied))

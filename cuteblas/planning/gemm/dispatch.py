@@ -128,7 +128,7 @@ def _plan_wgmma(p: GemmProblem, device: DeviceInfo) -> Plan | None:
 def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_mma`` does not compute a problem on units that are made for its type."""
     made = capabilities(device.arch).float64_tensor_cores if p.a.dtype in _WIDE else dtype(p.a.dtype).is_stored
-    return why_not_mma(p, device) if made else f"{device.arch} has no tensor cores for {p.a.dtype} by mma.sync"
+    return why_not_mma(p, device) if made else f"mma.sync has no tensor cores for {p.a.dtype} on {device.arch}"
 
 
 FAMILIES = (
@@ -172,19 +172,19 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     problem : GemmProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Returns
     -------
     Plan
-        Its launches take the addresses of roles ``a``, ``b``, ``c``.
+        Launches that take the addresses of roles ``a``, ``b`` and ``c``.
 
     Raises
     ------
     TypeError
-        If kernels have no such element type.
+        If kernels do not support an element type.
     ValueError
-        For an unknown precision, or more blocks than a grid can have.
+        If the precision is unknown, or a launch needs more blocks than a grid can have.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
         if (plan := row.plan(problem, device)) is not None:
             return _noted(replace(plan, seconds=seconds.get(row, plan.seconds)), over)
         over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
-    raise ValueError(f"precision={problem.precision!r} needs a workspace, and the limit is {device.workspace_limit} bytes")
+    raise ValueError(f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes")
 
 
 def _chosen(choice: Alternative, device: DeviceInfo) -> Plan:
@@ -233,7 +233,7 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
     ValueError
         If there is none.
     """
-    rows, refused = list[Family](), f"{problem.variant} does not compute with it"
+    rows, refused = list[Family](), f"{problem.variant} does not support it"
     for row in FAMILIES:
         if problem.precision in row.precisions and problem.variant in (None, row.name):
             if (why_not := row.why_not(problem, device)) is None:
@@ -297,7 +297,7 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     problem : GemmProblem
         What to compute, with elements.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     """
     for row in _rows(problem, device):
         yield from row.timed(problem, device)

@@ -21,7 +21,7 @@ def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
     if (p.m, p.n) != (1, 1):
         return f"a dot product has one row and one column, not {p.m} and {p.n}"
     if p.triangle or p.k == 0 or (p.alpha, p.beta) != ("one", "zero") or p.fusion is not None:
-        return "dot products are written as they are"
+        return "a dot product has K above 0, and no alpha, beta, epilogue or triangle"
     return why_not_reduced(_reduction(p)[0])
 
 

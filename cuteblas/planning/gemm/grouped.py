@@ -200,7 +200,7 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """
     problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr]
     if len(values) != len(problems):
-        raise ValueError(f"the plan computes {len(problems)} products and the call brings operands of {len(values)}")
+        raise ValueError(f"the plan computes {len(problems)} products, but the call passes operands for {len(values)}")
     form: Form = plan.config.form  # type: ignore[attr-defined]
     table = form.blank.copy()
     table[[address.word for address in form.addresses]] = [values[i][role] + shift for _word, i, role, shift in form.addresses]
@@ -230,7 +230,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     problem : GroupedProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Returns
     -------
@@ -256,13 +256,13 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     for members in groups.values():
         parts.append(_part(_family(members[0].problem, device), tuple(members), device, parts[-1].end if parts else 0))
     if not parts:
-        return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="no result has elements", seconds=0.0)
+        return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="the results have no elements", seconds=0.0)
     choice = GroupedChoice(tuple(parts))
     launches = tuple(launch(part.kernel, (part.blocks, 1, 1), table=Argument(role="table", offset=part.start * WORD_BYTES),
                             entries=part.entries, levels=part.entries.bit_length() - 1, row_words=part.row_words)
                      for part in parts)
     reason = (f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
-              f"{', '.join(str(part.blocks) for part in parts)} blocks; a block finds its product in a table")
+              f"{', '.join(str(part.blocks) for part in parts)} blocks; each block finds its product in a table")
     return Plan(problem, device, parts[0].family, choice, launches, 0, reason, parts[0].kernel.facts,
                 sum(part.seconds for part in parts))
 
@@ -270,11 +270,11 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
 def _refusal(p: GemmProblem) -> str | None:
     """Why a product cannot be one of a group; ``None`` if it can."""
     if p.precision not in ("auto", "ieee"):
-        return f"a group of products has the precision 'auto' or 'ieee', got {p.precision!r}"
+        return f"a group of products takes precision 'auto' or 'ieee', got {p.precision!r}"
     if p.variant is not None:
         return f"a group of products takes no variant, got {p.variant!r}"
     if "device" in (p.alpha, p.beta):
-        return "alpha and beta of a group of products are numbers, not in device memory"
+        return "alpha and beta of a group of products must be numbers, not addresses in device memory"
     return None
 
 
@@ -283,12 +283,12 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
     if (refusal := _refusal(p)) is not None or 0 in (p.m, p.n, *p.batch):
         return refusal
     if prod(p.batch) > _MOST_MEMBERS:
-        return f"a batch of {prod(p.batch)} is a launch by itself"
+        return f"a batch of {prod(p.batch)} gets a launch of its own"
     family = _family(p, device)
     members = (Member(0, p),)
     share = min(_work(members, tile, device, of_block) for tile, _ramp, of_block in family.choices(members, device))
     if share * prod(p.batch) > device.seconds(launches=_BUSY) and (own := plan_gemm(p, device).family) != family.name:
-        return f"{own} is faster than {family.name} of a group"
+        return f"{own} alone is faster than {family.name} in a group"
     return None
 
 

@@ -18,6 +18,7 @@ from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import VERDICT, gate_values
 from ..operands import (
     NARROW_SPAN,
+    VECTOR_BYTES,
     Oriented,
     Roles,
     alpha_kind,
@@ -29,18 +30,19 @@ from ..operands import (
     oriented,
     place,
     tiles_of_c,
+    vector_access,
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .slices import (
     MIN_SLICE,
-    MOST_BLOCKS,
     Choice,
     adding_seconds,
     most_workspace,
     not_hidden,
     numbers_of_slices,
     reduction,
+    refuse_larger_grids,
     sliced,
     with_blocks,
     workspace_bytes,
@@ -50,7 +52,6 @@ __all__ = ["along", "choose_mma", "covered_tiles", "facing_rows", "is_thin", "mm
            "mma_launches", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "reestimated", "thin_tiles",
            "why_not_mma"]
 
-_VECTOR_BYTES = 16
 _SECTOR = 32                         # bytes
 _SHARED = 64                         # rows, or columns, that share what is read, for which costs are given
 _PAIR = 2                            # elements of C along N that a thread has side by side
@@ -102,27 +103,13 @@ def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
     return replace(operand, strides=(first, second))
 
 
-def _access(operand: Operand, extents: tuple[int, int], most_bytes: int = _VECTOR_BYTES) -> OperandAccess:
-    """How an operand is read: along the mode with stride 1 in vectors as wide as address, extent and the other strides allow."""
-    item = dtype(operand.dtype).bytes
-    best = OperandAccess()
-    for mode in (1, 0):
-        if operand.strides[mode] != 1:
-            continue
-        others = operand.strides[1 - mode], *operand.batch_strides
-        width = gcd(most_bytes // item, max(1, operand.alignment // item), extents[mode], *others)
-        if best.unit is None or width > best.width:
-            best = OperandAccess(mode, width)
-    return replace(best, conj=operand.conj)
-
-
 def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words that cover them.
 
     The first word of a row may hold what is before it, which is memory of the array where none of its rows is before its first one
     and that one begins at a word.
     """
-    access = _access(operand, extents)
+    access = vector_access(operand, extents)
     anywhere = access.unit is not None and access.width * dtype(operand.dtype).bytes == _LEAST_COPIED // 2
     forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides, *operand.batch_strides)) >= 0
     matrix = min(extents) > 1                            # a vector has one row, which begins where it begins
@@ -137,8 +124,8 @@ def _by_words(p: GemmProblem) -> bool:
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
     """Whether C goes to its rows by way of shared memory: by words, or by elements where threads cannot write pairs."""
     item, room = dtype(p.c.dtype).bytes, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
-    elements = _LEAST_COPIED <= item < _VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
-    return room and (_by_words(p) or (elements and _access(p.c, (p.m, p.n), _PAIR * item).width == 1))
+    elements = _LEAST_COPIED <= item < VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
+    return room and (_by_words(p) or (elements and vector_access(p.c, (p.m, p.n), _PAIR * item).width == 1))
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -147,16 +134,16 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     if atom is None or p.b.dtype != p.a.dtype:
         return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype else f" and {p.b.dtype}")
     if atom.accumulator == "int32" and p.c.dtype != "int32" and not p.compute:
-        return f"mma.sync sums {p.a.dtype} in int32, C is {p.c.dtype}"
+        return f"mma.sync sums {p.a.dtype} in int32, but C is {p.c.dtype}"
     if p.accumulator != atom.accumulator:
         return f"mma.sync sums {p.a.dtype} in {atom.accumulator}, not in {p.accumulator}"
     if dtype(atom.element).bytes == 2 and p.precision == "ieee":
-        return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
+        return "precision='ieee' rounds every float32 sum, but tensor cores truncate within a step"
     if not p.depth:
         return "there is nothing to multiply"
     for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
-        if atom.per_register == 4 and _access(_settled(operand, extents), extents).unit != 1:
-            return f"8-bit operands are contiguous along K, {name} has strides {operand.strides}"
+        if atom.per_register == 4 and vector_access(_settled(operand, extents), extents).unit != 1:
+            return f"8-bit operands must be contiguous along K, but {name} has strides {operand.strides}"
     return None
 
 
@@ -267,10 +254,10 @@ def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> 
     costs, item = device.fitted["gemm_mma"], dtype(p.c.dtype).bytes
     kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
     clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
-    access = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, _PAIR * item))
+    access = vector_access(p.c, (p.m, p.n), min(VECTOR_BYTES, _PAIR * item))
     if slices == 1 and _by_rows(p, tile, device):
         clocks *= 1 + costs[f"{kind}: C by {'covering words' if _by_words(p) else 'rows'}: part"]
-    elif slices == 1 and (access.unit != 1 or access.width * item < min(_VECTOR_BYTES, _PAIR * item)):
+    elif slices == 1 and (access.unit != 1 or access.width * item < min(VECTOR_BYTES, _PAIR * item)):
         clocks *= 1 + costs[f"{kind}: C by single elements: part"]
     return device.seconds(clocks)
 
@@ -298,7 +285,7 @@ def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
             found += costs["16-bit: an operand by covering words: part"] * _SHARED / shared
             continue
         aligned = access.width * item
-        if aligned == _VECTOR_BYTES and access.unit is not None:
+        if aligned == VECTOR_BYTES and access.unit is not None:
             aligned = gcd(_SECTOR, x.strides[1 - access.unit] * item)
         found += costs[f"16-bit: an operand by {aligned} bytes: part"] * _SHARED / shared if aligned < _SECTOR else 0.0
     return found
@@ -462,7 +449,7 @@ def _block_by_block(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: in
     if _wide_shapes(tile.atom):
         costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
         narrow = costs["float64: narrow copy of an element: clocks"] * sum(
-            rows for x, extents, rows in read if _access(x, extents).width * dtype(x.dtype).bytes < _VECTOR_BYTES)
+            rows for x, extents, rows in read if vector_access(x, extents).width * dtype(x.dtype).bytes < VECTOR_BYTES)
         alone = busiest == 1 and tile.mma.threads < _ENOUGH_THREADS
         block = block * (1 + alone * costs["float64: four warps alone: part"]) + device.seconds(narrow * chunk)
         if alone and narrow:                               # nobody else multiplies while a warp begins its copies
@@ -517,7 +504,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     problem : GemmProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     choice : Choice, optional
         Overrules that of the least estimated time.
     gate : int, optional
@@ -541,14 +528,10 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
               f"blocks on {device.multiprocessors} multiprocessors")
     covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
     if covered:
-        reason += f"; {' and '.join(covered)} by the words that cover rows"
-    if choice.slices > 1:
-        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
+        reason += f"; {' and '.join(covered)} read as the words that cover their rows"
     launches, workspace = mma_launches(p, device, choice, roles, gate)
-    if any(each.grid[0] > MOST_BLOCKS for each in launches):
-        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
-                         "the 2^31 - 1 of a grid")
-    reason += of_triangle(p, choice.slices) + facing.note
+    refuse_larger_grids(problem, launches)
+    reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
 
@@ -573,7 +556,7 @@ def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
 def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
     """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
     run = choice.tile.run(p.c.dtype, p.triangle)
-    c = _access(p.c, (p.m, p.n), min(_VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
+    c = vector_access(p.c, (p.m, p.n), min(VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
     crowded = gate is not None or (wide and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED)

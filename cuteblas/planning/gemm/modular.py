@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd, inf, prod
+from math import inf, prod
 from typing import Any
 
-from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
 from ...codegen.signature import View
-from ...kernels.common import OperandAccess
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC
 from ...kernels.guard import NATIVE
@@ -33,14 +31,17 @@ from ...kernels.modular.survey import (
 from ..cost.alternatives import Alternative
 from ..guard import VERDICT, Guarded, guarded, otherwise
 from ..operands import (
+    ALIGNMENT,
     MAPPED_STRIDE,
     NARROW_SPAN,
+    aligned,
     alpha_kind,
     batch_values,
     compact,
     fused,
     fusion_values,
     launch,
+    matrices_of,
     of_triangle,
     operand_span,
     oriented,
@@ -48,7 +49,9 @@ from ..operands import (
     place,
     scalar_values,
     tiles_of_c,
+    vector_access,
     view,
+    why_not_on_wgmma,
 )
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -62,7 +65,6 @@ _LEAST_DEPTH = 256                   # real products of a sum; with fewer the bo
 
 _MODULI = 14                         # of random numbers, by which the time is estimated
 
-_ALIGNMENT = 256                     # bytes, of what is in the workspace
 _BESIDE = 80 << 20                   # bytes of workspace beside 1.5 times those of A, B and C
 _LINE = 128                          # bytes
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
@@ -78,51 +80,33 @@ _TILES = ((2, 256, 4), (2, 128, 6), (1, 128, 6))      # warpgroups, columns and 
 def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
-        return "it computes all of C"
+        return "it computes all of C, not a triangle"
     if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype, p.accumulator} != {p.a.dtype}:
-        return f"it multiplies float64 or complex128 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
-    if not capabilities(device.arch).wgmma:
-        return why_lacking("wgmma", device.arch)
-    if not p.depth:
-        return "there is nothing to multiply"
+        return (f"it multiplies float64 by float64 or complex128 by complex128, not {p.a.dtype} by {p.b.dtype} "
+                f"summed in {p.accumulator}")
+    if (refused := why_not_on_wgmma(p, device)) is not None:
+        return refused
     if p.k > MOST_DEPTH:
         return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"
-    if max(p.m, p.n, *p.batch, 1) >= 2**31 - 256:
-        return "coordinates of tensor maps have 32 bits"
     if len(p.batch) > _MOST_BATCH_MODES:
-        return f"it takes {_MOST_BATCH_MODES} batch modes at most"
+        return f"it takes at most {_MOST_BATCH_MODES} batch modes"
     largest = max(max(p.m, p.n) * _pitch(p.k, K_MULTIPLE), p.m * _pitch(p.n, N_MULTIPLE)) * prod(p.batch)
     if planes_of(p.a.dtype) * MOST * largest >= MAPPED_STRIDE:
-        return "planes would lie 2^40 bytes apart and more, further than tensor maps reach"
+        return "planes would lie 2^40 bytes apart or more, out of reach of tensor maps"
     return None
 
 
 def why_not_residues(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why ``gemm_modular`` is not taken for a problem unless a caller names its precision, or ``None`` if it may be."""
     if (refused := why_not_modular(p, device)) is None and parts_of(p.a.dtype) * p.k < _LEAST_DEPTH:
-        return f"sums of fewer than {_LEAST_DEPTH} products have a bound that is no larger in native arithmetic"
+        return f"the error bound of native arithmetic is no larger for sums of fewer than {_LEAST_DEPTH} products"
     return refused
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _pitch(extent: int, multiple: int) -> int:
     """Bytes from a row of residues to the next; long ones begin at lines."""
     multiple = _LINE if extent >= 2 * _LINE else multiple
     return -(-extent // multiple) * multiple
-
-
-def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How an operand is read: vectors of 16 bytes where there are any."""
-    item = dtype(operand.dtype).bytes
-    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
-    width = 1
-    if unit is not None:
-        others = operand.strides[1 - unit], *operand.batch_strides
-        width = gcd(16 // item, max(1, operand.alignment // item), extents[unit], *others)
-    return OperandAccess(unit, width, dtype(operand.dtype).is_complex and operand.conj)
 
 
 @dataclass(frozen=True)
@@ -162,15 +146,15 @@ class _Side:
         """An operand whose data in the workspace begin at an offset."""
         own = tuple(i for i in range(len(p.batch) - 1, -1, -1) if operand.batch_strides[i])
         side = cls(operand, role, rows, p.k, own, tuple(p.batch[i] for i in own), begin)
-        norms = begin + _aligned(20 * side.all_rows * side.parts)
-        lowest = norms + _aligned(8 * side.all_rows)
-        exponents = lowest + _aligned(4 * side.all_rows)
-        return replace(side, norms=norms, lowest=lowest, exponents=exponents, end=exponents + _aligned(4 * side.all_rows))
+        norms = begin + aligned(20 * side.all_rows * side.parts)
+        lowest = norms + aligned(8 * side.all_rows)
+        exponents = lowest + aligned(4 * side.all_rows)
+        return replace(side, norms=norms, lowest=lowest, exponents=exponents, end=exponents + aligned(4 * side.all_rows))
 
     @property
     def reading(self) -> SurveyOperand:
         """How it is read before it becomes residues."""
-        access = replace(_access(self.operand, (self.rows, self.k)), conj=False)
+        access = replace(vector_access(self.operand, (self.rows, self.k)), conj=False)
         reading = SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS)
         while reading.steps > 1 and prod(reading.blocks(self.rows, self.k)) * prod(self.batch) < _LEAST_BLOCKS:
             reading = replace(reading, steps=reading.steps // 2)
@@ -258,24 +242,19 @@ class _Memory:
     end: int
 
 
-def _matrices(p: GemmProblem, operand: Operand) -> int:
-    """Matrices of an operand."""
-    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
-
-
 def _memory(p: GemmProblem, begin: int) -> _Memory:
     planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
-    b = begin + _aligned(planes * p.m * pitch * _matrices(p, p.a))
-    c = b + _aligned(planes * p.n * pitch * _matrices(p, p.b))
+    b = begin + aligned(planes * p.m * pitch * matrices_of(p, p.a))
+    c = b + aligned(planes * p.n * pitch * matrices_of(p, p.b))
     if p.triangle:                       # of one operand
         b, c = begin, b
-    return _Memory(begin, b, c, c + _aligned(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
+    return _Memory(begin, b, c, c + aligned(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
 
 
 def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     """The fewest blocks of C for whose planes there is room; ``None`` if there is none."""
     outputs = p.m * p.n * prod(p.batch)
-    inputs = sum(rows * p.k * _matrices(p, x) for x, rows in ((p.a, p.m), (p.b, p.n)))
+    inputs = sum(rows * p.k * matrices_of(p, x) for x, rows in ((p.a, p.m), (p.b, p.n)))
     room = (inputs + outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
     if device.workspace_limit is not None:
         room = min(room, device.workspace_limit)
@@ -283,7 +262,7 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     for total in range(1, 2 if p.triangle else _MOST_BLOCKS + 1):
         for each, rows in ((i, j) for i in divisors(total, matrices) for j in divisors(total // i, p.m)):
             cut = Blocks.cut(p, each, rows, total // each // rows)
-            if all(_memory(block.problem, begin).end <= room - _ALIGNMENT for block in cut.of(p)):
+            if all(_memory(block.problem, begin).end <= room - ALIGNMENT for block in cut.of(p)):
                 return cut
     return None
 
@@ -304,9 +283,9 @@ def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
     pitch, planes = _pitch(p.k, K_MULTIPLE), planes_of(p.a.dtype) * MOST
     operands: list[ResiduesOperand] = []
     values, blocks, spans = [], [], []
-    for x in sorted(made, key=lambda x: _access(x.operand, (x.rows, p.k)).unit != 0):
+    for x in sorted(made, key=lambda x: vector_access(x.operand, (x.rows, p.k)).unit != 0):
         batch = tuple(p.batch[i] for i in x.side.own)
-        reading = ResiduesOperand(_access(x.operand, (x.rows, p.k)), x.operand.dtype, len(batch))
+        reading = ResiduesOperand(vector_access(x.operand, (x.rows, p.k)), x.operand.dtype, len(batch))
         first = x.side.first_row(block, x.row, len(p.batch))
         steps = tuple(x.operand.batch_strides[i] for i in x.side.own)
         own = {"X": View(place(x.side.role), x.operand.strides, steps), "M": x.rows, "K": p.k, **({"L": batch} if batch else {}),
@@ -361,7 +340,7 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     """The launch that makes C of residues."""
     modes = len(p.batch)
     pitch = _pitch(p.n, N_MULTIPLE)
-    c = replace(_access(p.c, (p.m, p.n)), width=1, conj=False)
+    c = replace(vector_access(p.c, (p.m, p.n)), width=1, conj=False)
     planes = planes_of(p.c.dtype) * MOST
     wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
     config = RestoreConfig(p.c.dtype, c, alpha_kind(p.alpha), p.beta, *_present(p, sides), wide, fused(p, 1, 1),
@@ -384,7 +363,7 @@ def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return inf
     seconds, rows = device.seconds(launches=costs["overhead: launches"]), None
-    seconds += _moved(device, item * (p.m * p.k * _matrices(p, p.a) + p.n * p.k * _matrices(p, p.b)), "survey")
+    seconds += _moved(device, item * (p.m * p.k * matrices_of(p, p.a) + p.n * p.k * matrices_of(p, p.b)), "survey")
     for block in cut.of(p):
         part = block.problem
         groups, columns, _stages = _tile(part, device)
@@ -392,10 +371,10 @@ def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
         share = device.seconds(groups * columns / 512)
         waves = -(-tiles // device.multiprocessors)
         seconds += waves * share * (-(-part.k // _LINE) * costs["stage of 128x256: clocks"] + costs["tile of 128x256: clocks"])
-        made = 0 if p.triangle else part.n * part.k * _matrices(part, part.b)
+        made = 0 if p.triangle else part.n * part.k * matrices_of(part, part.b)
         if block.start[:2] != rows:
             rows = block.start[:2]
-            made += part.m * part.k * _matrices(part, part.a)
+            made += part.m * part.k * matrices_of(part, part.a)
         seconds += _moved(device, (item + planes) * made, "residues")
         seconds += _moved(device, (item + planes) * part.m * part.n * prod(part.batch), "restore")
     return seconds
@@ -431,10 +410,10 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         raise ValueError(f"gemm_modular cannot compute this: {refused}")
     facing = oriented(problem, 1)
     p = facing.problem
-    a = _Side.at(_aligned(STATE_BYTES), p.a, facing.roles[0], p.m, p)
+    a = _Side.at(aligned(STATE_BYTES), p.a, facing.roles[0], p.m, p)
     b = _Side.at(a.end, p.b, facing.roles[1], p.n, p)
     launches = list(_survey(a, b, p.batch))
-    begin = b.end + _aligned(4 * RECORD.size * (a.row_blocks + b.row_blocks))       # of planes, after records
+    begin = b.end + aligned(4 * RECORD.size * (a.row_blocks + b.row_blocks))       # of planes, after records
     if (cut := _cut(p, begin, device)) is None:
         return None
     end, rows, config = begin, None, None
@@ -457,8 +436,8 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     fallback = otherwise("elements differ too much in size, or are infinite or NaN", "fused multiply-adds")
     everything, nbytes = guarded([Guarded(tuple(launches), native.launches, max(end, native.workspace_bytes))], device, _WORDS)
     many = sum(1 for _block in cut.of(p))
-    parts = f"; {many} blocks of C, so that the workspace is little more than A, B and C" if many > 1 else ""
-    products = "" if planes_of(p.a.dtype) == 1 else ", three products of each"
+    parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
+    products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
     reason = (f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
               f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}")
     return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts,

@@ -16,7 +16,7 @@ from ..operands import NARROW_SPAN, alpha_kind, fused, gemm_span, gemm_values, l
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .simt import simt_access, types
-from .slices import MOST_BLOCKS
+from .slices import refuse_larger_grids
 
 __all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives", "plan_outer", "why_not_outer"]
 
@@ -65,21 +65,21 @@ def why_not_outer(p: GemmProblem, device: DeviceInfo) -> str | None:
     if p.k > DEEPEST:
         return f"K is {p.k}, more than {DEEPEST}"
     if not p.depth:
-        return "nothing is multiplied"
+        return "there is nothing to multiply"
     if p.precision not in ("auto", "ieee"):
-        return f"it has no {p.precision}"
+        return f"it does not support precision={p.precision!r}"
     if p.triangle:
-        return "it writes no triangles"
+        return "it writes all of C, not a triangle"
     if p.digits != 1 or p.variant not in (None, "gemm_outer"):
-        return "its elements are planes of bytes"
+        return "it does not multiply planes of bytes"
     p = oriented(p, 1).problem
     item, pitch = dtype(p.c.dtype).bytes, _pitch(p)
     if p.c.strides[1] != 1 and p.n > 1:
         return "C is contiguous neither along its rows nor along its columns"
     if p.n * item < SECTOR:
-        return f"rows of {p.n} elements are shorter than a sector of memory"
+        return f"rows of C with {p.n} elements are shorter than a sector of memory"
     if not p.n <= pitch <= _WIDEST_GAP * p.n:
-        return f"rows of {p.n} elements of C are {pitch} apart"
+        return f"rows of C have {p.n} elements but lie {pitch} apart"
     return None
 
 
@@ -206,7 +206,7 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     problem : GemmProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     choice : OuterChoice, optional
         Overrules that of the least estimated time.
 
@@ -220,11 +220,9 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     facing = oriented(problem, 1)
     p = facing.problem
     choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
-    if choice.blocks > MOST_BLOCKS:
-        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
-                         "the 2^31 - 1 of a grid")
     each = launch(gemm_outer(config_of(p, choice)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
                   rows=choice.rows, length=choice.length, stretches=choice.stretches)
+    refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{facing.note}")
     return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.seconds)

@@ -17,14 +17,13 @@ from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import copy_alternatives
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory
-from ..operands import compact, row_pitch
+from ..operands import aligned, compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Problem
 from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
 
 __all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
 
-_ALIGNED = 256                       # bytes: where a copy begins
 _SECTOR = 16                         # elements: rows are multiples of it
 _LINE, _VECTOR_BYTES = 128, 16
 _PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel, TransposeConfig: transpose_kernel}
@@ -148,7 +147,7 @@ def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], 
     places: dict[Role, tuple[Role, int]] = {}
     end = plan.workspace_bytes
     for role, copy in copies.items():
-        begin = -(-end // _ALIGNED) * _ALIGNED
+        begin = aligned(end)
         places[role], end = ("workspace", begin), begin + copy.nbytes
         moving = _moving(copy.problem, device)
         moves.append(moving)

@@ -32,21 +32,22 @@ LEAST_K = 16                         # sums of their own are added in float32: o
 def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on planes in registers, or ``None`` if it can."""
     if p.triangle:
-        return "it computes all of C"
+        return "it computes all of C, not a triangle"
     if len({p.a.dtype, p.b.dtype, p.accumulator}) > 1 or split_atom(p.a.dtype, device.arch) is None:
-        return f"it multiplies float32 or complex64, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
+        return (f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
+                f"summed in {p.accumulator}")
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
     if not p.depth:
         return "there is nothing to multiply"
     if min(p.m, p.n, p.k) > _FEW:
-        return f"it has more than {_FEW} rows and columns and sums of more products"
+        return f"M, N and K are all larger than {_FEW}"
     if parts_of(p) * p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
     if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
-        return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
+        return "native arithmetic may have to write C a second time, so C must not be read by beta or an epilogue"
     if device.workspace_limit is not None and device.workspace_limit < verdict_bytes(_MOST_BLOCKS):
-        return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
+        return f"it needs more workspace than the limit of {device.workspace_limit} bytes"
     return None
 
 
@@ -99,7 +100,7 @@ def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile
     launches, nbytes = guarded([part], device, _MOST_BLOCKS)
     low, high = RANGE
     parts = "elements" if not dtype(problem.a.dtype).is_complex else "parts of elements"
-    fallback = otherwise(f"{parts} are below 2^{low}, not below 2^{high} or not finite", "fused multiply-adds")
+    fallback = otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite", "fused multiply-adds")
     reason = (f"{problem.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 "
               f"added in float32; tile {choice}{facing.note}; {fallback}")
     return Plan(problem, device, "gemm_skinny", choice, launches, nbytes, reason, launches[0].kernel.facts, choice.seconds,

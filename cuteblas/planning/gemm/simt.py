@@ -31,12 +31,12 @@ from ..operands import (
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import (
-    MOST_BLOCKS,
     Choice,
     adding_seconds,
     not_hidden,
     numbers_of_slices,
     reduction,
+    refuse_larger_grids,
     sliced,
     with_blocks,
     workspace_bytes,
@@ -304,7 +304,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     problem : GemmProblem
         What to compute; no extent of the result is 0.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     gate : int, optional
         The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
     choice : Choice, optional
@@ -331,9 +331,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         product = simt_product(partial, device, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
         launches = product, reduction(p, choice.slices, gate)
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] > MOST_BLOCKS for each in launches):
-        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
-                         "the 2^31 - 1 of a grid")
+    refuse_larger_grids(problem, launches)
     reason += of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
 
@@ -347,7 +345,7 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
     p : GemmProblem
         What to compute, C as far as possible M-major.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     choice : Choice
         Tile and slices.
     roles : dict

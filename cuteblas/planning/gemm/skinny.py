@@ -11,7 +11,6 @@ from functools import partial
 from math import gcd, inf, prod
 from typing import Any
 
-from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
@@ -36,6 +35,7 @@ from ..operands import (
     scalar_values,
     view,
     why_not_mapped,
+    why_not_on_wgmma,
 )
 from ..plan import Launch, Plan, Role
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -62,23 +62,19 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
 def why_not_by_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on the kernel of its own, or ``None`` if it can."""
     if p.triangle:
-        return "it computes all of C"
+        return "it computes all of C, not a triangle"
     if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
-    if not capabilities(device.arch).wgmma:
-        return why_lacking("wgmma", device.arch)
-    if not p.depth:
-        return "there is nothing to multiply"
+    if (refused := why_not_on_wgmma(p, device)) is not None:
+        return refused
     if p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
     if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
-        return "C is written before it is known that native arithmetic need not do that again, so it must not be read"
-    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
-        return "coordinates of tensor maps have 32 bits"
+        return "native arithmetic may have to write C a second time, so C must not be read by beta or an epilogue"
     if device.workspace_limit is not None and device.workspace_limit < _VERDICT_BYTES:
-        return f"it needs a workspace, and the limit is {device.workspace_limit} bytes"
+        return f"it needs more workspace than the limit of {device.workspace_limit} bytes"
     if p.a.conj or p.b.conj or len(p.batch) > _MOST_BATCH_MODES:
-        return f"it has at most {_MOST_BATCH_MODES} batch modes, and nothing is conjugated"
+        return f"it takes at most {_MOST_BATCH_MODES} batch modes and does not conjugate"
     return None
 
 
@@ -195,7 +191,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))
-    fallback = otherwise(f"elements are below 2^{low}, not below 2^{high} or not finite", "fused multiply-adds")
+    fallback = otherwise(f"elements are smaller than 2^{low}, at least 2^{high} or not finite", "fused multiply-adds")
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"{fallback}")

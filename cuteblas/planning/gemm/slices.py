@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Generic, TypeVar
@@ -33,7 +33,7 @@ from ..problem import DeviceInfo, GemmProblem, Operand
 from ..quantities import duration
 
 __all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "adding_seconds", "most_workspace", "not_hidden", "numbers_of_slices", "reduction",
-           "sliced", "with_blocks", "workspace_bytes"]
+           "refuse_larger_grids", "sliced", "with_blocks", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
@@ -70,6 +70,11 @@ class Choice(Generic[Tile]):
     seconds: float
 
     @property
+    def in_slices(self) -> str:
+        """A part of a plan's reason: how K is split, if it is."""
+        return f", K in {self.slices} slices of {self.chunk}, added in order" if self.slices > 1 else ""
+
+    @property
     def values(self) -> dict[str, int]:
         """What a kernel of slices takes."""
         return {"chunk": self.chunk} if self.slices > 1 else {}
@@ -77,6 +82,12 @@ class Choice(Generic[Tile]):
     def __str__(self) -> str:
         split = f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
         return f"{self.tile}{split}" + (f"; estimated at {duration(self.seconds)}" if self.seconds else "")
+
+
+def refuse_larger_grids(p: GemmProblem, launches: Sequence[Launch]) -> None:
+    """Raise a ``ValueError`` if the launches of a product need more blocks than a grid can have."""
+    if any(each.grid[0] > MOST_BLOCKS for each in launches):
+        raise ValueError(f"a product of {p.m} x {p.n} in a batch of {prod(p.batch)} needs more blocks than the 2^31 - 1 of a grid")
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd, prod
+from math import prod
 from typing import Any
 
-from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
-from ...kernels.common import OperandAccess
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split
 from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
@@ -23,13 +21,16 @@ from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_b
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
+    VECTOR_BYTES,
     Oriented,
+    aligned,
     alpha_kind,
     batch_values,
     compact,
     fused,
     fusion_values,
     launch,
+    matrices_of,
     of_triangle,
     operand_span,
     oriented,
@@ -41,7 +42,9 @@ from ..operands import (
     staged_map,
     staging,
     tiles_of_c,
+    vector_access,
     view,
+    why_not_on_wgmma,
 )
 from ..plan import Argument, Launch, Plan, Role, with_roles
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -51,13 +54,11 @@ from .simt import plan_simt, simt_seconds
 __all__ = ["LEAST_K", "STAGES", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "planes_alternatives",
            "split_alternatives", "why_not_guarded", "why_not_split"]
 
-_ALIGNMENT = 256                     # bytes, of what is in the workspace
 _BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
 _ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
 _ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows across K
 _CLUSTERS = (1, 2, 4, 8)             # blocks that share rows across K
-_RUN_BYTES = 16                      # of the neighbours that a thread splits together
 _NUMBERS = 16                        # real numbers that a thread splits at a time
 _AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
 _RESERVED = 1 << 10                  # bytes of shared memory that the driver takes of each block's
@@ -87,17 +88,14 @@ a stage counts as much as the rounding of some 200 sums."""
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
     if p.a.dtype not in _SPLIT_TYPES or {p.b.dtype, p.accumulator} != {p.a.dtype}:
-        return f"it multiplies float32 or complex64 by the same, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
-    if not capabilities(device.arch).wgmma:
-        return why_lacking("wgmma", device.arch)
-    if not p.depth:
-        return "there is nothing to multiply"
-    if max(parts_of(p) * max(p.m, p.n, p.k), *p.batch, 1) >= 2**31 - 256:
-        return "coordinates of tensor maps have 32 bits"
+        return (f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
+                f"summed in {p.accumulator}")
+    if (refused := why_not_on_wgmma(p, device, parts_of(p))) is not None:
+        return refused
     for name, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
-        elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * _matrices(p, operand)
+        elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * matrices_of(p, operand)
         if parts_of(p)**2 * _MOST_PLANE_BYTES * elements >= MAPPED_STRIDE:
-            return f"planes of {name} would lie 2^40 bytes apart and more, further than tensor maps reach"
+            return f"planes of {name} would lie 2^40 bytes apart or more, out of reach of tensor maps"
         if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
             return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
     return None
@@ -115,14 +113,9 @@ def parts_of(p: GemmProblem) -> int:
     return 2 if dtype(p.a.dtype).is_complex else 1
 
 
-def _matrices(p: GemmProblem, operand: Operand) -> int:
-    """Matrices of an operand."""
-    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
-
-
 def _elements(p: GemmProblem, operand: Operand, rows: int) -> int:
     """Elements that are split."""
-    return rows * p.k * _matrices(p, operand)
+    return rows * p.k * matrices_of(p, operand)
 
 
 def _facing(p: GemmProblem) -> Oriented:
@@ -179,21 +172,11 @@ class _Planes:
     span: int
 
 
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
 def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperand:
     """How an operand is read, before it is divided among blocks."""
     element = dtype(operand.dtype)
     own = [stride for stride in operand.batch_strides if stride]
-    unit = 1 if operand.strides[1] == 1 else 0 if operand.strides[0] == 1 else None
-    run = _RUN_BYTES // element.bytes
-    width = 1
-    if unit is not None:
-        width = gcd(run, max(1, operand.alignment // element.bytes), (rows, k)[unit], operand.strides[1 - unit], *own)
-    access = OperandAccess(unit, width, element.is_complex and operand.conj)
-    return SplitOperand(access, (1, 1), run, len(own), element.name, doubled)
+    return SplitOperand(vector_access(operand, (rows, k)), (1, 1), VECTOR_BYTES // element.bytes, len(own), element.name, doubled)
 
 
 def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...],
@@ -209,9 +192,9 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     batch_strides, elements = compact((batch[i] for i in own), plane * form.planes)
     row_strides, count = compact((batch[i] for i in own), rows)
     records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
-    records_at = at + _aligned(4 * count)
-    planes_at = records_at + _aligned(4 * RECORD.size * records)
-    end = planes_at + _aligned(elements * dtype(form.element).bytes)
+    records_at = at + aligned(4 * count)
+    planes_at = records_at + aligned(4 * RECORD.size * records)
+    end = planes_at + aligned(elements * dtype(form.element).bytes)
     values: dict[str, Any] = {
         "X": View(place(role), operand.strides, tuple(operand.batch_strides[i] for i in own)),
         "P": View(Argument(role="workspace", offset=planes_at), (pitch, plane, 1), batch_strides),
@@ -316,7 +299,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     problem : GemmProblem
         What to compute.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     name : str
         One of :data:`~cuteblas.kernels.split.planes.FORMATS`.
 
@@ -427,7 +410,7 @@ def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Bl
 def _parts(p: GemmProblem, cut: Blocks) -> str:
     """The end of a plan's reason if C is cut."""
     many = sum(1 for _block in cut.of(p))
-    return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little more than A and B"
+    return "" if many == 1 else f"; {many} blocks of C, so that the workspace is little larger than A and B together"
 
 
 @dataclass(frozen=True)
@@ -506,7 +489,7 @@ def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
 
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:
-    real = "" if parts_of(p) == 1 else ", a real product of twice the N and K"
+    real = "" if parts_of(p) == 1 else " as a real product with twice the N and K"
     return (f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
             f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
 
@@ -544,7 +527,7 @@ def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, roles: tuple[
     b = a if _one_operand(p) else _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
     tiling = tiling or _tiling(p, device, form)
     flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
-    sums_at = b.end + _aligned(4 * flags)
+    sums_at = b.end + aligned(4 * flags)
     sums = 4 * 64 * prod(tiling.tile) * tiling.blocks if flags else 0
     return _Memory(a, b, resident, tiling, flags, sums_at, sums_at + sums)
 

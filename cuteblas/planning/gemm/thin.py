@@ -15,11 +15,11 @@ from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import gate_values
-from ..operands import NARROW_SPAN, Oriented, alpha_kind, fused, gemm_span, gemm_values, launch
+from ..operands import NARROW_SPAN, VECTOR_BYTES, Oriented, alpha_kind, fused, gemm_span, gemm_values, launch, vector_access
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
-from .slices import MOST_BLOCKS, Choice, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MOST_BLOCKS, Choice, most_workspace, reduction, refuse_larger_grids, sliced, workspace_bytes
 
 __all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
 
@@ -29,7 +29,6 @@ MOST_COLUMNS = _COLUMNS[-1]
 _TOGETHER = 3                               # a norm: what takes long at once takes longer than the longest part
 _MANY = 8                                   # columns from which sums take most registers
 _WARPS = ((4, 1), (2, 2), (1, 4), (1, 1), (1, 8))
-_VECTOR_BYTES = 16
 _STEP_BYTES = 32, 128                       # the least and the most that a thread loads of A before it multiplies: into registers,
 _STAGE_BYTES = 32, 64                       # or into a stage of the ring
 _STAGES = 4
@@ -67,13 +66,13 @@ class _Read:
 def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_thin``, or ``None`` if it can."""
     if min(p.m, p.n) > MOST_COLUMNS:
-        return f"the result has more than {MOST_COLUMNS} rows and columns"
+        return f"the result has more than {MOST_COLUMNS} rows and more than {MOST_COLUMNS} columns"
     if p.precision not in ("auto", "ieee"):
-        return f"it has no {p.precision}"
+        return f"it does not support precision={p.precision!r}"
     if p.triangle:
-        return "it writes no triangles"
+        return "it writes all of C, not a triangle"
     if p.digits != 1:
-        return "its elements are planes of bytes"
+        return "it does not multiply planes of bytes"
     return None
 
 
@@ -84,24 +83,10 @@ def _facing(p: GemmProblem) -> Oriented:
     return Oriented(p, ("a", "b"), False)
 
 
-def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
-    """The same operand with stride 0 in modes of extent 1."""
-    first, second = (0 if n == 1 else s for n, s in zip(extents, operand.strides, strict=True))
-    return replace(operand, strides=(first, second))
-
-
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How an operand is read or written: vectors along the mode with stride 1, as wide as address, extents and strides allow."""
-    item, known = dtype(operand.dtype).bytes, _settled(operand, extents)
-    best = OperandAccess(conj=operand.conj)
-    for mode in (1, 0):
-        if known.strides[mode] != 1:
-            continue
-        others = known.strides[1 - mode], *known.batch_strides
-        width = gcd(_VECTOR_BYTES // item, max(1, operand.alignment // item), extents[mode], *others)
-        if best.unit is None or width > best.width:
-            best = OperandAccess(mode, width, operand.conj)
-    return best
+    """How an operand is read or written, be the strides of modes of extent 1 what they are."""
+    first, second = (0 if n == 1 else s for n, s in zip(extents, operand.strides, strict=True))
+    return vector_access(replace(operand, strides=(first, second)), extents)
 
 
 def _read(p: GemmProblem) -> _Read:
@@ -125,7 +110,7 @@ class _Model:
     p : GemmProblem
         The problem, whose columns are few.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     """
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
@@ -213,7 +198,7 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
     n = next(x for x in _COLUMNS if x >= p.n)
     item = dtype(p.a.dtype).bytes
     # Of K that a thread multiplies at a time: less where that of B would leave no registers.
-    deepest = min(read.b.width, _VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
+    deepest = min(read.b.width, VECTOR_BYTES // item) if read.fast == 0 and read.b.unit == 1 else 1
     for depth, width in product((16, 8, 4, 2, 1), repeat=2):
         if deepest % depth or read.a.width % width:
             continue
@@ -296,7 +281,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     problem : GemmProblem
         What to compute; no extent of the result is 0.
     device : DeviceInfo
-        Where.
+        The device to plan for.
     gate : int, optional
         The verdict without which kernels do nothing.
     choice : Choice, optional
@@ -313,19 +298,16 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     p, roles = facing.problem, facing.by_name
     choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
     reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
-              f"{device.multiprocessors} multiprocessors")
+              f"{device.multiprocessors} multiprocessors{choice.in_slices}")
     workspace = 0
     if choice.slices == 1:
         launches: tuple[Launch, ...] = (_product(p, choice, roles, gate),)
     else:
-        reason += f", K in {choice.slices} slices of {choice.chunk}, added in order"
         product_ = _product(sliced(p, choice.slices, choice.chunk), choice, {**roles, "C": "workspace"}, gate)
         along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
         launches = product_, reduction(p, choice.slices, gate, along)
         workspace = workspace_bytes(p, choice.slices)
-    if any(each.grid[0] > MOST_BLOCKS for each in launches):
-        raise ValueError(f"a product of {problem.m} x {problem.n} in a batch of {prod(problem.batch)} needs more blocks than "
-                         "the 2^31 - 1 of a grid")
+    refuse_larger_grids(problem, launches)
     return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note, launches[0].kernel.facts,
                 choice.seconds)
 

@@ -8,7 +8,6 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ...codegen.architectures import capabilities, why_lacking
 from ...codegen.dtypes import dtype
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
@@ -19,6 +18,7 @@ from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.alternatives import Alternative
 from ..operands import (
     NARROW_SPAN,
+    aligned,
     alpha_kind,
     batch_values,
     fused,
@@ -37,6 +37,7 @@ from ..operands import (
     tiles_of_c,
     view,
     why_not_mapped,
+    why_not_on_wgmma,
     why_not_staged,
 )
 from ..plan import Argument, Launch, Plan, Role
@@ -53,19 +54,15 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
     exact = is_exact(p)
     if not exact and p.precision != "tf32" and (not dtype(p.a.dtype).is_stored or p.b.dtype != p.a.dtype):
-        return f"its operands are float16 or bfloat16, not {p.a.dtype}"
+        return f"it multiplies float16 by float16 or bfloat16 by bfloat16, not {p.a.dtype} by {p.b.dtype}"
     if exact and (refused := _why_not_bytes(p)) is not None:
         return refused
     if not exact and p.accumulator != "float32":
         return f"wgmma sums {p.a.dtype} in float32, not in {p.accumulator}"
     if p.precision == "ieee" and not exact:
-        return "precision='ieee' sums in rounded float32 steps, tensor cores truncate within a step"
-    if not capabilities(device.arch).wgmma:
-        return why_lacking("wgmma", device.arch)
-    if not p.depth:
-        return "there is nothing to multiply"
-    if max(p.m, p.n, p.k, *p.batch, 1) >= 2**31 - 256:
-        return "coordinates of tensor maps have 32 bits"
+        return "precision='ieee' rounds every float32 sum, but tensor cores truncate within a step"
+    if (refused := why_not_on_wgmma(p, device)) is not None:
+        return refused
     return why_not_read(p, "A") or why_not_read(p, "B")
 
 
@@ -82,7 +79,7 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
     if sums.kind not in "iub" or (sums.bytes > _BYTES_OF_SUMS and p.digits * dtype(p.a.dtype).bytes < sums.bytes):
         return f"wgmma sums bytes in int32, not in {p.accumulator}"
     if max(dtype(p.a.dtype).bytes, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
-        return f"planes of digits have {_MOST_BATCH_MODES - 1} batch modes at most"
+        return f"planes of digits have at most {_MOST_BATCH_MODES - 1} batch modes"
     return None
 
 
@@ -91,10 +88,10 @@ def why_not_read(p: GemmProblem, name: str) -> str | None:
     operand, extents = (p.a, (p.m, p.k)) if name == "A" else (p.b, (p.n, p.k))
     exact = is_exact(p)
     if exact and dtype(operand.dtype).bytes > 1:
-        return f"wgmma multiplies bytes, and {name} is {operand.dtype}"
+        return f"wgmma multiplies bytes, but {name} is {operand.dtype}"
     if (p.precision == "tf32" or exact) and majorness(operand, extents) == 0:
         read = "bytes" if exact else "32-bit elements"
-        return f"wgmma reads {read} along K, and {name} is contiguous along {'M' if name == 'A' else 'N'}"
+        return f"wgmma reads {read} along K, but {name} is contiguous along {'M' if name == 'A' else 'N'}"
     return why_not_mapped(name, operand, extents)
 
 
@@ -165,7 +162,6 @@ _PAIRED_WAVES = 3                    # from which on pairs are worth it where L2
 _SECTOR = 32                         # bytes
 _MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
 _BYTES_OF_SUMS = 4
-_ALIGNED = 256                       # bytes
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
 
@@ -354,7 +350,7 @@ def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
         return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts, choice.seconds)
     slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
     whole = _choose(oriented(slices, 1).problem, device, may_split_k=False)
-    at = -(-workspace_bytes(problem, choice.slices) // _ALIGNED) * _ALIGNED
+    at = aligned(workspace_bytes(problem, choice.slices))
     launches, config, reason, nbytes = _product(slices, device, whole, "workspace", at)
     reason += f"; K in {choice.slices} slices of {choice.chunk}, added in order"
     return Plan(problem, device, "gemm_wgmma", config, (*launches, reduction(problem, choice.slices)),

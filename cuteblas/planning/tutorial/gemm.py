@@ -36,7 +36,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     problem : GemmProblem
         What to compute; the types of A, B and C may differ.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Raises
     ------
@@ -91,7 +91,7 @@ VARIANTS: tuple[Variant, ...] = (
     _variant("gemm_tutorial", TUTORIAL, True, f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
              "blocks (128,128,8), threads 32x8, 32x8, 16x16; NT, TN, NN, TT by strides, mixed types, ragged sizes by predication"),
     _variant("gemm_tutorial_unpredicated", TUTORIAL, False, f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
-             "the same without predicates, for extents that the block divides"),
+             "gemm_tutorial without predicates, for extents that the block divides"),
     _variant("gemm_naive_tiled", NAIVE_TILED, True, f"{_NAIVE}, 2: tiles, partitions, slice-k",
              "blocks (64,64,16), 8x8 threads, each with 8x8 interleaved elements of C: no bank conflicts"),
     _variant("gemm_naive_tiled_dense", replace(NAIVE_TILED, owned="dense"), True, f"{_NAIVE}, 2.2.4: bank conflicts",

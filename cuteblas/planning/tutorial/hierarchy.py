@@ -96,7 +96,7 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
     problem : GemmProblem
         What to compute. int8 operands are summed in int32 by dp4a, and C is int32; float16 and bfloat16 are summed in float32.
     device : DeviceInfo
-        Where.
+        The device to plan for.
 
     Raises
     ------
@@ -105,7 +105,8 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
     """
     name = f"gemm_{shape}{'_aligned' if aligned else ''}"
     if problem.a.dtype not in POLICIES or problem.b.dtype != problem.a.dtype:
-        raise ValueError(f"{name} multiplies two operands of {', '.join(POLICIES)}, got {problem.a.dtype} and {problem.b.dtype}")
+        raise ValueError(f"{name} multiplies two operands of one type, {', '.join(POLICIES)}, "
+                         f"got {problem.a.dtype} and {problem.b.dtype}")
     policy = POLICIES[problem.a.dtype][shape]
     return _plan(name, policy, aligned, problem, device)
 

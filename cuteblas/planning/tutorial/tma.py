@@ -36,7 +36,7 @@ def _check_memory(problem: CopyProblem, what: str, alignment: int, offset: int, 
     """Refuse memory that no tensor map describes: ``modes`` are the extents and strides of all modes but the contiguous one."""
     item = problem.itemsize
     if alignment % _ALIGNMENT or offset * item % _ALIGNMENT:
-        raise ValueError(f"TMA needs addresses that are multiples of {_ALIGNMENT} bytes, that of the {what} is one of "
+        raise ValueError(f"TMA needs addresses that are multiples of {_ALIGNMENT} bytes; that of the {what} is a multiple of "
                          f"{gcd(alignment, offset * item, _ALIGNMENT)}")
     wrong = [stride for extent, stride in modes if stride <= 0 or stride * item % _ALIGNMENT or stride * item >= 2**40]
     if wrong:

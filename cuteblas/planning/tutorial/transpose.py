@@ -69,7 +69,7 @@ def _kernel(name: str, item: int, predicated: bool, wide: bool) -> tuple[NaiveCo
 def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bool, reason: str) -> Plan:
     m, n, offsets = matrix_modes(problem)
     if not predicated and (m.extent % TILE[0] or n.extent % TILE[1]):
-        raise ValueError(f"{problem.variant} checks no element: M is a multiple of {TILE[0]} and N of {TILE[1]}, "
+        raise ValueError(f"{problem.variant} has no predicates: M must be a multiple of {TILE[0]} and N of {TILE[1]}, "
                          f"got {m.extent} x {n.extent}")
     config, kernel = _kernel(name, problem.itemsize, predicated, is_wide((m, n)))
     blocks = -(-m.extent // TILE[0]) * -(-n.extent // TILE[1])
