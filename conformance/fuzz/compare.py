@@ -118,9 +118,9 @@ def _may_refuse(call: Call, side: Side, error: BaseException | None) -> bool:
     """Refusals that the documentation announces."""
     if isinstance(error, ValueError) and call.keyword("precision") not in (None, *(Code(repr(x)) for x in ("auto", "ieee"))):
         return True                             # an algorithm that this product has not
-    if FUNCTIONS[call.function].comparison == "routine" and "not aligned to their size" in str(error) and side.name != "numpy":
+    if FUNCTIONS[call.function].comparison == "routine" and "aligned to their size" in str(error) and side.name != "numpy":
         return True                             # elements that kernels cannot address
-    of_epilogues = ("complex value", "no kernels for", "kernels have no", "out is not an array")
+    of_epilogues = ("complex value", "no kernels for", "kernels do not", "out is not an array")
     if call.function.startswith("epilogues.") and any(words in str(error) for words in of_epilogues):
         return True
     if not side.on_gpu or error is None:
