@@ -119,7 +119,7 @@ def test_a_worker_for_each_gpu():
         assert {*seen.values()} == {("3,GPU-5", "numpy", True, True, 32768), ("GPU-5,3", "numpy", True, True, 32768)}
         x = da.ones((10, 10), chunks=5)
         assert (x @ x).sum().compute(scheduler=client) == 1000
-    with pytest.raises(ValueError, match="none"):
+    with pytest.raises(ValueError, match="there is no device"):
         cuteblas.dask.GPUCluster(devices=[])
 
 

@@ -131,7 +131,7 @@ def test_the_command(compiles, tmp_path, capsys):
     assert main(["warmup", "20x30", "30x10", "--device", "h200"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("1 plan for NVIDIA H200: 1 kernel, 1 compiled, in the cache on disk; ") and ", 0 compiled, " in second
-    assert main(["warmup", "20x30", "--device", "h200"]) != 0 and "a product needs two shapes" in capsys.readouterr().err
+    assert main(["warmup", "20x30", "--device", "h200"]) != 0 and "product needs two shapes" in capsys.readouterr().err
     assert main(["warmup", "calls.jsn"]) != 0 and "got 'calls.jsn'; no file has that name" in capsys.readouterr().err
 
 

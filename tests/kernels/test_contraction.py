@@ -364,8 +364,8 @@ def test_groups_are_merged_and_ordered():
 
 
 @pytest.mark.parametrize("subscripts, a, b, message", [
-    ("ab,bc,cd->ad", (2, 3), (3, 4), "letters for two tensors"),
-    ("a...,bc->ac", (2, 3), (3, 4), "letters for two tensors"),
+    ("ab,bc,cd->ad", (2, 3), (3, 4), "two tensors by letters"),
+    ("a...,bc->ac", (2, 3), (3, 4), "two tensors by letters"),
     ("aab,bc->ac", (2, 2, 3), (3, 4), "occurs twice in 'aab'"),
     ("ab,bc->aa", (2, 3), (3, 4), "occurs twice in 'aa'"),
     ("ab,bc->ad", (2, 3), (3, 4), "index 'd' of the result is missing from the operands"),
