@@ -118,6 +118,7 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, o
     extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize, c.itemsize + moved,
                       _has_batch(a, c), _has_batch(b, c), np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
                       add is not None, seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]))
+    a, b = (x[:1] if x.ndim == c.ndim > 2 and not _has_batch(x, c) else x for x in (a, b))      # repeated along the batch
     operands = (Operand(a, (0 if _has_batch(a, c) else None, a.ndim - 2, None, a.ndim - 1)),
                 Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)), *over_c.values())
     result = Operand(c, (0 if c.ndim > 2 else None, c.ndim - 2, c.ndim - 1, None))

@@ -240,6 +240,8 @@ IN_TILES = {
     "tensordot": lambda: cuteblas.tensordot(FOUR, STACK, ([2], [1])),
     "tensordot and Gram": lambda: cuteblas.tensordot(FOUR, FOUR, ([1, 3], [1, 3])), "inner": lambda: cuteblas.inner(FOUR, STACK[0]),
     "dot": lambda: cuteblas.dot(FOUR, STACK_B),
+    "repeated b": lambda: cuteblas.matmul(STACK, np.broadcast_to(STACK_B[0], STACK_B.shape)),
+    "repeated a": lambda: cuteblas.matmul(np.broadcast_to(STACK[0], STACK.shape), STACK_B),
     "types": lambda: cuteblas.einsum("ij,jk->ki", A.astype(np.int8), B.astype(float)),
     "transpose": lambda: cuteblas.ascontiguousarray(A.T), "order F": lambda: cuteblas.asfortranarray(FOUR),
     "gaps": lambda: cuteblas.copy(FOUR[::2, ::-1, 3:, ::3], "C"),
