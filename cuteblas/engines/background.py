@@ -44,7 +44,7 @@ class Job:
                 self._end.set()
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self._end.is_set()
 
     def exception(self) -> BaseException | None:
