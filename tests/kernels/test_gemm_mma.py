@@ -321,9 +321,9 @@ def test_no_bank_conflicts(dtype, orders):
     x = np.zeros((512, 512), ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     pc = place(np.zeros((512, 512), OUTPUT[dtype]))
     problem = gemm_problem(place(x, orders[0]), place(x, orders[1]), pc)
+    read = [planning.vector_access(operand, (512, 512)) for operand in (problem.a, problem.b)]
     for tile in (*mma_tiles(mma_atom(dtype, "sm_90"), H200), *thin_tiles(mma_atom(dtype, "sm_90"), H200, 10**6)):
-        facts = gemm_mma(MmaConfig(dtype, OUTPUT[dtype], tile, *(planning.vector_access(o, (512, 512)) for o in (problem.a, problem.b)),
-                                   OperandAccess(1, 1 if dtype == "complex128" else 2))).facts
+        facts = gemm_mma(MmaConfig(dtype, OUTPUT[dtype], tile, *read, OperandAccess(1, 1 if dtype == "complex128" else 2))).facts
         shared = {name: text for name, text in facts.items() if name.startswith("shared")}
         assert len(shared) == 4 and all("no bank conflict" in text for text in shared.values()), (tile, shared)
 
