@@ -47,8 +47,10 @@ def as_devices(function: str, devices: Any) -> tuple[int, ...]:
     if not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool) for device in found):
         wrong = ValueError if isinstance(devices, str) else TypeError
         raise wrong(f"{function} takes devices='all' or a sequence of device numbers, got {devices!r}")
-    if not found or len({*found}) < len(found) or min(found) < 0 or max(found) >= peers().count():
-        raise ValueError(f"{function} takes devices 0 to {peers().count() - 1} of this host, each once, got devices={devices!r}")
+    if not found or len({*found}) < len(found) or min(found) < 0:
+        raise ValueError(f"{function} takes device numbers from 0 up, each once and at least one, got devices={devices!r}")
+    if max(found) >= (count := peers().count()):
+        raise ValueError(f"{function} takes devices 0 to {count - 1} of this host, got devices={devices!r}")
     return tuple(map(int, found))
 
 

@@ -67,7 +67,7 @@ def test_without_predicates(engine, name, item):
     assert " < M" not in plan.source and " < M" in plan_copy(replace(plan.problem, variant=f"transpose_{name}"), H200).source
     for extents in ((48, 64), (32, 96)):
         problem = CopyProblem(extents[::-1], (1, extents[1]), (extents[0], 1), item, variant=f"transpose_{name}_unpredicated")
-        with pytest.raises(ValueError, match=f"M is a multiple of 32 and N of 64, got {extents[0]} x {extents[1]}"):
+        with pytest.raises(ValueError, match=f"M must be a multiple of 32 and N of 64, got {extents[0]} x {extents[1]}"):
             plan_copy(problem, H200)
 
 

@@ -18,7 +18,7 @@ def test_compiled_for_the_device(kernel, device, target):
     ("sm_100", "sm_90", "needs sm_100 or newer"),
     ("sm_90a", "sm_80", "runs only on sm_90a, but the device is sm_80"),
     ("sm_90a", "sm_100", "runs only on sm_90a"),
-    ("90", "sm_90", "written sm_80 or sm_90a, got '90'"),
+    ("90", "sm_90", "written like 'sm_80' or 'sm_90a', got '90'"),
 ])
 def test_what_the_device_cannot_run_is_refused(kernel, device, words):
     with pytest.raises(ValueError, match=words):
