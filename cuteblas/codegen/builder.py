@@ -423,7 +423,7 @@ class KernelBuilder:
         name : str
             The name of the function.
         *arguments
-            Its arguments.
+            The arguments of the call.
         of : optional
             Template arguments: the name of an element type, an integer, or several of them.
         """

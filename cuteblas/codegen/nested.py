@@ -88,8 +88,8 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
     Returns
     -------
     ComposedLayout
-        The same function of coordinates. Its inner part counts entries of arrays, coordinates of modes that are still
-        to be evaluated, and (last) ordinary strides.
+        A composed layout with the same values at all coordinates. Its inner part counts entries of arrays, coordinates of
+        modes that are still to be evaluated, and (last) ordinary strides.
 
     Examples
     --------

@@ -30,7 +30,7 @@ _COUNT_CAPACITY = 4096
 _WARP = 32
 _RESIDENTS = 4              # clusters that run in turns where the order is shuffled
 _ENDLESS_S = 10.0           # of processor time in which no thread waits or ends
-# Faults name their line, and the compiler checks what its types say; these headers have what it calls then, in place of a library.
+# The compiler's checks call functions of these headers, which name the faulty line; its own library is not linked.
 _FLAGS = ("-g1", "-fsanitize=bounds,object-size,integer-divide-by-zero,shift-exponent", "-nodefaultlibs")
 _PAUSED = -1                # what a launch returns instead of an error when it lets Python look around
 _FOLDER = Path(__file__).parent

@@ -12,7 +12,7 @@ from .._forks import BACKGROUND, forget_in_children
 __all__ = ["Job", "later"]
 
 _MOST = 4                               # at once; each compiles the kernels of a plan side by side
-_PATIENCE = 0.25                        # of the time that an overdue job has taken: what it is then expected to take longer
+_PATIENCE = 0.25                        # an overdue job is expected to take this part of its time so far in addition
 _MOMENT = 2e-3                          # seconds in which the caller goes on to NumPy, which needs no interpreter
 
 
@@ -29,7 +29,8 @@ class Job:
 
     def __init__(self, work: Callable[[], object], expected: float):
         self._work, self._expected, self._begun = work, expected, perf_counter()
-        self._end, self._error = Event(), None
+        self._end = Event()
+        self._error: BaseException | None = None
 
     def run(self) -> None:
         """Do it, unless the program has ended meanwhile."""
@@ -39,7 +40,7 @@ class Job:
                 if main_thread().is_alive():
                     self._work()
             except BaseException as error:
-                self._error = error                     # type: ignore[assignment]
+                self._error = error
             finally:
                 self._end.set()
 

@@ -32,7 +32,7 @@ class Multiplication:
     conj_a, conj_b : bool
         Whether elements are conjugated.
     plain : bool
-        Whether it is A B alone, of one type.
+        Whether the product has no alpha, beta or conjugation, and one element type.
     """
 
     shape: tuple[int, ...]

@@ -106,10 +106,10 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
-_compiling: dict[tuple[Any, ...], Job] = {}                 # what kinds of calls wait for
+_compiling: dict[tuple[Any, ...], Job] = {}                 # by the kind of call that it compiles for
 _saved = 0.0                            # seconds that the GPU would have saved
-_ready = False                          # what compares times is there
-_preparing: Job | None = None           # imports that
+_ready = False                          # whether the modules that compare times are imported
+_preparing: Job | None = None           # the import of those modules
 _starting: Job | None = None
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
@@ -159,7 +159,7 @@ def may_move(*arrays: Any) -> bool:
 
 
 def _prepare() -> None:
-    """Import what compares times."""
+    """Import the modules that compare times."""
     global _ready
     from . import emulator, problems
 
@@ -169,7 +169,7 @@ def _prepare() -> None:
 
 
 def _prepared() -> bool:
-    """Whether that is there; the first question begins to import it in another thread."""
+    """Whether these modules are imported; the first call begins that in another thread."""
     global _preparing
     if _preparing is None and not _ready:
         from .background import later

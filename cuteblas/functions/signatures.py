@@ -69,7 +69,7 @@ class _Sharded(Protocol[_Result]):
 Operand = _Kept[Array] | Sequence[Any] | complex
 """An array, or numbers that NumPy makes one of."""
 Promoted = _Cast[Array] | _Sharded[Array] | Sequence[Any] | complex
-"""The same for results that may have another element type."""
+"""An operand of a function whose result may have another element type."""
 
 
 class _Product(Protocol[_P]):

@@ -91,7 +91,7 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
 
 
 def otherwise(condition: str, *fallbacks: str) -> str:
-    """What a plan says of its guard: the algorithms that the device uses in its place, and when."""
+    """The line of a plan about its guard: the condition, and the algorithms that the device then uses."""
     return f"if {condition}, the device uses {', or '.join(fallbacks)}"
 
 

@@ -1,4 +1,4 @@
-"""The same product of NumPy arrays over and over, in new processes: the time with cuteblas over NumPy's, from the first call.
+"""Time of a loop over one product of NumPy arrays, in new processes, with cuteblas and as a ratio to NumPy.
 
     python docs/performance/first_second.py [--scale 1.0] [--json FILE]
 
