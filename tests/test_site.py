@@ -60,7 +60,8 @@ def test_every_environment_variable_is_on_its_page():
     page = (DOCS / "environment.md").read_text(encoding="utf-8")
     text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "cuteblas").rglob("*.py"))
     used = {*re.findall(r"environ(?:\.\w+\(|\[)\s*\"(\w+)\"", text), *re.findall(r"\bCUTEBLAS_[A-Z_]+", text)}
-    assert "getenv" not in text and set(re.findall(r"environ\.\w+\(([a-zA-Z_]\w*)", text)) == {"_VARIABLE"}
+    used |= set(re.findall(r"\(\"([A-Z_]+)\", \"~/", text))            # a platform's directories, for `user_directory`
+    assert "getenv" not in text and set(re.findall(r"environ\.\w+\(([a-zA-Z_]\w*)", text)) == {"_VARIABLE", "variable", "name"}
     assert {"CUTEBLAS_BACKEND", "CXX", "NO_COLOR"} <= used <= set(re.findall(r"`([A-Z_]+)(?:=1)?`", page))
     own = page.partition("## Variables of other packages")[0]
     assert {name for row in re.findall(r"^\| (`[A-Z].*?) \|", own, re.M) for name in re.findall(r"`([A-Z_]+)`", row)} <= used

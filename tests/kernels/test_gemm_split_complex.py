@@ -287,7 +287,7 @@ def test_doubled_long_rows_along_k_beside_rows_across_it_are_slow_to_split():
 
 def test_the_plan_says_what_runs():
     plan = plan_gemm(square(2048), H200)
-    assert "complex64 as fp16x3 on tensor cores, a real product of twice the N and K" in plan.reason
+    assert "complex64 as fp16x3 on tensor cores as a real product with twice the N and K" in plan.reason
     formats = [launch.kernel.name.split("_")[2] for launch in plan.launches if launch.kernel.name.startswith("gemm_split")]
     assert formats == ["fp16x3", "bf16x6", "bf16x6"] and plan.config.tile == (128, 64)
     for name, form in FORMATS.items():
