@@ -233,8 +233,9 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
 def _plan(problem: Problem, device: DeviceInfo) -> Plan:
     from ..engines.execution import plan_for
     from ..planning.gemm.grouped import plan_grouped
-    from ..planning.problem import GroupedProblem
+    from ..planning.problem import ChainProblem, GroupedProblem
 
+    assert not isinstance(problem, ChainProblem)        # a part of no call
     return plan_grouped(problem, device) if isinstance(problem, GroupedProblem) else plan_for(problem, device)
 
 

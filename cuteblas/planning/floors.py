@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from math import prod
 
 from ..codegen.dtypes import dtype as element
-from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, GroupedProblem, Problem, ReductionProblem
+from .problem import (
+    ChainProblem,
+    ContractionProblem,
+    CopyProblem,
+    DeviceInfo,
+    GemmProblem,
+    GroupedProblem,
+    Problem,
+    ReductionProblem,
+)
 
 __all__ = ["Floor", "compulsory_bytes", "floor_of", "from_memory", "multiply_adds_per_clock"]
 
@@ -94,7 +103,7 @@ def compulsory_bytes(problem: Problem) -> int:
     if isinstance(problem, CopyProblem):
         read = prod(n for n, stride in zip(problem.shape, problem.src_strides, strict=True) if stride or n == 0)
         return (read + prod(problem.shape)) * problem.itemsize
-    if isinstance(problem, GroupedProblem):
+    if isinstance(problem, GroupedProblem | ChainProblem):
         return sum(map(compulsory_bytes, problem.problems))
     return sum(prod(n for n, stride in modes if stride or n == 0) * element(dtype).bytes for dtype, modes in _operands(problem))
 
@@ -126,6 +135,9 @@ def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:
     moved = compulsory_bytes(problem)
     if isinstance(problem, (CopyProblem, ReductionProblem)):
         return Floor(0, moved, 0.0, moved / device.bandwidth)
+    if isinstance(problem, ChainProblem):
+        parts = [floor_of(p, family, device) for p in problem.problems]
+        return Floor(problem.flops, moved, sum(x.arithmetic_s for x in parts), sum(x.traffic_s for x in parts))
     products = problem.problems if isinstance(problem, GroupedProblem) else (problem,)
     per_clock = device.multiprocessors * device.clock_hz
     seconds = sum(p.flops / (2 * _rate(p, family, device) * per_clock) for p in products)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .plan import Argument, Launch, Role
+from .plan import Argument, Launch, Role, aligned, place, placed
 from .problem import DeviceInfo
 
 __all__ = ["VERDICT", "Guarded", "gate_values", "guarded", "otherwise", "verdict_bytes"]
@@ -21,7 +21,7 @@ VERDICT: Role = "verdict"
 """The words of the verdict under which a launch is: written by the primary algorithm, read by the gates of its fallbacks."""
 
 _WORDS: Role = "verdict_words"       # how many they are
-_WORD, _ALIGNMENT = 4, 256           # bytes
+_WORD = 4                            # bytes
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Guarded:
 
 def verdict_bytes(words: int) -> int:
     """Bytes at the front of the workspace for that many verdict words."""
-    return -(-_WORD * words // _ALIGNMENT) * _ALIGNMENT
+    return aligned(_WORD * words)
 
 
 def gate_values(gate: int | None) -> dict[str, Any]:
@@ -82,8 +82,10 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
             raise ValueError(f"no launch writes the verdict: {', '.join(launch.kernel.name for launch in part.primary)}")
         if always := [launch.kernel.name for launch in part.fallbacks if "gate" not in launch.kernel.signature]:
             raise ValueError(f"a fallback has no gate: {', '.join(always)}")
-        primary += (_placed(launch, part.words, first, begin) for launch in part.primary)
-        fallbacks += (_few_blocks(_placed(launch, part.words, first, begin), device) for launch in part.fallbacks)
+        places = {VERDICT: place("workspace", _WORD * first), _WORDS: Argument(value=part.words),
+                  "workspace": place("workspace", begin)}
+        primary += placed(part.primary, places)
+        fallbacks += (_few_blocks(launch, device) for launch in placed(part.fallbacks, places))
         first, end = first + part.words, max(end, part.workspace_bytes)
     if first > words:
         raise ValueError(f"verdicts take {first} words, but there is room for {words}")
@@ -93,18 +95,6 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
 def otherwise(condition: str, *fallbacks: str) -> str:
     """The line of a plan about its guard: the condition, and the algorithms that the device then uses."""
     return f"if {condition}, the device uses {', or '.join(fallbacks)}"
-
-
-def _placed(launch: Launch, words: int, first: int, nbytes: int) -> Launch:
-    """A launch with its verdict in so many words from the first one on, and its workspace after all words."""
-    def placed(argument: Argument) -> Argument:
-        if argument.role == VERDICT:
-            return replace(argument, role="workspace", offset=argument.offset + _WORD * first)
-        if argument.role == _WORDS:
-            return Argument(value=words)
-        return replace(argument, offset=argument.offset + nbytes) if argument.role == "workspace" else argument
-
-    return replace(launch, arguments=tuple(map(placed, launch.arguments)))
 
 
 def _few_blocks(launch: Launch, device: DeviceInfo) -> Launch:

@@ -17,17 +17,15 @@ from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
-from .plan import Argument, Launch, Role
+from .plan import Argument, Launch, Role, place
 from .problem import DeviceInfo, Fusion, GemmProblem, Operand, transposed
 
 __all__ = [
-    "ALIGNMENT",
     "MAPPED_STRIDE",
     "NARROW_SPAN",
     "VECTOR_BYTES",
     "Oriented",
     "Roles",
-    "aligned",
     "alpha_kind",
     "batch_values",
     "compact",
@@ -44,7 +42,6 @@ __all__ = [
     "oriented",
     "output_span",
     "pairs_along_n",
-    "place",
     "row_pitch",
     "scalar_values",
     "span",
@@ -66,9 +63,6 @@ _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 _MOST_COORDINATES = 2**31 - 256      # of a mode, before the last box
 _LINE, _LONG_ROW = 64, 256           # elements of 2 bytes; of 4 bytes, two lines and longer rows
 
-ALIGNMENT = 256
-"""Bytes: every part of the workspace begins at a multiple of it."""
-
 MAPPED_STRIDE = 2**40
 """Strides of tensor maps are below this, in bytes."""
 
@@ -77,11 +71,6 @@ NARROW_SPAN = 2**30
 
 VECTOR_BYTES = 16
 """The most that a thread reads or writes together."""
-
-
-def aligned(nbytes: int) -> int:
-    """The first offset from ``nbytes`` on at which a part of the workspace may begin."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def matrices_of(p: GemmProblem, operand: Operand) -> int:
@@ -316,11 +305,6 @@ def staged_map(p: GemmProblem, columns: int) -> TensorMapSpec:
 def alpha_kind(alpha: str) -> str:
     """A kernel knows that alpha is one, or takes it: with alpha zero it runs over no k."""
     return "value" if alpha == "zero" else alpha
-
-
-def place(role: Role | Argument) -> Argument:
-    """The memory of a role, or an argument as it is."""
-    return role if isinstance(role, Argument) else Argument(role=role)
 
 
 def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | None = None) -> View:

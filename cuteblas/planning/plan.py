@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .problem import DeviceInfo, Problem
+from .problem import ChainProblem, DeviceInfo, Problem
 
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 
-__all__ = ["Argument", "Launch", "Plan", "Role", "with_roles"]
+__all__ = ["Argument", "Launch", "Plan", "Role", "Workspace", "aligned", "place", "placed"]
+
+_ALIGNMENT = 256                     # bytes: every part of the workspace begins at a multiple of it
 
 Role = str
 """What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
@@ -76,15 +79,52 @@ class Launch:
     arguments: tuple[Argument, ...]
 
 
-def with_roles(launch: Launch, places: Mapping[Role, tuple[Role, int]]) -> Launch:
-    """A launch in which other memory has some roles: that of a role, from some bytes on."""
-    def moved(argument: Argument) -> Argument:
-        if argument.role is None or argument.role not in places:
-            return argument
-        role, offset = places[argument.role]
-        return replace(argument, role=role, offset=argument.offset + offset)
+def place(role: Role | Argument, offset: int = 0) -> Argument:
+    """The memory of a role, or an argument as it is, from some bytes on."""
+    argument = role if isinstance(role, Argument) else Argument(role)
+    return replace(argument, offset=argument.offset + offset) if offset else argument
 
-    return replace(launch, arguments=tuple(map(moved, launch.arguments)))
+
+def placed(launches: Iterable[Launch], places: Mapping[Role, Argument]) -> tuple[Launch, ...]:
+    """Launches in which other memory, or a constant, stands for some roles."""
+    def moved(argument: Argument) -> Argument:
+        if argument.role is None or (there := places.get(argument.role)) is None:
+            return argument
+        return replace(there, offset=there.offset + argument.offset, tensor_map=argument.tensor_map)
+
+    return tuple(replace(launch, arguments=tuple(map(moved, launch.arguments))) for launch in launches)
+
+
+def aligned(nbytes: int) -> int:
+    """The first offset from ``nbytes`` on at which a part of the workspace may begin."""
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+class Workspace:
+    """The scratch memory of a plan, which its parts take from the front.
+
+    Attributes
+    ----------
+    nbytes : int
+        The most that was taken at a time.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = self._taken = 0
+
+    def take(self, nbytes: int) -> Argument:
+        """A part that stays until the ``with`` block of :meth:`lent` around it ends."""
+        begin = aligned(self._taken)
+        self._taken = begin + nbytes
+        self.nbytes = max(self.nbytes, self._taken)
+        return Argument("workspace", offset=begin)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let later launches use again what is taken inside a ``with`` block."""
+        taken = self._taken
+        yield
+        self._taken = taken
 
 
 @dataclass(frozen=True)
@@ -140,6 +180,41 @@ class Plan:
     seconds: float | None = None
     copied: tuple[str, ...] = ()
     fallback: str = ""
+
+    def within(self, workspace: Workspace, **places: Role | Argument) -> Plan:
+        """This plan as a part of another one.
+
+        Parameters
+        ----------
+        workspace : Workspace
+            Of the whole plan. The part uses it after what has been taken.
+        **places : str or Argument
+            The memory of the part's roles: of a role of the whole, or in the workspace.
+        """
+        with workspace.lent():
+            own = workspace.take(self.workspace_bytes)
+        launches = placed(self.launches, {"workspace": own, **{role: place(there) for role, there in places.items()}})
+        return replace(self, launches=launches, workspace_bytes=workspace.nbytes)
+
+    def then(self, other: Plan, problem: Problem | None = None) -> Plan:
+        """This plan and another one, both :meth:`within` one workspace, as one.
+
+        Parameters
+        ----------
+        other : Plan
+            The plan whose launches follow.
+        problem : Problem, optional
+            What both compute together; by default a :class:`~cuteblas.planning.problem.ChainProblem`.
+        """
+        launches = *self.launches, *other.launches
+        roles = {argument.role for each in launches for param, argument in zip(each.kernel.params, each.arguments, strict=True)
+                 if param.kind != "scalar" and argument.role is not None}
+        chain = ChainProblem((self.problem, other.problem), tuple(sorted(roles - {"workspace"})))
+        seconds = None if self.seconds is None or other.seconds is None else self.seconds + other.seconds
+        return replace(other, problem=problem or chain, launches=launches,
+                       workspace_bytes=max(self.workspace_bytes, other.workspace_bytes), seconds=seconds,
+                       reason=f"{self.reason}; then {other.reason}", copied=(*self.copied, *other.copied),
+                       fallback="; ".join(filter(None, (self.fallback, other.fallback))))
 
     @property
     def roles(self) -> tuple[Role, ...]:

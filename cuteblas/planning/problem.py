@@ -15,8 +15,8 @@ from .cost import Costs, costs_of
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
-__all__ = ["COPY_EFFICIENCY", "H200", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem",
-           "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed"]
+__all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem",
+           "GroupedProblem", "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call passes a number, or that each call
@@ -390,7 +390,28 @@ class ReductionProblem:
         return ("src", "dst") if self.y is None else ("a", "b", "c")
 
 
-Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem
+@dataclass(frozen=True)
+class ChainProblem:
+    """Problems that are solved one after the other; the workspace holds what the next one needs of one before.
+
+    Attributes
+    ----------
+    problems : tuple of Problem
+        In order.
+    roles : tuple of str
+        The addresses that a call supplies, in order.
+    """
+
+    problems: tuple[Problem, ...]
+    roles: tuple[str, ...]
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic operations."""
+        return sum(getattr(p, "flops", 0) for p in self.problems)
+
+
+Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem | GroupedProblem | ChainProblem
 """What can be planned."""
 
 

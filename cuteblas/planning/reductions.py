@@ -12,20 +12,17 @@ from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .estimates import reducing_seconds
 from .modes import merged
 from .operands import NARROW_SPAN, batch_values, launch, span, view
-from .plan import Argument, Launch, Plan, Role
+from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem
 
-__all__ = ["Place", "ReductionChoice", "choose_reduction", "plan_reduction", "reduction_launches", "why_not_reduced"]
-
-Place = tuple[Role, int]
-"""A place in memory: an address that each call supplies, and an offset in bytes."""
+__all__ = ["ReductionChoice", "choose_reduction", "plan_reduction", "reduction_launches", "why_not_reduced"]
 
 _THREADS = 256
 _WARP = 32
 _BLOCKS = 8                             # of 256 threads on a multiprocessor: all that it holds
 _LEAST_STEPS = 8                        # a second launch takes as long as a few steps of a block
+_SECOND = place("b")
 _VECTOR_BYTES, _MAX_VECTOR = 16, 8       # elements: each is a register once it is converted
-_ALIGNMENT = 256                        # bytes, of workspaces
 
 
 @dataclass(frozen=True)
@@ -93,16 +90,17 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
     choice = choose_reduction(problem, device)
     source, *_second, target = problem.roles
-    launches, workspace = reduction_launches(problem, device, (source, 0), (target, 0))
+    workspace = Workspace()
+    launches = reduction_launches(problem, device, place(source), place(target), workspace)
     what = "sum of products" if problem.y else problem.op
     reason = (f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
-    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts,
+    return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason, launches[0].kernel.facts,
                 reducing_seconds(problem, device, len(launches)))
 
 
-def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Place, target: Place,
-                       workspace: int = 0, second: Place = ("b", 0)) -> tuple[tuple[Launch, ...], int]:
+def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument, target: Argument, workspace: Workspace,
+                       second: Argument = _SECOND) -> tuple[Launch, ...]:
     """The launches of a reduction as a part of another plan.
 
     Parameters
@@ -111,19 +109,17 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
         What to compute; alignments are those of the operands in memory.
     device : DeviceInfo
         The device to plan for.
-    source, target : (role, offset)
+    source, target : Argument
         The memory of X and R.
-    workspace : int
-        Bytes of the plan's workspace that are taken.
-    second : (role, offset)
+    workspace : Workspace
+        Of the whole plan.
+    second : Argument
         The memory of Y, if there is one.
 
     Returns
     -------
-    launches : tuple of Launch
+    tuple of Launch
         In order; none if the result has no elements.
-    workspace : int
-        Bytes of the plan's workspace that are taken then.
 
     Raises
     ------
@@ -132,14 +128,13 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
     """
     _check(problem)
     if 0 in (problem.i, *problem.batch):
-        return (), workspace
+        return ()
     p = _canonical(problem)
     choice = _choose(p, device)
     if choice.slices == 1:
-        return (_launch(p, choice, source, target, second),), workspace
+        return _launch(p, choice, source, target, second),
     accumulator = p.accumulator
     outputs, item = p.i * prod(p.batch), dtype(accumulator).bytes
-    start = -(-workspace // _ALIGNMENT) * _ALIGNMENT
     strides, below = [], p.i
     for n in reversed(p.batch):
         strides.append(below)
@@ -149,10 +144,10 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Pl
     slices = replace(p, x=x or p.x, y=y, r=compact, batch=(choice.slices, *p.batch))
     rest = replace(p, j=choice.slices, x=replace(compact, strides=(1, outputs), batch_strides=compact.batch_strides[1:]),
                    compute=accumulator, y=None)
-    parts = ("workspace", start)
+    parts = workspace.take(choice.slices * outputs * item)
     rest = _canonical(rest)
     last = _launch(rest, replace(_choose(rest, device), slices=1), parts, target)
-    return (_launch(slices, choice, source, parts, second), last), start + choice.slices * outputs * item
+    return _launch(slices, choice, source, parts, second), last
 
 
 def why_not_reduced(p: ReductionProblem) -> str | None:
@@ -237,8 +232,7 @@ def _access(x: Operand, width: int, lanes: int) -> OperandAccess:
     return OperandAccess(lanes if x.strides[lanes] == 1 else None, width, x.conj)
 
 
-def _launch(p: ReductionProblem, choice: ReductionChoice, source: Place, target: Place,
-            second: Place = ("b", 0)) -> Launch:
+def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument, target: Argument, second: Argument = _SECOND) -> Launch:
     """The launch of one stage; the outermost batch mode walks over slices if there are several."""
     length = choice.chunk if choice.slices > 1 else p.j
     beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]    # predicates stop threads, not addresses
@@ -250,7 +244,6 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Place, target:
     if blocks >= 2**31:
         raise ValueError(f"a reduction of {p.i} rows in a batch of {prod(p.batch)} needs {blocks} blocks; a grid has at most "
                          "2^31 - 1")
-    views = {name: view(x, Argument(role, offset=offset))
-             for name, x, (role, offset) in (("X", p.x, source), ("R", p.r, target), ("Y", p.y, second)) if x}
+    views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target), ("Y", p.y, second)) if x}
     return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

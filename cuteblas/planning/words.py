@@ -6,7 +6,7 @@ from ..codegen.dtypes import dtype
 from .devices import is_measured
 from .estimates import Estimate, estimate
 from .plan import Plan
-from .problem import ContractionProblem, CopyProblem, GemmProblem, GroupedProblem, Operand, Problem, ReductionProblem
+from .problem import ChainProblem, ContractionProblem, CopyProblem, GemmProblem, GroupedProblem, Operand, Problem, ReductionProblem
 from .quantities import duration, quantity
 
 __all__ = ["kernel_words", "plan_rows", "time_words"]
@@ -34,7 +34,9 @@ def kernel_words(plan: Plan) -> str:
     if plan.family == "nothing":
         return f"nothing to do: {plan.reason}"
     problem = plan.problem
-    if isinstance(problem, CopyProblem):
+    if isinstance(problem, ChainProblem):
+        words = f"{len(problem.problems)} steps"
+    elif isinstance(problem, CopyProblem):
         words = f"{_MOVES.get(plan.family, _MOVES['transpose'])}, words of {problem.itemsize} byte{'s' * (problem.itemsize > 1)}"
     elif isinstance(problem, ReductionProblem):
         words = f"{problem.op} of {problem.x.dtype} in {problem.accumulator}"
@@ -106,8 +108,8 @@ def _problem_rows(problem: Problem) -> list[tuple[str, str]]:
         return _copy_rows(problem)
     if isinstance(problem, ReductionProblem):
         return _reduction_rows(problem)
-    if isinstance(problem, GroupedProblem):
-        return [row for p in problem.problems for row in _gemm_rows(p)]
+    if isinstance(problem, GroupedProblem | ChainProblem):
+        return [row for p in problem.problems for row in _problem_rows(p)]
     return _contraction_rows(problem)
 
 

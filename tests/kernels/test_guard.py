@@ -22,7 +22,7 @@ from cuteblas.planning.gemm.mma import plan_mma
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
 from cuteblas.planning.operands import launch, place
-from cuteblas.planning.plan import Argument, with_roles
+from cuteblas.planning.plan import Argument, placed
 
 from .engines import gemm_problem
 from .engines import place as memory
@@ -133,7 +133,7 @@ def run(engine, a, b, algorithm, rows=1):
     problem, parts = gemm_problem(pa, pb, pc), []
     for block in Blocks(1, -(-len(a) // rows), b.shape[1]).of(problem):
         part = algorithm(block.problem)
-        primary, fallbacks = (tuple(with_roles(x, block.places) for x in launches) for launches in (part.primary, part.fallbacks))
+        primary, fallbacks = (placed(launches, block.places) for launches in (part.primary, part.fallbacks))
         parts.append(replace(part, primary=primary, fallbacks=fallbacks))
     single = replace(H200, multiprocessors=1)           # so that each block of a fallback computes several, one after the other
     plan = Plan(problem, H200, "test", None, *guarded(parts, single, 64))

@@ -10,6 +10,8 @@ from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.reduce.modes import ReduceModesConfig, reduce_modes
 from cuteblas.planning import H200, Operand
+from cuteblas.planning.plan import Workspace
+from cuteblas.planning.plan import place as at
 from cuteblas.planning.problem import ReductionProblem
 from cuteblas.planning.reductions import plan_reduction, reduction_launches
 
@@ -209,14 +211,16 @@ def test_as_a_part_of_another_plan(engine):
     """Other roles, offsets, and a workspace of which something is taken."""
     px, pr = place(random(np.random.default_rng(11), (3, 40_000), "float32"), offset=4), vector((3,), "float32")
     problem = problem_of(px, pr)
-    launches, taken = reduction_launches(problem, engine.device, ("src", 0), ("dst", 0), 1000)
+    workspace = Workspace()
+    workspace.take(1000)
+    launches, taken = reduction_launches(problem, engine.device, at("src"), at("dst"), workspace), workspace.nbytes
     slices = plan_reduction(problem, engine.device).config.slices
     assert [a.offset for launch in launches for a in launch.arguments if a.role == "workspace"] == [1024, 1024]
     assert taken == 1024 + slices * 3 * 4
     plan = replace(plan_reduction(problem, engine.device), launches=launches, workspace_bytes=taken)
     engine.run(plan, src=px, dst=pr)
     check(pr.view[:, 0], px.view, "sum")
-    shifted, _ = reduction_launches(problem, engine.device, ("a", 16), ("epi_sums", 4))
+    shifted = reduction_launches(problem, engine.device, at("a", 16), at("epi_sums", 4), Workspace())
     roles = {a.role: a.offset for launch in shifted for a in launch.arguments if a.role}
     assert roles == {"a": 16, "workspace": 0, "epi_sums": 4}
 

@@ -6,6 +6,7 @@ import pytest
 
 from cuteblas.planning import H200, Operand, ReductionProblem, plan_reduction
 from cuteblas.planning.floors import compulsory_bytes, floor_of
+from cuteblas.planning.plan import Workspace, place
 from cuteblas.planning.reductions import reduction_launches
 
 
@@ -78,7 +79,7 @@ def test_offsets_have_64_bits_where_x_reaches_far(i, j, strides, wide):
 def test_nothing_to_do_and_nothing_to_sum():
     assert plan_reduction(matrix(0, 5, (5, 1)), H200).family == "nothing"
     assert plan_reduction(matrix(3, 5, (5, 1), batch=(0,), batch_strides=(15,)), H200).launches == ()
-    assert reduction_launches(matrix(0, 5, (5, 1)), H200, ("src", 0), ("dst", 0), 100) == ((), 100)
+    assert reduction_launches(matrix(0, 5, (5, 1)), H200, place("src"), place("dst"), Workspace()) == ()
     assert len(plan_reduction(matrix(3, 0, (5, 1)), H200).launches) == 1
 
 

@@ -23,11 +23,10 @@ from ..operands import (
     gemm_span,
     launch,
     oriented,
-    place,
     scalar_values,
     view,
 )
-from ..plan import Plan
+from ..plan import Plan, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
 from .slices import refuse_larger_grids

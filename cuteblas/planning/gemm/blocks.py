@@ -8,7 +8,7 @@ from itertools import product
 
 from ...codegen.dtypes import dtype
 from ...codegen.epilogue import epilogue_role
-from ..plan import Launch, Plan, Role, with_roles
+from ..plan import Argument, Launch, Plan, Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
 
 __all__ = ["Block", "Blocks", "divisors", "plan_in_blocks"]
@@ -32,7 +32,7 @@ class Block:
 
     start: tuple[int, int, int]
     problem: GemmProblem
-    places: Mapping[Role, tuple[Role, int]]
+    places: Mapping[Role, Argument]
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Blocks:
 
     def _block(self, p: GemmProblem, roles: tuple[Role, Role], start: tuple[int, int, int]) -> Block:
         matrix, row, column = start
-        places = {}
+        places = dict[Role, Argument]()
 
         def part(role: Role, x: Operand, *along: int) -> Operand:
             steps = [i * s for i, s in zip(along, x.strides, strict=True)]
             if p.batch:
                 steps.append(matrix * x.batch_strides[0])
             offset = sum(steps) * dtype(x.dtype).bytes
-            places[role] = role, offset
+            places[role] = place(role, offset)
             return replace(x, alignment=min(x.alignment, offset & -offset)) if offset else x
 
         a, b, c = part(roles[0], p.a, row, 0), part(roles[1], p.b, column, 0), part("c", p.c, row, column)
@@ -133,7 +133,7 @@ def _joined(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmPro
     plans = []
     for block in blocks.of(problem):
         plans.append(plan_of(block.problem, device))
-        launches += (with_roles(launch, block.places) for launch in plans[-1].launches)
+        launches += placed(plans[-1].launches, block.places)
     first = plans[0]
     extents = f"{min(blocks.m, problem.m)} x {min(blocks.n, problem.n)}"
     reason = (f"{first.reason}; in {len(plans)} blocks of {extents}, as a workspace of {needed} bytes is over the limit of "

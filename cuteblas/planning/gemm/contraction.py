@@ -22,17 +22,15 @@ from ..modes import merged
 from ..operands import (
     NARROW_SPAN,
     Roles,
-    aligned,
     alpha_kind,
     batch_values,
     compact,
     launch,
-    place,
     row_pitch,
     scalar_values,
     span,
 )
-from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
@@ -359,22 +357,18 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     plain = GemmProblem(m, n, k, a, b, c, tuple(mode[0] for mode in reversed(p.batch)), p.alpha, p.beta, p.precision)
     plan = plan_gemm(plain, device)
     seconds += plan.seconds or 0.0
-    end, places = plan.workspace_bytes, dict[Role, tuple[Role, int]]()
-    for role, x in copies.items():
-        begin = aligned(end)
-        places[role], end = ("workspace", begin), begin + x.nbytes
-    if seconds >= least or (device.workspace_limit is not None and end > device.workspace_limit):
+    workspace = Workspace()
+    workspace.take(plan.workspace_bytes)
+    places = {role: workspace.take(x.nbytes) for role, x in copies.items()}
+    if seconds >= least or (device.workspace_limit is not None and workspace.nbytes > device.workspace_limit):
         return None
-    moving: dict[Role, list[Launch]] = {}
-    for role, move in moves.items():
-        ends = {"src": places[role], "dst": (role, 0)} if role == "c" else {"src": (role, 0), "dst": places[role]}
-        moving[role] = [with_roles(launch, ends) for launch in move.launches]
-    launches = (*moving.get("a", ()), *moving.get("b", ()), *(with_roles(launch, places) for launch in plan.launches),
-                *moving.get("c", ()))
+    moving = {role: placed(move.launches, dict(zip(("dst", "src") if role == "c" else ("src", "dst"), (place(role), places[role]),
+                                                   strict=True))) for role, move in moves.items()}
+    launches = (*moving.get("a", ()), *moving.get("b", ()), *placed(plan.launches, places), *moving.get("c", ()))
     copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
                    "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
-    return replace(plan, problem=problem, launches=launches, workspace_bytes=end, reason=reason, seconds=seconds,
+    return replace(plan, problem=problem, launches=launches, workspace_bytes=workspace.nbytes, reason=reason, seconds=seconds,
                    copied=(*plan.copied, *copied))
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from ...codegen.dtypes import dtype
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory
-from ..plan import Plan, Role
+from ..plan import Plan, Role, Workspace, place
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
 from ..reductions import choose_reduction, reduction_launches, why_not_reduced
 
@@ -61,8 +61,9 @@ def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     p, (first, second) = _reduction(problem)
     choice = choose_reduction(p, device)
-    launches, workspace = reduction_launches(p, device, (first, 0), ("c", 0), second=(second, 0))
+    workspace = Workspace()
+    launches = reduction_launches(p, device, place(first), place("c"), workspace, place(second))
     reason = (f"dot products of {problem.a.dtype}, summed in {p.accumulator}: {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
-    return Plan(problem, device, "reduce", choice, launches, workspace, reason, launches[0].kernel.facts,
+    return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason, launches[0].kernel.facts,
                 _seconds(p, choice.slices, device))

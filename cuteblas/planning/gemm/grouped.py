@@ -198,7 +198,7 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     ValueError
         If there are more or fewer mappings than problems.
     """
-    problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr]
+    problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr,assignment]
     if len(values) != len(problems):
         raise ValueError(f"the plan computes {len(problems)} products, but the call passes operands for {len(values)}")
     form: Form = plan.config.form  # type: ignore[attr-defined]

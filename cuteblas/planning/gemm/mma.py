@@ -28,24 +28,21 @@ from ..operands import (
     launch,
     of_triangle,
     oriented,
-    place,
     tiles_of_c,
     vector_access,
 )
-from ..plan import Launch, Plan
+from ..plan import Launch, Plan, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .slices import (
     MIN_SLICE,
     Choice,
     adding_seconds,
+    in_slices,
     most_workspace,
     not_hidden,
     numbers_of_slices,
-    reduction,
     refuse_larger_grids,
-    sliced,
     with_blocks,
-    workspace_bytes,
 )
 
 __all__ = ["along", "choose_mma", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds", "mma_choices",
@@ -538,12 +535,9 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
 def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
                  gate: int | None = None) -> tuple[tuple[Launch, ...], int]:
     """The launches of a product whose C is written along its rows, and bytes of workspace: of slices, and their sum."""
-    if choice.slices == 1:
-        return (mma_product(p, device, choice, roles, gate),), 0
     # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
-    partial = transposed(sliced(transposed(p), choice.slices, choice.chunk))
-    adding = reduction(transposed(p), choice.slices, gate, along(p, choice.slices))
-    return (mma_product(partial, device, choice, {**roles, "C": "workspace"}, gate), adding), workspace_bytes(p, choice.slices)
+    return in_slices(transposed(p), choice, lambda part, c: mma_product(transposed(part), device, choice, {**roles, "C": c}, gate),
+                     gate=gate, along=along(p, choice.slices))
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...codegen.dtypes import dtype
 from ...codegen.signature import View
@@ -29,12 +30,10 @@ from ...kernels.modular.survey import (
     survey,
 )
 from ..cost.alternatives import Alternative
-from ..guard import VERDICT, Guarded, guarded, otherwise
+from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
 from ..operands import (
-    ALIGNMENT,
     MAPPED_STRIDE,
     NARROW_SPAN,
-    aligned,
     alpha_kind,
     batch_values,
     compact,
@@ -46,14 +45,13 @@ from ..operands import (
     operand_span,
     oriented,
     output_span,
-    place,
     scalar_values,
     tiles_of_c,
     vector_access,
     view,
     why_not_on_wgmma,
 )
-from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..plan import Argument, Launch, Plan, Role, Workspace, aligned, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .blocks import Block, Blocks, divisors
 from .mma import plan_mma, why_not_mma
@@ -109,6 +107,9 @@ def _pitch(extent: int, multiple: int) -> int:
     return -(-extent // multiple) * multiple
 
 
+_FRONT = place("workspace")
+
+
 @dataclass(frozen=True)
 class _Side:
     """An operand, and what the workspace has of it.
@@ -125,8 +126,8 @@ class _Side:
         Its batch modes, of the problem's, innermost first.
     batch : tuple of int
         Their extents.
-    partials, norms, lowest, exponents, end : int
-        Offsets in the workspace, in bytes: of sums of parts of rows, of what is known of rows.
+    partials, norms, lowest, exponents : Argument
+        The parts of the workspace with the sums of parts of rows, and with what is known of rows.
     """
 
     operand: Operand
@@ -135,21 +136,18 @@ class _Side:
     k: int
     own: tuple[int, ...]
     batch: tuple[int, ...]
-    partials: int
-    norms: int = 0
-    lowest: int = 0
-    exponents: int = 0
-    end: int = 0
+    partials: Argument = _FRONT
+    norms: Argument = _FRONT
+    lowest: Argument = _FRONT
+    exponents: Argument = _FRONT
 
     @classmethod
-    def at(cls, begin: int, operand: Operand, role: Role, rows: int, p: GemmProblem) -> _Side:
-        """An operand whose data in the workspace begin at an offset."""
+    def within(cls, workspace: Workspace, operand: Operand, role: Role, rows: int, p: GemmProblem) -> _Side:
+        """An operand with its parts of the workspace."""
         own = tuple(i for i in range(len(p.batch) - 1, -1, -1) if operand.batch_strides[i])
-        side = cls(operand, role, rows, p.k, own, tuple(p.batch[i] for i in own), begin)
-        norms = begin + aligned(20 * side.all_rows * side.parts)
-        lowest = norms + aligned(8 * side.all_rows)
-        exponents = lowest + aligned(4 * side.all_rows)
-        return replace(side, norms=norms, lowest=lowest, exponents=exponents, end=exponents + aligned(4 * side.all_rows))
+        side = cls(operand, role, rows, p.k, own, tuple(p.batch[i] for i in own))
+        partials, norms, lowest, exponents = (workspace.take(nbytes * side.all_rows) for nbytes in (20 * side.parts, 8, 4, 4))
+        return replace(side, partials=partials, norms=norms, lowest=lowest, exponents=exponents)
 
     @property
     def reading(self) -> SurveyOperand:
@@ -191,7 +189,7 @@ class _Side:
     def partial_sums(self) -> dict[str, Argument]:
         """Where the sums of parts of rows are."""
         count = self.all_rows * self.parts
-        return {name: _at(self.partials + nbytes * count) for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
+        return {name: place(self.partials, nbytes * count) for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
 
     def row_strides(self, modes: int) -> tuple[int, ...]:
         """Rows from a matrix to the next, for all batch modes, innermost first."""
@@ -204,13 +202,7 @@ class _Side:
         return row + (block.start[0] * self.row_strides(modes)[-1] if modes else 0)
 
 
-def _at(offset: int) -> Argument:
-    return Argument(role="workspace", offset=offset)
-
-
-def _state() -> dict[str, Argument]:
-    """The state of a product, which is in front."""
-    return {"words": _at(0), "numbers": _at(0)}
+_STATE = {"words": _FRONT, "numbers": _FRONT}          # of a product
 
 
 def _of_sides(sides: tuple[_Side, _Side], values: Callable[[_Side], Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -219,36 +211,37 @@ def _of_sides(sides: tuple[_Side, _Side], values: Callable[[_Side], Mapping[str,
         yield {f"{name}{letter}": value for name, value in values(side).items()}
 
 
-def _survey(a: _Side, b: _Side, batch: tuple[int, ...]) -> Iterator[Launch]:
+def _survey(a: _Side, b: _Side, batch: tuple[int, ...], records: Argument) -> Iterator[Launch]:
     """What reads both operands and chooses the number of moduli."""
     wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts) for x in (a, b)) >= NARROW_SPAN
     kernel = survey(SurveyConfig(a.reading, b.reading, wide))
-    yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks, "words": _at(0)},
+    yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks, "words": _FRONT},
                  *_of_sides((a, b), lambda x: {**x.values, **x.partial_sums}))
     yield launch(choice(wide), (a.row_blocks + b.row_blocks, 1, 1),
-                 {"blocks_A": a.row_blocks, "length": a.k, "R": _at(b.end), "status": place(VERDICT),
-                  "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_state()},
-                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": _at(x.norms), "D": _at(x.lowest), "rows_": x.all_rows,
+                 {"blocks_A": a.row_blocks, "length": a.k, "R": records, "status": place(VERDICT),
+                  "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_STATE},
+                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": x.norms, "D": x.lowest, "rows_": x.all_rows,
                                                "parts_": x.parts}))
 
 
-@dataclass(frozen=True)
-class _Memory:
-    """Where planes of A and B and of the residues of C begin, and where they end."""
+class _Memory(NamedTuple):
+    """The parts of the workspace with planes of A and B, and of the residues of C."""
 
-    a: int
-    b: int
-    c: int
-    end: int
+    a: Argument
+    b: Argument
+    c: Argument
 
+    @classmethod
+    def of_a(cls, p: GemmProblem, workspace: Workspace) -> Argument:
+        """The part for planes of A."""
+        return workspace.take(planes_of(p.a.dtype) * MOST * p.m * _pitch(p.k, K_MULTIPLE) * matrices_of(p, p.a))
 
-def _memory(p: GemmProblem, begin: int) -> _Memory:
-    planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
-    b = begin + aligned(planes * p.m * pitch * matrices_of(p, p.a))
-    c = b + aligned(planes * p.n * pitch * matrices_of(p, p.b))
-    if p.triangle:                       # of one operand
-        b, c = begin, b
-    return _Memory(begin, b, c, c + aligned(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
+    @classmethod
+    def beside(cls, a: Argument, p: GemmProblem, workspace: Workspace) -> _Memory:
+        """The parts for a block of C whose planes of A are there."""
+        planes = planes_of(p.a.dtype) * MOST
+        b = a if p.triangle else workspace.take(planes * p.n * _pitch(p.k, K_MULTIPLE) * matrices_of(p, p.b))
+        return cls(a, b, workspace.take(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
 
 
 def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
@@ -262,20 +255,27 @@ def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     for total in range(1, 2 if p.triangle else _MOST_BLOCKS + 1):
         for each, rows in ((i, j) for i in divisors(total, matrices) for j in divisors(total // i, p.m)):
             cut = Blocks.cut(p, each, rows, total // each // rows)
-            if all(_memory(block.problem, begin).end <= room - ALIGNMENT for block in cut.of(p)):
+            if all(begin + _bytes(block.problem) <= room - verdict_bytes(_WORDS) for block in cut.of(p)):
                 return cut
     return None
 
 
+def _bytes(p: GemmProblem) -> int:
+    """The workspace that planes of a block of C take."""
+    workspace = Workspace()
+    _Memory.beside(_Memory.of_a(p, workspace), p, workspace)
+    return aligned(workspace.nbytes)
+
+
 @dataclass(frozen=True)
 class _Made:
-    """An operand of a block of C whose residues are made: its rows begin at a row of the side, its planes at an offset."""
+    """An operand of a block of C whose residues are made: its rows begin at a row of the side."""
 
     side: _Side
     operand: Operand
     rows: int
     row: int
-    planes_at: int
+    planes: Argument
 
 
 def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
@@ -289,16 +289,15 @@ def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
         first = x.side.first_row(block, x.row, len(p.batch))
         steps = tuple(x.operand.batch_strides[i] for i in x.side.own)
         own = {"X": View(place(x.side.role), x.operand.strides, steps), "M": x.rows, "K": p.k, **({"L": batch} if batch else {}),
-               "matrix_rows_": x.side.rows, "P": _at(x.planes_at), "Q": _at(x.side.norms + 8 * first),
-               "D": _at(x.side.lowest + 4 * first), "E": _at(x.side.exponents + 4 * first)}
+               "matrix_rows_": x.side.rows, "P": x.planes, "Q": place(x.side.norms, 8 * first),
+               "D": place(x.side.lowest, 4 * first), "E": place(x.side.exponents, 4 * first)}
         values.append({f"{name}{len(operands)}": value for name, value in own.items()})
         operands.append(reading)
         blocks.append(reading.blocks(x.rows, pitch) * prod(batch))
         spans.append(max(operand_span(x.operand, (x.rows, p.k), p.batch), planes * x.rows * pitch * prod(batch)))
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
     of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
-    return with_roles(launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first}, *values, _state()),
-                      block.places)
+    return launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first}, *values, _STATE)
 
 
 def _present(p: GemmProblem, sides: tuple[_Side, _Side]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
@@ -312,16 +311,16 @@ def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side], mem
     groups, columns, stages = _tile(p, device)
     config = GemmModularConfig(p.a.dtype, *_present(p, sides), groups, columns, stages, triangle=p.triangle)
     planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
-    values: dict[str, Any] = {"M": p.m, "N": p.n, "K": p.k, "words": Argument(role="workspace")}
-    for name, box, side, rows, at in zip("AB", config.boxes, sides, (p.m, p.n), (memory.a, memory.b), strict=True):
+    values: dict[str, Any] = {"M": p.m, "N": p.n, "K": p.k, "words": _FRONT}
+    for name, box, side, rows, there in zip("AB", config.boxes, sides, (p.m, p.n), memory[:2], strict=True):
         batch = tuple(p.batch[i] for i in side.own)
         steps, plane = compact(batch, rows * pitch)
         spec = box.map((rows, p.k, *batch, planes), (pitch, 1, *steps, plane))
-        values[name] = View(map=Argument(role="workspace", tensor_map=spec, offset=at))
+        values[name] = View(map=replace(there, tensor_map=spec))
     across = _pitch(p.n, N_MULTIPLE)
     steps, plane = compact(p.batch[::-1], p.m * across)
     spec = StagedC.box_of("uint8", columns).map((p.m, across, *p.batch[::-1], planes), (across, 1, *steps, plane))
-    values["R"] = View(map=Argument(role="workspace", tensor_map=spec, offset=memory.c))
+    values["R"] = View(map=replace(memory.c, tensor_map=spec))
     tiles = tiles_of_c(p, config.tile) * planes
     return launch(gemm_modular(config), (min(tiles, device.multiprocessors), 1, 1), values, batch_values(p.batch)), config
 
@@ -345,15 +344,15 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
     config = RestoreConfig(p.c.dtype, c, alpha_kind(p.alpha), p.beta, *_present(p, sides), wide, fused(p, 1, 1),
                            p.triangle is not None)
-    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": _at(memory.c),
-                              "weights": _at(WEIGHTS)}
+    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": memory.c,
+                              "weights": place("workspace", WEIGHTS)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
-        at = side.exponents + 4 * side.first_row(block, row, modes)
-        values[f"E{name}"] = View(_at(at), (1,), side.row_strides(modes))
+        of_rows = place(side.exponents, 4 * side.first_row(block, row, modes))
+        values[f"E{name}"] = View(of_rows, (1,), side.row_strides(modes))
     rows, columns = config.tile
     blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
-    return with_roles(launch(restore(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                             fusion_values(p.fusion), _state()), block.places)
+    return launch(restore(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                  fusion_values(p.fusion), _STATE)
 
 
 def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
@@ -410,31 +409,34 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         raise ValueError(f"gemm_modular cannot compute this: {refused}")
     facing = oriented(problem, 1)
     p = facing.problem
-    a = _Side.at(aligned(STATE_BYTES), p.a, facing.roles[0], p.m, p)
-    b = _Side.at(a.end, p.b, facing.roles[1], p.n, p)
-    launches = list(_survey(a, b, p.batch))
-    begin = b.end + aligned(4 * RECORD.size * (a.row_blocks + b.row_blocks))       # of planes, after records
-    if (cut := _cut(p, begin, device)) is None:
+    workspace = Workspace()
+    workspace.take(STATE_BYTES)
+    a, b = (_Side.within(workspace, x, role, rows, p) for x, role, rows in zip((p.a, p.b), facing.roles, (p.m, p.n), strict=True))
+    launches = list(_survey(a, b, p.batch, workspace.take(4 * RECORD.size * (a.row_blocks + b.row_blocks))))
+    if (cut := _cut(p, aligned(workspace.nbytes), device)) is None:
         return None
-    end, rows, config = begin, None, None
-    for block in cut.of(p, facing.roles):
-        part = block.problem
-        memory = _memory(part, begin)
-        made: list[_Made] = []
-        if block.start[:2] != rows:                         # blocks with the same rows follow each other
-            rows = block.start[:2]
-            made.append(_Made(a, part.a, part.m, block.start[1], memory.a))
-        if p.triangle:
-            b = a
-        else:
-            made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
-        launches.append(_residues(made, part, block))
-        product, own = _product(part, device, (a, b), memory)
-        launches += (product, _restore(part, block, (a, b), memory))
-        config, end = config or own, max(end, memory.end)
+    if p.triangle:
+        b = a
+    config = None
+    for _rows, blocks in groupby(cut.of(p, facing.roles), key=lambda block: block.start[:2]):
+        with workspace.lent():
+            there = None
+            for block in blocks:                            # the residues of their rows of A are made once
+                part, made = block.problem, list[_Made]()
+                if there is None:
+                    there = _Memory.of_a(part, workspace)
+                    made.append(_Made(a, part.a, part.m, block.start[1], there))
+                with workspace.lent():
+                    memory = _Memory.beside(there, part, workspace)
+                if b is not a:
+                    made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
+                product, own = _product(part, device, (a, b), memory)
+                launches += placed((_residues(made, part, block), product, _restore(part, block, (a, b), memory)), block.places)
+                config = config or own
     native = _native(problem, device)
     fallback = otherwise("elements differ too much in size, or are infinite or NaN", "fused multiply-adds")
-    everything, nbytes = guarded([Guarded(tuple(launches), native.launches, max(end, native.workspace_bytes))], device, _WORDS)
+    whole = Guarded(tuple(launches), native.launches, max(workspace.nbytes, native.workspace_bytes))
+    everything, nbytes = guarded([whole], device, _WORDS)
     many = sum(1 for _block in cut.of(p))
     parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
     products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"

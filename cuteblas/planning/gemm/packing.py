@@ -17,8 +17,8 @@ from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..copy.dispatch import copy_alternatives
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory
-from ..operands import aligned, compact, row_pitch
-from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..operands import compact, row_pitch
+from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Problem
 from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
 
@@ -142,20 +142,16 @@ def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], 
     The workspace holds what the product needs there, then the copies.
     """
     plan, copies = plan_wgmma(packed_problem(problem), device) if product is None else product(), _packed_operands(problem)
-    copying: list[tuple[Launch, object]] = []
-    moves: list[Plan] = []
-    places: dict[Role, tuple[Role, int]] = {}
-    end = plan.workspace_bytes
-    for role, copy in copies.items():
-        begin = aligned(end)
-        places[role], end = ("workspace", begin), begin + copy.nbytes
-        moving = _moving(copy.problem, device)
-        moves.append(moving)
-        copying += ((with_roles(launch, {"src": (role, 0), "dst": places[role]}), moving.config) for launch in moving.launches)
-    launches = [*_paired(copying), *(with_roles(launch, places) for launch in plan.launches)]
+    workspace = Workspace()
+    workspace.take(plan.workspace_bytes)
+    places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
+    moves = [_moving(copy.problem, device) for copy in copies.values()]
+    copying = [(launch, moving.config) for role, moving in zip(copies, moves, strict=True)
+               for launch in placed(moving.launches, {"src": place(role), "dst": places[role]})]
+    launches = [*_paired(copying), *placed(plan.launches, places)]
     copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
     reason = "; ".join((plan.reason, *copied))
-    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=end, reason=reason,
+    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=workspace.nbytes, reason=reason,
                    seconds=(plan.seconds or 0.0) + _seconds(problem, moves, device), copied=copied)
 
 

@@ -33,13 +33,11 @@ from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import (
     Choice,
     adding_seconds,
+    in_slices,
     not_hidden,
     numbers_of_slices,
-    reduction,
     refuse_larger_grids,
-    sliced,
     with_blocks,
-    workspace_bytes,
 )
 
 __all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
@@ -320,17 +318,11 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     choice = choice or choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
-    aligned = _aligned(p, choice.tile)
-    if choice.slices == 1:
-        launches: tuple[Launch, ...] = (simt_product(p, device, choice, roles, aligned=aligned, gate=gate),)
-        workspace = 0
-    else:
-        turns = f" that take turns of {_TURN}" if _turn(p, choice) else ""
-        reason += f", K in {choice.slices} slices of {choice.chunk}{turns}, added in order"
-        partial = sliced(p, choice.slices, _turn(p, choice) or choice.chunk)
-        product = simt_product(partial, device, choice, {**roles, "C": "workspace"}, aligned=aligned, gate=gate)
-        launches = product, reduction(p, choice.slices, gate)
-        workspace = workspace_bytes(p, choice.slices)
+    aligned, turn = _aligned(p, choice.tile), _turn(p, choice)
+    launches, workspace = in_slices(
+        p, choice, lambda part, c: simt_product(part, device, choice, {**roles, "C": c}, aligned=aligned, gate=gate), gate=gate,
+        step=turn)
+    reason += choice.in_slices.replace(", added", f" that take turns of {turn}, added") if turn else choice.in_slices
     refuse_larger_grids(problem, launches)
     reason += of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)

@@ -6,7 +6,6 @@ Long sums of float32 are for a kernel of its own, on ``wgmma``; others for ``gem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from math import gcd, inf, prod
 from typing import Any
@@ -31,17 +30,16 @@ from ..operands import (
     operand_map,
     output_span,
     pairs_along_n,
-    place,
     scalar_values,
     view,
     why_not_mapped,
     why_not_on_wgmma,
 )
-from ..plan import Launch, Plan, Role
+from ..plan import Launch, Plan, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes
 from .simt import plan_simt
-from .slices import Choice, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from .slices import Choice, adding_seconds, in_slices, most_workspace
 from .split import LEAST_K
 
 __all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "skinny_seconds", "why_not_by_wgmma", "why_not_skinny"]
@@ -178,15 +176,15 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
         raise ValueError(f"gemm_skinny cannot compute this: {refused}")
     facing = _facing(problem)
     choice = choice or _choose(facing.problem, device)
-    slices = choice.slices > 1
-    p = replace(sliced(facing.problem, choice.slices, choice.chunk), k=choice.chunk) if slices else facing.problem
-    multiply, config = _product(facing, p, choice, device, "workspace" if slices else "c")
-    primary, nbytes = [multiply], 0
-    if slices:
-        primary.append(reduction(facing.problem, choice.slices))
-        nbytes = workspace_bytes(facing.problem, choice.slices)
-    native = plan_simt(problem, device, gate=NATIVE)
-    part = Guarded(tuple(primary), native.launches, max(nbytes, native.workspace_bytes), multiply.grid[0])
+    configs: list[SkinnyConfig] = []
+
+    def product(p: GemmProblem, c: Role) -> Launch:
+        configs.append(_config(facing.problem, p, choice))
+        return _product(facing, p, choice, configs[0], device, c)
+
+    (multiply, *adding), nbytes = in_slices(facing.problem, choice, product)
+    primary, config, native = (multiply, *adding), configs[0], plan_simt(problem, device, gate=NATIVE)
+    part = Guarded(primary, native.launches, max(nbytes, native.workspace_bytes), multiply.grid[0])
     launches, nbytes = guarded([part], device, _MOST_BLOCKS)
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
@@ -199,25 +197,27 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
                 fallback=fallback)
 
 
-def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], device: DeviceInfo,
-             output: Role) -> tuple[Launch, SkinnyConfig]:
-    """The launch that multiplies, K of ``p`` being that of a slice, into the memory of a role."""
-    whole, slices = facing.problem, choice.slices > 1
-    inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
-    c = pairs_along_n(p)
-    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b))
+def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyConfig:
+    """What the kernel is specialised on for a product, or for the slices ``p`` of it."""
     unmapped_a, unmapped_b = _unmapped(whole)
-    by_tma = unmapped_a is None, unmapped_b is None
-    a, b = ((whole.a, (whole.m, whole.k)), (whole.b, (whole.n, whole.k)))
+    by_tma, c = (unmapped_a is None, unmapped_b is None), pairs_along_n(p)
+    inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
+    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b))
     wide = output_span(p) if all(by_tma) else max(gemm_span(whole), output_span(p))
-    config = SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(*a), _access(*b), by_tma, slices, c=c,
-                          alpha=alpha_kind(p.alpha), batch_a=batch_a, batch_b=batch_b, wide=wide >= NARROW_SPAN,
-                          epilogue=fused(p, 1, c.width))
-    kernel = gemm_skinny(config)
+    return SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(whole.a, (whole.m, whole.k)),
+                        _access(whole.b, (whole.n, whole.k)), by_tma, choice.slices > 1, c=c, alpha=alpha_kind(p.alpha),
+                        batch_a=batch_a, batch_b=batch_b, wide=wide >= NARROW_SPAN, epilogue=fused(p, 1, c.width))
+
+
+def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: SkinnyConfig, device: DeviceInfo,
+             output: Role) -> Launch:
+    """The launch that multiplies into the memory of a role."""
+    whole = facing.problem
     values: dict[str, Any] = {"C": view(p.c, output), "M": p.m, "N": p.n, "K": whole.k, "status": View(place(VERDICT)),
-                              **({"chunk": p.k} if slices else {})}
-    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, (a, b), by_tma, strict=True):
+                              **({"chunk": choice.chunk} if choice.slices > 1 else {})}
+    operands = (whole.a, (whole.m, whole.k)), (whole.b, (whole.n, whole.k))
+    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, operands, config.tma, strict=True):
         values[name] = view(operand, role, operand_map(box, operand, extents, whole.batch) if tma else None)
     blocks = min(choice.blocks, device.multiprocessors, _MOST_BLOCKS)
-    return launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                  fusion_values(p.fusion)), config
+    return launch(gemm_skinny(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                  fusion_values(p.fusion))

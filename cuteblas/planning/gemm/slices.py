@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Generic, TypeVar
@@ -23,16 +23,16 @@ from ..operands import (
     launch,
     operand_span,
     output_span,
-    place,
     scalar_values,
     unit_mode,
     view,
 )
-from ..plan import Launch
+from ..plan import Launch, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 from ..quantities import duration
 
-__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "adding_seconds", "most_workspace", "not_hidden", "numbers_of_slices", "reduction",
+__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "adding_seconds", "in_slices", "most_workspace", "not_hidden",
+           "numbers_of_slices", "reduction",
            "refuse_larger_grids", "sliced", "with_blocks", "workspace_bytes"]
 
 MIN_SLICE = 128
@@ -149,6 +149,19 @@ def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
 def workspace_bytes(p: GemmProblem, count: int) -> int:
     """Size of the workspace."""
     return prod((count, p.m, p.n, *p.batch)) * dtype(p.accumulator).bytes
+
+
+def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Role], Launch], *, gate: int | None = None,
+              along: int = 1, step: int = 0) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace that they share.
+
+    ``multiply`` launches a product whose C is in the memory of a role. Slices begin ``step`` elements of K apart, by default a
+    chunk.
+    """
+    if choice.slices == 1:
+        return (multiply(p, "c"),), 0
+    parts = multiply(sliced(p, choice.slices, step or choice.chunk), "workspace")
+    return (parts, reduction(p, choice.slices, gate, along)), workspace_bytes(p, choice.slices)
 
 
 def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import TensorMapSpec
@@ -23,7 +24,6 @@ from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
-    aligned,
     alpha_kind,
     batch_values,
     compact,
@@ -36,7 +36,6 @@ from ..operands import (
     oriented,
     output_span,
     pairs_along_n,
-    place,
     row_pitch,
     scalar_values,
     staged_map,
@@ -46,7 +45,7 @@ from ..operands import (
     view,
     why_not_on_wgmma,
 )
-from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .blocks import Blocks, divisors
 from .simt import plan_simt, simt_seconds
@@ -150,9 +149,8 @@ class _Planes:
         For each batch mode of the problem, innermost first, whether the operand has it.
     row_strides : tuple of int
         Of the exponents of the rows, for each batch mode of the problem, innermost first.
-    rows_at, records_at, planes_at, end : int
-        Offsets in the workspace, in bytes, of the exponents of rows, of the records of blocks, of the planes, and of what
-        follows.
+    exponents, said, planes : Argument
+        The parts of the workspace with the exponents of rows, the records of blocks, and the planes.
     span : int
         The largest distance between two elements of the operand or of its planes.
     """
@@ -165,11 +163,14 @@ class _Planes:
     strides: tuple[int, ...]
     present: tuple[bool, ...]
     row_strides: tuple[int, ...]
-    rows_at: int
-    records_at: int
-    planes_at: int
-    end: int
+    exponents: Argument
+    said: Argument
+    planes: Argument
     span: int
+
+    def done(self, config: SplitOperand | None = None) -> _Planes:
+        """The planes for a launch that finds the operand split already."""
+        return replace(self, config=config or self.config, blocks=0, values={**self.values, "M": 0})
 
 
 def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperand:
@@ -180,8 +181,8 @@ def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperan
 
 
 def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...],
-           at: int) -> _Planes:
-    """An operand that is split into the workspace from ``at`` on."""
+           workspace: Workspace) -> _Planes:
+    """An operand that is split into the workspace."""
     parts, doubled, k_major = config.parts, config.doubled, config.k_major
     inner = range(len(batch) - 1, -1, -1)
     present = tuple(operand.batch_strides[i] != 0 for i in inner)
@@ -192,24 +193,31 @@ def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role
     batch_strides, elements = compact((batch[i] for i in own), plane * form.planes)
     row_strides, count = compact((batch[i] for i in own), rows)
     records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
-    records_at = at + aligned(4 * count)
-    planes_at = records_at + aligned(4 * RECORD.size * records)
-    end = planes_at + aligned(elements * dtype(form.element).bytes)
+    exponents, said = workspace.take(4 * count), workspace.take(4 * RECORD.size * records)
+    planes = workspace.take(elements * dtype(form.element).bytes)
     values: dict[str, Any] = {
         "X": View(place(role), operand.strides, tuple(operand.batch_strides[i] for i in own)),
-        "P": View(Argument(role="workspace", offset=planes_at), (pitch, plane, 1), batch_strides),
-        "R": View(Argument(role="workspace", offset=at), (1, 0), row_strides),
-        "S": View(Argument(role="workspace", offset=records_at), (1,)),
+        "P": View(planes, (pitch, plane, 1), batch_strides),
+        "R": View(exponents, (1, 0), row_strides),
+        "S": View(said, (1,)),
         "M": rows, "K": k, **({"L": tuple(batch[i] for i in own)} if own else {})}
     steps = iter(row_strides)
     spread = tuple(next(steps) if here else 0 for here in present)
     extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), present, spread, at,
-                   records_at, planes_at, end, max(operand_span(operand, (rows, k), batch), elements))
+    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), present, spread,
+                   exponents, said, planes, max(operand_span(operand, (rows, k), batch), elements))
 
 
-def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOperand, int]:
+class _Readings(NamedTuple):
+    """How both operands are read, and how many blocks share a multiprocessor."""
+
+    a: SplitOperand
+    b: SplitOperand
+    resident: int
+
+
+def _readings(p: GemmProblem, device: DeviceInfo) -> _Readings:
     """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex rows of B are doubled.
 
     The more share it, the better some load rows while others split them. Fewer have more of the shared memory: the part of a row
@@ -228,7 +236,7 @@ def _readings(p: GemmProblem, device: DeviceInfo) -> tuple[SplitOperand, SplitOp
                 for found, x, rows in zip(alone, operands, (p.m, p.n), strict=True))
         if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster for x in (a, b)):
             break
-    return a, b, resident
+    return _Readings(a, b, resident)
 
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
@@ -280,12 +288,12 @@ def _splitter(form: SplitFormat, a: _Planes, memory: _Memory, recorded: bool, ga
     """The launch that splits both operands, A as given and B as it is to lie in memory, and clears the flags of divided tiles."""
     b, flags = memory.b, memory.flags
     wide = max(a.span, b.span) >= NARROW_SPAN
-    config = SplitConfig(form.name, a.config, b.config, wide, gate, recorded, flags > 0, memory.resident)
+    config = SplitConfig(form.name, a.config, b.config, wide, gate, recorded, flags is not None, memory.resident)
     kernel = split_planes(config)
     blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
     values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **gate_values(gate)}
-    if flags:
-        values |= {"flags": Argument(role="workspace", offset=b.end), "flags_count": flags}
+    if flags is not None:
+        values |= {"flags": flags, "flags_count": memory.tiling.flags}
     sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded or name != "S"}
              for side, planes in (("A", a), ("B", b)))
     return launch(kernel, (blocks, 1, 1), values, *sides)
@@ -312,11 +320,12 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
         raise ValueError(f"gemm_split cannot compute this: {refused}")
     form, facing = FORMATS[name], _facing(problem)
     cut = _cut(form, facing.problem, device, _room(problem))
-    blocks, config, nbytes = _in_blocks(form, facing, device, cut)
+    workspace = Workspace()
+    blocks, config = _in_blocks(form, facing, device, cut, workspace)
     launches = tuple(launch for block in blocks for launch in block)
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{of_triangle(problem)}{facing.note}"
     reason += _parts(facing.problem, cut)
-    return Plan(problem, device, "gemm_split", config, launches, nbytes, reason, launches[-1].kernel.facts,
+    return Plan(problem, device, "gemm_split", config, launches, workspace.nbytes, reason, launches[-1].kernel.facts,
                 _overhead(device) + _seconds(problem, device, form))
 
 
@@ -365,19 +374,18 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
     narrow, broad = FORMATS["fp16x3"], FORMATS["bf16x6"]
     third = _seconds(problem, device, broad) + device.seconds(launches=_THIRD) < simt_seconds(problem, device)
     cut = _cut(narrow, facing.problem, device, room)
-    primary, config, end = _in_blocks(narrow, facing, device, cut, tiling, fallback=NEXT if third else NATIVE)
+    workspace = Workspace()
+    primary, config = _in_blocks(narrow, facing, device, cut, workspace, tiling, fallback=NEXT if third else NATIVE)
     parts = []
     for block, launches in zip(cut.of(facing.problem, facing.roles), primary, strict=True):
         fallbacks: list[Launch] = []
         part = replace(facing, problem=block.problem)
         if third:
-            again, _config, nbytes = _in_blocks(broad, part, device, _cut(broad, part.problem, device, room), gate=NEXT)
+            again, _config = _in_blocks(broad, part, device, _cut(broad, part.problem, device, room), workspace, gate=NEXT)
             fallbacks += (launch for each in again for launch in each)
-            end = max(end, nbytes)
         native = plan_simt(transposed(part.problem) if facing.swapped else part.problem, device, gate=NATIVE)
-        fallbacks += native.launches
-        end = max(end, native.workspace_bytes)
-        parts.append(Guarded(launches, tuple(with_roles(launch, block.places) for launch in fallbacks), end))
+        fallbacks += native.within(workspace).launches
+        parts.append(Guarded(launches, placed(fallbacks, block.places), workspace.nbytes))
     last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
     fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third, f"fused multiply-adds{last}")
     everything, nbytes = guarded(parts, device, _MOST_BLOCKS)
@@ -402,9 +410,16 @@ def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Bl
             for each in divisors(total, matrices) for rows in divisors(total // each, p.m))
     for cut in cuts:
         extents = {(block.problem.m, block.problem.n, block.problem.batch): block.problem for block in cut.of(p)}
-        if all(_memory(form, part, device).end <= room for part in extents.values()):
+        if all(_bytes(form, part, device) <= room for part in extents.values()):
             return cut
     return Blocks.cut(p)
+
+
+def _bytes(form: SplitFormat, p: GemmProblem, device: DeviceInfo) -> int:
+    """The workspace of a block of C."""
+    workspace, readings = Workspace(), _readings(p, device)
+    _memory(form, p, device, workspace, readings, _split_a(form, p, workspace, readings))
+    return workspace.nbytes
 
 
 def _parts(p: GemmProblem, cut: Blocks) -> str:
@@ -433,6 +448,11 @@ class _Tiling:
     divided: int
     blocks: int
     seconds: float
+
+    @property
+    def flags(self) -> int:
+        """Flags of divided tiles."""
+        return self.tile[0] * self.blocks if self.divided else 0
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
@@ -506,30 +526,32 @@ class _Memory:
         Blocks that share a multiprocessor while they split them.
     tiling : _Tiling
         How the product is cut into tiles.
-    flags, sums_at, end : int
-        The number of flags, which follow the planes of B, where sums begin, and where the workspace ends.
+    flags, sums : Argument, optional
+        The parts for divided tiles.
     """
 
     a: _Planes
     b: _Planes
     resident: int
     tiling: _Tiling
-    flags: int
-    sums_at: int
-    end: int
+    flags: Argument | None = None
+    sums: Argument | None = None
 
 
-def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, roles: tuple[Role, Role] = ("a", "b"),
-            above: _Planes | None = None, tiling: _Tiling | None = None) -> _Memory:
-    """The workspace; the planes of A may be there already, and the tiling may be given."""
-    reading_a, reading_b, resident = _readings(p, device)
-    a = _split(form, reading_a, p.a, roles[0], p.m, p.k, p.batch, 0)
-    b = a if _one_operand(p) else _split(form, reading_b, p.b, roles[1], p.n, p.k, p.batch, (above or a).end)
-    tiling = tiling or _tiling(p, device, form)
-    flags = tiling.tile[0] * tiling.blocks if tiling.divided else 0
-    sums_at = b.end + aligned(4 * flags)
-    sums = 4 * 64 * prod(tiling.tile) * tiling.blocks if flags else 0
-    return _Memory(a, b, resident, tiling, flags, sums_at, sums_at + sums)
+def _split_a(form: SplitFormat, p: GemmProblem, workspace: Workspace, readings: _Readings, role: Role = "a") -> _Planes:
+    """A, split."""
+    return _split(form, readings.a, p.a, role, p.m, p.k, p.batch, workspace)
+
+
+def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, workspace: Workspace, readings: _Readings, a: _Planes,
+            role: Role = "b", tiling: _Tiling | None = None) -> _Memory:
+    """What a product takes of the workspace besides the planes of A; the tiling may be given."""
+    b = a.done() if _one_operand(p) else _split(form, readings.b, p.b, role, p.n, p.k, p.batch, workspace)
+    memory = _Memory(a, b, readings.resident, tiling or _tiling(p, device, form))
+    if not (flags := memory.tiling.flags):
+        return memory
+    sums = 4 * 64 * prod(memory.tiling.tile) * memory.tiling.blocks
+    return replace(memory, flags=workspace.take(4 * flags), sums=workspace.take(sums))
 
 
 def _one_operand(p: GemmProblem) -> bool:
@@ -537,36 +559,34 @@ def _one_operand(p: GemmProblem) -> bool:
     return p.triangle == "both" and parts_of(p) == 1
 
 
-def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, cut: Blocks, tiling: _Tiling | None = None, *,
-               fallback: int | None = None,
-               gate: int | None = None) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig, int]:
-    """What splits both operands and multiplies them, for each block of C, and the workspace that all of them take.
+def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, cut: Blocks, workspace: Workspace,
+               tiling: _Tiling | None = None, *, fallback: int | None = None,
+               gate: int | None = None) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig]:
+    """What splits both operands and multiplies them, for each block of C.
 
     Given a ``fallback``, each block makes the verdict on its rows; with a ``gate``, all of them are a fallback.
     """
-    blocks: list[tuple[Launch, ...]] = []
-    configs, end, above = [], 0, None
-    for block in cut.of(facing.problem, facing.roles):
-        if block.start[2] == 0:
-            above = None
-        own = _memory(form, block.problem, device, facing.roles, above, tiling)
-        # Blocks with the same rows have them one after the other: the first one's launch splits them.
-        a = own.a if above is None else replace(own.a, blocks=0, values={**own.a.values, "M": 0})
-        if own.b is own.a:
-            own = replace(own, b=replace(own.b, blocks=0, values={**own.b.values, "M": 0}))
-        splitting = _splitter(form, a, own, fallback is not None, gate)
-        above = above or own.a
-        product, config = _product(form, block.problem, above, own, fallback, gate)
-        blocks.append((with_roles(splitting, block.places), with_roles(product, block.places)))
-        configs.append(config)
-        end = max(end, own.end)
-    return blocks, configs[0], end
+    found: list[tuple[Launch, ...]] = []
+    configs = []
+    for _rows, blocks in groupby(cut.of(facing.problem, facing.roles), key=lambda block: block.start[:2]):
+        a: _Planes | None = None
+        with workspace.lent():
+            for block in blocks:                        # the first one's launch splits their rows of A
+                p, readings = block.problem, _readings(block.problem, device)
+                splits = a.done(readings.a) if a else None
+                a = a or _split_a(form, p, workspace, readings, facing.roles[0])
+                with workspace.lent():
+                    own = _memory(form, p, device, workspace, readings, a, facing.roles[1], tiling)
+                product, config = _product(form, p, own, fallback, gate)
+                found.append(placed((_splitter(form, splits or a, own, fallback is not None, gate), product), block.places))
+                configs.append(config)
+    return found, configs[0]
 
 
-def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, fallback: int | None,
+def _product(form: SplitFormat, p: GemmProblem, memory: _Memory, fallback: int | None,
              gate: int | None) -> tuple[Launch, GemmSplitConfig]:
-    """The launch that multiplies planes, those of ``a`` by those of B."""
-    b, tiling = memory.b, memory.tiling
+    """The launch that multiplies planes."""
+    a, b, tiling = memory.a, memory.b, memory.tiling
     c = pairs_along_n(p, 2 // parts_of(p))
     groups, columns = tiling.tile
     config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
@@ -580,13 +600,11 @@ def _product(form: SplitFormat, p: GemmProblem, a: _Planes, memory: _Memory, fal
                               **({} if fallback is None else {"status": place(VERDICT)})}
     for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
         spec: TensorMapSpec = box.map(planes.extents, planes.strides)
-        values[name] = View(map=Argument(role="workspace", tensor_map=spec, offset=planes.planes_at))
-        values[f"R{name}"] = View(Argument(role="workspace", offset=planes.rows_at), (1, 0) if name == "A" else (0, 1),
-                                  planes.row_strides)
+        values[name] = View(map=replace(planes.planes, tensor_map=spec))
+        values[f"R{name}"] = View(planes.exponents, (1, 0) if name == "A" else (0, 1), planes.row_strides)
         if fallback is not None:
-            values |= {f"S{name}": Argument(role="workspace", offset=planes.records_at), f"S{name}_count": planes.records}
+            values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
     if tiling.divided:
-        values |= {"divided": tiling.divided, "flags": Argument(role="workspace", offset=b.end),
-                   "sums": Argument(role="workspace", offset=memory.sums_at)}
+        values |= {"divided": tiling.divided, "flags": memory.flags, "sums": memory.sums}
     return launch(kernel, (tiling.blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                   fusion_values(p.fusion)), config

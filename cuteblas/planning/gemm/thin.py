@@ -19,7 +19,7 @@ from ..operands import NARROW_SPAN, VECTOR_BYTES, Oriented, alpha_kind, fused, g
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
-from .slices import MOST_BLOCKS, Choice, most_workspace, reduction, refuse_larger_grids, sliced, workspace_bytes
+from .slices import MOST_BLOCKS, Choice, in_slices, most_workspace, refuse_larger_grids
 
 __all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
 
@@ -299,14 +299,9 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
     reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{choice.in_slices}")
-    workspace = 0
-    if choice.slices == 1:
-        launches: tuple[Launch, ...] = (_product(p, choice, roles, gate),)
-    else:
-        product_ = _product(sliced(p, choice.slices, choice.chunk), choice, {**roles, "C": "workspace"}, gate)
-        along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
-        launches = product_, reduction(p, choice.slices, gate, along)
-        workspace = workspace_bytes(p, choice.slices)
+    along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
+    launches, workspace = in_slices(p, choice, lambda part, c: _product(part, choice, {**roles, "C": c}, gate), gate=gate,
+                                    along=along)
     refuse_larger_grids(problem, launches)
     return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note, launches[0].kernel.facts,
                 choice.seconds)

@@ -18,7 +18,6 @@ from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.alternatives import Alternative
 from ..operands import (
     NARROW_SPAN,
-    aligned,
     alpha_kind,
     batch_values,
     fused,
@@ -30,7 +29,6 @@ from ..operands import (
     oriented,
     output_span,
     pairs_along_n,
-    place,
     scalar_values,
     staged_map,
     staging,
@@ -40,7 +38,7 @@ from ..operands import (
     why_not_on_wgmma,
     why_not_staged,
 )
-from ..plan import Argument, Launch, Plan, Role
+from ..plan import Argument, Launch, Plan, Workspace, place
 from ..problem import DeviceInfo, GemmProblem
 from .slices import MIN_SLICE, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
 
@@ -287,7 +285,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_T
         return
     if _narrow(p, tile):
         return
-    if max(tiles * depth, output_span(p)) >= NARROW_SPAN or _workspace(tile, device)[1] > most_workspace(device):
+    if max(tiles * depth, output_span(p)) >= NARROW_SPAN or sum(_shared_bytes(tile, device)) > most_workspace(device):
         return
     for divided in (rest, rest + most):
         if rest and divided <= tiles and divided * depth >= _FEWEST_STEPS * most:
@@ -312,11 +310,10 @@ def _numbers(p: GemmProblem) -> str:
     return f"{numbers_are} on tensor cores, float32 accumulation"
 
 
-def _workspace(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
-    """Where the flags of blocks that share tiles begin, after a tile of sums for each, and where they end."""
+def _shared_bytes(tile: WgmmaTile, device: DeviceInfo) -> tuple[int, int]:
+    """Bytes of a tile of sums and of a flag for each block that shares tiles."""
     warpgroups = tile.groups * device.multiprocessors
-    flags_at = 4 * 64 * tile.columns * warpgroups
-    return flags_at, flags_at + 4 * warpgroups
+    return 4 * 64 * tile.columns * warpgroups, 4 * warpgroups
 
 
 def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
@@ -345,23 +342,21 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
 
 def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
     """The plan of a tiling; that of slices is chosen again."""
-    if choice.slices == 1:
-        launches, config, reason, nbytes = _product(problem, device, choice, "c")
-        return Plan(problem, device, "gemm_wgmma", config, launches, nbytes, reason, launches[-1].kernel.facts, choice.seconds)
-    slices = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
-    whole = _choose(oriented(slices, 1).problem, device, may_split_k=False)
-    at = aligned(workspace_bytes(problem, choice.slices))
-    launches, config, reason, nbytes = _product(slices, device, whole, "workspace", at)
-    reason += f"; K in {choice.slices} slices of {choice.chunk}, added in order"
-    return Plan(problem, device, "gemm_wgmma", config, (*launches, reduction(problem, choice.slices)),
-                nbytes or workspace_bytes(problem, choice.slices), reason, launches[-1].kernel.facts, choice.seconds)
+    part, output, adding, workspace = problem, place("c"), tuple[Launch, ...](), Workspace()
+    tiling, in_slices = choice, ""
+    if choice.slices > 1:
+        part = replace(sliced(problem, choice.slices, choice.chunk), k=choice.chunk)
+        tiling = _choose(oriented(part, 1).problem, device, may_split_k=False)
+        output = workspace.take(workspace_bytes(problem, choice.slices))
+        adding, in_slices = (reduction(problem, choice.slices),), f"; K in {choice.slices} slices of {choice.chunk}, added in order"
+    launches, config, reason = _product(part, device, tiling, output, workspace)
+    return Plan(problem, device, "gemm_wgmma", config, (*launches, *adding), workspace.nbytes, reason + in_slices,
+                launches[-1].kernel.facts, choice.seconds)
 
 
-def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
-             output: Role, at: int = 0) -> tuple[tuple[Launch, ...], WgmmaConfig, str, int]:
-    """The launches that multiply, into the memory of a role; why they are as they are; and the workspace, their own part of which
-    begins ``at`` some bytes.
-    """
+def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: Argument,
+             workspace: Workspace) -> tuple[tuple[Launch, ...], WgmmaConfig, str]:
+    """The launches that multiply, and why they are as they are."""
     facing = oriented(problem, 1)
     p, tile = facing.problem, choice.tile
     inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
@@ -386,21 +381,19 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling,
     for name, role, box, o, extent in zip("AB", facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
         values[name] = view(o, role, operand_map(box, o, (extent, p.k), p.batch, p.digits))
     before: tuple[Launch, ...] = ()
-    nbytes, divided = 0, ""
+    divided = ""
     if choice.divided:
         blocks = most
-        flags_at, nbytes = _workspace(tile, device)
-        flags = Argument(role="workspace", offset=flags_at)
-        before = launch(clear_words(), (1, 1, 1), words=flags, count=(nbytes - flags_at) // 4),
+        sums, flags = (workspace.take(nbytes) for nbytes in _shared_bytes(tile, device))
+        before = launch(clear_words(), (1, 1, 1), words=flags, count=_shared_bytes(tile, device)[1] // 4),
         divided = f", {choice.divided} of them divided along K between all blocks"
-        values |= {"divided": choice.divided, "sums": place("workspace"), "flags": flags}
+        values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:
-        nbytes = at + ParkedSums.nbytes(GROUP * tile.groups, tile.columns, p.digits, blocks)
-        values["parked"] = Argument(role="workspace", offset=at)
+        values["parked"] = workspace.take(ParkedSums.nbytes(GROUP * tile.groups, tile.columns, p.digits, blocks))
     multiply = launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
                       fusion_values(p.fusion))
     described = tile.described(depth_of(config.element))
     reason = (f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
               f"{device.multiprocessors} multiprocessors{divided}; C is written "
               + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + of_triangle(p) + facing.note)
-    return (*before, multiply), config, reason, nbytes
+    return (*before, multiply), config, reason

@@ -17,7 +17,7 @@ from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
 from ..gemm.simt import Choice, simt_product
 from ..operands import Roles, compact, oriented
-from ..plan import Argument, Launch, Plan, Role, with_roles
+from ..plan import Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from ..variants import CHOSEN, Variant
 
@@ -27,7 +27,6 @@ _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
 _STAGES = 2                         # double buffering
 _PACKED = 4                         # int8 in a word
-_ALIGNMENT = 256                    # bytes, of operands in the workspace
 _LARGEST_GRID = 2**31 - 1
 # Of the rate of fused multiply-adds: for each that a thread does with an element it has loaded, at most, and with predicates; time
 # to start and to drain, in blocks. Of docs/performance/data/h200-gemm-variants.json.
@@ -159,7 +158,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
         p, roles = words.problem, words.roles
     choice = Choice(tile, 1, p.k, blocks, _estimated(p, policy, blocks, aligned, device))
     launch = simt_product(p, device, choice, roles, aligned=aligned)
-    launches, workspace = (words.copies, words.bytes) if words is not None else ((), 0)
+    launches, workspace = (words.copies, words.workspace.nbytes) if words is not None else ((), 0)
     reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
               f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
               f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
@@ -181,8 +180,8 @@ class _Words:
         What the memory of its matrices is: an operand that is rearranged is in the workspace.
     copies : tuple of Launch
         What rearranges operands.
-    bytes : int
-        Size of the workspace.
+    workspace : Workspace
+        That of the plan.
     seconds : float
         What rearranging is expected to take.
     """
@@ -194,7 +193,7 @@ class _Words:
             raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
         self._given = dict(zip("AB", roles, strict=True))
         self.roles: Roles = {**self._given, "C": "c"}
-        self.bytes = 0
+        self.workspace = Workspace()
         self.seconds = 0.0
         self.copies: tuple[Launch, ...] = ()
         self._moved: list[str] = []
@@ -224,11 +223,9 @@ class _Words:
         source = self._given[pointer]
         plan = plan_copy(copy, self._device)
         self.seconds += plan.seconds or 0.0
-        for launch in plan.launches:
-            self.copies += (with_roles(launch, {"src": (source, 0), "dst": ("workspace", self.bytes)}),)
+        self.roles[pointer] = copied = self.workspace.take(below)
+        self.copies += placed(plan.launches, {"src": place(source), "dst": copied})
         self._moved.append(pointer)
-        self.roles[pointer] = Argument(role="workspace", offset=self.bytes)
-        self.bytes += -(-below // _ALIGNMENT) * _ALIGNMENT
         return target
 
 
