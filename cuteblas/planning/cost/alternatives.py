@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..plan import Plan
     from ..problem import DeviceInfo
 
-__all__ = ["Alternative", "together"]
+__all__ = ["Alternative", "Estimated", "alternative", "together"]
 
 
 _NORM = 4
@@ -45,3 +45,20 @@ class Alternative:
 
     def __str__(self) -> str:
         return f"{self.family} {self.name}"
+
+
+class Estimated(Protocol):
+    """A choice with the time that it is expected to take."""
+
+    @property
+    def seconds(self) -> float:
+        """The time."""
+
+
+def alternative(family: str, name: str, choice: Estimated, device: DeviceInfo, estimate: Callable[[DeviceInfo], Estimated],
+                plan: Callable[[], Plan]) -> Alternative:
+    """A choice on a device as an alternative; ``estimate`` makes it by the numbers of another device."""
+    def seconds(where: DeviceInfo) -> float:
+        return (choice if where is device else estimate(where)).seconds
+
+    return Alternative(family, name, seconds, plan)

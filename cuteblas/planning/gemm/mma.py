@@ -13,7 +13,7 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.alternatives import Alternative, together
+from ..cost.alternatives import Alternative, alternative, together
 from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import VERDICT, gate_values
 from ..operands import (
@@ -45,8 +45,8 @@ from .slices import (
     with_blocks,
 )
 
-__all__ = ["along", "choose_mma", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds", "mma_choices",
-           "mma_launches", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "reestimated", "thin_tiles",
+__all__ = ["along", "choose_mma", "covered_tiles", "estimated", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds",
+           "mma_choices", "mma_launches", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "thin_tiles",
            "why_not_mma"]
 
 _SECTOR = 32                         # bytes
@@ -324,13 +324,13 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
         narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
         for tile in map(fitted, (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ()))):
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
-                yield reestimated(p, device, tile, chunk)
+                yield estimated(p, tile, chunk, device)
     if atom.splits:
         return
     numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device)) if may_split_k else [1]
     for tile in map(fitted, mma_tiles(atom, device)):
         for split_k in numbers:
-            yield reestimated(p, device, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k)
+            yield estimated(p, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k, device)
 
 
 def _covered(p: GemmProblem) -> tuple[bool, bool]:
@@ -362,7 +362,7 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
     return [p.k, *sorted({tile.k * -(-steps // x) for x in numbers if x > 1})]
 
 
-def reestimated(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int) -> Choice[MmaTile]:
+def estimated(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and the estimated time: of multiplying and of memory, the longer counts most."""
     slices = -(-p.k // chunk)
     outputs = p.m * p.n * prod(p.batch)
@@ -482,14 +482,12 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
     assert atom is not None
     p = facing_rows(problem).problem
     for choice in mma_choices(p, device, atom):
-        def seconds(d: DeviceInfo, choice: Choice[MmaTile] = choice) -> float:
-            return choice.seconds if d is device else reestimated(p, d, choice.tile, choice.chunk).seconds
-
         lines = f" by {choice.tile.k} of K" if is_thin(choice.tile) else ""
         tile = choice.tile
         blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps, tile.min_blocks) in _COVERED_SHAPES else ""
         name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{blocks}, K by {choice.chunk}"
-        yield Alternative("gemm_mma", name, seconds, partial(plan_mma, problem, device, choice=choice))
+        yield alternative("gemm_mma", name, choice, device, partial(estimated, p, choice.tile, choice.chunk),
+                          partial(plan_mma, problem, device, choice=choice))
 
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile] | None = None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from math import gcd, prod
 
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
-from ..cost.alternatives import Alternative, together
+from ..cost.alternatives import Alternative, alternative, together
 from ..floors import compulsory_bytes, from_memory
 from ..operands import NARROW_SPAN, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
 from ..plan import Plan
@@ -190,12 +190,14 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
 
 def outer_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The same as alternatives."""
-    model = lru_cache(maxsize=1)(partial(_Model, oriented(problem, 1).problem))
-    for choice in choices(problem, device):
-        def seconds(d: DeviceInfo, choice: OuterChoice = choice) -> float:
-            return choice.seconds if d is device else model(d).choice(choice.stretches).seconds
+    p = oriented(problem, 1).problem
 
-        yield Alternative("gemm_outer", str(choice), seconds, partial(plan_outer, problem, device, choice=choice))
+    def estimated(stretches: int, where: DeviceInfo) -> OuterChoice:
+        return _Model(p, where).choice(stretches)
+
+    for choice in choices(problem, device):
+        yield alternative("gemm_outer", str(choice), choice, device, partial(estimated, choice.stretches),
+                          partial(plan_outer, problem, device, choice=choice))
 
 
 def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice | None = None) -> Plan:

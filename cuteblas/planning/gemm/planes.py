@@ -13,11 +13,11 @@ from ...codegen.mma import MmaAtom, split_atom
 from ...kernels.gemm.mma import MmaTile
 from ...kernels.gemm.skinny import RANGE
 from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, alternative
 from ..guard import Guarded, guarded, otherwise, verdict_bytes
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
-from .mma import facing_rows, mma_choices, mma_launches, reestimated
+from .mma import estimated, facing_rows, mma_choices, mma_launches
 from .simt import plan_simt
 from .slices import Choice
 from .split import parts_of
@@ -66,11 +66,9 @@ def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
     """All that :func:`plan_planes` chooses among."""
     p = facing_rows(problem).problem
     for choice in _choices(problem, device):
-        def seconds(d: DeviceInfo, choice: Choice[MmaTile] = choice) -> float:
-            return reestimated(p, d, choice.tile, choice.chunk).seconds
-
         name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
-        yield Alternative("gemm_skinny", name, seconds, partial(plan_planes, problem, device, choice))
+        yield alternative("gemm_skinny", name, choice, device, partial(estimated, p, choice.tile, choice.chunk),
+                          partial(plan_planes, problem, device, choice))
 
 
 def planes_choice(p: GemmProblem, device: DeviceInfo) -> Choice[MmaTile]:

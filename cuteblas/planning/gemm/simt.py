@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from math import gcd, prod
 
 from ...codegen.dtypes import DType, dtype
@@ -12,7 +13,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost import Costs
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, alternative
 from ..floors import multiply_adds_per_clock
 from ..guard import gate_values
 from ..operands import (
@@ -199,17 +200,12 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
     The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
     slices add the traffic of the workspace and a launch.
     """
-    tiles, numbers = candidates(p.accumulator), _numbers_of_slices(p, device) if may_split_k else [1]
-    choices = (_estimated(p, device, a, b, tile, split_k, predicated) for tile in tiles for split_k in numbers)
+    numbers = numbers_of_slices(p, p.depth, p.accumulator, device) if may_split_k else (1,)
+    choices = (_estimated(p, a, b, *each, device, predicated) for each in product(candidates(p.accumulator), numbers))
     return min(choices, key=lambda choice: choice.seconds)
 
 
-def _numbers_of_slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
-    """Into how many slices K may be split."""
-    return list(numbers_of_slices(p, p.depth, p.accumulator, device))
-
-
-def _estimated(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, candidate: Candidate, split_k: int,
+def _estimated(p: GemmProblem, a: OperandAccess, b: OperandAccess, candidate: Candidate, split_k: int, device: DeviceInfo,
                predicated: bool = False) -> Choice[TileShape]:
     """A tile, K in about so many slices, and the estimated time."""
     t, k, accumulator = candidate.tile, p.depth, dtype(p.accumulator)
@@ -281,16 +277,11 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     """All that :func:`plan_simt` chooses among."""
     p = oriented(problem, 0).problem
     a, b = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
-    for candidate in candidates(p.accumulator):
-        for split_k in _numbers_of_slices(p, device):
-            choice, t = _estimated(p, device, a, b, candidate, split_k), candidate.tile
-
-            def seconds(d: DeviceInfo, choice: Choice[TileShape] = choice, candidate: Candidate = candidate,
-                        split_k: int = split_k) -> float:
-                return choice.seconds if d is device else _estimated(p, d, a, b, candidate, split_k).seconds
-
-            yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", seconds,
-                              partial(plan_simt, problem, device, choice=choice))
+    for candidate, split_k in product(candidates(p.accumulator), numbers_of_slices(p, p.depth, p.accumulator, device)):
+        estimated = partial(_estimated, p, a, b, candidate, split_k)
+        t, choice = candidate.tile, estimated(device)
+        yield alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", choice, device, estimated,
+                          partial(plan_simt, problem, device, choice=choice))
 
 
 def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,

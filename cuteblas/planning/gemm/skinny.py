@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from math import gcd, inf, prod
+from itertools import product
+from math import gcd, prod
 from typing import Any
 
 from ...codegen.signature import View
@@ -15,7 +16,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, alternative
 from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
 from ..operands import (
     NARROW_SPAN,
@@ -42,7 +43,7 @@ from .simt import plan_simt
 from .slices import Choice, adding_seconds, in_slices, most_workspace
 from .split import LEAST_K
 
-__all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "skinny_seconds", "why_not_by_wgmma", "why_not_skinny"]
+__all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "why_not_by_wgmma", "why_not_skinny"]
 
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
@@ -99,9 +100,14 @@ def _facing(p: GemmProblem) -> Oriented:
 
 def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, and the number of slices of K, with the least estimated time."""
+    return min(_choices(p, device), key=lambda choice: choice.seconds)
+
+
+def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
+    """Columns of a tile and numbers of slices to choose from."""
     slowest = _slowest(p, device)
-    choices = (_estimated(p, device, columns, slices, slowest) for columns in STAGES for slices in _slices(p, device))
-    return min(choices, key=lambda choice: choice.seconds)
+    for columns, slices in product(STAGES, _slices(p, device)):
+        yield _estimated(p, columns, slices, device, slowest)
 
 
 def _slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
@@ -122,8 +128,9 @@ def _slowest(p: GemmProblem, device: DeviceInfo) -> float:
     return slowest
 
 
-def _estimated(p: GemmProblem, device: DeviceInfo, columns: int, slices: int, slowest: float) -> Choice[int]:
+def _estimated(p: GemmProblem, columns: int, slices: int, device: DeviceInfo, slowest: float | None = None) -> Choice[int]:
     """Columns of a tile, slices of K, and the estimated time."""
+    slowest = _slowest(p, device) if slowest is None else slowest
     costs, chunk = device.fitted["gemm_skinny"], -(-p.k // (DEPTH * slices))
     tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
     waves = -(-tiles // device.multiprocessors)
@@ -139,22 +146,9 @@ def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
     if why_not_by_wgmma(problem, device) is not None:
         return
     p = _facing(problem).problem
-    slowest = _slowest(p, device)
-    for columns in STAGES:
-        for slices in _slices(p, device):
-            choice = _estimated(p, device, columns, slices, slowest)
-
-            def seconds(d: DeviceInfo, choice: Choice[int] = choice, slices: int = slices) -> float:
-                return choice.seconds if d is device else _estimated(p, d, choice.tile, slices, _slowest(p, d)).seconds
-
-            plan = partial(plan_skinny, problem, device, choice)
-            yield Alternative("gemm_skinny", f"128x{columns}, {slices} slices", seconds, plan)
-
-
-def skinny_seconds(p: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time of :func:`plan_skinny` where nothing is out of range."""
-    by_wgmma = _choose(_facing(p).problem, device).seconds if why_not_by_wgmma(p, device) is None else inf
-    return min(by_wgmma, planes_choice(p, device).seconds if why_not_planes(p, device) is None else inf)
+    for choice in _choices(p, device):
+        yield alternative("gemm_skinny", f"128x{choice.tile}, {choice.slices} slices", choice, device,
+                          partial(_estimated, p, choice.tile, choice.slices), partial(plan_skinny, problem, device, choice))
 
 
 def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | None = None) -> Plan:
@@ -178,13 +172,13 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     choice = choice or _choose(facing.problem, device)
     configs: list[SkinnyConfig] = []
 
-    def product(p: GemmProblem, c: Role) -> Launch:
+    def multiply(p: GemmProblem, c: Role) -> Launch:
         configs.append(_config(facing.problem, p, choice))
         return _product(facing, p, choice, configs[0], device, c)
 
-    (multiply, *adding), nbytes = in_slices(facing.problem, choice, product)
-    primary, config, native = (multiply, *adding), configs[0], plan_simt(problem, device, gate=NATIVE)
-    part = Guarded(primary, native.launches, max(nbytes, native.workspace_bytes), multiply.grid[0])
+    primary, nbytes = in_slices(facing.problem, choice, multiply)
+    config, native = configs[0], plan_simt(problem, device, gate=NATIVE)
+    part = Guarded(primary, native.launches, max(nbytes, native.workspace_bytes), primary[0].grid[0])
     launches, nbytes = guarded([part], device, _MOST_BLOCKS)
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
@@ -193,7 +187,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"{fallback}")
-    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason, multiply.kernel.facts, choice.seconds,
+    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason, primary[0].kernel.facts, choice.seconds,
                 fallback=fallback)
 
 

@@ -12,7 +12,7 @@ from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, alternative
 from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import gate_values
 from ..operands import NARROW_SPAN, VECTOR_BYTES, Oriented, alpha_kind, fused, gemm_span, gemm_values, launch, vector_access
@@ -21,7 +21,7 @@ from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
 from .slices import MOST_BLOCKS, Choice, in_slices, most_workspace, refuse_larger_grids
 
-__all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "thin_seconds", "why_not_thin"]
+__all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "why_not_thin"]
 
 _COLUMNS = (1, 2, 3, 4, 6, 8)               # of tiles
 MOST_COLUMNS = _COLUMNS[-1]
@@ -255,21 +255,17 @@ def _narrowed(read: _Read, tile: ThinTile) -> _Read:
     return replace(read, a=a, b=b)
 
 
-def thin_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time of :func:`plan_thin`."""
-    return min(choice.seconds for choice in choices(problem, device))
-
-
 def thin_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_thin` chooses among."""
     p = _facing(problem).problem
     model = lru_cache(maxsize=1)(partial(_Model, p))
-    for choice in choices(problem, device):
-        def seconds(d: DeviceInfo, choice: Choice[ThinTile] = choice) -> float:
-            return choice.seconds if d is device else model(d).choice(choice.tile, choice.slices).seconds
 
-        plan = partial(plan_thin, problem, device, choice=choice)
-        yield Alternative("gemm_thin", str(replace(choice, seconds=0.0)), seconds, plan)
+    def estimated(tile: ThinTile, slices: int, where: DeviceInfo) -> Choice[ThinTile]:
+        return model(where).choice(tile, slices)
+
+    for choice in choices(problem, device):
+        yield alternative("gemm_thin", str(replace(choice, seconds=0.0)), choice, device,
+                          partial(estimated, choice.tile, choice.slices), partial(plan_thin, problem, device, choice=choice))
 
 
 def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,

@@ -15,7 +15,7 @@ from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.roles import GROUP
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, alternative
 from ..operands import (
     NARROW_SPAN,
     alpha_kind,
@@ -224,7 +224,13 @@ def _saves_by_pairs(p: GemmProblem) -> bool:
     return p.precision != "tf32" and not is_exact(p)
 
 
-def _seconds(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, chunk: int, divided: int) -> float:
+def _estimated(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: DeviceInfo) -> _Tiling:
+    """A tiling and the estimated time."""
+    chunk = p.k // slices
+    return _Tiling(tile, slices, chunk, divided, _seconds(p, tile, chunk, divided, device))
+
+
+def _seconds(p: GemmProblem, tile: WgmmaTile, chunk: int, divided: int, device: DeviceInfo) -> float:
     """The time of waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided."""
     costs, tiles, most = device.fitted["gemm_wgmma"], tile.clusters(p), device.multiprocessors
     how = " in pairs" * (tile.cluster.size > 1) + " across sectors" * _across_sectors(p)
@@ -265,8 +271,7 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bo
     outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
     depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
     while True:
-        chunk = p.k // slices
-        yield _Tiling(tile, slices, chunk, 0, _seconds(p, device, tile, chunk, 0))
+        yield _estimated(p, tile, slices, 0, device)
         slices *= 2
         if not may_split_k or p.triangle or len(p.batch) >= most_modes or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
                 or slices * outputs * item > most_workspace(device):
@@ -289,7 +294,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_T
         return
     for divided in (rest, rest + most):
         if rest and divided <= tiles and divided * depth >= _FEWEST_STEPS * most:
-            yield _Tiling(tile, 1, p.k, divided, _seconds(p, device, tile, p.k, divided))
+            yield _estimated(p, tile, 1, divided, device)
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
@@ -320,13 +325,10 @@ def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alt
     """All that :func:`plan_wgmma` chooses among."""
     p = oriented(problem, 1).problem
     for tiling in _tilings(p, device, may_split_k=True):
-        def seconds(d: DeviceInfo, tiling: _Tiling = tiling) -> float:
-            return tiling.seconds if d is device else _seconds(p, d, tiling.tile, tiling.chunk, tiling.divided)
-
         tile, how = tiling.tile, f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
         paired = " in pairs" if tile.cluster.size > 1 else ""
-        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", seconds,
-                          partial(_planned, problem, device, tiling))
+        yield alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", tiling, device,
+                          partial(_estimated, p, tile, tiling.slices, tiling.divided), partial(_planned, problem, device, tiling))
 
 
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None, divided: int | None = None) -> Plan:
