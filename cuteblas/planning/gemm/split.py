@@ -180,9 +180,10 @@ def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperan
     return SplitOperand(vector_access(operand, (rows, k)), (1, 1), VECTOR_BYTES // element.bytes, len(own), element.name, doubled)
 
 
-def _split(form: SplitFormat, config: SplitOperand, operand: Operand, role: Role, rows: int, k: int, batch: tuple[int, ...],
-           workspace: Workspace) -> _Planes:
-    """An operand that is split into the workspace."""
+def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: SplitOperand, workspace: Workspace) -> _Planes:
+    """An operand, A or B, that is split into the workspace."""
+    operand, rows = (p.a, p.m) if name == "A" else (p.b, p.n)
+    k, batch = p.k, p.batch
     parts, doubled, k_major = config.parts, config.doubled, config.k_major
     inner = range(len(batch) - 1, -1, -1)
     present = tuple(operand.batch_strides[i] != 0 for i in inner)
@@ -284,21 +285,6 @@ def _power_of_two(limit: int) -> int:
     return 1 << limit.bit_length() - 1 if limit else 0
 
 
-def _splitter(form: SplitFormat, a: _Planes, memory: _Memory, recorded: bool, gate: int | None) -> Launch:
-    """The launch that splits both operands, A as given and B as it is to lie in memory, and clears the flags of divided tiles."""
-    b, flags = memory.b, memory.flags
-    wide = max(a.span, b.span) >= NARROW_SPAN
-    config = SplitConfig(form.name, a.config, b.config, wide, gate, recorded, flags is not None, memory.resident)
-    kernel = split_planes(config)
-    blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
-    values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **gate_values(gate)}
-    if flags is not None:
-        values |= {"flags": flags, "flags_count": memory.tiling.flags}
-    sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded or name != "S"}
-             for side, planes in (("A", a), ("B", b)))
-    return launch(kernel, (blocks, 1, 1), values, *sides)
-
-
 def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     """The plan on ``gemm_split`` for a problem that :func:`why_not_split` does not refuse, whatever its elements are.
 
@@ -321,7 +307,7 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     form, facing = FORMATS[name], _facing(problem)
     cut = _cut(form, facing.problem, device, _room(problem))
     workspace = Workspace()
-    blocks, config = _in_blocks(form, facing, device, cut, workspace)
+    blocks, config = _Splitting(form, device, workspace).in_blocks(facing, cut)
     launches = tuple(launch for block in blocks for launch in block)
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{of_triangle(problem)}{facing.note}"
     reason += _parts(facing.problem, cut)
@@ -375,13 +361,14 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
     third = _seconds(problem, device, broad) + device.seconds(launches=_THIRD) < simt_seconds(problem, device)
     cut = _cut(narrow, facing.problem, device, room)
     workspace = Workspace()
-    primary, config = _in_blocks(narrow, facing, device, cut, workspace, tiling, fallback=NEXT if third else NATIVE)
+    primary, config = _Splitting(narrow, device, workspace, fallback=NEXT if third else NATIVE).in_blocks(facing, cut, tiling)
     parts = []
     for block, launches in zip(cut.of(facing.problem, facing.roles), primary, strict=True):
         fallbacks: list[Launch] = []
         part = replace(facing, problem=block.problem)
         if third:
-            again, _config = _in_blocks(broad, part, device, _cut(broad, part.problem, device, room), workspace, gate=NEXT)
+            splitting = _Splitting(broad, device, workspace, gate=NEXT)
+            again, _config = splitting.in_blocks(part, _cut(broad, part.problem, device, room))
             fallbacks += (launch for each in again for launch in each)
         native = plan_simt(transposed(part.problem) if facing.swapped else part.problem, device, gate=NATIVE)
         fallbacks += native.within(workspace).launches
@@ -410,16 +397,9 @@ def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Bl
             for each in divisors(total, matrices) for rows in divisors(total // each, p.m))
     for cut in cuts:
         extents = {(block.problem.m, block.problem.n, block.problem.batch): block.problem for block in cut.of(p)}
-        if all(_bytes(form, part, device) <= room for part in extents.values()):
+        if all(_Splitting(form, device, Workspace()).nbytes(part) <= room for part in extents.values()):
             return cut
     return Blocks.cut(p)
-
-
-def _bytes(form: SplitFormat, p: GemmProblem, device: DeviceInfo) -> int:
-    """The workspace of a block of C."""
-    workspace, readings = Workspace(), _readings(p, device)
-    _memory(form, p, device, workspace, readings, _split_a(form, p, workspace, readings))
-    return workspace.nbytes
 
 
 def _parts(p: GemmProblem, cut: Blocks) -> str:
@@ -538,73 +518,103 @@ class _Memory:
     sums: Argument | None = None
 
 
-def _split_a(form: SplitFormat, p: GemmProblem, workspace: Workspace, readings: _Readings, role: Role = "a") -> _Planes:
-    """A, split."""
-    return _split(form, readings.a, p.a, role, p.m, p.k, p.batch, workspace)
-
-
-def _memory(form: SplitFormat, p: GemmProblem, device: DeviceInfo, workspace: Workspace, readings: _Readings, a: _Planes,
-            role: Role = "b", tiling: _Tiling | None = None) -> _Memory:
-    """What a product takes of the workspace besides the planes of A; the tiling may be given."""
-    b = a.done() if _one_operand(p) else _split(form, readings.b, p.b, role, p.n, p.k, p.batch, workspace)
-    memory = _Memory(a, b, readings.resident, tiling or _tiling(p, device, form))
-    if not (flags := memory.tiling.flags):
-        return memory
-    sums = 4 * 64 * prod(memory.tiling.tile) * memory.tiling.blocks
-    return replace(memory, flags=workspace.take(4 * flags), sums=workspace.take(sums))
-
-
 def _one_operand(p: GemmProblem) -> bool:
     """Whether planes of A are those of B."""
     return p.triangle == "both" and parts_of(p) == 1
 
 
-def _in_blocks(form: SplitFormat, facing: Oriented, device: DeviceInfo, cut: Blocks, workspace: Workspace,
-               tiling: _Tiling | None = None, *, fallback: int | None = None,
-               gate: int | None = None) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig]:
+@dataclass(frozen=True)
+class _Splitting:
     """What splits both operands and multiplies them, for each block of C.
 
-    Given a ``fallback``, each block makes the verdict on its rows; with a ``gate``, all of them are a fallback.
+    Attributes
+    ----------
+    form : SplitFormat
+        The planes.
+    device : DeviceInfo
+        The device to plan for.
+    workspace : Workspace
+        Where the planes are.
+    fallback, gate : int, optional
+        The verdict that each block leaves on its rows if another algorithm has to compute it; that under which all of them run.
     """
-    found: list[tuple[Launch, ...]] = []
-    configs = []
-    for _rows, blocks in groupby(cut.of(facing.problem, facing.roles), key=lambda block: block.start[:2]):
-        a: _Planes | None = None
-        with workspace.lent():
-            for block in blocks:                        # the first one's launch splits their rows of A
-                p, readings = block.problem, _readings(block.problem, device)
-                splits = a.done(readings.a) if a else None
-                a = a or _split_a(form, p, workspace, readings, facing.roles[0])
-                with workspace.lent():
-                    own = _memory(form, p, device, workspace, readings, a, facing.roles[1], tiling)
-                product, config = _product(form, p, own, fallback, gate)
-                found.append(placed((_splitter(form, splits or a, own, fallback is not None, gate), product), block.places))
-                configs.append(config)
-    return found, configs[0]
 
+    form: SplitFormat
+    device: DeviceInfo
+    workspace: Workspace
+    fallback: int | None = None
+    gate: int | None = None
 
-def _product(form: SplitFormat, p: GemmProblem, memory: _Memory, fallback: int | None,
-             gate: int | None) -> tuple[Launch, GemmSplitConfig]:
-    """The launch that multiplies planes."""
-    a, b, tiling = memory.a, memory.b, memory.tiling
-    c = pairs_along_n(p, 2 // parts_of(p))
-    groups, columns = tiling.tile
-    config = GemmSplitConfig(form.name, p.c.dtype, columns, STAGES[form.name, groups, columns], k_major_a=a.config.k_major,
-                             k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present,
-                             batch_b=b.present, wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width),
-                             fallback=fallback, gate=gate, element=p.a.dtype, staged=staging(p), groups=groups,
-                             divided=tiling.divided > 0, triangle=p.triangle, hermitian=p.hermitian)
-    kernel = gemm_split(config)
-    staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
-    values: dict[str, Any] = {"C": view(p.c, "c", staged), "M": p.m, "N": p.n, "K": p.k, **gate_values(gate),
-                              **({} if fallback is None else {"status": place(VERDICT)})}
-    for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
-        spec: TensorMapSpec = box.map(planes.extents, planes.strides)
-        values[name] = View(map=replace(planes.planes, tensor_map=spec))
-        values[f"R{name}"] = View(planes.exponents, (1, 0) if name == "A" else (0, 1), planes.row_strides)
-        if fallback is not None:
-            values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
-    if tiling.divided:
-        values |= {"divided": tiling.divided, "flags": memory.flags, "sums": memory.sums}
-    return launch(kernel, (tiling.blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                  fusion_values(p.fusion)), config
+    def in_blocks(self, facing: Oriented, cut: Blocks,
+                  tiling: _Tiling | None = None) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig]:
+        """The launches of each block; the tiling may be given."""
+        found: list[tuple[Launch, ...]] = []
+        configs = []
+        for _rows, blocks in groupby(cut.of(facing.problem, facing.roles), key=lambda block: block.start[:2]):
+            a: _Planes | None = None
+            with self.workspace.lent():
+                for block in blocks:                    # the first one's launch splits their rows of A
+                    p, readings = block.problem, _readings(block.problem, self.device)
+                    splits = a.done(readings.a) if a else None
+                    a = a or _split(self.form, p, "A", facing.roles[0], readings.a, self.workspace)
+                    with self.workspace.lent():
+                        own = self._memory(p, a, readings, facing.roles[1], tiling)
+                    product, config = self._product(p, own)
+                    found.append(placed((self._splitter(splits or a, own), product), block.places))
+                    configs.append(config)
+        return found, configs[0]
+
+    def nbytes(self, p: GemmProblem) -> int:
+        """The workspace of a block of C."""
+        readings = _readings(p, self.device)
+        self._memory(p, _split(self.form, p, "A", "a", readings.a, self.workspace), readings)
+        return self.workspace.nbytes
+
+    def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings, role: Role = "b", tiling: _Tiling | None = None) -> _Memory:
+        """What a product takes of the workspace besides the planes of A."""
+        b = a.done() if _one_operand(p) else _split(self.form, p, "B", role, readings.b, self.workspace)
+        memory = _Memory(a, b, readings.resident, tiling or _tiling(p, self.device, self.form))
+        if not (flags := memory.tiling.flags):
+            return memory
+        sums = 4 * 64 * prod(memory.tiling.tile) * memory.tiling.blocks
+        return replace(memory, flags=self.workspace.take(4 * flags), sums=self.workspace.take(sums))
+
+    def _splitter(self, a: _Planes, memory: _Memory) -> Launch:
+        """The launch that splits both operands and clears the flags of divided tiles."""
+        b, flags, recorded = memory.b, memory.flags, self.fallback is not None
+        wide = max(a.span, b.span) >= NARROW_SPAN
+        config = SplitConfig(self.form.name, a.config, b.config, wide, self.gate, recorded, flags is not None, memory.resident)
+        kernel = split_planes(config)
+        blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
+        values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **gate_values(self.gate)}
+        if flags is not None:
+            values |= {"flags": flags, "flags_count": memory.tiling.flags}
+        sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded or name != "S"}
+                 for side, planes in (("A", a), ("B", b)))
+        return launch(kernel, (blocks, 1, 1), values, *sides)
+
+    def _product(self, p: GemmProblem, memory: _Memory) -> tuple[Launch, GemmSplitConfig]:
+        """The launch that multiplies planes."""
+        a, b, tiling = memory.a, memory.b, memory.tiling
+        c = pairs_along_n(p, 2 // parts_of(p))
+        groups, columns = tiling.tile
+        config = GemmSplitConfig(
+            self.form.name, p.c.dtype, columns, STAGES[self.form.name, groups, columns], k_major_a=a.config.k_major,
+            k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present, batch_b=b.present,
+            wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), fallback=self.fallback, gate=self.gate,
+            element=p.a.dtype, staged=staging(p), groups=groups, divided=tiling.divided > 0, triangle=p.triangle,
+            hermitian=p.hermitian)
+        kernel = gemm_split(config)
+        staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
+        values: dict[str, Any] = {"C": view(p.c, "c", staged), "M": p.m, "N": p.n, "K": p.k, **gate_values(self.gate),
+                                  **({} if self.fallback is None else {"status": place(VERDICT)})}
+        for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
+            spec: TensorMapSpec = box.map(planes.extents, planes.strides)
+            values[name] = View(map=replace(planes.planes, tensor_map=spec))
+            values[f"R{name}"] = View(planes.exponents, (1, 0) if name == "A" else (0, 1), planes.row_strides)
+            if self.fallback is not None:
+                values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
+        if tiling.divided:
+            values |= {"divided": tiling.divided, "flags": memory.flags, "sums": memory.sums}
+        return launch(kernel, (tiling.blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
+                      fusion_values(p.fusion)), config
