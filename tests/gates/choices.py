@@ -1,4 +1,5 @@
-"""What is planned for several hundred products, copies, reductions and contractions on four cards, a line for each.
+"""What is planned for several hundred products, copies, reductions and contractions on four cards, a line for each;
+of an H200 also with a limit of 16 MiB for workspaces.
 
   python -m tests.gates.choices                 # a quarter of the problems, those of the test: which choices are not the committed
   python -m tests.gates.choices --all           # all problems
@@ -18,6 +19,7 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 from random import Random
 from zlib import crc32
@@ -30,8 +32,9 @@ from .kernels import ROWS
 from .problems import planned
 
 FOLDER = Path(__file__).parent / "data" / "choices"
-CARDS = ("h200", "h100", "a100", "t4")
+CARDS = ("h200", "h200-16mib", "h100", "a100", "t4")
 PART = 4                             # one problem of so many is in the test
+_SEVERAL = 8                         # launches
 _ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 _BENCH = ("float32", "float64", "complex64", "complex128", "float16")
 _MORE = ("", "", "", "", "", "pad1", "pad3", "pad8", "align4", "beta=one", "alpha=value beta=value", "step2", "bias", "bias kept",
@@ -74,13 +77,25 @@ def line(plan: Plan) -> str:
     slices = getattr(plan.config, "slices", 1)
     split = f", {slices} slices" if not isinstance(slices, bool) and slices != 1 else ""
     workspace = f", {plan.workspace_bytes} bytes" if plan.workspace_bytes else ""
-    return f"{plan.family}{split}{workspace}: {'; '.join(map(_launched, plan.launches)) or plan.reason}"
+    launches = _together(plan.launches) if len(plan.launches) > _SEVERAL else map(_launched, plan.launches)
+    return f"{plan.family}{split}{workspace}: {'; '.join(launches) or plan.reason}"
 
 
 def _launched(launch: Launch) -> str:
     grid = "x".join(map(str, launch.grid)).removesuffix("x1").removesuffix("x1")
-    digest = hashlib.sha256(f"{launch.kernel.body}\n{launch.arguments}".encode()).hexdigest()[:8]
-    return f"{launch.kernel.name} {grid} {digest}"
+    return f"{launch.kernel.name} {grid} {_digest(launch)}"
+
+
+def _together(launches: Sequence[Launch]) -> Iterator[str]:
+    """Those of each kernel, of a product in blocks."""
+    for name in dict.fromkeys(launch.kernel.name for launch in launches):
+        own = [launch for launch in launches if launch.kernel.name == name]
+        yield f"{len(own)} of {name} {sum(prod(launch.grid) for launch in own)} {_digest(*own)}"
+
+
+def _digest(*launches: Launch) -> str:
+    texts = (f"{launch.kernel.body}\n{launch.grid}\n{launch.arguments}" for launch in launches)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
 def choices(card: str, problems: Iterable[str]) -> Iterator[tuple[str, str]]:

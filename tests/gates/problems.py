@@ -40,8 +40,9 @@ from cuteblas.planning.problem import DeviceInfo, Fusion, GroupedProblem, Proble
 CARDS = {
     "t4": DeviceInfo("Tesla T4", "sm_75", 40, 64 << 10, 1.59e9, 0.87 * 320e9, 4 << 20),
     "rtx3090": DeviceInfo("NVIDIA GeForce RTX 3090", "sm_86", 82, 99 << 10, 1.695e9, 0.87 * 936e9, 6 << 20),
+    "h200-16mib": replace(DEVICES["h200"], workspace_limit=1 << 24),
     **DEVICES}
-"""The cards that planning knows, and two more, so that there is one of each architecture."""
+"""The cards that planning knows, two more, so that there is one of each architecture, and one with little room for workspaces."""
 
 _COPY = re.compile(r"(?P<item>\d+)B (?P<extents>[\dx]+):(?P<axes>[\d,]+)")
 _REDUCTIONS = ("sum", "max", "min", "dot")

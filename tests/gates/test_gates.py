@@ -8,7 +8,7 @@ import pytest
 
 from cuteblas.planning.gemm.dispatch import FAMILIES, PRECISIONS
 
-from . import choices, kernels
+from . import choices, kernels, regret
 from .problems import problem_named
 
 MOVED = "; if that is meant, python -m tests.gates.{0} --update writes the committed file again"
@@ -65,3 +65,45 @@ def test_choices_reach_every_family_and_precision():
     assert precisions == set(PRECISIONS)
     own = choices.committed("h200")
     assert {own[name].partition(":")[0].partition(",")[0] for name in choices.part()} >= {family.name for family in FAMILIES}
+
+
+@pytest.fixture(scope="module")
+def regrets():
+    return regret.groups(map(regret.regret, regret.cases()))
+
+
+@pytest.mark.parametrize("card, kind", regret.BOUNDS)
+def test_regrets_stay_within_their_bounds(card, kind, regrets):
+    found, bound = regret.summary(regrets[card, kind]), regret.BOUNDS[card, kind]
+    assert not regret.above(found, bound), (f"{regret.above(found, bound)} of {len(regrets[card, kind])} {kind} on {card}: "
+                                            "python -m tests.gates.regret shows which families, and the worst")
+
+
+def test_a_wrong_number_is_above_the_bound(regrets):
+    """A tile that planning takes for twice as fast as it is: it is chosen where it is slower, and where it was never measured."""
+    own, name = regrets["h200", "products"], "128x128: clocks of a stage"
+    fitted = own[0].case.device.fitted
+    wrong = fitted.changed({"gemm_wgmma": {name: fitted["gemm_wgmma"][name] / 2}})
+    found = [regret.regret(each.case._replace(device=replace(each.case.device, costs=wrong)))
+             for each in own if each.family == "gemm_wgmma"]
+    assert len(found) > 100 and regret.summary(found).percentile95 > 0.14 and regret.summary(found).unmeasured > 0.08
+
+
+def test_regrets_are_those_of_measured_choices():
+    sample = next(case for case in regret.cases() if case.kind == "products" and len(case.seconds) > 1)
+    choice = regret.regret(sample).choice
+    rest = {"another": 2.0}
+    assert regret.regret(sample._replace(seconds=rest | {choice: 3.0})).regret == 0.5
+    unmeasured = regret.regret(sample._replace(seconds=rest))
+    outdated = regret.regret(sample._replace(seconds=rest, stale=(choice,)))
+    assert (unmeasured.regret, unmeasured.stale, outdated.regret, outdated.stale) == (None, False, None, True)
+    half = regret.regret(sample._replace(seconds=rest | {choice: 3.0}))
+    assert regret.summary([half, half, unmeasured, outdated]) == (0.5, 0.5, 0.25, 0.25)
+    assert regret.above(regret.Summary(0.5, 0.5, 0.25, 0.25), regret.Summary(0.5, 0.4, 0.3, 0.2)) == [
+        "percentile95 50.00%, at most 40.0%", "stale 25.00%, at most 20.0%"]
+
+
+def test_stale_rows_are_rows_of_the_data():
+    for file, problems in regret.stale().items():
+        times = regret.times_of(regret.TIMES / file)
+        assert all(times[name].keys() >= set(rows) for name, rows in problems.items()), file
