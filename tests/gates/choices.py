@@ -37,6 +37,7 @@ from .problems import planned
 FOLDER = Path(__file__).parent / "data" / "choices"
 CARDS = ("h200", "h200-16mib", "h100", "a100", "t4")
 PART = 4  # one problem of so many is in the test
+_SAME, _SHOWN = "with the same choice, but another text or other arguments", 5
 _SEVERAL = 8  # launches
 _ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 _BENCH = ("float32", "float64", "complex64", "complex128", "float16")
@@ -202,8 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts["problems"] += len(problems)
         for name, then, now in moves(card, problems):
             if without_hashes(then) == without_hashes(now):
-                counts["of the same choice, with another text or other arguments"] += 1
-                print(f"{card}: {name}: another text or other arguments: {now}")
+                counts[_SAME] += 1
+                if counts[_SAME] <= _SHOWN:
+                    print(f"{card}: {name}: another text or other arguments\n  {now}")
             else:
                 counts["choices moved"] += 1
                 print(f"{card}: {name}\n  - {without_hashes(then)}\n  + {without_hashes(now)}")
