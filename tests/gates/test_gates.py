@@ -77,6 +77,17 @@ def test_a_changed_kernel_is_shown_with_its_difference(made):
     assert name in said and "-#pragma unroll 1" in said and "+#pragma unroll 2" in said
 
 
+def test_resources_are_those_of_the_assembler(made):
+    pytest.importorskip("cuda.core", reason="NVRTC comes with the extra 'test'")
+    name = next(name for name in made if name.startswith("gemm_thin"))
+    try:
+        found = kernels.resources(made[name])
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+    assert 16 <= found.registers <= 255 and found.instructions > 100
+    assert (found.stack, found.spilled) == (0, 0) and str(found.registers) in str(found)
+
+
 @pytest.mark.parametrize("card", choices.CARDS)
 def test_choices_are_the_committed_ones(card):
     moved = list(choices.moves(card, choices.part()))
