@@ -323,9 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if changed:
         before = texts_of(revision()) if before is None else before
         if any(before[name].digest != then[name] for name in changed if name in before):
-            print(
-                "the file is not of the package that is compared with: --against names another commit"
-            )
+            print("the file is of another package than the texts: name its commit by --against")
         for line in report(
             now, before, [name for name in changed if name in before], options.compile
         ):
