@@ -1,11 +1,14 @@
 """The text of some 200 kernels of all families: which ones a change moves, and how.
 
-  python -m tests.gates.kernels                 # the kernels whose text is not that of the committed file, with a diff of it
-  python -m tests.gates.kernels --compile       # also registers, spills and instructions before and after
-  python -m tests.gates.kernels --update        # write the file again
+  # the kernels whose text is not that of the committed file, with a diff of it
+  python -m tests.gates.kernels
+  # also registers, spills and instructions before and after
+  python -m tests.gates.kernels --compile
+  # write the file again
+  python -m tests.gates.kernels --update
 
-The committed file has a hash of each kernel's text. The text of before is made by the package of before: that of the last commit of
-the file, or of --against REVISION.
+The committed file has a hash of each kernel's text. The text before a change comes from the
+package of the last commit that wrote the file, or of --against REVISION.
 """
 
 from __future__ import annotations
@@ -43,22 +46,26 @@ from .problems import CARDS, planned, problem_named
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data"
 FILE = DATA / "kernels.json"
-_SHOWN_LINES = 40                    # of a diff
+_SHOWN_LINES = 40  # of a diff
+
 
 class Row(NamedTuple):
-    """A problem whose kernels are kept, on a card: of a product, plans of two tiles of a family; of a copy, of three."""
+    """A problem on a card: two tiles of a product's family are kept, three kernels of a copy."""
 
     family: str
     card: str
     name: str
 
 
-ROWS = tuple(Row(*line.split(" ", 2)) for line in (DATA / "problems.txt").read_text(encoding="utf-8").splitlines())
-"""The lines of data/problems.txt; without a family there is a dash, and ``variant`` stands before the name of a named kernel."""
+ROWS = tuple(
+    Row(*line.split(" ", 2))
+    for line in (DATA / "problems.txt").read_text(encoding="utf-8").splitlines()
+)
+"""The lines of data/problems.txt; the family may be a dash, or ``variant`` before its name."""
 
 
 def _spread(alternatives: Sequence[Alternative], count: int) -> Iterator[Alternative]:
-    """Plans of different tiles, by name: neither estimates nor the order in which they are found decide."""
+    """Plans of different tiles, by name: neither estimates nor an order decide."""
     tiles: dict[str, Alternative] = {}
     for each in sorted(alternatives, key=str):
         tiles.setdefault(str(each).partition(", ")[0], each)
@@ -85,7 +92,7 @@ def plans(family: str, card: str, name: str) -> Iterator[Plan]:
 class Text:
     """A kernel's text and what it is launched with.
 
-    ``about`` is the problem that it is made for; ``place`` the architecture that it is compiled for.
+    ``about`` is the problem that it computes; ``place`` the architecture that it is compiled for.
     """
 
     name: str
@@ -98,7 +105,9 @@ class Text:
     @property
     def digest(self) -> str:
         """A hash of all of it."""
-        return hashlib.sha256("\n".join((self.source, *self.assembler, self.launched)).encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            "\n".join((self.source, *self.assembler, self.launched)).encode()
+        ).hexdigest()[:16]
 
 
 def texts(rows: Sequence[Row] = ROWS) -> dict[str, Text]:
@@ -115,46 +124,75 @@ def texts(rows: Sequence[Row] = ROWS) -> dict[str, Text]:
 
 
 def _text(kernel: GeneratedKernel, row: Row) -> Text:
-    launched = (f"{kernel.threads} threads, {kernel.shared_bytes} bytes, {kernel.min_blocks} blocks, cluster {kernel.cluster}, "
-                f"{kernel.arch}")
-    return Text(kernel.name, kernel.cuda_source, target_architecture(kernel.arch, CARDS[row.card].arch), kernel.assembler, launched,
-                f"{row.card}: {row.name}")
+    launched = (
+        f"{kernel.threads} threads, {kernel.shared_bytes} bytes, {kernel.min_blocks} blocks, "
+        f"cluster {kernel.cluster}, "
+        f"{kernel.arch}"
+    )
+    return Text(
+        kernel.name,
+        kernel.cuda_source,
+        target_architecture(kernel.arch, CARDS[row.card].arch),
+        kernel.assembler,
+        launched,
+        f"{row.card}: {row.name}",
+    )
 
 
 def committed() -> dict[str, str]:
     """The hashes of the committed file by kernel."""
-    return {name: line.partition(" ")[0] for name, line in json.loads(FILE.read_text(encoding="utf-8")).items()}
+    return {
+        name: line.partition(" ")[0]
+        for name, line in json.loads(FILE.read_text(encoding="utf-8")).items()
+    }
 
 
 def changes(now: dict[str, Text], then: dict[str, str]) -> tuple[list[str], list[str], list[str]]:
     """The kernels whose text changed, those that are new, and those that are made no more."""
-    return ([name for name, text in now.items() if then.get(name, text.digest) != text.digest],
-            [name for name in now if name not in then], [name for name in then if name not in now])
+    return (
+        [name for name, text in now.items() if then.get(name, text.digest) != text.digest],
+        [name for name in now if name not in then],
+        [name for name in then if name not in now],
+    )
 
 
-# -- before -----------------------------------------------------------------------------------------------------------------------
+# -- before a change -----------------------------------------------------------------------------
 def revision() -> str:
     """The last commit that wrote the file."""
     return _git("log", "-1", "--format=%H", "--", str(FILE)).strip()
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=True
+    ).stdout
 
 
 def texts_of(commit: str) -> dict[str, Text]:
     """All kernels as the package of a commit writes them."""
     with TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit, "cuteblas", "tests/__init__.py", "tests/gates"], cwd=ROOT,
-                                 capture_output=True, check=True).stdout
+        archive = subprocess.run(
+            ["git", "archive", commit, "cuteblas", "tests/__init__.py", "tests/gates"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        ).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
         file = Path(folder) / "texts"
-        program = f"import pickle; from tests.gates.kernels import texts; pickle.dump(texts(), open({str(file)!r}, 'wb'))"
-        subprocess.run([sys.executable, "-c", program], cwd=folder, env={**os.environ, "PYTHONPATH": folder}, check=True)
+        program = (
+            "import pickle; from tests.gates.kernels import texts; "
+            f"pickle.dump(texts(), open({str(file)!r}, 'wb'))"
+        )
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": folder},
+            check=True,
+        )
         return pickle.loads(file.read_bytes())
 
 
-# -- resources --------------------------------------------------------------------------------------------------------------------
+# -- resources -----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Resources:
     """What the assembler makes of a kernel."""
@@ -165,43 +203,65 @@ class Resources:
     instructions: int
 
     def __str__(self) -> str:
-        return (f"{self.registers} registers, {self.stack} bytes of stack, {self.spilled} bytes spilled, "
-                f"{self.instructions} instructions")
+        return (
+            f"{self.registers} registers, {self.stack} bytes of stack, "
+            f"{self.spilled} bytes spilled, "
+            f"{self.instructions} instructions"
+        )
 
 
 def resources(text: Text) -> Resources:
-    """Compile a kernel, as the runtime does, and ask the assembler (ptxas -v) and the disassembler."""
+    """Compile a kernel as the runtime does, with ptxas -v, and count its instructions."""
     from cuda import core
 
     from cuteblas.runtime.compiler import _OPTIONS
 
     log = StringIO()
-    options = core.ProgramOptions(name=text.name, arch=text.place, ptxas_options=["-v", *text.assembler], no_cache=True, **_OPTIONS)
+    options = core.ProgramOptions(
+        name=text.name,
+        arch=text.place,
+        ptxas_options=["-v", *text.assembler],
+        no_cache=True,
+        **_OPTIONS,
+    )
     cubin = bytes(core.Program(text.source, "c++", options).compile("cubin", logs=log).code)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
-        code = subprocess.run([_tool("nvdisasm"), "-c", str(file)], capture_output=True, text=True, encoding="utf-8",
-                              check=True).stdout
+        code = subprocess.run(
+            [_tool("nvdisasm"), "-c", str(file)],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=True,
+        ).stdout
     said = log.getvalue()
 
     def number(pattern: str) -> int:
         return sum(map(int, re.findall(pattern, said)))
 
-    return Resources(number(r"Used (\d+) registers"), number(r"(\d+) bytes stack frame"),
-                     number(r"(\d+) bytes spill stores"), len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/", code, re.M)))
+    return Resources(
+        number(r"Used (\d+) registers"),
+        number(r"(\d+) bytes stack frame"),
+        number(r"(\d+) bytes spill stores"),
+        len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/", code, re.M)),
+    )
 
 
 def _tool(name: str) -> str:
     """A tool of a CUDA toolkit, or the one that comes as a Python package."""
     packages = [f"{place}/nvidia/cu13/bin" for place in sys.path]
     if (found := shutil.which(name) or shutil.which(name, path=os.pathsep.join(packages))) is None:
-        raise SystemExit(f"--compile needs {name}, which is not installed (pip install nvidia-cuda-{name})")
+        raise SystemExit(
+            f"--compile needs {name}, which is not installed (pip install nvidia-cuda-{name})"
+        )
     return found
 
 
-# -- the command ------------------------------------------------------------------------------------------------------------------
-def report(now: dict[str, Text], before: dict[str, Text], names: Sequence[str], compiles: bool = False) -> Iterator[str]:
+# -- the command ---------------------------------------------------------------------------------
+def report(
+    now: dict[str, Text], before: dict[str, Text], names: Sequence[str], compiles: bool = False
+) -> Iterator[str]:
     """The kernels that changed, those with the same difference together."""
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     shown: dict[tuple[str, ...], list[str]] = {}
@@ -215,7 +275,10 @@ def report(now: dict[str, Text], before: dict[str, Text], names: Sequence[str], 
         for name in own:
             yield f"  {name}   ({now[name].about})"
             if compiles:
-                yield from (f"    {when}  {resources(text)}" for when, text in (("before", before[name]), ("now   ", now[name])))
+                yield from (
+                    f"    {when}  {resources(text)}"
+                    for when, text in (("before", before[name]), ("now   ", now[name]))
+                )
         lines = shown[key]
         yield from (f"    {line}" for line in lines[:_SHOWN_LINES])
         if len(lines) > _SHOWN_LINES:
@@ -223,29 +286,55 @@ def report(now: dict[str, Text], before: dict[str, Text], names: Sequence[str], 
 
 
 def _lines(text: Text) -> list[str]:
-    return [*text.source.splitlines(), f"launched with {text.launched}", f"assembled with {' '.join(text.assembler) or 'nothing'}"]
+    return [
+        *text.source.splitlines(),
+        f"launched with {text.launched}",
+        f"assembled with {' '.join(text.assembler) or 'nothing'}",
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Say what changed; 1 if anything did and the file is not written."""
-    parser = ArgumentParser(prog="python -m tests.gates.kernels", description=__doc__.split("\n\n")[0])
+    parser = ArgumentParser(
+        prog="python -m tests.gates.kernels", description=__doc__.split("\n\n")[0]
+    )
     parser.add_argument("--update", action="store_true", help="write the committed file again")
-    parser.add_argument("--compile", action="store_true", help="registers, spills and instructions before and after")
-    parser.add_argument("--against", metavar="REVISION", help="compare with the texts of a commit instead of the file's hashes")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="registers, spills and instructions before and after",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="REVISION",
+        help="compare with a commit's texts, not the file's hashes",
+    )
     options = parser.parse_args(arguments)
     now = texts()
     before = texts_of(options.against) if options.against else None
-    then = {name: text.digest for name, text in before.items()} if before is not None else committed() if FILE.exists() else {}
+    then = (
+        {name: text.digest for name, text in before.items()}
+        if before is not None
+        else committed()
+        if FILE.exists()
+        else {}
+    )
     changed, new, gone = changes(now, then)
     if changed:
         before = texts_of(revision()) if before is None else before
-        for line in report(now, before, [name for name in changed if name in before], options.compile):
+        if any(before[name].digest != then[name] for name in changed if name in before):
+            print("the file is of another package than the texts: name its commit by --against")
+        for line in report(
+            now, before, [name for name in changed if name in before], options.compile
+        ):
             print(line)
     for title, own in (("new", new), ("made no more", gone)):
         print(*(f"{title}: {name}" for name in own), sep="\n", end="\n" if own else "")
     print(f"{len(now)} kernels: {len(changed)} changed, {len(new)} new, {len(gone)} made no more")
     if options.update:
-        lines = {name: f"{text.digest} {text.place} {text.about}" for name, text in sorted(now.items())}
+        lines = {
+            name: f"{text.digest} {text.place} {text.about}" for name, text in sorted(now.items())
+        }
         FILE.write_text(json.dumps(lines, indent=0) + "\n", encoding="utf-8")
         print(f"wrote {FILE.relative_to(ROOT)}")
         return 0
