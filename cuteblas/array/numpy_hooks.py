@@ -80,7 +80,7 @@ def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
                in zip(loop.dtypes, (True, True, False), *arguments(), strict=True))
     if SWITCH.watch is not None:
         SWITCH.watch(loop.ufunc, (a, b), {})
-        if (a.size * b.shape[-1] if loop.ufunc is np.matmul else max(a.size, b.size)) < loop.least:
+        if c.size * a.shape[-1] < loop.least:
             return False
     _PRODUCTS[loop.ufunc.__name__](a, b, c)
     return True
@@ -94,13 +94,11 @@ LOOPS = [Loop(ufunc, types, _LEAST["with BLAS" if types[0] in _BLAS_TYPES else "
 class _Switch(Switch):
     """The switch of these hooks; observers are told of calls of few multiplications, too."""
 
-    __slots__ = ()
-
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "watch":
             for loop in LOOPS:
-                loop.take_all(value is not None)
+                loop.word.value = loop.least if value is None else 0
 
 
 SWITCH = _Switch()
@@ -252,6 +250,7 @@ def link() -> None:
         raise RuntimeError(f"cuteblas cannot be installed: {reason}")
     for loop in LOOPS:
         loop.link()
+    SWITCH.watch = SWITCH.watch         # which tells loops what few multiplications are
     for function in FUNCTIONS:
         function.patch.link()
 

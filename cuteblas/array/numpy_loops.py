@@ -93,11 +93,16 @@ class Loop:
         original does.
     failed : callable
         Told of the loop and the exception that ended ``serve``, before the original computes the products.
+
+    Attributes
+    ----------
+    word : ctypes.c_double
+        ``least``, or less to let ``serve`` have smaller calls. Machine code reads it.
     """
 
     def __init__(self, ufunc: np.ufunc, types: str, least: int, serve: Callable[[Loop, Callable[[], Call]], bool],
                  failed: Callable[[Loop, BaseException], None]):
-        self._word = ctypes.c_double()                  # machine code reads it
+        self.word = ctypes.c_double(least)
         self.ufunc, self.types, self.least = ufunc, types, least
         self.dtypes = tuple(map(np.dtype, types.replace("->", "")))
         self._serve, self._failed = serve, failed
@@ -123,9 +128,9 @@ class Loop:
             return
         if current not in self._ours:
             ours = _Entered(self._callback())
-            for kept in (ours, self._word):             # NumPy may have them longer than this module lasts
+            for kept in (ours, self.word):             # NumPy may have them longer than this module lasts
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-            self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current, self._word, self._axes + 1)
+            self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current, self.word, self._axes + 1)
         if self._replace(self._ours[current]) != current:
             self._replace(current)
             raise RuntimeError(f"NumPy {np.__version__} keeps the loops of {self.ufunc.__name__} in an unexpected place")
@@ -141,20 +146,6 @@ class Loop:
     def linked(self) -> bool:
         """Whether NumPy calls ours."""
         return self._there() in self._ours.values()
-
-    @property
-    def least(self) -> int:
-        """The multiplications from which ``serve`` is called."""
-        return self._least
-
-    @least.setter
-    def least(self, least: int) -> None:
-        self._least = least
-        self.take_all(False)
-
-    def take_all(self, everything: bool) -> None:
-        """Call ``serve`` whatever the multiplications are, or no more."""
-        self._word.value = 0 if everything else self._least
 
     def _there(self) -> int:
         return self._place.value or 0

@@ -672,6 +672,12 @@ def test_small_products_do_not_enter_python(name, dtype, least):
     assert [place for place, _ in told] == [function] * len(told) and len(told) >= 3
     assert not frames_of(lambda: function(*calls[1]))
     cuteblas.uninstall()
+    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append(place)          # as a report does before it installs
+    cuteblas.install(numpy=True)
+    told.clear()
+    function(*calls[2])
+    numpy_hooks.SWITCH.watch = None
+    assert told == [function]
 
 
 @pytest.mark.parametrize("machine", ["riscv64", ""])
