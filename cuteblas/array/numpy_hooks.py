@@ -175,7 +175,7 @@ class Function:
         What puts it there.
     """
 
-    __slots__ = "__call__", "__dict__"      # found without __getattr__, which makes attributes slow
+    __slots__ = "__call__", "__dict__", "__weakref__"           # found without __getattr__, which makes attributes slow
     __call__: Callable[..., Any]
 
     def __init__(self, place: str, ours: Callable[..., Any], measure: Callable[[Iterable[Any]], int], least: int, operands: int,

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextvars import copy_context
 
@@ -311,7 +312,9 @@ def test_tables_of_numpys_functions_hold(arrived):
     assert during in (before, np.vdot) and before in {during}
     assert during.__name__ == "dot" and during.__doc__ == before.__doc__ and during.__module__ == "numpy"
     assert inspect.signature(np.kron) == inspect.signature(inspect.unwrap(np.kron)) and "served by cuteblas" in repr(during)
-    assert pickle.loads(pickle.dumps(during)) is during
+    assert pickle.loads(pickle.dumps(during)) is during and weakref.ref(during)() is during and callable(during)
+    np.testing.assert_array_equal(during.__call__(X, X), before(X, X))
+    arrived.clear()
     stored = pickle.dumps(np.linalg.multi_dot)
     cuteblas.uninstall()
     assert pickle.loads(stored) is np.linalg.multi_dot and pickle.loads(pickle.dumps(during)) is before
