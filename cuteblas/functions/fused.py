@@ -134,7 +134,7 @@ def _remember_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: 
             or len(epilogue.parameters) > 1 + len(epilogue.operands):
         return
     sums = np.dtype(accumulator_of(*[kind.name] * 3))
-    if kind == sums and all(x.dtype.char in COMPUTED for x in arrays):
+    if kind == sums and kind.kind in "fc" and all(x.dtype.char in COMPUTED for x in arrays):
         named = (f", {name}={'operands' if name in bound.operands else 'defaults'}[{name!r}]" for name in epilogue.operands)
         compute = eval(f"lambda x1, x2, operands: epilogue.function(x1 @ x2{''.join(named)})",
                        {"epilogue": epilogue, "defaults": epilogue.operands})

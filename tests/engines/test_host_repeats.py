@@ -12,6 +12,7 @@ import pytest
 import cuteblas
 from cuteblas import blas, epilogues
 from cuteblas.engines import numpy_repeats, settings
+from cuteblas.engines.numpy_gemm import product_in
 from cuteblas.functions import fused
 
 FACTOR = 2.0
@@ -319,6 +320,25 @@ def test_an_epilogue_is_bound_anew_as_the_first_time():
             if message:
                 with pytest.raises(TypeError, match=message):
                     made(**wrong)
+
+
+@pytest.mark.parametrize("dtypes", ["bbb", "iii", "qqq", "lil", "fde", "def", "FfF", "idi", "?f?", (">f4", "<f4", ">f8"), "efd"])
+def test_mixed_types_and_integers(dtypes, monkeypatch):
+    x, w, other = (array(*shape, dtype=dtype) for shape, dtype in zip(((4, 3), (3, 5), (4, 5)), dtypes, strict=True))
+    bound = epilogues.residual_add(residual=other)
+    products = []
+    monkeypatch.setattr(fused, "product_in", lambda *operands: products.append(0) or product_in(*operands))
+
+    def outcome():
+        try:
+            result = cuteblas.matmul(x, w, epilogue=bound)
+        except Exception as error:
+            return type(error), str(error)
+        return result.dtype, result.tobytes()
+
+    first = outcome()
+    assert [outcome() for _ in range(3)] == [first] * 3
+    assert products == [0] * 3 * (dtypes in ("bbb", "iii", "qqq", "lil", "fde", "def", "efd"))
 
 
 def test_large_operands_that_are_returned_are_copied():
