@@ -1,4 +1,6 @@
-"""One C function of two others: a loop that calls ours, and the original unless ours has said that it is done.
+"""One C function of two others: a loop that calls ours for large products, and the original unless ours says that it is done.
+
+Calls with few multiplications go to the original before anything of Python's runs.
 
 A callback of ``ctypes`` that cannot begin, because the interpreter has no room for another frame, no memory, or a function that
 traces raises an exception, returns as if it had done its work. So what follows the call must not need the interpreter.
@@ -14,11 +16,23 @@ from typing import Any
 
 __all__ = ["either"]
 
-# void loop(args, extents, strides, data) {intptr_t done = 0; first(args, extents, strides, &done);
+# void loop(args, extents, strides, data) {double products = extents[0]; intptr_t done = 0;
+#                                          for (intptr_t i = last; i; i--) products *= extents[i];
+#                                          if (products >= *least) first(args, extents, strides, &done);
 #                                          if (!done) second(args, extents, strides, data);}
-# The addresses of both functions follow. One instruction a line, in the calling convention of the system.
+# first, second, least and last follow. One instruction a line, in the calling convention of the system.
 _X86_64 = """
-53              push rbx
+f2480f2a06      cvtsi2sd xmm0, qword ptr [rsi]
+488b057c000000  mov rax, [rip + last]
+f2480f2a0cc6    next: cvtsi2sd xmm1, qword ptr [rsi + rax*8]
+f20f59c1        mulsd xmm0, xmm1
+48ffc8          dec rax
+75f1            jne next
+488b055e000000  mov rax, [rip + least]
+660f2e00        ucomisd xmm0, qword ptr [rax]
+7306            jae many
+ff254a000000    jmp [rip + second]
+53              many: push rbx
 55              push rbp
 4154            push r12
 4155            push r13
@@ -28,24 +42,34 @@ _X86_64 = """
 4989d4          mov r12, rdx
 4989cd          mov r13, rcx
 4889e1          mov rcx, rsp
-ff1523000000    call [rip + first]
+ff1525000000    call [rip + first]
 48833c2400      cmp qword ptr [rsp], 0
 7512            jne end
 4889df          mov rdi, rbx
 4889ee          mov rsi, rbp
 4c89e2          mov rdx, r12
 4c89e9          mov rcx, r13
-ff1512000000    call [rip + second]
+ff1514000000    call [rip + second]
 58              end: pop rax
 415d            pop r13
 415c            pop r12
 5d              pop rbp
 5b              pop rbx
 c3              ret
-6690            nop
+0f1f4000        nop
 """
 _WINDOWS = """
-53              push rbx
+f2480f2a02      cvtsi2sd xmm0, qword ptr [rdx]
+488b0584000000  mov rax, [rip + last]
+f2480f2a0cc2    next: cvtsi2sd xmm1, qword ptr [rdx + rax*8]
+f20f59c1        mulsd xmm0, xmm1
+48ffc8          dec rax
+75f1            jne next
+488b0566000000  mov rax, [rip + least]
+660f2e00        ucomisd xmm0, qword ptr [rax]
+7306            jae many
+ff2552000000    jmp [rip + second]
+53              many: push rbx
 55              push rbp
 56              push rsi
 57              push rdi
@@ -56,24 +80,38 @@ _WINDOWS = """
 4c89c6          mov rsi, r8
 4c89cf          mov rdi, r9
 4c8d4c2420      lea r9, [rsp + 32]
-ff1527000000    call [rip + first]
+ff1529000000    call [rip + first]
 48837c242000    cmp qword ptr [rsp + 32], 0
 7512            jne end
 4889d9          mov rcx, rbx
 4889ea          mov rdx, rbp
 4989f0          mov r8, rsi
 4989f9          mov r9, rdi
-ff1515000000    call [rip + second]
+ff1517000000    call [rip + second]
 4883c428        end: add rsp, 40
 5f              pop rdi
 5e              pop rsi
 5d              pop rbp
 5b              pop rbx
 c3              ret
-0f1f4000        nop
+660f1f440000    nop
 """
 _ARM64 = """
-fd7bbca9        stp x29, x30, [sp, #-64]!
+200040fd        ldr d0, [x1]
+00d8615e        scvtf d0, d0
+49040058        ldr x9, last
+217869fc        next: ldr d1, [x1, x9, lsl #3]
+21d8615e        scvtf d1, d1
+0008611e        fmul d0, d0, d1
+290500f1        subs x9, x9, #1
+81ffff54        b.ne next
+49030058        ldr x9, least
+210140fd        ldr d1, [x9]
+0020611e        fcmp d0, d1
+6a000054        b.ge many
+90020058        ldr x16, second
+00021fd6        br x16
+fd7bbca9        many: stp x29, x30, [sp, #-64]!
 fd030091        mov x29, sp
 e00701a9        stp x0, x1, [sp, #16]
 e20f02a9        stp x2, x3, [sp, #32]
@@ -96,12 +134,13 @@ CODES = {"x86_64": _X86_64, "amd64": _X86_64, "AMD64": _WINDOWS, "aarch64": _ARM
 _made: list[Any] = []                           # NumPy may call them longer than anybody else knows them
 
 
-def either(first: int, second: int) -> int:
-    """The address of a loop that calls the first with the address of a zero for its data, and the second if it is still zero."""
+def either(first: int, second: int, least: ctypes.c_double, count: int) -> int:
+    """The address of a loop that calls the second, and before it the first if the product of the first ``count`` extents, two or
+    more, is not below ``least``: with the address of a zero for its data; if it is zero no more, the second is not called."""
     if (machine := platform.machine()) not in CODES:
         raise OSError(f"there is no code for {machine}")
-    code = bytes.fromhex("".join(line.split()[0] for line in CODES[machine].splitlines() if line))
-    return _executable(code + first.to_bytes(8, "little") + second.to_bytes(8, "little"))
+    return _executable(bytes.fromhex("".join(line.split()[0] for line in CODES[machine].splitlines() if line))
+                       + b"".join(word.to_bytes(8, "little") for word in (first, second, ctypes.addressof(least), count - 1)))
 
 
 def _executable(code: bytes) -> int:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..engines.counters import tally
+from ..engines.placement import FEW
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, einsum, inner, kron, matvec, tensordot, vdot, vecmat
 from ..functions.linalg import matrix_power, multi_dot
 from ..functions.linalg import tensordot as tensordot_of_linalg
@@ -44,7 +45,6 @@ _BLAS_TYPES = "fdFD"
 _OWN = __name__.partition(".")[0] + "."
 
 
-SWITCH = Switch()
 as_a_program: Callable[..., Any] = eval("lambda function, *args, **named: function(*args, **named)", {})
 """Call a function as a program does: not from a module of this package."""
 
@@ -73,22 +73,35 @@ class _Memory:
                                     "data": (address, read_only)}
 
 
-def _serve(loop: Loop, products: int, arguments: Callable[[], Call]) -> bool:
+def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
     if not (SWITCH.everywhere or HERE.get()) or _from_here(sys._getframe(2)):
         return False
     a, b, c = (np.asarray(_Memory(dtype, shape, strides, address, read_only)) for dtype, read_only, shape, strides, address
                in zip(loop.dtypes, (True, True, False), *arguments(), strict=True))
     if SWITCH.watch is not None:
         SWITCH.watch(loop.ufunc, (a, b), {})
-    if products < loop.least:
-        return False
+        if c.size * a.shape[-1] < loop.least:
+            return False
     _PRODUCTS[loop.ufunc.__name__](a, b, c)
     return True
 
 
-LOOPS = [Loop(ufunc, types, _LEAST["with BLAS" if types[0] in _BLAS_TYPES else "without"], SWITCH, _serve,
+LOOPS = [Loop(ufunc, types, _LEAST["with BLAS" if types[0] in _BLAS_TYPES else "without"], _serve,
               lambda loop, error: _delegated(loop.ufunc.__name__, error))
          for ufunc in (np.matmul, np.vecdot, np.matvec, np.vecmat) for types in ufunc.types if set(types) <= {*TYPES, *"->"}]
+
+
+class _Switch(Switch):
+    """The switch of these hooks; observers are told of calls of few multiplications, too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "watch":
+            for loop in LOOPS:
+                loop.word.value = loop.least if value is None else 0
+
+
+SWITCH = _Switch()
 
 
 # -- attributes -------------------------------------------------------------------------------------------------------------------
@@ -101,8 +114,7 @@ def _elements(arguments: Iterable[Any]) -> int:
     taken otherwise by ours."""
     total = 0
     for x in arguments:
-        kind = type(x)
-        if kind is _NDARRAY:
+        if (kind := type(x)) is _NDARRAY:
             total += x.size
         elif kind is tuple or kind is list:
             if (inner := _elements(x)) < 0:
@@ -113,14 +125,23 @@ def _elements(arguments: Iterable[Any]) -> int:
     return total
 
 
+def _have_blas(arguments: Iterable[Any]) -> bool:
+    """Whether all arrays have types for which NumPy has a BLAS."""
+    for x in arguments:
+        kind = type(x)
+        if (x.dtype.char not in _BLAS_TYPES) if kind is _NDARRAY else kind in (tuple, list) and not _have_blas(x):
+            return False
+    return True
+
+
 def _terms(arguments: Iterable[Any]) -> int:
     """How many terms the sums of all elements of a product of all arrays have at most, none too few of float16, whose sums NumPy
     rounds; -1 as :func:`_elements`."""
     total = 1
     for x in arguments:
         if type(x) is _NDARRAY:
-            total *= x.size * (_LEAST_TERMS if x.dtype.char == "e" else 1)
-        elif _elements((x,)) < 0:
+            total *= x.size * (_LEAST_TERMS if x.itemsize == 2 and x.dtype.char == "e" else 1)
+        elif type(x) not in _PLAIN and _elements((x,)) < 0:
             return -1
     return total
 
@@ -141,6 +162,10 @@ class Function:
         How much the arrays in a tuple of arguments come to; negative if the call is not for us.
     least : int
         Calls with less are left to NumPy at once.
+    operands : int
+        How many arguments by position have all arrays but ``out``.
+    with_blas : int
+        How many times ``least`` it is for types for which NumPy has a BLAS.
     foreign : frozenset of str
         Arguments that NumPy does not have.
 
@@ -150,32 +175,40 @@ class Function:
         What puts it there.
     """
 
-    def __init__(self, place: str, ours: Callable[..., Any], measure: Callable[[Iterable[Any]], int], least: int,
-                 foreign: frozenset[str] = frozenset({"precision", "variant"})):
-        module, _, name = place.rpartition(".")
-        self._place, self._ours, self._first = f"{module}:{name}", ours, resolve_name(place)
-        self._measure, self._least, self._foreign = measure, least, foreign
-        self.patch = Patch(place, resolve_name(module), name, self, name)
+    __slots__ = "__call__", "__dict__", "__weakref__"           # found without __getattr__, which makes attributes slow
+    __call__: Callable[..., Any]
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        original = self.patch.original
-        if not (SWITCH.everywhere or HERE.get()) or (much := self._measure((*args, *named.values()) if named else args)) < 0 \
-                or (much < self._least and SWITCH.watch is None) or (named and not self._foreign.isdisjoint(named)) \
-                or _from_here(sys._getframe(1)):
-            return original(*args, **named)
-        if SWITCH.watch is not None:
-            SWITCH.watch(self, args, named)
-            if much < self._least:
+    def __init__(self, place: str, ours: Callable[..., Any], measure: Callable[[Iterable[Any]], int], least: int, operands: int,
+                 with_blas: int = 1, foreign: frozenset[str] = frozenset({"precision", "variant"})):
+        module, _, name = place.rpartition(".")
+        self._place, self._ours, self._first, self._least = f"{module}:{name}", ours, resolve_name(place), least
+
+        def call(*args: Any, **named: Any) -> Any:
+            original = patch.original
+            given = args if len(args) >= operands else [*args, *named.values()]
+            much, least = measure(given), self._least
+            few = much < least or (much < least * with_blas and _have_blas(given))
+            if few and (much < 0 or SWITCH.watch is None):
                 return original(*args, **named)
-        try:
-            return self._ours(*args, **named)
-        except Exception as error:
-            if raised_elsewhere(error):
-                raise
-            failure = error
-        result = original(*args, **named)               # if it refuses the call as well, its exception is what the program gets
-        _delegated(self.patch.function, failure)
-        return result
+            if not (SWITCH.everywhere or HERE.get()) or _from_here(sys._getframe(1)) \
+                    or (named and (measure(named.values()) < 0 or not foreign.isdisjoint(named))):
+                return original(*args, **named)
+            if SWITCH.watch is not None:
+                SWITCH.watch(self, args, named)
+                if few:
+                    return original(*args, **named)
+            try:
+                return self._ours(*args, **named)
+            except Exception as error:
+                if raised_elsewhere(error):
+                    raise
+                failure = error
+            result = original(*args, **named)           # if it refuses the call as well, its exception is what the program gets
+            _delegated(patch.function, failure)
+            return result
+
+        self.__call__ = call
+        self.patch = patch = Patch(place, resolve_name(module), name, self, name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_first"], name)
@@ -197,9 +230,10 @@ _PRODUCTS_BY_NAME: dict[str, Callable[..., Any]] = {
     "dot": dot, "inner": inner, "vdot": vdot, "tensordot": tensordot, "kron": kron, "linalg.multi_dot": multi_dot,
     "linalg.matrix_power": matrix_power, "linalg.tensordot": tensordot_of_linalg}
 _COPIES: dict[str, Callable[..., Any]] = {"copy": copy, "ascontiguousarray": ascontiguousarray, "asfortranarray": asfortranarray}
-FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS),
-             *[Function(f"numpy.{name}", ours, _elements, 1 << 10) for name, ours in _PRODUCTS_BY_NAME.items()],
-             *[Function(f"numpy.{name}", ours, _elements, 1 << 12, frozenset({"out", "variant"}))
+FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS, 0),
+             *[Function(f"numpy.{name}", ours, _elements, 1 << 10, 1 if ours in (multi_dot, matrix_power) else 2, FEW >> 10)
+               for name, ours in _PRODUCTS_BY_NAME.items()],
+             *[Function(f"numpy.{name}", ours, _elements, 1 << 12, 1, foreign=frozenset({"out", "variant"}))
                for name, ours in _COPIES.items()]]
 """The attributes that are replaced."""
 
@@ -216,6 +250,7 @@ def link() -> None:
         raise RuntimeError(f"cuteblas cannot be installed: {reason}")
     for loop in LOOPS:
         loop.link()
+    SWITCH.watch = SWITCH.watch         # which tells loops what few multiplications are
     for function in FUNCTIONS:
         function.patch.link()
 

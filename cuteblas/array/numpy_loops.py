@@ -58,7 +58,7 @@ def why_unavailable() -> str | None:
         return "NumPy's loops can be replaced in the main interpreter only"       # what they call would run in another one
     try:
         _replacer()
-        either(0, 0)
+        either(0, 0, ctypes.c_double(), 2)
     except (AttributeError, ImportError, ValueError) as error:
         return f"NumPy {np.__version__} has no C API that replaces loops: {error}"
     except OSError as error:
@@ -87,21 +87,25 @@ class Loop:
     types : str
         Its types, as in ``ufunc.types``.
     least : int
-        Multiplications; fewer are left to the original.
-    switch : object
-        While its attribute ``watch`` is not ``None``, those are served too.
+        Multiplications; calls of fewer are left to the original, before Python is entered.
     serve : callable
-        A function of this loop, the multiplications and a function that returns the :class:`Call`: ``True`` if it has
-        computed the products, else the original does.
+        A function of this loop and a function that returns the :class:`Call`: ``True`` if it has computed the products, else the
+        original does.
     failed : callable
         Told of the loop and the exception that ended ``serve``, before the original computes the products.
+
+    Attributes
+    ----------
+    word : ctypes.c_double
+        ``least``, or less to let ``serve`` have smaller calls. Machine code reads it.
     """
 
-    def __init__(self, ufunc: np.ufunc, types: str, least: int, switch: Any, serve: Callable[[Loop, int, Callable[[], Call]], bool],
+    def __init__(self, ufunc: np.ufunc, types: str, least: int, serve: Callable[[Loop, Callable[[], Call]], bool],
                  failed: Callable[[Loop, BaseException], None]):
+        self.word = ctypes.c_double(least)
         self.ufunc, self.types, self.least = ufunc, types, least
         self.dtypes = tuple(map(np.dtype, types.replace("->", "")))
-        self._switch, self._serve, self._failed = switch, serve, failed
+        self._serve, self._failed = serve, failed
         names: dict[str, int] = {}
         self._core = tuple(tuple(names.setdefault(name, len(names)) for name in part.replace("?", "").split(",") if name)
                            for part in str(ufunc.signature).replace("->", ",").replace(" ", "")[1:-1].split("),("))
@@ -124,8 +128,9 @@ class Loop:
             return
         if current not in self._ours:
             ours = _Entered(self._callback())
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(ours))      # NumPy may have it longer than this module lasts
-            self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current)
+            for kept in (ours, self.word):             # NumPy may have them longer than this module lasts
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+            self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current, self.word, self._axes + 1)
         if self._replace(self._ours[current]) != current:
             self._replace(current)
             raise RuntimeError(f"NumPy {np.__version__} keeps the loops of {self.ufunc.__name__} in an unexpected place")
@@ -164,17 +169,11 @@ class Loop:
 
     def _callback(self) -> Callable[..., None]:
         """Our loop. However it ends, the original computes the products unless it has said that they are done."""
-        serve, failed, matrix, vector, call, least, switch = (
-            self._serve, self._failed, self._axes > 2, self._axes == 1, self.call, self.least, self._switch)
+        serve, failed, call = self._serve, self._failed, self.call
 
         def loop(arrays: int, extents: Any, strides: Any, done: Any) -> None:
             try:
-                if matrix:
-                    products = extents[0] * extents[1] * extents[2] * extents[3]
-                else:
-                    products = extents[0] * extents[1] * (vector or extents[2])
-                if (products >= least or switch.watch is not None) and serve(
-                        self, products, lambda: call(arrays, extents, strides)):
+                if serve(self, lambda: call(arrays, extents, strides)):
                     done[0] = 1
             except BaseException as error:
                 try:

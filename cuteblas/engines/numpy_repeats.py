@@ -1,5 +1,6 @@
 """Calls on NumPy arrays that NumPy has computed before are computed again at once, as calls on CuPy arrays are launched
-(:mod:`~cuteblas.engines.repeats`): neither checked nor resolved. How each call was computed is remembered here.
+(:mod:`~cuteblas.engines.repeats`): neither checked nor resolved. How each call was computed is remembered here: BLAS routines by
+:func:`remember`, products with an epilogue by :func:`keep`, under keys of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .memory import Memory, overlaps_itself
 from .placement import FEW
 from .settings import backend_of_environment, chosen_backend
 
-__all__ = ["remember", "repeated"]
+__all__ = ["Again", "Ready", "keep", "known", "remember", "repeated"]
 
 _MOST = 4096                            # calls; a program with ever new shapes starts over at this number
 _NDARRAY = np.ndarray
@@ -24,16 +25,31 @@ Again = Callable[[Sequence[Any], Any, tuple[Any, ...]], Any]
 """A function that computes a call from its inputs, ``out`` and scalars."""
 
 
-class _Ready(NamedTuple):
+class Ready(NamedTuple):
     """A call that has run."""
 
-    again: Again
+    again: Callable[..., Any]
     tick: Callable[[], int]
     few: bool                           # whether it is too small for a GPU
-    types: tuple[np.dtype, ...]         # those that the key has by their identity
 
 
-_ready: dict[tuple, _Ready] = {}
+_ready: dict[tuple, Ready] = {}
+
+
+def known(key: tuple) -> Ready | None:
+    """The call of this key, if NumPy has computed it and would do so now."""
+    if (ready := _ready.get(key)) is not None:
+        where = chosen_backend() or backend_of_environment()
+        if where == "numpy" or (where == "auto" and ready.few):
+            return ready
+    return None
+
+
+def keep(key: tuple, function: str, again: Callable[..., Any], arrays: Sequence[np.ndarray]) -> None:
+    """Let :func:`known` find a call on these arrays, counted on a function's account."""
+    if len(_ready) >= _MOST:
+        _ready.clear()
+    _ready[key] = Ready(again, tally(function, "calls", "numpy").tick, sum(x.size for x in arrays) <= FEW)
 
 
 def repeated(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...] = ()) -> Any:
@@ -56,19 +72,16 @@ def repeated(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any
     for x in inputs:
         if type(x) is not _NDARRAY:
             return None
-        key.append((x.shape, id(x.dtype)))
+        key.append((x.shape, x.dtype))
     if out is not None:
         if type(out) is not _NDARRAY or not out.flags.writeable or any(np.may_share_memory(x, out) for x in inputs):
             return None
-        key.append((out.shape, id(out.dtype), out.strides))
+        key.append((out.shape, out.dtype, out.strides))
     try:
-        ready = _ready.get(tuple(key))
+        ready = known(tuple(key))
     except TypeError:                                   # an argument without a hash
         return None
     if ready is None:
-        return None
-    where = chosen_backend() or backend_of_environment()
-    if where != "numpy" and not (where == "auto" and ready.few):
         return None
     result = ready.again(inputs, out, scalars)
     ready.tick()
@@ -92,13 +105,10 @@ def remember(repeat: Repeat, function: str, again: Again) -> None:
     if any(type(x) is not _NDARRAY for x in arrays) or not all(x.size for x in arrays) \
             or (out is not None and overlaps_itself(Memory(out.shape, out.strides, out.dtype))):
         return
-    key: tuple[Any, ...] = (head, *((x.shape, id(x.dtype)) for x in inputs))
+    key: tuple[Any, ...] = (head, *((x.shape, x.dtype) for x in inputs))
     if out is not None:
-        key += ((out.shape, id(out.dtype), out.strides),)
-    if len(_ready) >= _MOST:
-        _ready.clear()
-    _ready[key] = _Ready(again, tally(function, "calls", "numpy").tick, sum(x.size for x in arrays) <= FEW,
-                         tuple(x.dtype for x in arrays))
+        key += ((out.shape, out.dtype, out.strides),)
+    keep(key, function, again, arrays)
 
 
 register_repeater(np.ndarray, repeated)

@@ -16,21 +16,23 @@ from ..engines.dispatch import Repeat, kind_of, own_call, repeaters
 from ..engines.emulator import EMULATOR
 from ..engines.execution import Execution
 from ..engines.memory import Memory
-from ..engines.numpy_gemm import product_in
-from ..engines.numpy_repeats import Again, remember
-from ..engines.placement import host_engine, offload, stays, work_of
+from ..engines.numpy_gemm import QUIET, product_in
+from ..engines.numpy_repeats import keep, known
+from ..engines.placement import FEW, host_engine, offload, stays, work_of
 from ..engines.problems import has_kernels, readable
 from ..engines.repeaters import repeater_of
 from ..engines.settings import current_backend
-from .algorithms import BY_NUMPY, NATIVE, check_variant, refuse_variant
+from .algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from .epilogues import Bound, as_bound, resolve
-from .epilogues.epilogue import check_shape, is_choice
+from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
 from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
-from .gufunc import Product, operand_matrices, result_matrices
+from .gufunc import Product, operand_matrices, result_matrices, single_out
 from .routing import Resolved, reason_of, resolve_matmul
 
 __all__ = ["fused_call", "fused_matmul", "operands_over_c"]
+
+_NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
@@ -64,12 +66,20 @@ class _Reader(Execution):
         """Leave ``dst`` as it is."""
 
 
-def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
+def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | None, variant: str | None,
                  arguments: Mapping[str, Any]) -> Any:
     """``matmul`` with an epilogue: see :func:`cuteblas.matmul`."""
-    bound = as_bound(epilogue)
+    bound = epilogue if type(epilogue) is Bound else as_bound(epilogue)
     repeats = not arguments and variant is None
-    if repeats and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None and (result := repeat.answer()) is not None:
+    by_numpy = repeats and out is None and type(x1) is type(x2) is _NDARRAY
+    precision = "auto" if precision is None else checked_precision(precision)
+    if by_numpy and (key := _key_of(x1, x2, bound, precision)) is not None and (ready := known(key)) is not None:
+        result = _quiet().run(ready.again, x1, x2, bound.operands)
+        ready.tick()
+        return result
+    out = single_out(out)
+    if repeats and not by_numpy and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None \
+            and (result := repeat.answer()) is not None:
         return result
     if (call := own_call(x1, x2, out, bound)) is not None:
         return call(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
@@ -86,44 +96,58 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, vari
         multiply = partial(gemm, run, precision=precision, variant=variant)
     with resolved.on_device() as arrays:
         result = _fused(run, multiply, product, arrays, out, bound)
-        if repeats and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None and not isinstance(result, tuple):
-            if not resolved.engine.on_host:
-                repeat.remember(run, result)
-            elif current_backend() != "emulator" and precision in NATIVE \
-                    and (again := _again_by_numpy(repeat, product, bound)) is not None:
-                remember(repeat, "matmul", again)
+        if isinstance(result, tuple):
+            return result
+        if by_numpy:
+            if resolved.engine.on_host and current_backend() != "emulator" and precision in NATIVE:
+                _remember_by_numpy(x1, x2, product, bound, precision)
+        elif repeats and not resolved.engine.on_host and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None:
+            repeat.remember(run, result)
     return result
 
 
-def _again_by_numpy(repeat: Repeat, product: Product, bound: Bound) -> Again | None:
-    """What computes a product of NumPy arrays and its epilogue again, from them and the epilogue's numbers; ``None`` for other
-    products than those of two matrices, and epilogues that take more of them than their sum."""
-    epilogue, shape = bound.epilogue, product.shape
-    if repeat.out is not None or any(x.ndim != 2 for x in repeat.inputs[:2]) \
-            or {*epilogue.parameters} - {*epilogue.operands} != {"acc"}:
+def _key_of(x1: np.ndarray, x2: np.ndarray, bound: Bound, precision: str) -> tuple[Any, ...] | None:
+    """What calls on NumPy arrays have in common that NumPy computes in the same way; ``None`` if they have to be checked."""
+    if bound.outputs or (state := bound.epilogue.known) is None or not state.holds():           # trace_state in line
         return None
-    names = {epilogue_role(name): name for name in epilogue.operands}
-    arrays, numbers = [names[role] for role in repeat.roles[2:-1]], repeat.scalars[2]
-    fixed = {**epilogue.operands, **{name: x for name, x in bound.operands.items() if name not in arrays}}
-    kind, sums = product.dtype, np.dtype(accumulator_of(*[product.dtype.name] * 3))
-    if not epilogue.operands and kind == sums and kind.char in "fdFD":
+    key: tuple[Any, ...] = state, precision, x1.shape, x1.dtype, x2.shape, x2.dtype
+    for name, x in bound.operands.items():
+        kind = type(x)
+        if kind is _NDARRAY:
+            key += name, x.shape, x.dtype
+        elif kind in _FLOATING:
+            key += name, kind
+        elif kind is int:
+            key += name, kind, _size_of(x)
+        elif is_choice(x):
+            key += name, kind, x
+        else:
+            return None
+    return key
 
-        def alone(inputs: Sequence[Any], _out: Any, _scalars: tuple[Any, ...]) -> Any:
-            with np.errstate(all="ignore"):
-                value = epilogue.function(acc=np.matmul(inputs[0], inputs[1]))
-                return (value if np.shape(value) == shape else np.broadcast_to(value, shape)).astype(kind)
 
-        return alone
+def _remember_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bound, precision: str) -> None:
+    """Remember how NumPy computes a product of two matrices and an epilogue that takes no more of them than their sum."""
+    epilogue, shape, kind = bound.epilogue, product.shape, product.dtype
+    arrays = [x1, x2, *(x for x in {**epilogue.operands, **bound.operands}.values() if hasattr(x, "dtype"))]
+    if (key := _key_of(x1, x2, bound, precision)) is None or not x1.ndim == x2.ndim == 2 or not all(x.size for x in arrays) \
+            or len(epilogue.parameters) > 1 + len(epilogue.operands):
+        return
+    sums = np.dtype(accumulator_of(*[kind.name] * 3))
+    if kind == sums and kind.kind in "fc" and all(x.dtype.char in COMPUTED for x in arrays):
+        named = (f", {name}={'operands' if name in bound.operands else 'defaults'}[{name!r}]" for name in epilogue.operands)
+        compute = eval(f"lambda x1, x2, operands: epilogue.function(x1 @ x2{''.join(named)})",
+                       {"epilogue": epilogue, "defaults": epilogue.operands})
+        if sum(x.size for x in arrays) <= FEW:
+            value = _quiet().run(compute, x1, x2, bound.operands)               # what it returns is of the same kind every time
+            if type(value) is _NDARRAY and value.dtype is kind and value.shape == shape and value.base is None \
+                    and value.flags.c_contiguous and not any(x is value for x in arrays):
+                return keep(key, "matmul", compute, arrays)
+    else:
+        def compute(x1: np.ndarray, x2: np.ndarray, operands: Mapping[str, Any]) -> Any:
+            return epilogue.computed({**epilogue.operands, **operands, "acc": product_in(x1, x2, sums, shape)})
 
-    def again(inputs: Sequence[Any], _out: Any, scalars: tuple[Any, ...]) -> Any:
-        given = {**fixed, **dict(zip(arrays, inputs[2:], strict=True))}
-        if numbers:
-            given |= {names[role]: x for role, x in scalars[2].items()}
-        with np.errstate(all="ignore"):
-            value = epilogue.computed({**given, "acc": product_in(inputs[0], inputs[1], sums, shape)})
-            return (value if np.shape(value) == shape else np.broadcast_to(value, shape)).astype(kind)
-
-    return again
+    keep(key, "matmul", lambda *call: np.broadcast_to(compute(*call), shape).astype(kind, "C"), arrays)
 
 
 def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: str, variant: str | None,
@@ -178,8 +202,15 @@ def operands_over_c(bound: Bound, a: np.ndarray, b: np.ndarray, shape: tuple[int
     return over_c if over_c.keys() == arrays and not resolved.outputs and not resolved.reductions else None
 
 
+_FLOATING = frozenset({float, complex, np.float32, np.float64, np.complex64, np.complex128})
+"""Types of numbers whose values decide about no call."""
 _BITS = 7, 8, 15, 16, 31, 32, 63, 64
 """Of integers that are not negative, in the types that kernels have: a kernel whose type does not hold a number would wrap it."""
+
+
+def _size_of(x: int) -> tuple[bool, int]:
+    """Which types hold an integer."""
+    return x < 0, bisect_left(_BITS, (~x if x < 0 else x).bit_length())
 
 
 def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repeat | None:
@@ -200,7 +231,7 @@ def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repe
             roles.append(epilogue_role(name))
         elif type(x) is int:
             numbers[epilogue_role(name)] = x
-            choices.append((name, int, x < 0, bisect_left(_BITS, (~x if x < 0 else x).bit_length())))
+            choices.append((name, int, *_size_of(x)))
         elif type(x) is float:
             numbers[epilogue_role(name)] = x
             choices.append((name, float))

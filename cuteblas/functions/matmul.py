@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -122,12 +122,18 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
         refused = {"epilogue": epilogue, "variant": variant, **arguments}
         return _over_devices(x1, x2, single_out(out), devices, checked_precision(precision), refused)
     if epilogue is not None:
-        from .fused import fused_matmul
-
-        return fused_matmul(x1, x2, single_out(out), epilogue, checked_precision(precision), variant, arguments)
+        return _fused_matmul()(x1, x2, out, epilogue, precision, variant, arguments)
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant, **arguments})
     return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
+
+
+@cache
+def _fused_matmul() -> Callable[..., Any]:
+    """What multiplies with an epilogue: in a module that is imported with the first one."""
+    from .fused import fused_matmul
+
+    return fused_matmul
 
 
 def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:

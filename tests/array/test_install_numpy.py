@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextvars import copy_context
 
@@ -138,6 +139,44 @@ def test_stacks_and_small_products(arrived):
     np.testing.assert_array_equal(small @ small, np.array(small.tolist(), object) @ np.array(small.tolist(), object))
     np.dot(small, small), np.einsum("ij,jk", small, small), np.copy(small)
     assert arrived == ["matmul"] * 3
+
+
+@pytest.mark.parametrize("dtype, n, served", [("f8", 16, 0), ("f8", 250, 0), ("F", 200, 0), ("f4", 300, 1), ("i4", 16, 0),
+                                              ("i4", 48, 1), ("e", 48, 1)])
+def test_functions_are_served_where_that_can_be_faster(arrived, dtype, n, served):
+    x = np.ones((n, n), dtype)
+    cuteblas.install(numpy=True)
+    for call in (lambda: np.dot(x, x), lambda: np.dot(a=x, b=x), lambda: np.dot(x, b=x), lambda: np.inner(x, x),
+                 lambda: np.vdot(x, x), lambda: np.tensordot(x, x, 1), lambda: np.tensordot(x, x, axes=((1,), (0,))),
+                 lambda: np.tensordot(a=x, b=x, axes=1), lambda: np.linalg.multi_dot([x, x]),
+                 lambda: np.linalg.multi_dot(arrays=(x, x)), lambda: np.dot(x, x, out=np.empty_like(x))):
+        arrived.clear()
+        call()
+        assert (arrived != []) == served
+    told: list = []
+    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append(place)
+    np.dot(x, x), np.dot(a=x, b=x), np.tensordot(x, b=x, axes=1), np.dot(x, Answers())
+    numpy_hooks.SWITCH.watch = None
+    assert told[:2] == [np.dot] * 2 and told.count(np.tensordot) == 1
+
+
+def test_calls_of_few_elements_never_plan():
+    program = PRELUDE + """
+from cuteblas.array import install
+from cuteblas.engines import placement, settings
+settings.driver_is_there = placement.driver_is_there = lambda: True
+install.start_soon = lambda: None
+cuteblas.install(numpy=True)
+for dtype in "fiFd?e":
+    for x in (np.eye(16, dtype=dtype), np.eye(48, dtype=dtype)):
+        x @ x, np.dot(x, x), np.inner(x, x), np.vdot(x, x), np.tensordot(x, x, 1), np.einsum("ij,jk", x, x), np.kron(x[:5], x)
+        np.linalg.matrix_power(x, 3), np.linalg.multi_dot([x] * 5), np.copy(x.T), np.ascontiguousarray(x.T), np.matvec(x, x[0])
+        cuteblas.matmul(x, x), cuteblas.dot(x, x), cuteblas.einsum("ij,jk", x, x), cuteblas.copy(x.T)
+        cuteblas.linalg.multi_dot([x] * 5)
+print(cuteblas.current_backend(), sorted({name.split(".")[1] for name in sys.modules if name.startswith("cuteblas.")}
+                                         & {"planning", "kernels", "emulator"}))
+"""
+    assert python(program) == "auto []"
 
 
 @pytest.mark.parametrize("text", ["jk->k", "jk->", "jk,k->k"])
@@ -273,7 +312,9 @@ def test_tables_of_numpys_functions_hold(arrived):
     assert during in (before, np.vdot) and before in {during}
     assert during.__name__ == "dot" and during.__doc__ == before.__doc__ and during.__module__ == "numpy"
     assert inspect.signature(np.kron) == inspect.signature(inspect.unwrap(np.kron)) and "served by cuteblas" in repr(during)
-    assert pickle.loads(pickle.dumps(during)) is during
+    assert pickle.loads(pickle.dumps(during)) is during and weakref.ref(during)() is during and callable(during)
+    np.testing.assert_array_equal(during.__call__(X, X), before(X, X))
+    arrived.clear()
     stored = pickle.dumps(np.linalg.multi_dot)
     cuteblas.uninstall()
     assert pickle.loads(stored) is np.linalg.multi_dot and pickle.loads(pickle.dumps(during)) is before
@@ -557,9 +598,16 @@ for first in range(12):                       # later ones crash NumPy's errstat
     assert python(program) == ""
 
 
+_SIGNATURE = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
+
+
+def loop_of(first, second, least, count):
+    return _SIGNATURE(either(*[ctypes.cast(each, ctypes.c_void_p).value for each in (first, second)], least, count))
+
+
 def test_the_second_function_runs_unless_the_first_is_done():
-    signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
-    calls = []
+    calls, extents, least = [], (ctypes.c_ssize_t * 2)(20, 5), ctypes.c_double(100)
+    place = ctypes.addressof(extents)
 
     def first(a, b, c, done):
         calls.append((a, b, c))
@@ -568,13 +616,71 @@ def test_the_second_function_runs_unless_the_first_is_done():
         word.value = a == 2
         if a == 3:
             raise ZeroDivisionError
-    functions = signature(first), signature(lambda *arguments: calls.append(arguments))
-    both = signature(either(*[ctypes.cast(each, ctypes.c_void_p).value for each in functions]))
+    functions = _SIGNATURE(first), _SIGNATURE(lambda *arguments: calls.append(arguments))
+    both = loop_of(*functions, least, 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "unraisablehook", lambda _: calls.append("told"))
         for a in (1, 2, 3):
-            both(a, 20, 30, 40)
-    assert calls == [(1, 20, 30), (1, 20, 30, 40), (2, 20, 30), (3, 20, 30), "told", (3, 20, 30, 40)]
+            both(a, place, 30, 40)
+    assert calls == [(1, place, 30), (1, place, 30, 40), (2, place, 30), (3, place, 30), "told", (3, place, 30, 40)]
+
+
+@pytest.mark.parametrize("extents, product", [
+    ((1, 15, 15, 15), 3375), ((1, 16, 16, 16), 4096), ((2, 63, 1), 126), ((2**31, 2**31), 2**62), ((0, 5, 5, 5), 0),
+    ((2**63 - 1, 0), 0), ((5, 0, 2**62), 0), ((1, 2**62, 2**62, 2**62), 2**186), ((2**63 - 1,) * 4, 2**252),
+    ((1, 2**33, 2**31), 2**64), ((3, 1, 2**53), 3 * 2**53), ((1, 1), 1)])
+def test_the_second_function_alone_runs_for_fewer_multiplications(extents, product):
+    calls: list[str] = []
+    functions = [_SIGNATURE(lambda *_arguments, name=name: calls.append(name)) for name in ("first", "second")]
+    least = ctypes.c_double()
+    both, words = loop_of(*functions, least, len(extents)), (ctypes.c_ssize_t * 5)(*extents, *[7] * (5 - len(extents)))
+    for below in {product, product + 1 + product // 2**50, max(product - 1 - product // 2**50, 0), 0, 1, 2**63, 1 << 16}:
+        calls.clear()
+        least.value = below
+        both(10, ctypes.addressof(words), 30, 40)
+        assert calls == (["first", "second"] if product >= below else ["second"]), below
+
+
+def frames_of(call) -> int:
+    """How many functions of Python a call enters in the module of loops."""
+    entered = []
+    sys.setprofile(lambda frame, event, _: entered.append(event == "call" and frame.f_globals["__name__"].endswith("numpy_loops")))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return sum(entered)
+
+
+@pytest.mark.parametrize("dtype, least", [("f4", 1 << 25), ("f8", 1 << 25), ("F", 1 << 25), ("i1", 1 << 16), ("i8", 1 << 16),
+                                          ("e", 1 << 16), ("?", 1 << 16)])
+@pytest.mark.parametrize("name", ["matmul", "vecdot", "matvec", "vecmat"])
+def test_small_products_do_not_enter_python(name, dtype, least):
+    def operands(several, n):
+        one = np.ones((), dtype)
+        stack, vector = np.broadcast_to(one, (several, n, n)), np.broadcast_to(one, (n,))
+        return {"matmul": (stack, np.broadcast_to(one, (n, 1))), "vecdot": (np.broadcast_to(one, (several * n, n)), vector),
+                "matvec": (stack, vector), "vecmat": (vector, stack)}[name]
+
+    function, n = getattr(np, name), 64 if least == 1 << 16 else 1024
+    many = least // n**2
+    calls = [*[operands(several, n) for several in (many, many - 1, 1, 0)], operands(3, 1), operands(2, 0)]
+    cuteblas.install(numpy=True)
+    assert [frames_of(lambda x=x: function(*x)) > 0 for x in calls] == [True] + [False] * 5
+    told: list = []
+    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append((place, [x.size for x in arguments]))
+    for x in calls[1:]:
+        function(*x)
+    numpy_hooks.SWITCH.watch = None
+    assert [place for place, _ in told] == [function] * len(told) and len(told) >= 3
+    assert not frames_of(lambda: function(*calls[1]))
+    cuteblas.uninstall()
+    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append(place)          # as a report does before it installs
+    cuteblas.install(numpy=True)
+    told.clear()
+    function(*calls[2])
+    numpy_hooks.SWITCH.watch = None
+    assert told == [function]
 
 
 @pytest.mark.parametrize("machine", ["riscv64", ""])

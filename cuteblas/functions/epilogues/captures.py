@@ -11,7 +11,7 @@ from __future__ import annotations
 import cmath
 import dis
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
@@ -35,7 +35,7 @@ _STATEFUL_SCALARS = np.void, np.object_, np.datetime64
 """Types whose values refer to other memory, or that know what time it is."""
 _OWN = "cuteblas.epilogues", "cuteblas.functions.epilogues"
 """Modules of this package whose functions depend on their arguments alone."""
-_FIELDS_OF_EPILOGUES = frozenset({"function", "parameters", "inputs", "operands", "rows", "columns", "known"})
+_FIELDS_OF_EPILOGUES = frozenset({"accepted", "function", "parameters", "inputs", "operands", "rows", "columns", "known"})
 _ABSENT = object()
 _BUILTINS = attrgetter("__builtins__")             # of a function; not every type checker knows the attribute
 
@@ -44,45 +44,33 @@ class _Opaque(Exception):
     """The function reads something that could change without a trace."""
 
 
-class _Function(NamedTuple):
-    """A function, and what it was."""
-
-    function: FunctionType
-    code: CodeType
-    defaults: Any
-    keywords: Any
-    attributes: dict[str, Any]
-    size: int
-
-
 class Captures:
-    """Everything that a function and its helpers read, and what it was."""
+    """Everything that a function and its helpers read, and what it was.
+
+    Attributes
+    ----------
+    holds : callable
+        Whether everything is still what it was. It is compiled, because every call asks.
+    """
 
     def __init__(self) -> None:
-        self._functions: list[_Function] = []
-        self._cells: list[tuple[CellType, Any]] = []
-        self._items: list[tuple[Mapping[str, Any], str, Any]] = []
-        self._sizes: list[tuple[Mapping[str, Any], int]] = []
+        self.holds: Callable[[], bool] = bool
+        self._checks: list[tuple[Any, str, Any]] = []           # an object, an expression of it, and its value
+        self._seen: list[Any] = []
 
     def unchanged(self) -> bool:
         """Whether everything is still what it was."""
-        for function, code, defaults, keywords, attributes, size in self._functions:        # loops: this is asked in every call
-            if function.__code__ is not code or function.__defaults__ is not defaults or function.__kwdefaults__ is not keywords \
-                    or function.__dict__ is not attributes or len(attributes) != size:
-                return False
-        try:
-            for cell, value in self._cells:
-                if cell.cell_contents is not value:
-                    return False
-        except ValueError:              # a cell was emptied
-            return False
-        for names, name, value in self._items:
-            if names.get(name, _ABSENT) is not value:
-                return False
-        for names, size in self._sizes:         # noqa: SIM110
-            if len(names) != size:
-                return False
-        return True
+        return self.holds()
+
+    def compile(self) -> None:
+        """Make ``holds`` of what was gathered."""
+        places = {"absent": _ABSENT}
+        terms = ["True"]
+        for i, (owner, expression, value) in enumerate(self._checks):
+            places |= {f"x{i}": owner, f"y{i}": value}
+            terms.append(f"(x{i}{expression}) is y{i}")
+        exec(f"def holds():\n try: return {' and '.join(terms)}\n except ValueError: return False", places)       # of an empty cell
+        self.holds = places["holds"]                            # type: ignore[assignment]
 
     def gather(self, function: FunctionType) -> None:
         """Note what a function reads, and what those that it calls read.
@@ -92,14 +80,17 @@ class Captures:
         _Opaque
             If some of it could change unnoticed.
         """
-        if _is_own(function) or any(noted.function is function for noted in self._functions):
+        if _is_own(function) or any(x is function for x in self._seen):
             return
+        self._seen.append(function)
         attributes, keywords = function.__dict__, function.__kwdefaults__
-        self._functions.append(_Function(function, function.__code__, function.__defaults__, keywords, attributes, len(attributes)))
+        for name in ("__code__", "__defaults__", "__kwdefaults__", "__dict__"):
+            self._checks.append((function, f".{name}", getattr(function, name)))
+        self._note_size(attributes)
         self._check(function.__defaults__ or ())
         for names in (keywords or {}, attributes):
             for name, value in names.items():
-                self._items.append((names, name, value))
+                self._note(names, name, value)
                 self._check(value)
         free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for read in _reads(function.__code__):
@@ -107,24 +98,30 @@ class Captures:
                 continue                # a variable of an enclosing function that is traced as well
             self._follow(self._captured(free[read.name]) if read.captured else self._named(function, read.name), read.attributes)
 
+    def _note(self, names: Mapping[str, Any], name: str, value: Any) -> None:
+        self._checks.append((names, f".get({name!r}, absent)", value))
+
+    def _note_size(self, names: Mapping[str, Any]) -> None:
+        self._checks.append((names, f".__len__() == {len(names)}", True))
+
     def _captured(self, cell: CellType) -> Any:
         try:
             value = cell.cell_contents
         except ValueError:
             raise _Opaque from None
-        self._cells.append((cell, value))
+        self._checks.append((cell, ".cell_contents", value))
         return value
 
     def _named(self, function: FunctionType, name: str) -> Any:
         names: Mapping[str, Any] = function.__globals__
         if name not in names:
-            self._items.append((names, name, _ABSENT))
+            self._note(names, name, _ABSENT)
             names = _BUILTINS(function)
             if name not in names or name not in _PURE:
                 raise _Opaque
-            self._items.append((names, name, names[name]))
+            self._note(names, name, names[name])
             return None
-        self._items.append((names, name, names[name]))
+        self._note(names, name, names[name])
         return names[name]
 
     def _follow(self, value: Any, attributes: tuple[str, ...]) -> None:
@@ -135,7 +132,7 @@ class Captures:
             names = vars(value)
             if name not in names:
                 raise _Opaque
-            self._items.append((names, name, names[name]))
+            self._note(names, name, names[name])
             value = names[name]
         self._check(value)
 
@@ -156,15 +153,16 @@ class Captures:
 
     def _gather_epilogue(self, value: Epilogue) -> None:
         names = vars(value)
-        if any(noted is names for noted, _count in self._sizes):
+        if any(x is names for x in self._seen):
             return
-        self._sizes.append((names, len(names)))
+        self._seen.append(names)
+        self._note_size(names)
         own = {*_FIELDS_OF_EPILOGUES, *vars(Epilogue)}
         for name, attribute in names.items():
             if name not in own and not (name.startswith("__") and name.endswith("__")):
-                self._items.append((names, name, attribute))
+                self._note(names, name, attribute)
                 self._check(attribute)
-        self._items.append((names, "function", value.function))
+        self._note(names, "function", value.function)
         self.gather(value.function)
 
 
@@ -176,6 +174,7 @@ def captures(function: FunctionType) -> Captures | None:
         found.gather(function)
     except _Opaque:
         return None
+    found.compile()
     return found
 
 

@@ -15,8 +15,11 @@ from ...codegen.dtypes import element_of
 from ...engines.dispatch import Carrier, kind_of
 from .tracing import Input, Reduction, Traced
 
-__all__ = ["Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number", "widened"]
+__all__ = ["COMPUTED", "Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number", "widened"]
 
+COMPUTED = frozenset("?bBhHiIlLqQfdFD")
+"""Element types of NumPy arrays that epilogues compute with as they are."""
+_new = object.__new__
 _OF_PRODUCT = ("acc", "c", "alpha", "beta")
 
 
@@ -72,6 +75,7 @@ class Epilogue:
         product = (*_OF_PRODUCT, *self.inputs)
         self.operands = {name: p.default for name, p in given.items() if name not in product}
         self.known: Any = None           # traces, and what they depend on: see traces.py
+        self.accepted: set[tuple[str, ...]] = set()             # names that have been bound
 
     def _check_parameters(self, given: Mapping[str, inspect.Parameter]) -> None:
         for name, p in given.items():
@@ -120,7 +124,13 @@ class Epilogue:
             For missing, unknown or repeated arguments.
         """
         if not values:
-            return Bound(self, operands)
+            if tuple(operands) not in self.accepted:
+                return Bound(self, operands)
+            bound: Bound = _new(Bound)
+            bound.epilogue, bound.operands, bound.outputs = self, operands, {}
+            return bound
+        if len(self.parameters) == len(values) == 1 and not operands and _is_computed(values[0]):
+            return self.function(*values)
         if len(values) > len(self.parameters):
             raise TypeError(f"epilogue {self} takes {len(self.parameters)} arguments, got {len(values)}")
         arguments = dict(zip(self.parameters, values, strict=False))
@@ -205,6 +215,8 @@ class Bound(Carrier):
             if not hasattr(x, "shape") or isinstance(x, np.generic):            # as the array for an output has
                 raise epilogue.unknown(name, epilogue.operands)
         epilogue._refuse_missing(self.operands, epilogue.operands, self.outputs)
+        if not self.outputs:
+            epilogue.accepted.add(tuple(values))
 
     @property
     def given(self) -> dict[str, Any]:
@@ -278,8 +290,14 @@ def epilogue(function: Any = None, /, *, inputs: bool = False) -> Any:
     return lambda function: Epilogue(function, inputs)
 
 
+def _is_computed(x: Any) -> bool:
+    return type(x) is np.ndarray and x.dtype.char in COMPUTED
+
+
 def widened(x: Any) -> Any:
     """An array that can be computed with: half precision becomes float32, a list an array."""
+    if _is_computed(x):
+        return x
     if kind_of(x) == "like" and not is_choice(x):
         x = np.asarray(x)
     row = element_of(x.dtype) if isinstance(getattr(x, "dtype", None), np.dtype) else None

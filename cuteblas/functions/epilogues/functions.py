@@ -48,7 +48,7 @@ def logistic(x: Any) -> Any:
         return of_name("sigmoid", x)
     x = _floating(x)
     e = np.exp(-np.abs(x))
-    return np.where(x >= 0, np.ones_like(e), e) / (1 + e)
+    return np.where(x >= 0, 1, e) / (1 + e)
 
 
 def _floating(x: Any) -> Any:

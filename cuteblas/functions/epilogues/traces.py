@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from .tracing import Input, Reduction, Traced, apply, as_traced, cast, constant,
 __all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
 
 _MOST_TRACES = 256                      # of one epilogue, in one state of what it reads
+_NEVER = bool                           # without an argument it is False
 _RESERVED = frozenset({"a", "b", "c", "acc", "alpha", "beta"})
 
 
@@ -97,7 +98,7 @@ class _Known:
 
     captures: Captures | None
     by_key: dict[TraceKey, Trace]
-    by_value: bool = False              # whether numbers decide if a call is refused
+    holds: Callable[[], bool]           # unless numbers decide if a call is refused
 
 
 def native_type(x: Any) -> np.dtype:
@@ -135,13 +136,15 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Tra
     """
     known: _Known | None = epilogue.known
     if known is None or known.captures is None or not known.captures.unchanged():
-        known = epilogue.known = _Known(captures(epilogue.function), {})
+        read = captures(epilogue.function)
+        known = epilogue.known = _Known(read, {}, _NEVER if read is None else read.holds)
     found = known.by_key.get(key)
     if found is None:
         if len(known.by_key) >= _MOST_TRACES:
             known.by_key.clear()
         found = known.by_key[key] = _traced(epilogue, key, operands)
-        known.by_value |= bool(found.exact)
+        if found.exact:
+            known.holds = _NEVER
     return found
 
 
@@ -149,9 +152,7 @@ def trace_state(epilogue: Epilogue) -> object | None:
     """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there are none, none that hold, or if
     calls have to be checked by their numbers."""
     known: _Known | None = epilogue.known
-    if known is None or known.captures is None or known.by_value:
-        return None
-    return known if known.captures.unchanged() else None
+    return known if known is not None and known.holds() else None
 
 
 def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
