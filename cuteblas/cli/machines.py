@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians", "versions"]
+__all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians", "torch_of", "versions"]
 
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
@@ -62,6 +62,10 @@ class Host:
         return perf_counter() - start
 
     host_interval = interval
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        """Copy an array into one of the same strides."""
+        np.copyto(target, source)
 
 
 class Gpu:
@@ -113,6 +117,18 @@ class Gpu:
     def copy(self, target: Any, source: Any) -> None:
         """Copy the memory of an array into that of another by the driver: what a transpose can reach."""
         target.data.copy_from_device_async(source.data, source.nbytes, self.rival.cuda.get_current_stream())
+
+
+def torch_of(machine: Machine) -> Any:
+    """torch with float32 as it is, where it is installed and has the GPU that is measured on."""
+    if not isinstance(machine, Gpu):
+        return None
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_float32_matmul_precision("highest")
+    return torch if torch.cuda.is_available() else None
 
 
 def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf, sustained: float = 0.0) -> list[float]:
