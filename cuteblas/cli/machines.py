@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,23 +19,6 @@ _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30
 _CALLS_PER_FILL = 5             # calls that the host puts into the queue while the device fills that
 _MOST_FILLS = 4                 # after so many calls the queue stays full by itself
-
-
-class Machine(Protocol):
-    """The arrays of a library, the library itself as the rival, and a clock."""
-
-    name: str
-    rival: Any
-    rival_name: str
-
-    def put(self, x: np.ndarray) -> Any:
-        """An array of this machine with the elements and the order of ``x``."""
-
-    def get(self, x: Any) -> np.ndarray:
-        """The array on the host."""
-
-    def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds for that many calls in a row."""
 
 
 class Host:
@@ -117,6 +100,9 @@ class Gpu:
     def copy(self, target: Any, source: Any) -> None:
         """Copy the memory of an array into that of another by the driver: what a transpose can reach."""
         target.data.copy_from_device_async(source.data, source.nbytes, self.rival.cuda.get_current_stream())
+
+
+Machine = Gpu | Host
 
 
 def torch_of(machine: Machine) -> Any:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..codegen.dtypes import dtype
+from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
-from .permutations import Permutation, random_permutations
+from .permutations import random_permutations
 
 __all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product", "random_copies", "random_products", "random_samples"]
 
@@ -130,23 +131,14 @@ _ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 
 
 def random_copies(count: int, seed: int) -> Iterator[Sample]:
-    """Permutations of axes, as ``bench transpose --random`` draws them."""
+    """Permutations of axes that are written out in C order, as ``bench transpose --random`` draws them."""
     for name, permutation in random_permutations(count, seed, _ITEMS):
-        yield _copied(name, permutation)
-
-
-def _copied(name: str, permutation: Permutation) -> Sample:
-    """The permutation written out in C order."""
-    item, memory = _ITEMS[name], permutation.memory()
-    strides, offset = [prod(memory[axis + 1:]) for axis in range(len(memory))], 0
-    if (axis := permutation.backwards) is not None:
-        offset = (permutation.extents[axis] - 1) * strides[axis] * item
-        strides[axis] *= -1
-    shape = tuple(permutation.extents[axis] for axis in permutation.axes)
-    source = tuple(strides[axis] for axis in permutation.axes)
-    target = tuple(prod(shape[axis + 1:]) for axis in range(len(shape)))
-    alignment = min(16, offset & -offset) if offset else 16
-    return Sample(f"{name} {permutation}", CopyProblem(shape, source, target, item, alignment), name, offset)
+        memory = np.empty(permutation.memory(), name)
+        x = permutation.of(memory)
+        strides, target = (tuple(s // x.itemsize for s in y) for y in (x.strides, contiguous_strides(x.shape, x.itemsize)))
+        offset = x.ctypes.data - memory.ctypes.data
+        alignment = Memory(x.shape, x.strides, x.dtype, offset).alignment
+        yield Sample(f"{name} {permutation}", CopyProblem(x.shape, strides, target, x.itemsize, alignment), name, offset)
 
 
 def numbers(name: str) -> np.ndarray:
