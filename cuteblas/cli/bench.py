@@ -83,7 +83,7 @@ def run(options: Namespace) -> int:
     which = Selection(**selected(options))
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")
-    with nullcontext() if machine.rival_name == "numpy" else backend("numpy"):
+    with nullcontext() if options.backend == "numpy" else backend("numpy"):
         return verdict(measure(machine, {name: GROUPS[name] for name in options.groups or GROUPS}, which, options.json, about))
 
 

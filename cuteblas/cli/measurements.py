@@ -111,7 +111,7 @@ def multiplied(machine: Any, which: Selection, case: str, a: Any, b: Any, second
         calls = [partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in names]
     else:                                              # bfloat16: NumPy's matmul makes float32 of it
         planned = blas.plan(a, b, out=c, precision=which.precision)
-        names, calls = {None: {"kernel": planned.plan.family}}, [partial(planned.execute, a, b, out=c)]
+        names, calls = {None: _kernel(machine, planned.explain())}, [partial(planned.execute, a, b, out=c)]
     theirs: dict[str, Callable[[], Any]] = {"rival_s": partial(xp.matmul, a, b, out=d)}
     if a.dtype.name in _BY_TORCH and (torch := torch_of(machine)) is not None:
         theirs["torch_s"] = partial(torch.matmul, *map(torch.from_dlpack, (a, b)), out=torch.from_dlpack(d))
@@ -169,8 +169,7 @@ def _explained(machine: Any, which: Selection, operation: str, explained: Callab
     """What runs by planning's choice (``None``) and, if they are wanted, by named kernels that do not refuse the case."""
     chosen = explained()
     if not which.variants:
-        by_numpy = isinstance(machine, Host) and chosen.runs_on.startswith("NumPy")
-        return {None: {"kernel": "NumPy" if by_numpy else chosen.family}}
+        return {None: _kernel(machine, chosen)}
     plans: dict[str | None, Plan] = {None: plan_of(chosen)}
     for v in variants().values():
         if v.operation == operation and v.source != CHOSEN:
@@ -178,6 +177,11 @@ def _explained(machine: Any, which: Selection, operation: str, explained: Callab
                 plans[v.name] = plan_of(explained(variant=v.name))
     return {name: {"variant": name or f"{plan.family} (planning's choice)", "conflicts": bank_conflicts(plan)}
             for name, plan in plans.items()}
+
+
+def _kernel(machine: Any, explanation: Explanation) -> Row:
+    by_numpy = isinstance(machine, Host) and explanation.runs_on.startswith("NumPy")
+    return {"kernel": "NumPy" if by_numpy else explanation.family}
 
 
 def plan_of(explanation: Explanation) -> Plan:

@@ -208,14 +208,14 @@ def test_numpy_arrays_need_no_gpu(monkeypatch, tmp_path, capsys):
     """Whatever runs them: they are timed as a program would find it."""
     monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
     file = tmp_path / "numpy.json"
-    arguments = ["--backend", "numpy", "--sizes", "40", "--dtypes", "f4", "--orders", "NT", "--repeats", "1"]
+    arguments = ["--backend", "numpy", "--sizes", "40", "--dtypes", "f4", "bfloat16", "--orders", "NT", "--repeats", "1"]
     assert main(["bench", *arguments, "--json", str(file)]) == 0
     out, err = capsys.readouterr()
     assert "NumPy us" in out and "CuPy" not in out and out.endswith(f"wrote {file}\n") and err == ""
     figures = json.loads(file.read_text())["figures"]
     assert all(row["ours_s"] > 0 and row["rival_s"] > 0 and row["right"] for rows in figures.values() for row in rows)
     assert [(row["case"], row["kernel"]) for rows in figures.values() for row in rows] == [
-        ("float32 40x40x40 NT", "NumPy"), ("float32 40x40", "NumPy")]
+        (f"{dtype} {size}", "NumPy") for size in ("40x40x40 NT", "40x40") for dtype in ("float32", "bfloat16")]
 
 
 def test_the_fastest_of_the_others_counts(monkeypatch):
