@@ -1,6 +1,7 @@
 """Time cuteblas beside CuPy on this GPU, in turns. A ratio above 1 means that cuteblas is faster.
 
-  gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|); with --random beside torch too
+  gemm       matmul with operands in all orders, beside torch too, and its error on a sample, in
+             units of u(|A||B|)
   transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the driver; without other groups also
              permutations (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes 8192:inplace)
   epilogue   products with an epilogue, beside the product alone and beside CuPy's product with one elementwise kernel after it
@@ -17,7 +18,8 @@ Only when named:
   einsum     contractions of attention, tensor networks and batches, beside cupy.einsum and torch.einsum
   gram       products of a matrix and its own transpose, beside the plain product, and BLAS routines on one triangle
 
-python -m conformance.bench calibrate fits the numbers of planners to files of measurements; its --help says more.
+python -m conformance.bench calibrate fits the numbers of planners to files of measurements; its
+--help says more.
 """
 
 from __future__ import annotations
@@ -44,8 +46,14 @@ from .products import report
 __all__ = ["ALL", "main"]
 
 ALL: dict[str, bench.Group] = {
-    **GROUPS, "figure": figure, "clients": clients, "numpy": numpy_arrays, "link": link, "einsum": contractions,
-    "gram": gram_matrices}
+    **GROUPS,
+    "figure": figure,
+    "clients": clients,
+    "numpy": numpy_arrays,
+    "link": link,
+    "einsum": contractions,
+    "gram": gram_matrices,
+}
 """Every group by its name."""
 
 _LONGEST = 60                   # seconds without a pause
@@ -95,9 +103,16 @@ def run(options: Namespace) -> int:
         Without a GPU, and for what a group does not take.
     """
     groups = options.groups
-    which = Selection(**bench.selected(options), random=options.random, seed=options.seed, sustained=options.sustained)
+    which = Selection(
+        **bench.selected(options),
+        random=options.random,
+        seed=options.seed,
+        sustained=options.sustained,
+    )
     if which.random and groups not in (["gemm"], ["transpose"]):
-        raise CommandError("--random needs the group gemm or transpose alone, as in gemm --random COUNT")
+        raise CommandError(
+            "--random needs the group gemm or transpose alone, as in gemm --random COUNT"
+        )
     if which.random and groups == ["gemm"] and (which.sizes or which.variants or which.sustained):
         raise CommandError("gemm --random does not go with --sizes, --variants or --sustained")
     if which.sustained and (groups != ["gemm"] or which.variants):
@@ -110,8 +125,10 @@ def run(options: Namespace) -> int:
         raise CommandError("--backend numpy needs the group host alone: host --backend numpy")
     refuse_unwritable(options.json, options.svg)
     machine, about = bench.machine_of(options, _PROGRAM)
-    with backend("numpy"):                  # whatever CUTEBLAS_BACKEND says of NumPy's arrays
-        figures = bench.measure(machine, {name: ALL[name] for name in groups or GROUPS}, which, options.json, about)
+    with backend("numpy"):  # whatever CUTEBLAS_BACKEND says of NumPy's arrays
+        figures = bench.measure(
+            machine, {name: ALL[name] for name in groups or GROUPS}, which, options.json, about
+        )
     if which.random and groups == ["gemm"] and figures["gemm"]:
         print(f"\n{report(figures['gemm'])}")
     if options.svg is not None:

@@ -1,4 +1,4 @@
-"""Measure a GPU as python -m cuteblas calibrate does, keep what every plan took, and fit the numbers of planners to such files.
+"""Measure a GPU as python -m cuteblas calibrate does, and fit planners' numbers to files of it.
 
   # measure other random problems than those of the fit, and change nothing
   python -m conformance.bench calibrate --seed 1 --check
@@ -7,7 +7,8 @@
   # fit to files of --measurements again, without a GPU
   python -m conformance.bench calibrate --refit h200-seed0.json h200-large0.json --json h200.json
 
-Printed is the regret of planning's choices: how much longer the chosen plan takes than the fastest one that was measured.
+The command prints the regret of planning's choices: how much longer the chosen plan takes than the
+fastest one that was measured.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from cuteblas.cli.calibrate import (
     alternatives_of,
     choice_of,
     declare,
+    ends,
     fitted,
     least_regret,
     make,
@@ -55,7 +57,6 @@ from cuteblas.planning.quantities import duration
 
 __all__ = ["is_product", "prepare", "product_named", "read"]
 
-_CHECKING = 0.93                     # part of the time for measuring, where nothing is fitted
 _SHOWN = 12                          # problems with the largest regret
 
 
@@ -99,12 +100,13 @@ def run(options: Namespace) -> int:
     device, about = runtime.device_info(), {**versions(), "seed": options.seed}
     print_about(about)
     with Card(device) as machine:
-        problems = measured(machine, samples, options.seconds, *[_CHECKING] * options.check)
+        first, last = ends(options.seconds)
+        problems = measured(machine, samples, last if options.check else first)
         _keep(device, options, problems, about)
-        first = found = list(regrets(problems, device))
-        before = _told("before", first)
+        found = list(regrets(problems, device))
+        before = _told("before", found)
         if not options.check:
-            costs, found = fitted(machine, problems, samples, options.seconds)
+            costs, found = fitted(machine, problems, samples, last)
             _keep(device, options, problems, about)
             about |= regret_of(problems, before, _told("after", found))
     _worst(found, problems)
@@ -123,20 +125,30 @@ def _named(device: str | None) -> DeviceInfo:
 
 
 # -- files of measurements --------------------------------------------------------------------------------------------------------
-def _keep(device: DeviceInfo, options: Namespace, problems: Sequence[Measured], about: Mapping[str, Any]) -> None:
+def _keep(
+    device: DeviceInfo, options: Namespace, problems: Sequence[Measured], about: Mapping[str, Any]
+) -> None:
     """Write the measurements as JSON."""
     if options.measurements is None:
         return
     own = asdict(replace(device, costs=None))
     seconds = {problem.name: {str(each): float(f"{x:.4g}") for each, x in zip(problem.alternatives, problem.seconds, strict=True)}
                for problem in problems}
-    text = json.dumps({"device": {name: x for name, x in own.items() if name != "costs"}, "seed": options.seed,
-                       "copies": options.copies, "about": dict(about), "seconds": seconds}, indent=1)
+    text = json.dumps(
+        {
+            "device": {name: x for name, x in own.items() if name != "costs"},
+            "seed": options.seed,
+            "copies": options.copies,
+            "about": dict(about),
+            "seconds": seconds,
+        },
+        indent=1,
+    )
     options.measurements.write_text(text + "\n", encoding="utf-8")
 
 
 def read(files: Sequence[Path]) -> tuple[DeviceInfo, dict[str, Any], list[Measured]]:
-    """The card of the first of some files of measurements, what the last says about itself, and the problems of all.
+    """The card of the first file of measurements, the origin of the last, and the problems of all.
 
     Raises
     ------
@@ -159,7 +171,12 @@ def read(files: Sequence[Path]) -> tuple[DeviceInfo, dict[str, Any], list[Measur
 def _read_again(sample: Sample, device: DeviceInfo, times: Mapping[str, float]) -> Measured:
     by_name = {str(each): each for each in alternatives_of(sample, device)}
     known = {name: seconds for name, seconds in times.items() if name in by_name}
-    return Measured(sample.name, choice_of(sample, list(by_name.values())), [by_name[name] for name in known], list(known.values()))
+    return Measured(
+        sample.name,
+        choice_of(sample, list(by_name.values())),
+        [by_name[name] for name in known],
+        list(known.values()),
+    )
 
 
 def _refit(options: Namespace) -> int:
@@ -170,7 +187,13 @@ def _refit(options: Namespace) -> int:
     costs, found = least_regret(problems, device, fit(problems, device))
     after = _told("after", found)
     _worst(found, problems)
-    save_costs(costs, about | regret_of(problems, before, after), device.name, options.json, "conformance.bench")
+    save_costs(
+        costs,
+        about | regret_of(problems, before, after),
+        device.name,
+        options.json,
+        "conformance.bench",
+    )
     return 0
 
 
@@ -189,13 +212,20 @@ def product_named(name: str) -> Sample:
     Raises
     ------
     ValueError
-        If it is no such name.
+        If it is not one.
     """
     if (found := _NAME.fullmatch(name)) is None:
         raise ValueError(f"{name!r} is not a product")
     batch = (int(found["batch"]),) if found["batch"] else ()
-    return product(found["dtype"], int(found["m"]), int(found["n"]), int(found["k"]), batch, found["orders"],
-                    found["precision"] or "auto")
+    return product(
+        found["dtype"],
+        int(found["m"]),
+        int(found["n"]),
+        int(found["k"]),
+        batch,
+        found["orders"],
+        found["precision"] or "auto",
+    )
 
 
 # -- what is said -----------------------------------------------------------------------------------------------------------------
@@ -247,7 +277,12 @@ class _Compiler:
         """Note the kernels of plans."""
         self.ready += 1
         self.failed += (plan for plan in plans if isinstance(plan, str))
-        self.kernels |= {launch.kernel.digest for plan in plans if not isinstance(plan, str) for launch in plan.launches}
+        self.kernels |= {
+            launch.kernel.digest
+            for plan in plans
+            if not isinstance(plan, str)
+            for launch in plan.launches
+        }
         return [None] * len(plans)
 
 
@@ -258,8 +293,10 @@ def prepare(device: DeviceInfo, samples: Sequence[Sample], seconds: float) -> in
         tasks = (task_of(sample, device) for sample in samples)
         for _task, _times in timings(compiler, "prepare", tasks, len(samples), start + seconds):
             pass
-    print(f"{len(compiler.kernels)} kernels of {compiler.ready} of {len(samples)} problems are compiled for {device.name}, in "
-          f"{duration(perf_counter() - start)}")
+    print(
+        f"{len(compiler.kernels)} kernels of {compiler.ready} of {len(samples)} problems are "
+        f"compiled for {device.name}, in {duration(perf_counter() - start)}"
+    )
     for sentence in compiler.failed[:_SHOWN]:
         print(f"  {sentence}")
     return 1 if compiler.failed else 0

@@ -56,7 +56,12 @@ def clients(machine: Any, which: Selection) -> Measured:
     import array_api_compat  # noqa: F401       # so that it is found missing here
 
     sizes = [(size[0], size[1]) for size in which.sizes if len(size) == 2]
-    programs = [(dtype, case, size) for dtype in which.dtypes or ("float32",) for case in CASES for size in sizes or (case.size,)]
+    programs = [
+        (dtype, case, size)
+        for dtype in which.dtypes or ("float32",)
+        for case in CASES
+        for size in sizes or (case.size,)
+    ]
     return len(programs), (_row(machine, which, *program) for program in programs)
 
 

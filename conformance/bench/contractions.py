@@ -33,7 +33,9 @@ def contractions(machine: Any, which: Selection) -> Measured:
     return len(cases), (_contracted(machine, which, dtype, *case) for dtype, case in cases)
 
 
-def _contracted(machine: Any, which: Selection, dtype: str, subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> Row:
+def _contracted(
+    machine: Any, which: Selection, dtype: str, subscripts: str, shapes: tuple[tuple[int, ...], ...]
+) -> Row:
     xp = machine.rival
     arrays = [random_array(xp, shape, dtype, i) for i, shape in enumerate(shapes)]
     result, expected = einsum(subscripts, *arrays), xp.einsum(subscripts, *arrays)
@@ -42,9 +44,15 @@ def _contracted(machine: Any, which: Selection, dtype: str, subscripts: str, sha
         calls.append(partial(torch.einsum, subscripts, *map(torch.from_dlpack, arrays)))
     ours, rival, *others = medians(machine, *calls, repeats=which.repeats)
     moved = sum(x.nbytes for x in (*arrays, result))
-    return {"case": f"{subscripts} {dtype}", "ours_s": ours, "rival_s": rival, "torch_s": others[0] if others else None,
-            "ratio": min(rival, *others) / ours if others else rival / ours, "gb_s": moved / ours / 1e9,
-            "right": _near(xp, result, expected)}
+    return {
+        "case": f"{subscripts} {dtype}",
+        "ours_s": ours,
+        "rival_s": rival,
+        "torch_s": others[0] if others else None,
+        "ratio": min(rival, *others) / ours if others else rival / ours,
+        "gb_s": moved / ours / 1e9,
+        "right": _near(xp, result, expected),
+    }
 
 
 def gram_matrices(machine: Any, which: Selection) -> Measured:
@@ -63,9 +71,16 @@ def _gram_matrix(machine: Any, which: Selection, dtype: str, size: tuple[int, ..
         calls.append(partial(getattr(blas, name), 1, a.T, 0, xp.zeros((n, n), dtype, order="F"), overwrite_c=1))
     ours, plain, rival, *triangle = medians(machine, *calls, repeats=which.repeats)
     result = matmul(a.T, a)
-    return {"case": f"{n}x{n}x{k} {dtype}", "ours_s": ours, "plain_s": plain, "to_plain": plain / ours, "rival_s": rival,
-            "ratio": rival / ours, "triangle_s": triangle[0] if triangle else None,
-            "right": bool((result == result.T).all()) and _near(xp, result, matmul(other.T, a))}
+    return {
+        "case": f"{n}x{n}x{k} {dtype}",
+        "ours_s": ours,
+        "plain_s": plain,
+        "to_plain": plain / ours,
+        "rival_s": rival,
+        "ratio": rival / ours,
+        "triangle_s": triangle[0] if triangle else None,
+        "right": bool((result == result.T).all()) and _near(xp, result, matmul(other.T, a)),
+    }
 
 
 def _near(xp: Any, x: Any, y: Any) -> bool:

@@ -63,7 +63,7 @@ KINDS = {
 
 
 def figure(machine: Any, which: Selection) -> Measured:
-    """The figure: for every letter, size and order a case, with the time of each kernel in a row, and what cuBLAS takes."""
+    """The figure: a case for every letter, size and order, a row for each kernel beside cuBLAS."""
     letters = [letter for letter, kind in KINDS.items() if not which.dtypes or kind.element in which.dtypes]
     sizes = [size if len(size) == 3 else size * 3 for size in which.sizes if len(size) in (1, 3)] or [_SIZE]
     clusters = list(product(letters, sizes, which.orders))

@@ -1,4 +1,4 @@
-"""The groups of ``bench`` that serve the pages of docs/performance: the rows of their tables, one group after the other."""
+"""The groups that serve the pages of docs/performance: the rows of their tables."""
 
 from __future__ import annotations
 
@@ -89,7 +89,11 @@ def _gemm(machine: Any, which: Selection) -> Measured:
 
 def _transpose(machine: Any, which: Selection) -> Measured:
     cases = move_cases(which) if which.sizes or which.permutations or not which.random else []
-    cases += random_permutations(which.random, which.seed, {name: dtype_named(name).itemsize for name in which.types(COPY_DTYPES)})
+    cases += random_permutations(
+        which.random,
+        which.seed,
+        {name: dtype_named(name).itemsize for name in which.types(COPY_DTYPES)},
+    )
     return len(cases), (row for case in cases for row in moved(machine, which, *case))
 
 
@@ -114,8 +118,15 @@ def _reduced(machine: Any, which: Selection, dtype: str, size: tuple[int, ...], 
     plan = plan_reduction(problem, engine.device(x))
     ours, rival = medians(machine, partial(engine.run, plan, {"src": y, "dst": sums}),
                           partial(xp.sum, x, axis=axis, dtype=x.dtype, out=theirs), repeats=which.repeats)
-    return {"case": f"{dtype} {size[0]}x{size[1]} along {axis}", "kernel": plan.family, "ours_s": ours, "rival_s": rival,
-            "ratio": rival / ours, "gb_s": compulsory_bytes(problem) / ours / 1e9, "right": _summed(xp, y, sums)}
+    return {
+        "case": f"{dtype} {size[0]}x{size[1]} along {axis}",
+        "kernel": plan.family,
+        "ours_s": ours,
+        "rival_s": rival,
+        "ratio": rival / ours,
+        "gb_s": compulsory_bytes(problem) / ours / 1e9,
+        "right": _summed(xp, y, sums),
+    }
 
 
 _EPILOGUES: dict[str, Callable[[Any], Any]] = {
@@ -137,11 +148,23 @@ def _with_epilogue(machine: Any, which: Selection, case: str, name: str) -> Row:
     c, d, e = (xp.empty((a.shape[0], b.shape[1]), a.dtype) for _ in range(3))
     precision = "ieee" if not which.dtypes and a.dtype == np.float32 else which.precision
     separately = partial(_separately, xp, a, b, e, _elementwise(xp, name, bias))
-    ours, plain, rival = medians(machine, partial(matmul, a, b, out=c, epilogue=_EPILOGUES[name](bias), precision=precision),
-                                 partial(matmul, a, b, out=d, precision=precision), separately, repeats=which.repeats)
+    ours, plain, rival = medians(
+        machine,
+        partial(matmul, a, b, out=c, epilogue=_EPILOGUES[name](bias), precision=precision),
+        partial(matmul, a, b, out=d, precision=precision),
+        separately,
+        repeats=which.repeats,
+    )
     separately()
-    return {"case": f"{case} {name} {precision}", "ours_s": ours, "plain_s": plain, "of_plain": ours / plain,
-            "rival_s": rival, "ratio": rival / ours, "right": _close(c, e, a, b, bias)}
+    return {
+        "case": f"{case} {name} {precision}",
+        "ours_s": ours,
+        "plain_s": plain,
+        "of_plain": ours / plain,
+        "rival_s": rival,
+        "ratio": rival / ours,
+        "right": _close(c, e, a, b, bias),
+    }
 
 
 def _separately(xp: Any, a: Any, b: Any, out: Any, after: Callable[[Any], Any]) -> None:
@@ -223,10 +246,14 @@ def _calls_of_several_launches(xp: Any) -> dict[str, tuple[Callable[[], Any], Ca
 def _host(machine: Any, which: Selection) -> Measured:
     several = {} if machine.rival is np else _calls_of_several_launches(machine.rival)
     calls = _host_calls(machine.rival) | several
-    return len(calls), (_on_host(machine, which, case, both, case in several) for case, both in calls.items())
+    return len(calls), (
+        _on_host(machine, which, case, both, case in several) for case, both in calls.items()
+    )
 
 
-def _on_host(machine: Any, which: Selection, case: str, calls: tuple[Callable[[], Any], ...], several: bool) -> Row:
+def _on_host(
+    machine: Any, which: Selection, case: str, calls: tuple[Callable[[], Any], ...], several: bool
+) -> Row:
     turn = _FEW_CALLS if several else machine.host_turn
     for call in calls:
         machine.host_interval(call, _FEW_CALLS if several else _HOST_CALLS)
@@ -238,7 +265,10 @@ def _on_host(machine: Any, which: Selection, case: str, calls: tuple[Callable[[]
 
 def _compile(machine: Any, which: Selection) -> Measured:
     xp, kernels = machine.rival, dict[tuple[str, str], GeneratedKernel]()
-    explanations = [explain(*operands(xp, case, _unset), precision=which.precision) for case in product_cases(which, _GEMM_SIZES)]
+    explanations = [
+        explain(*operands(xp, case, _unset), precision=which.precision)
+        for case in product_cases(which, _GEMM_SIZES)
+    ]
     explanations += [explain_copy(xp.empty(size, dtype).T) for dtype, size in _matrices(which)]
     for plan in map(plan_of, explanations):
         for kernel in (launch.kernel for launch in plan.launches):

@@ -28,7 +28,8 @@ from cuteblas.functions.explain import explain_product_of
 from cuteblas.planning.floors import floor_of
 from cuteblas.runtime.architectures import target_architecture
 
-__all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report", "timed_products"]
+__all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report",
+           "timed_products"]
 
 RANDOM_DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "int64", "bool")
 KINDS = ("square", "rectangular", "thin", "deep", "vectors", "tiny batched", "batched")
@@ -125,7 +126,9 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------------------
-def timed_products(machine: Any, products: Sequence[RandomProduct], repeats: int, precision: Any) -> Iterator[Row]:
+def timed_products(
+    machine: Any, products: Sequence[RandomProduct], repeats: int, precision: Any
+) -> Iterator[Row]:
     """A row for each product; kernels are compiled in other processes meanwhile."""
     device = limited(runtime.device_info()) if isinstance(machine, Gpu) else None
     with nullcontext() if device is None else Workers(device, spared=1) as workers:
@@ -163,12 +166,24 @@ def _timed(machine: Any, each: RandomProduct, repeats: int, precision: Any) -> R
     a, b = _operands(xp, each)
     plan = explain(a, b, xp.empty(each.shapes[2], each.dtype), precision=precision).plan
     assert plan is not None
-    (row,) = multiplied(machine, Selection(repeats=repeats, precision=precision), str(each), a, b, _SECONDS)
-    if isinstance(machine, Gpu) and a.nbytes + b.nbytes + 2 * a.itemsize * prod(each.shapes[2]) > _LARGE:
+    (row,) = multiplied(
+        machine, Selection(repeats=repeats, precision=precision), str(each), a, b, _SECONDS
+    )
+    if (
+        isinstance(machine, Gpu)
+        and a.nbytes + b.nbytes + 2 * a.itemsize * prod(each.shapes[2]) > _LARGE
+    ):
         xp.get_default_memory_pool().free_all_blocks()
     kept = {name: row.get(name) for name in ("kernel", "ours_s", "rival_s", "torch_s")}
-    return {"case": str(each), "kind": each.kind, **kept, "floor_s": floor_of(plan.problem, plan.family, plan.device).seconds,
-            "ratio": row["ratio"], "launches": len(plan.launches), "right": row["right"]}
+    return {
+        "case": str(each),
+        "kind": each.kind,
+        **kept,
+        "floor_s": floor_of(plan.problem, plan.family, plan.device).seconds,
+        "ratio": row["ratio"],
+        "launches": len(plan.launches),
+        "right": row["right"],
+    }
 
 
 def _operands(xp: Any, each: RandomProduct) -> Iterator[Any]:

@@ -1,8 +1,11 @@
-"""Time cuteblas beside the other libraries that are here, in turns. A ratio above 1 means that cuteblas is faster.
+"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
+faster than the fastest of them.
 
-  gemm       matmul with operands in all orders beside CuPy and torch, and its error on a sample, in units of u(|A||B|)
-  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the driver; without other groups also
-             permutations (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes 8192:inplace)
+  gemm       matmul with operands in all orders beside CuPy and torch, and its error on a sample,
+             in units of u(|A||B|)
+  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the
+             driver; without other groups also permutations (--sizes 64x1001x1037:0,2,1) and
+             transposes in place (--sizes 8192:inplace)
 
   # your own shapes
   python -m cuteblas bench gemm --dtypes float32 --sizes 3000x500x70
@@ -26,13 +29,22 @@ from ..functions.algorithms import PRECISIONS
 from .command import CommandError, command_line, positive, print_about, refuse_unwritable
 from .explain import permuted_axes, shapes
 from .machines import Gpu, Host, host_versions, versions
-from .measurements import COPY_DTYPES, GEMM_DTYPES, ORDERS, Measured, Row, Selection, products, transposes
+from .measurements import (
+    COPY_DTYPES,
+    GEMM_DTYPES,
+    ORDERS,
+    Measured,
+    Row,
+    Selection,
+    products,
+    transposes,
+)
 from .permutations import Permutation
 from .progress import Progress
 from .terminal import wrapped
 
-__all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "Group", "machine_of", "measure", "number",
-           "selected", "verdict"]
+__all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "Group", "machine_of",
+           "measure", "number", "selected", "verdict"]
 
 Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
@@ -43,7 +55,9 @@ _ERRORS = ("in units of u(|A||B|), where u is the rounding unit of the result's 
            "element's terms: any order of summing K terms stays within K of it")
 
 
-def configure(parser: ArgumentParser, groups: Iterable[str] = GROUPS, usual: Iterable[str] = GROUPS) -> None:
+def configure(
+    parser: ArgumentParser, groups: Iterable[str] = GROUPS, usual: Iterable[str] = GROUPS
+) -> None:
     """Declare the options."""
     names = ", ".join(groups)
 
@@ -67,8 +81,12 @@ def configure(parser: ArgumentParser, groups: Iterable[str] = GROUPS, usual: Ite
     parser.add_argument("--variants", action="store_true",
                         help="with gemm and transpose: also time the kernels of the papers, side by side")
     parser.add_argument("--repeats", type=positive, default=11, help="timings per call; their median counts (default: %(default)s)")
-    parser.add_argument("--backend", choices=("cuda", "numpy"), default="cuda",
-                        help="arrays of CuPy (cuda), or of NumPy, without a GPU too (default: %(default)s)")
+    parser.add_argument(
+        "--backend",
+        choices=("cuda", "numpy"),
+        default="cuda",
+        help="arrays of CuPy (cuda), or of NumPy, without a GPU too (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all times in seconds, with the machine and the command")
 
 
@@ -84,7 +102,15 @@ def run(options: Namespace) -> int:
     refuse_unwritable(options.json)
     machine, about = machine_of(options, "cuteblas")
     with nullcontext() if options.backend == "numpy" else backend("numpy"):
-        return verdict(measure(machine, {name: GROUPS[name] for name in options.groups or GROUPS}, which, options.json, about))
+        return verdict(
+            measure(
+                machine,
+                {name: GROUPS[name] for name in options.groups or GROUPS},
+                which,
+                options.json,
+                about,
+            )
+        )
 
 
 def selected(options: Namespace) -> dict[str, Any]:
@@ -92,18 +118,30 @@ def selected(options: Namespace) -> dict[str, Any]:
     permutations = tuple(size for size in options.sizes if isinstance(size, Permutation))
     if permutations and options.groups != ["transpose"]:
         raise CommandError("permutations of axes and transposes in place need the group transpose alone")
-    return {"sizes": tuple(size for size in options.sizes if not isinstance(size, Permutation)), "permutations": permutations,
-            "dtypes": tuple(options.dtypes), "orders": tuple(options.orders), "precision": options.precision,
-            "repeats": options.repeats, "variants": options.variants}
+    return {
+        "sizes": tuple(size for size in options.sizes if not isinstance(size, Permutation)),
+        "permutations": permutations,
+        "dtypes": tuple(options.dtypes),
+        "orders": tuple(options.orders),
+        "precision": options.precision,
+        "repeats": options.repeats,
+        "variants": options.variants,
+    }
 
 
 def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
     """Where to measure, and what measurements there depend on, which is printed."""
     if options.variants and options.backend == "numpy":
-        raise CommandError("--variants times kernels of a GPU, which do not go with --backend numpy")
+        raise CommandError(
+            "--variants times kernels of a GPU, which do not go with --backend numpy"
+        )
     if options.backend == "cuda" and (reason := runtime.why_unavailable()) is not None:
-        raise CommandError(f"bench needs a GPU: {reason}; without one, --backend numpy times calls on NumPy arrays")
-    machine, known = (Host(), host_versions()) if options.backend == "numpy" else (Gpu(), versions())
+        raise CommandError(
+            f"bench needs a GPU: {reason}; without one, --backend numpy times calls on NumPy arrays"
+        )
+    machine, known = (
+        (Host(), host_versions()) if options.backend == "numpy" else (Gpu(), versions())
+    )
     about = {"command": command_line(program), **known}
     print_about(about)
     return machine, about
@@ -135,7 +173,9 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
         with Progress(name, count) as progress:
             for row in found:
                 if not rows:
-                    progress.print(_line(row, lambda key, value: COLUMNS[key][0].replace("CuPy", rival)))
+                    progress.print(
+                        _line(row, lambda key, value: COLUMNS[key][0].replace("CuPy", rival))
+                    )
                 progress.print(_line(row, lambda key, value: COLUMNS[key][1](value)))
                 progress.advance(not rows or row["case"] != rows[-1]["case"])
                 rows.append(row)
@@ -165,8 +205,10 @@ def _size(text: str) -> tuple[int, ...] | Permutation:
     except ValueError:
         extents, axes = (), None
     if not extents or 0 in extents:
-        raise ArgumentTypeError("a size is written 4096, 8191x8193, 64x1001x1037:0,2,1 or 8192:inplace, with extents above 0, "
-                                f"got {text!r}")
+        raise ArgumentTypeError(
+            "a size is written 4096, 8191x8193, 64x1001x1037:0,2,1 or 8192:inplace, "
+            f"with extents above 0, got {text!r}"
+        )
     if axes is None:
         return extents
     extents *= 2 if axes == "inplace" and len(extents) == 1 else 1

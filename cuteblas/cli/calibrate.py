@@ -45,10 +45,11 @@ from .progress import Progress
 from .samples import NUMBERS_BYTES, Sample, numbers, random_samples
 from .workers import Workers, device_of_workers
 
-__all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "fitted", "least_regret", "make",
-           "measured", "regret_of", "save_costs", "summary", "task_of", "timings"]
+__all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "declare", "ends",
+           "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
+           "task_of", "timings"]
 
-_MEASURING, _MISSING = 0.72, 0.93    # parts of the time: when measuring ends, and when that of choices that were not measured
+_MEASURING, _MISSING = 0.72, 0.93    # parts of the time: for problems, and until new choices are measured
 _AHEAD = 48                          # problems whose kernels are being compiled
 _REPEATS, _OF_A_PROBLEM = 5, 0.3     # timings of which the median is taken; seconds for all plans of a problem
 _NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which plans are measured; and the best of each family
@@ -60,7 +61,11 @@ _LARGEST_COPY = 1 << 29
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     declare(parser)
-    parser.add_argument("--host", action="store_true", help="measure only this host: NumPy, copies, and transfers to the GPU")
+    parser.add_argument(
+        "--host",
+        action="store_true",
+        help="measure only this host: NumPy, copies, and transfers to the GPU",
+    )
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -86,23 +91,40 @@ def run(options: Namespace) -> int:
         print_about(about)
         with Card(runtime.device_info()) as machine:
             samples = random_samples()
-            problems = measured(machine, samples, options.seconds)
+            first, last = ends(options.seconds)
+            problems = measured(machine, samples, first)
             before = summary(regrets(problems, machine.device))
             print(f"regret before: {before}", flush=True)
-            costs, found = fitted(machine, problems, samples, options.seconds)
+            costs, found = fitted(machine, problems, samples, last)
             after = summary(found)
             print(f"regret after:  {after}")
-        save_costs(costs, {**about, **regret_of(problems, before, after)}, machine.device.name, options.json)
+        save_costs(
+            costs,
+            {**about, **regret_of(problems, before, after)},
+            machine.device.name,
+            options.json,
+        )
         if options.json:
             return 0
     from .host_rates import measured as measured_host
 
     print("measuring NumPy on this host and transfers to the GPU ...", flush=True)
-    _save(measured_host().written(command_line(), usable()), options.json, costs_file(HOST), 'backend("auto") uses it from now on')
+    _save(
+        measured_host().written(command_line(), usable()),
+        options.json,
+        costs_file(HOST),
+        'backend("auto") uses it from now on',
+    )
     return 0
 
 
-def save_costs(costs: Costs, about: Mapping[str, Any], card: str, chosen: Path | None, program: str = "cuteblas") -> None:
+def save_costs(
+    costs: Costs,
+    about: Mapping[str, Any],
+    card: str,
+    chosen: Path | None,
+    program: str = "cuteblas",
+) -> None:
     """Write the numbers of a card."""
     text = written(replace(costs, device=card, command=command_line(program), about=about))
     _save(text, chosen, costs_file(card), "plans for this card use it from now on")
@@ -118,7 +140,7 @@ def _save(text: str, chosen: Path | None, usual: Path, consequence: str) -> None
 
 # -- plans ------------------------------------------------------------------------------------------------------------------------
 class Task(NamedTuple):
-    """A problem, planning's choice by the numbers of a device, and the plans that are to be measured."""
+    """A problem, planning's choice by the numbers of a device, and the plans to measure."""
 
     sample: Sample
     choice: Callable[[DeviceInfo], Alternative]
@@ -136,7 +158,9 @@ def alternatives_of(sample: Sample, device: DeviceInfo) -> list[Alternative]:
     return list({str(each): each for each in found}.values())
 
 
-def choice_of(sample: Sample, alternatives: Sequence[Alternative]) -> Callable[[DeviceInfo], Alternative]:
+def choice_of(
+    sample: Sample, alternatives: Sequence[Alternative]
+) -> Callable[[DeviceInfo], Alternative]:
     """Planning's choice by the numbers of a device."""
     problem = sample.problem
     if isinstance(problem, CopyProblem):
@@ -179,8 +203,10 @@ def make(sample: Sample, names: Sequence[str]) -> list[Made]:
 
 
 # -- measuring and fitting --------------------------------------------------------------------------------------------------------
-def timings(machine: Any, what: str, tasks: Iterable[Task], count: int, end: float) -> Iterator[tuple[Task, list[float | None]]]:
-    """What the plans of tasks take until a time of the clock, each task as soon as its kernels are compiled."""
+def timings(
+    machine: Any, what: str, tasks: Iterable[Task], count: int, end: float
+) -> Iterator[tuple[Task, list[float | None]]]:
+    """Time the plans of each task as soon as its kernels are compiled, until the time ``end``."""
     remaining, waiting = iter(tasks), list[tuple[Task, Future[list[Made]]]]()
     with Progress(what, count) as progress:
         while perf_counter() < end:
@@ -197,43 +223,65 @@ def timings(machine: Any, what: str, tasks: Iterable[Task], count: int, end: flo
             elif len(waiting) < _AHEAD and (new := next(remaining, None)) is not None:
                 waiting.append((new, machine.made(new.sample, new.alternatives)))
             elif waiting:
-                wait([future for _task, future in waiting], max(0.0, end - perf_counter()), FIRST_COMPLETED)
+                wait(
+                    [future for _task, future in waiting],
+                    max(0.0, end - perf_counter()),
+                    FIRST_COMPLETED,
+                )
             else:
                 break
     for _task, future in waiting:
         future.cancel()
 
 
-def measured(machine: Any, samples: Sequence[Sample], seconds: float, part: float = _MEASURING) -> list[Measured]:
-    """As many problems as a part of the time is enough for.
+def ends(seconds: float) -> tuple[float, float]:
+    """When measuring ends, and when that of new choices does, on the clock of :func:`timings`."""
+    return perf_counter() + seconds * _MEASURING, perf_counter() + seconds * _MISSING
+
+
+def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measured]:
+    """Measure as many problems as there is time for.
 
     Raises
     ------
     CommandError
-        If it is not enough for one.
+        If there is none for one.
     """
     start, problems = perf_counter(), list[Measured]()
     tasks = (task_of(sample, machine.device) for sample in samples)
-    for task, times in timings(machine, "calibrate", tasks, len(samples), start + seconds * part):
-        known = [(each, x) for each, x in zip(task.alternatives, times, strict=True) if x is not None]
+    for task, times in timings(machine, "calibrate", tasks, len(samples), end):
+        known = [
+            (each, x) for each, x in zip(task.alternatives, times, strict=True) if x is not None
+        ]
         if known:
-            problems.append(Measured(task.sample.name, task.choice, *map(list, zip(*known, strict=True))))
+            problems.append(
+                Measured(task.sample.name, task.choice, *map(list, zip(*known, strict=True)))
+            )
     if not problems:
-        raise CommandError(f"no problem was measured in {seconds} seconds; --seconds allows more", 1)
+        raise CommandError("no problem was measured in the time; --seconds allows more", 1)
     plans = sum(len(problem.seconds) for problem in problems)
     print(f"\nmeasured {len(problems)} of {len(samples)} problems, {plans} plans, in {duration(perf_counter() - start)}")
     return problems
 
 
-def fitted(machine: Any, problems: list[Measured], samples: Sequence[Sample], seconds: float) -> tuple[Costs, list[Regret]]:
-    """The numbers with the least regret, of those from before and those that are fitted; choices that are new are measured too."""
-    device, end = machine.device, perf_counter() + seconds * (_MISSING - _MEASURING)
-    by_name, own = {sample.name: sample for sample in samples}, {problem.name: problem for problem in problems}
+def fitted(
+    machine: Any, problems: list[Measured], samples: Sequence[Sample], end: float
+) -> tuple[Costs, list[Regret]]:
+    """Fit, measure new choices, and return the old or the new numbers: those of least regret."""
+    device, by_name = machine.device, {sample.name: sample for sample in samples}
+    own = {problem.name: problem for problem in problems}
     costs = fit(problems, device)
     for again in (True, False):
-        new = {each.name: each.choice for each in regrets(problems, replace(device, costs=costs)) if each.regret is None}
+        new = {
+            each.name: each.choice
+            for each in regrets(problems, replace(device, costs=costs))
+            if each.regret is None
+        }
         # Beside the best plan that was measured before, so that both see the same clocks.
-        tasks = [Task(by_name[name], own[name].choice, [choice, own[name].fastest]) for name, choice in new.items()]
+        tasks = [
+            Task(by_name[name], own[name].choice, [choice, own[name].fastest])
+            for name, choice in new.items()
+        ]
         for task, (taken, before) in timings(machine, "new choices", tasks, len(tasks), end):
             problem = own[task.sample.name]
             if taken is not None and before is not None:
@@ -244,9 +292,14 @@ def fitted(machine: Any, problems: list[Measured], samples: Sequence[Sample], se
     return least_regret(problems, device, costs)
 
 
-def least_regret(problems: Sequence[Measured], device: DeviceInfo, new: Costs) -> tuple[Costs, list[Regret]]:
+def least_regret(
+    problems: Sequence[Measured], device: DeviceInfo, new: Costs
+) -> tuple[Costs, list[Regret]]:
     """Of new numbers and those of the device the ones with the least regret, and that."""
-    choices = [(costs, list(regrets(problems, replace(device, costs=costs)))) for costs in (device.fitted, new)]
+    choices = [
+        (costs, list(regrets(problems, replace(device, costs=costs))))
+        for costs in (device.fitted, new)
+    ]
     return min(choices, key=lambda each: _rank(each[1]))
 
 
@@ -267,8 +320,11 @@ class Summary(NamedTuple):
     mean: float
 
     def __str__(self) -> str:
-        return (f"{self.mean:.1%} in the mean, {self.percentile95:.1%} at the 95th percentile of {self.problems} problems; "
-                f"{self.problems - self.measured} choices were not measured")
+        return (
+            f"{self.mean:.1%} in the mean, {self.percentile95:.1%} at the 95th percentile of "
+            f"{self.problems} problems; "
+            f"{self.problems - self.measured} choices were not measured"
+        )
 
 
 def summary(found: Iterable[Regret]) -> Summary:
@@ -280,8 +336,11 @@ def summary(found: Iterable[Regret]) -> Summary:
 
 
 def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> dict[str, Any]:
-    """What is written about a fit."""
-    return {"problems": len(problems), "regret": {"before": before._asdict(), "after": after._asdict()}}
+    """The part of a file of costs that tells of its fit."""
+    return {
+        "problems": len(problems),
+        "regret": {"before": before._asdict(), "after": after._asdict()},
+    }
 
 
 # -- a card -----------------------------------------------------------------------------------------------------------------------
@@ -335,7 +394,10 @@ class Card:
                 return None
             return self._source("float32", self._largest_copy) + sample.offset, target
         p = sample.problem
-        if max(p.m * p.k, p.n * p.k, p.m * p.n) * prod(p.batch) * dtype(sample.dtype).bytes > self._largest:
+        if (
+            max(p.m * p.k, p.n * p.k, p.m * p.n) * prod(p.batch) * dtype(sample.dtype).bytes
+            > self._largest
+        ):
             return None
         source = self._source(sample.dtype, 2 * self._largest)
         return source, source + self._largest, target

@@ -1,4 +1,4 @@
-"""The times of a program's calls with cuteblas and with CuPy or NumPy alone: every kind of call runs again on both."""
+"""Time each kind of call that a program made, with cuteblas and with CuPy or NumPy alone."""
 
 from __future__ import annotations
 
@@ -61,11 +61,13 @@ class Calls:
 
     def end(self) -> None:
         """Stop counting."""
-        hooks: Any = sys.modules.get(self.hooks)       # no program but one that imports CuPy has them
+        hooks: Any = sys.modules.get(self.hooks)  # no program but one that imports CuPy has them
         if hooks is not None:
             hooks.SWITCH.watch = None
 
-    def note(self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any] | None = None) -> None:
+    def note(
+        self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any] | None = None
+    ) -> None:
         """Count a call."""
         addresses: list[int] = []
         kind = function, frozen(args, addresses), frozen(tuple((named or {}).items()), addresses)
@@ -76,7 +78,7 @@ class Calls:
                 self.unknown += 1
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """The times of a kind of call, ours and the library's, and what it is; ``None`` if it cannot be repeated."""
+        """Time a kind of call, ours and the library's, and describe it; ``None`` if it fails."""
         raise NotImplementedError
 
     def compared(self, machine: Any = None) -> Iterator[str]:
@@ -93,8 +95,12 @@ class Calls:
         if not self.calls:
             return
         machine = machine or (Host() if self.library == "NumPy" else Gpu())
-        yield f"\ntime of one call{self.title}, repeated on random numbers of the same types, shapes and strides"
-        yield f"  {'calls':>9}  {'cuteblas':>{self.width}}  {self.library:>{self.width}}  ratio  call"
+        yield (
+            f"\ntime of one call{self.title}, repeated on random numbers of the same types, shapes "
+            "and strides"
+        )
+        names = "  ".join(f"{name:>{self.width}}" for name in ("cuteblas", self.library))
+        yield f"  {'calls':>9}  {names}  ratio  call"
         start, missing, sums = perf_counter(), self.unknown, np.zeros(self.columns)
         for kind, count in sorted(self.calls.items(), key=lambda each: -each[1] * _work(each[0])):
             found = self.timed(machine, kind) if perf_counter() - start < self.budget else None
@@ -110,13 +116,16 @@ class Calls:
     def _line(self, ours: float, theirs: float, *on_host: float) -> str:
         cells = [f"{duration(device)}{f' ({duration(host)})' if on_host else ''}"
                  for device, host in zip((ours, theirs), on_host or (0, 0), strict=True)]
-        return f"{cells[0]:>{self.width}}  {cells[1]:>{self.width}}  {theirs / max(ours, 1e-12):>5.2f}"
+        return (
+            f"{cells[0]:>{self.width}}  {cells[1]:>{self.width}}  {theirs / max(ours, 1e-12):>5.2f}"
+        )
 
 
 class CupyCalls(Calls):
-    """Calls of CuPy arrays: the time on the device is with a cold L2 cache; that on the host is until the call returns."""
+    """Calls of CuPy arrays: timed on the device, with a cold L2 cache, and on the host."""
 
-    library, hooks, title, width = "CuPy", "cuteblas.array.hooks", " on the device (and on the host)", 20
+    library, hooks, width = "CuPy", "cuteblas.array.hooks", 20
+    title = " on the device (and on the host)"
     columns, budget, seconds = 4, 30.0, 0.2
 
     def begin(self) -> None:
@@ -126,7 +135,7 @@ class CupyCalls(Calls):
         hooks.SWITCH.watch = self.note
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """The times on the device and on the host; ``None`` if there is no memory, or CuPy goes another way than by this hook."""
+        """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
         from ..array import hooks
 
         patch, args, _named = kind
@@ -136,13 +145,19 @@ class CupyCalls(Calls):
             if patch.original(*call) is NotImplemented:
                 return None
             both = partial(patch.hook, *call), partial(patch.original, *call)
-            on_host = (median(machine.host_interval(each, _HOST_CALLS) for _ in range(3)) / _HOST_CALLS for each in both)
+            on_host = (
+                median(machine.host_interval(each, _HOST_CALLS) for _ in range(3)) / _HOST_CALLS
+                for each in both
+            )
             times = [*medians(machine, *both, repeats=_REPEATS, seconds=self.seconds), *on_host]
         except MemoryError:
             return None
         finally:
             hooks.HERE.reset(token)
-        return times, f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})"
+        return (
+            times,
+            f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})",
+        )
 
 
 class NumpyCalls(Calls):
@@ -158,7 +173,7 @@ class NumpyCalls(Calls):
         SWITCH.watch = self.note
 
     def compared(self, machine: Any = None) -> Iterator[str]:
-        """The same lines; hooks are in force meanwhile only where they are wanted."""
+        """Report as above, with the hooks in force only around our own calls."""
         from ..array import numpy_hooks
 
         everywhere, numpy_hooks.SWITCH.everywhere = numpy_hooks.SWITCH.everywhere, False
@@ -170,24 +185,37 @@ class NumpyCalls(Calls):
             numpy_hooks.unlink()
 
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
-        """The times; ``None`` if NumPy is expected to take too long, there is no memory, or the call fails."""
+        """Time both; ``None`` without memory, or if NumPy takes too long or refuses the call."""
         from ..array.numpy_hooks import HERE, as_a_program
 
         function, args, named = kind
         first = next(_arrays(kind), None)
-        if _work(kind) / (_WITH_BLAS if first is None or first.dtype.char in "fdFD" else _WITHOUT) > _LONGEST:
+        if (
+            _work(kind) / (_WITH_BLAS if first is None or first.dtype.char in "fdFD" else _WITHOUT)
+            > _LONGEST
+        ):
             return None
         arrays: list[np.ndarray] = []
         try:
-            call = partial(as_a_program, function, *made(machine, args, arrays), **dict(made(machine, named, arrays)))
+            call = partial(
+                as_a_program,
+                function,
+                *made(machine, args, arrays),
+                **dict(made(machine, named, arrays)),
+            )
             before = stats()
             _inside(HERE, call)
             route = _route(before, stats())
-            times = medians(machine, partial(_inside, HERE, call), call, repeats=_REPEATS, seconds=self.seconds)
+            times = medians(
+                machine, partial(_inside, HERE, call), call, repeats=_REPEATS, seconds=self.seconds
+            )
         except (MemoryError, ValueError, TypeError):
             return None
         words = [repr(x) for x in args[1:] if isinstance(x, (str, int))]
-        return times, f"{function.__name__}({', '.join([*words, *map(described, _arrays(kind))])}): {route}"
+        return (
+            times,
+            f"{function.__name__}({', '.join([*words, *map(described, _arrays(kind))])}): {route}",
+        )
 
 
 def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
@@ -209,12 +237,18 @@ def _route(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 # -- kinds of calls ---------------------------------------------------------------------------------------------------------------
 def frozen(x: Any, addresses: list[int]) -> Any:
     """An argument without the elements of its arrays."""
-    address = x.__array_interface__["data"][0] if isinstance(x, np.ndarray) else getattr(getattr(x, "data", None), "ptr", None)
+    address = (
+        x.__array_interface__["data"][0]
+        if isinstance(x, np.ndarray)
+        else getattr(getattr(x, "data", None), "ptr", None)
+    )
     if address is not None:
         same = addresses.index(address) if address in addresses else None
         addresses.append(address)
         return _Array(Memory(x.shape, x.strides, x.dtype, address % _WORD), same)
-    return (type(x), *(frozen(each, addresses) for each in x)) if isinstance(x, (tuple, list)) else x
+    return (
+        (type(x), *(frozen(each, addresses) for each in x)) if isinstance(x, (tuple, list)) else x
+    )
 
 
 def made(machine: Any, x: Any, arrays: list[Any]) -> Any:

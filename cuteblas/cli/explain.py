@@ -112,8 +112,17 @@ def _explained(options: Namespace) -> Explanation:
     if x.shape == () or (len(x.shape) < 2 and not axes):
         raise ValueError(f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product")
     order = permuted_axes(x.shape, axes or "")
-    view = Memory(tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address)
-    return explain_copy_of(view, x if axes == "inplace" else None, device, runs_on, variant=options.variant, element=element)
+    view = Memory(
+        tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address
+    )
+    return explain_copy_of(
+        view,
+        x if axes == "inplace" else None,
+        device,
+        runs_on,
+        variant=options.variant,
+        element=element,
+    )
 
 
 def permuted_axes(extents: tuple[int, ...], axes: str) -> tuple[int, ...]:
@@ -127,11 +136,15 @@ def permuted_axes(extents: tuple[int, ...], axes: str) -> tuple[int, ...]:
     count = len(extents)
     if axes in ("", "inplace"):
         if axes and (count < 2 or extents[-1] != extents[-2]):
-            raise ValueError(f"a transpose in place needs two equal last extents, got the shape {extents}")
+            raise ValueError(
+                f"a transpose in place needs two equal last extents, got the shape {extents}"
+            )
         return (*range(count - 2), count - 1, count - 2)
     order = tuple(map(int, axes.split(",")))
     if sorted(order) != list(range(count)):
-        raise ValueError(f"the axes of a permutation of {extents} are 0 to {count - 1} in some order, got {axes}")
+        raise ValueError(
+            f"the axes of a permutation of {extents} are 0 to {count - 1} in some order, got {axes}"
+        )
     return order
 
 

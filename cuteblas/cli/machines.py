@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians", "torch_of", "versions"]
+__all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians", "torch_of",
+           "versions"]
 
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20

@@ -23,8 +23,9 @@ from .grading import Grade, grade
 from .machines import Host, medians, torch_of
 from .permutations import Permutation
 
-__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "ORDERS", "Measured", "Row", "Selection", "bank_conflicts", "graded", "move_cases",
-           "moved", "multiplied", "operands", "plan_of", "product_cases", "products", "random_array", "transposes"]
+__all__ = ["COPY_DTYPES", "GEMM_DTYPES", "ORDERS", "Measured", "Row", "Selection",
+           "bank_conflicts", "graded", "move_cases", "moved", "multiplied", "operands", "plan_of",
+           "product_cases", "products", "random_array", "transposes"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
@@ -81,41 +82,78 @@ class Selection:
 
 # -- products ---------------------------------------------------------------------------------------------------------------------
 def products(machine: Any, which: Selection) -> Measured:
-    """Products, beside the same by other libraries."""
-    cases = product_cases(which, ((5120, 5120, 4096), (1024, 1024, 8192)) if which.variants else ((1024,), (4096,)))
-    return len(cases), (row for case in cases
-                        for row in multiplied(machine, which, case, *operands(machine.rival, case, random_array)))
+    """Products, beside those of the other libraries."""
+    cases = product_cases(
+        which, ((5120, 5120, 4096), (1024, 1024, 8192)) if which.variants else ((1024,), (4096,))
+    )
+    return len(cases), (
+        row
+        for case in cases
+        for row in multiplied(machine, which, case, *operands(machine.rival, case, random_array))
+    )
 
 
-def product_cases(which: Selection, usual: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...] = GEMM_DTYPES) -> list[str]:
+def product_cases(
+    which: Selection, usual: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...] = GEMM_DTYPES
+) -> list[str]:
     """Type, extents M, N, K and orders of every product: ``"float32 1024x1024x1024 NT"``."""
-    sizes = [size * 3 if len(size) == 1 else size for size in which.sizes or usual if len(size) != 2]
-    return [f"{dtype} {'x'.join(map(str, size))} {orders}" for dtype in which.types(dtypes) for size in sizes
-            for orders in which.orders]
+    sizes = [
+        size * 3 if len(size) == 1 else size for size in which.sizes or usual if len(size) != 2
+    ]
+    return [
+        f"{dtype} {'x'.join(map(str, size))} {orders}"
+        for dtype in which.types(dtypes)
+        for size in sizes
+        for orders in which.orders
+    ]
 
 
-def operands(xp: Any, case: str, fill: Callable[[Any, tuple[int, ...], str, int], Any]) -> Iterator[Any]:
+def operands(
+    xp: Any, case: str, fill: Callable[[Any, tuple[int, ...], str, int], Any]
+) -> Iterator[Any]:
     """Both operands of a product."""
     dtype, size, orders = case.split()
     m, n, k = map(int, size.split("x"))
     for seed, (order, extents) in enumerate(zip(orders, ((m, k), (k, n)), strict=True)):
-        yield fill(xp, extents, dtype, seed) if order == "N" else fill(xp, extents[::-1], dtype, seed).T
+        yield (
+            fill(xp, extents, dtype, seed)
+            if order == "N"
+            else fill(xp, extents[::-1], dtype, seed).T
+        )
 
 
-def multiplied(machine: Any, which: Selection, case: str, a: Any, b: Any, seconds: float = inf) -> Iterator[Row]:
-    """A row for planning's choice, and one for every named kernel that takes the product if they are wanted."""
+def multiplied(
+    machine: Any, which: Selection, case: str, a: Any, b: Any, seconds: float = inf
+) -> Iterator[Row]:
+    """A row for planning's choice and, with ``variants``, for every named kernel that takes it."""
     xp = machine.rival
     c, d = (xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype) for _ in range(2))
     if has_kernels(a.dtype):
-        names = _explained(machine, which, "gemm", partial(explain, a, b, c, precision=which.precision))
-        calls = [partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in names]
-    else:                                              # bfloat16: NumPy's matmul makes float32 of it
+        names = _explained(
+            machine, which, "gemm", partial(explain, a, b, c, precision=which.precision)
+        )
+        calls = [
+            partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in names
+        ]
+    else:  # bfloat16: NumPy's matmul makes float32 of it
         planned = blas.plan(a, b, out=c, precision=which.precision)
-        names, calls = {None: _kernel(machine, planned.explain())}, [partial(planned.execute, a, b, out=c)]
+        names, calls = (
+            {None: _kernel(machine, planned.explain())},
+            [partial(planned.execute, a, b, out=c)],
+        )
     theirs: dict[str, Callable[[], Any]] = {"rival_s": partial(xp.matmul, a, b, out=d)}
     if a.dtype.name in _BY_TORCH and (torch := torch_of(machine)) is not None:
-        theirs["torch_s"] = partial(torch.matmul, *map(torch.from_dlpack, (a, b)), out=torch.from_dlpack(d))
-    taken = medians(machine, *calls, *theirs.values(), repeats=which.repeats, seconds=seconds, sustained=which.sustained)
+        theirs["torch_s"] = partial(
+            torch.matmul, *map(torch.from_dlpack, (a, b)), out=torch.from_dlpack(d)
+        )
+    taken = medians(
+        machine,
+        *calls,
+        *theirs.values(),
+        repeats=which.repeats,
+        seconds=seconds,
+        sustained=which.sustained,
+    )
     others = dict(zip(theirs, taken[len(calls):], strict=True))
     theirs["rival_s"]()
     rival_error = graded(machine, a, b, d).error
@@ -123,13 +161,22 @@ def multiplied(machine: Any, which: Selection, case: str, a: Any, b: Any, second
     for kernel, call, ours in zip(names.values(), calls, taken, strict=False):
         call()
         mine = graded(machine, a, b, c)
-        yield {"case": case, **kernel, "ours_s": ours, **others, "ratio": min(others.values()) / ours,
-               "tflops": flops / ours / 1e12, "error": mine.error, "rival_error": rival_error, "right": mine.passed}
+        yield {
+            "case": case,
+            **kernel,
+            "ours_s": ours,
+            **others,
+            "ratio": min(others.values()) / ours,
+            "tflops": flops / ours / 1e12,
+            "error": mine.error,
+            "rival_error": rival_error,
+            "right": mine.passed,
+        }
 
 
 # -- transposes -------------------------------------------------------------------------------------------------------------------
 def transposes(machine: Any, which: Selection) -> Measured:
-    """Transposes and permutations, beside the same by the other library and a copy of as many bytes."""
+    """Transposes and permutations, beside the other library and a copy of as many bytes."""
     cases = move_cases(which)
     return len(cases), (row for case in cases for row in moved(machine, which, *case))
 
@@ -137,12 +184,20 @@ def transposes(machine: Any, which: Selection) -> Measured:
 def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
     """Type and permutation of every transpose."""
     usual = () if which.permutations else ((8192,),) if which.variants else ((8192,), (8191, 8193))
-    sizes = [Permutation(size * 2 if len(size) == 1 else size) for size in which.sizes or usual if len(size) < 3]
-    return [(dtype, size) for dtype in which.types(COPY_DTYPES) for size in (*sizes, *which.permutations)]
+    sizes = [
+        Permutation(size * 2 if len(size) == 1 else size)
+        for size in which.sizes or usual
+        if len(size) < 3
+    ]
+    return [
+        (dtype, size)
+        for dtype in which.types(COPY_DTYPES)
+        for size in (*sizes, *which.permutations)
+    ]
 
 
 def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:
-    """A row for planning's choice, and one for every named kernel that takes the permutation if they are wanted."""
+    """A row for planning's choice and, with ``variants``, for every named kernel that takes it."""
     xp, case = machine.rival, f"{dtype} {size}"
     x = random_array(xp, size.memory(), dtype, 0)
     array = xp.empty(size.extents, x.dtype) if size.beyond else x
@@ -156,17 +211,29 @@ def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iter
 
     names = _explained(machine, which, "copy", partial(explain_copy, source, out=target))
     calls = [partial(copy, source, "C", out=target, variant=name) for name in names]
-    *taken, theirs, copied = medians(machine, *calls, rival, partial(machine.copy, other, array), repeats=which.repeats)
+    *taken, theirs, copied = medians(
+        machine, *calls, rival, partial(machine.copy, other, array), repeats=which.repeats
+    )
     for kernel, call, ours in zip(names.values(), calls, taken, strict=True):
         expected = source.copy()
-        yield {"case": case, **kernel, "ours_s": ours, "rival_s": theirs, "copy_s": copied,
-               "ratio": theirs / ours, "of_copy": copied / ours, "gb_s": 2 * array.nbytes / ours / 1e9,
-               "right": bool((call() == expected).all())}
+        yield {
+            "case": case,
+            **kernel,
+            "ours_s": ours,
+            "rival_s": theirs,
+            "copy_s": copied,
+            "ratio": theirs / ours,
+            "of_copy": copied / ours,
+            "gb_s": 2 * array.nbytes / ours / 1e9,
+            "right": bool((call() == expected).all()),
+        }
 
 
 # -- both -------------------------------------------------------------------------------------------------------------------------
-def _explained(machine: Any, which: Selection, operation: str, explained: Callable[..., Explanation]) -> dict[str | None, Row]:
-    """What runs by planning's choice (``None``) and, if they are wanted, by named kernels that do not refuse the case."""
+def _explained(
+    machine: Any, which: Selection, operation: str, explained: Callable[..., Explanation]
+) -> dict[str | None, Row]:
+    """Cells for planning's choice (``None``) and, with ``variants``, the named kernels."""
     chosen = explained()
     if not which.variants:
         return {None: _kernel(machine, chosen)}
@@ -175,8 +242,13 @@ def _explained(machine: Any, which: Selection, operation: str, explained: Callab
         if v.operation == operation and v.source != CHOSEN:
             with suppress(ValueError):
                 plans[v.name] = plan_of(explained(variant=v.name))
-    return {name: {"variant": name or f"{plan.family} (planning's choice)", "conflicts": bank_conflicts(plan)}
-            for name, plan in plans.items()}
+    return {
+        name: {
+            "variant": name or f"{plan.family} (planning's choice)",
+            "conflicts": bank_conflicts(plan),
+        }
+        for name, plan in plans.items()
+    }
 
 
 def _kernel(machine: Any, explanation: Explanation) -> Row:
@@ -220,9 +292,11 @@ def random_array(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> An
 
 
 def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)) -> Grade:
-    """The grade of some rows and columns of a product, of the last one of a batch, at even distances."""
+    """Grade some rows and columns of a product, of the last one in a batch, at even distances."""
     if c.ndim > 2:
         a, b, c = a[-1], b[-1], c[-1]
     limits = most[0], max(1, min(most[1], _SAMPLED // max(1, a.shape[1])))
-    rows, columns = (slice(None, None, max(1, -(-n // limit))) for n, limit in zip(c.shape, limits, strict=True))
+    rows, columns = (
+        slice(None, None, max(1, -(-n // limit))) for n, limit in zip(c.shape, limits, strict=True)
+    )
     return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))

@@ -14,7 +14,8 @@ from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 from .permutations import random_permutations
 
-__all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product", "random_copies", "random_products", "random_samples"]
+__all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product", "random_copies",
+           "random_products", "random_samples"]
 
 NUMBERS_BYTES = 1 << 24
 """Of :func:`numbers`."""
@@ -41,9 +42,15 @@ class Sample(NamedTuple):
     offset: int = 0
 
 
-def random_samples(products: int = 300, large: int = 100, copies: int = 200, seed: int = 0) -> list[Sample]:
+def random_samples(
+    products: int = 300, large: int = 100, copies: int = 200, seed: int = 0
+) -> list[Sample]:
     """Problems of all kinds in turns, so that whenever time runs out there are some of each."""
-    kinds = (list(random_products(products, seed)), list(large_products(large, seed)), list(random_copies(copies, seed)))
+    kinds = (
+        list(random_products(products, seed)),
+        list(large_products(large, seed)),
+        list(random_copies(copies, seed)),
+    )
     places = [((i + 0.5) / len(group), sample) for group in kinds for i, sample in enumerate(group)]
     return [sample for _place, sample in sorted(places, key=lambda each: each[0])]
 
@@ -89,7 +96,9 @@ def _fits(name: str, m: int, n: int, k: int, batch: tuple[int, ...], most_bytes:
     return work / _RATES.get(name, _INTEGERS) <= most_seconds and nbytes <= most_bytes
 
 
-def product(name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto") -> Sample:
+def product(
+    name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto"
+) -> Sample:
     """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T`` where columns are."""
 
     def operand(rows: int, columns: int, order: str) -> Operand:
@@ -131,14 +140,22 @@ _ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 
 
 def random_copies(count: int, seed: int) -> Iterator[Sample]:
-    """Permutations of axes that are written out in C order, as ``bench transpose --random`` draws them."""
+    """Permutations of axes that are written out in C order."""
     for name, permutation in random_permutations(count, seed, _ITEMS):
         memory = np.empty(permutation.memory(), name)
         x = permutation.of(memory)
-        strides, target = (tuple(s // x.itemsize for s in y) for y in (x.strides, contiguous_strides(x.shape, x.itemsize)))
+        strides, target = (
+            tuple(s // x.itemsize for s in y)
+            for y in (x.strides, contiguous_strides(x.shape, x.itemsize))
+        )
         offset = x.ctypes.data - memory.ctypes.data
         alignment = Memory(x.shape, x.strides, x.dtype, offset).alignment
-        yield Sample(f"{name} {permutation}", CopyProblem(x.shape, strides, target, x.itemsize, alignment), name, offset)
+        yield Sample(
+            f"{name} {permutation}",
+            CopyProblem(x.shape, strides, target, x.itemsize, alignment),
+            name,
+            offset,
+        )
 
 
 def numbers(name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A fake GPU: NumPy in place of CuPy, and a clock that returns given times; and a card whose times come from a formula."""
+"""A fake GPU, NumPy with a clock that returns given times, and a card whose times follow a formula."""
 
 from __future__ import annotations
 

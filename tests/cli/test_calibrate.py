@@ -27,9 +27,10 @@ SAMPLES = [*random_products(24, 0), *random_copies(2, 0)]
 
 def fitted(machine, samples):
     """The problems that were measured, and the regret before and after a fit."""
-    problems = calibrate.measured(machine, samples, 120)
+    first, last = calibrate.ends(600)
+    problems = calibrate.measured(machine, samples, first)
     before = calibrate.summary(calibrate.regrets(problems, machine.device))
-    _costs, found = calibrate.fitted(machine, problems, samples, 120)
+    _costs, found = calibrate.fitted(machine, problems, samples, last)
     return problems, before, calibrate.summary(found)
 
 
