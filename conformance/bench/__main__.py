@@ -1,7 +1,7 @@
 """Time cuteblas beside CuPy on this GPU, in turns. A ratio above 1 means that cuteblas is faster.
 
-  gemm       matmul with operands in all orders, beside torch too, and its error on a sample, in
-             units of u(|A||B|)
+  gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|);
+             beside torch too, which counts for the ratio with --random
   transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the driver; without other groups also
              permutations (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes 8192:inplace)
   epilogue   products with an epilogue, beside the product alone and beside CuPy's product with one elementwise kernel after it

@@ -49,7 +49,7 @@ __all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "d
            "fitted", "least_regret", "make", "measured", "regret_of", "save_costs", "summary",
            "task_of", "timings"]
 
-_MEASURING, _MISSING = 0.72, 0.93    # parts of the time: for problems, and until new choices are measured
+_MEASURING, _MISSING = 0.72, 0.93    # of the time: when measuring ends, and that of new choices
 _AHEAD = 48                          # problems whose kernels are being compiled
 _REPEATS, _OF_A_PROBLEM = 5, 0.3     # timings of which the median is taken; seconds for all plans of a problem
 _NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which plans are measured; and the best of each family

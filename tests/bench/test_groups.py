@@ -15,7 +15,7 @@ from conformance.bench.groups import Selection
 from conformance.bench.products import KINDS, RANDOM_DTYPES, random_products
 from cuteblas import emulator
 from cuteblas._cache import cache_directory
-from cuteblas.cli import bench
+from cuteblas.cli import bench, measurements
 from cuteblas.cli.measurements import ORDERS
 from cuteblas.cli.permutations import Permutation, random_permutations
 from cuteblas.planning.problem import H200
@@ -116,6 +116,18 @@ def test_reductions(monkeypatch):
     assert (first["ratio"], first["kernel"]) == (2.0, "reduce") and first["gb_s"] == pytest.approx((600 + 20) * 4 / 1e-3 / 1e9)
     monkeypatch.setattr(groups.EMULATOR, "run", lambda plan, arrays: arrays["dst"].fill(0))
     assert not measured("reduce", sizes=((20, 30),))[0]["right"]
+
+
+def test_the_ratio_of_products_is_that_of_cupy(monkeypatch):
+    """As the pages have it; of random products, the fastest of the others counts."""
+    class Torch:
+        from_dlpack, matmul = staticmethod(np.asarray), staticmethod(np.matmul)
+
+    monkeypatch.setattr(measurements, "torch_of", lambda machine: Torch)
+    [row] = measured("gemm", (1e-3, 4e-3, 3e-3))
+    assert (row["rival_s"], row["torch_s"], row["ratio"]) == (4e-3, 3e-3, 4.0)
+    rows = measured("gemm", (1e-3, 4e-3, 3e-3), sizes=(), dtypes=("float32",), random=1, seed=3, orders=())
+    assert [row["ratio"] for row in rows] == [3.0]
 
 
 def test_host_times_are_per_call():
