@@ -18,7 +18,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+import conformance.bench.__main__
+import conformance.bench.calibrate
 from cuteblas import cli, emulator, runtime
+from cuteblas.cli import bench, calibrate
+from cuteblas.cli.command import Parser
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -33,6 +37,8 @@ ON_GITHUB = re.compile(r"https://(?:github\.com/cuteblas/cuteblas/(?:blob|tree)"
 WITHOUT_EXAMPLES = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 NAMED = re.compile(r"(?<![/\w])((?:cuteblas|layout|codegen|kernels|planning|runtime|emulator|engines|functions|blas|array|cli|tests"
                    r"|conformance|docs)/[\w/]+\.(?:py|h|cuh|md|json|yml))\b")
+COMMANDS = {"cuteblas bench": bench, "cuteblas calibrate": calibrate, "conformance.bench": conformance.bench.__main__,
+            "conformance.bench calibrate": conformance.bench.calibrate}
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
@@ -198,6 +204,21 @@ def test_every_page_is_listed():
 def test_the_page_of_the_command_line_names_every_command():
     text = (DOCS / "command-line.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in text for name in cli.COMMANDS)
+
+
+MEASURES = re.compile(r"python -m (cuteblas bench|cuteblas calibrate|conformance\.bench calibrate|conformance\.bench)"
+                      r"((?: (?:[\w.:,*/-]|\\\n *)+)*)")
+
+
+@pytest.mark.parametrize("path", [page for page in PAGES if page.name not in ("history.md", "CHANGELOG.md")],
+                         ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_commands_that_measure_are_understood(path):
+    """Their groups and options are those of the command that they name."""
+    for program, rest in MEASURES.findall(path.read_text(encoding="utf-8")):
+        words = rest.replace("\\\n", " ").replace("--sizes ...", "--sizes 64").replace("...", "").split()
+        parser = Parser(program, None)
+        COMMANDS[program].configure(parser)
+        parser.parse_args(words)
 
 
 @pytest.mark.parametrize("path", [page for page in PAGES if page.name not in ("history.md", "CHANGELOG.md")],

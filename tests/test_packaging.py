@@ -31,6 +31,39 @@ if sys.argv[2] == "emulator":
 assert cuteblas.explain(a, a.T).source
 sys.exit(cuteblas.cli.main(["layout", "(4,2):(2,1)"]))
 """
+MEASURE = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import cuteblas.cli
+from cuteblas import runtime
+from cuteblas.cli import calibrate, samples
+from cuteblas.planning.problem import H200
+
+class Card(calibrate.Card):
+    def __init__(self, device):
+        self.device = device
+
+    def __exit__(self, *error):
+        pass
+
+    def made(self, sample, alternatives):
+        made = calibrate.Future()
+        made.set_result([None] * len(alternatives))
+        return made
+
+    def times(self, sample, alternatives, plans):
+        return [each.seconds(self.device) * (1 + 0.1 * (len(str(each)) % 3)) for each in alternatives]
+
+arguments = ["--backend", "numpy", "--sizes", "20", "--dtypes", "float32", "float64", "--repeats", "1", "--json", "bench.json"]
+assert cuteblas.cli.main(["bench", *arguments]) == 0
+calibrate.Card, calibrate.versions = Card, lambda: {"device": "a card"}
+drawn = samples.random_samples(6, 2, 2)
+calibrate.random_samples = lambda: drawn
+runtime.why_unavailable, runtime.device_info = lambda: None, lambda: H200
+assert cuteblas.cli.main(["calibrate", "--json", "card.json"]) == 0
+assert sorted(os.listdir()) == ["bench.json", "card.json", "site"]
+assert "conformance" not in sys.modules                # which only a checkout has
+"""
 
 
 def python(*arguments, cwd):
@@ -105,3 +138,5 @@ def test_the_wheel_works_outside_of_the_checkout(built, tmp_path):
         archive.extractall(tmp_path / "site")
     runs = "emulator" if emulator.available() else "numpy"
     assert "size 8" in python("-c", SMOKE, tmp_path / "site", runs, cwd=tmp_path)
+    text = python("-c", MEASURE, tmp_path / "site", cwd=tmp_path)
+    assert "measured 10 of 10 problems" in text and "wrote card.json" in text

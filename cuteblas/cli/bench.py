@@ -1,31 +1,24 @@
-"""Time cuteblas beside CuPy on this GPU, in turns. A ratio above 1 means that cuteblas is faster. Without a GPU, use
-bench host --backend numpy.
+"""Time cuteblas beside the other libraries here, in turns. A ratio above 1 means that cuteblas is
+faster than the fastest of them.
 
-  gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|)
-  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the driver; without other groups also
-             permutations (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes 8192:inplace)
-  epilogue   products with an epilogue, beside the product alone and beside CuPy's product with one elementwise kernel after it
-  reduce     sums along the rows and along the columns of a matrix
-  host       host time of a call on arrays of 16x16; with --backend numpy on NumPy arrays, beside NumPy
-  compile    time to compile each kernel of gemm and transpose, and to find it in the cache on disk
+  gemm       matmul with operands in all orders beside CuPy and torch, and its error on a sample,
+             in units of u(|A||B|)
+  transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the
+             driver; without other groups also permutations (--sizes 64x1001x1037:0,2,1) and
+             transposes in place (--sizes 8192:inplace)
 
-Only when named:
-
-  figure     the figure of CUTLASS's article: every type in every order relative to cuBLAS; --svg draws it
-  clients    estimators of scikit-learn on CuPy arrays with cuteblas installed and without (--sizes 20000x2000: samples, features)
-  numpy      products and transposes of NumPy arrays on the GPU, beside NumPy and beside CuPy, with copies there and back
-  link       copies between host and device: the copies of NumPy arrays, and copies of pinned memory
-  einsum     contractions of attention, tensor networks and batches, beside cupy.einsum and torch.einsum
-  gram       products of a matrix and its own transpose, beside the plain product, and BLAS routines on one triangle
+  # your own shapes
+  python -m cuteblas bench gemm --dtypes float32 --sizes 3000x500x70
+  # NumPy arrays, beside NumPy; this needs no GPU
+  python -m cuteblas bench gemm --backend numpy --sizes 3000x500x70
 """
 
 from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,38 +26,48 @@ from .. import runtime
 from ..blas.types import dtype_named
 from ..functions import backend
 from ..functions.algorithms import PRECISIONS
-from .clients import clients, number_of_programs
 from .command import CommandError, command_line, positive, print_about, refuse_unwritable
-from .contractions import contractions, gram_matrices, number_of_contractions, number_of_gram_matrices
-from .explain import shape
-from .figure import chart, figure, number_of_clusters
+from .explain import permuted_axes, shapes
 from .machines import Gpu, Host, host_versions, versions
-from .measurements import COPY_DTYPES, GEMM_DTYPES, GROUPS, ORDERS, Row, Selection, number_of_cases
-from .numpy_arrays import link, number_of_calls, numpy_arrays
+from .measurements import (
+    COPY_DTYPES,
+    GEMM_DTYPES,
+    ORDERS,
+    Measured,
+    Row,
+    Selection,
+    products,
+    transposes,
+)
 from .permutations import Permutation
-from .products import report
 from .progress import Progress
 from .terminal import wrapped
 
-__all__ = ["measure", "selected"]
+__all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "Group", "machine_of",
+           "measure", "number", "selected", "verdict"]
 
-# By name: what yields the rows of a table, and the number of steps.
-_ON_REQUEST: dict[str, tuple[Callable[[Any, Selection], Iterator[Row]], Callable[[Selection], int]]] = {
-    "figure": (figure, number_of_clusters), "clients": (clients, number_of_programs), "numpy": (numpy_arrays, number_of_calls),
-    "link": (link, lambda _which: 6), "einsum": (contractions, number_of_contractions),
-    "gram": (gram_matrices, number_of_gram_matrices)}
-_GROUPS = {name: (rows, partial(number_of_cases, name)) for name, rows in GROUPS.items()} | _ON_REQUEST
+Group = Callable[[Any, Any], Measured]
+GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
+"""By name: what counts and measures the cases of a machine and a selection."""
+
 _TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
-_NAMES = ", ".join(_GROUPS)
-_LONGEST = 60                   # seconds without a pause
 _ERRORS = ("in units of u(|A||B|), where u is the rounding unit of the result's type and |A||B| the sum of the sizes of an "
            "element's terms: any order of summing K terms stays within K of it")
 
 
-def configure(parser: ArgumentParser) -> None:
+def configure(
+    parser: ArgumentParser, groups: Iterable[str] = GROUPS, usual: Iterable[str] = GROUPS
+) -> None:
     """Declare the options."""
-    parser.add_argument("groups", nargs="*", type=_group, metavar="GROUP",
-                        help=f"groups to time, of {_NAMES} (default: {', '.join(GROUPS)})")
+    names = ", ".join(groups)
+
+    def group(name: str) -> str:
+        if name not in groups:
+            raise ArgumentTypeError(f"unknown group {name!r}; the groups are {names}")
+        return name
+
+    parser.add_argument("groups", nargs="*", type=group, metavar="GROUP",
+                        help=f"groups to time, of {names} (default: {', '.join(usual)})")
     parser.add_argument("--sizes", nargs="+", type=_size, default=(), metavar="SIZE",
                         help="4096 for a square product or transpose; 10240x4096x4096 for a product, M, N and K; "
                              "8191x8193 for a transpose; 65x35x129x253:2,0,3,1 for a permutation of axes, "
@@ -75,19 +78,15 @@ def configure(parser: ArgumentParser) -> None:
                         help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
                         help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)")
-    parser.add_argument("--random", type=positive, default=0, metavar="COUNT",
-                        help="with gemm: time COUNT random products of every kind, type and order beside CuPy and torch; "
-                             "with transpose: time COUNT random permutations of 1 to 256 MiB and 2 to 26 modes, some of slices")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random products and permutations (default: %(default)s)")
     parser.add_argument("--variants", action="store_true",
                         help="with gemm and transpose: also time the kernels of the papers, side by side")
     parser.add_argument("--repeats", type=positive, default=11, help="timings per call; their median counts (default: %(default)s)")
-    parser.add_argument("--sustained", type=_seconds, default=0.0, metavar="SECONDS",
-                        help="with gemm: call each product for SECONDS without a pause, then time it for as long, at the clock "
-                             "that its own power draw allows (default: single calls in turns, at clocks that all share)")
-    parser.add_argument("--backend", choices=("cuda", "numpy"), default="cuda",
-                        help="with host: arrays of CuPy (cuda), or of NumPy, without a GPU (default: %(default)s)")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="with figure: draw it")
+    parser.add_argument(
+        "--backend",
+        choices=("cuda", "numpy"),
+        default="cuda",
+        help="arrays of CuPy (cuda), or of NumPy, without a GPU too (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all times in seconds, with the machine and the command")
 
 
@@ -99,76 +98,85 @@ def run(options: Namespace) -> int:
     CommandError
         Without a GPU, and for what a group does not take.
     """
-    which, groups = selected(options), options.groups
-    if which.permutations and groups != ["transpose"]:
+    which = Selection(**selected(options))
+    refuse_unwritable(options.json)
+    machine, about = machine_of(options, "cuteblas")
+    with nullcontext() if options.backend == "numpy" else backend("numpy"):
+        return verdict(
+            measure(
+                machine,
+                {name: GROUPS[name] for name in options.groups or GROUPS},
+                which,
+                options.json,
+                about,
+            )
+        )
+
+
+def selected(options: Namespace) -> dict[str, Any]:
+    """What the options say of a :class:`Selection`."""
+    permutations = tuple(size for size in options.sizes if isinstance(size, Permutation))
+    if permutations and options.groups != ["transpose"]:
         raise CommandError("permutations of axes and transposes in place need the group transpose alone")
-    if which.random and groups not in (["gemm"], ["transpose"]):
-        raise CommandError("--random needs the group gemm or transpose alone, as in bench gemm --random COUNT")
-    if which.random and groups == ["gemm"] and (which.sizes or which.variants or options.sustained):
-        raise CommandError("gemm --random does not go with --sizes, --variants or --sustained")
-    if options.sustained and (groups != ["gemm"] or options.variants):
-        raise CommandError("--sustained needs the group gemm alone, without --variants")
-    if options.svg is not None and "figure" not in groups:
-        raise CommandError("--svg needs the group figure: bench figure --svg FILE")
-    if "clients" in groups and find_spec("sklearn") is None:
-        raise CommandError("the group clients runs scikit-learn, which is not installed: pip install 'cuteblas[demo]'")
-    refuse_unwritable(options.json, options.svg)
-    machine, about = _machine(options)
-    about = {"command": command_line(), **about}
+    return {
+        "sizes": tuple(size for size in options.sizes if not isinstance(size, Permutation)),
+        "permutations": permutations,
+        "dtypes": tuple(options.dtypes),
+        "orders": tuple(options.orders),
+        "precision": options.precision,
+        "repeats": options.repeats,
+        "variants": options.variants,
+    }
+
+
+def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
+    """Where to measure, and what measurements there depend on, which is printed."""
+    if options.variants and options.backend == "numpy":
+        raise CommandError(
+            "--variants times kernels of a GPU, which do not go with --backend numpy"
+        )
+    if options.backend == "cuda" and (reason := runtime.why_unavailable()) is not None:
+        raise CommandError(
+            f"bench needs a GPU: {reason}; without one, --backend numpy times calls on NumPy arrays"
+        )
+    machine, known = (
+        (Host(), host_versions()) if options.backend == "numpy" else (Gpu(), versions())
+    )
+    about = {"command": command_line(program), **known}
     print_about(about)
-    with backend("numpy"):                  # whatever CUTEBLAS_BACKEND says of NumPy's arrays
-        return measure(machine, groups or list(GROUPS), which, options.json, about, options.svg)
+    return machine, about
 
 
-def _machine(options: Namespace) -> tuple[Any, dict[str, str]]:
-    """Where to measure, and what measurements there depend on."""
-    if options.backend == "numpy":
-        if options.groups != ["host"]:
-            raise CommandError("--backend numpy needs the group host alone: bench host --backend numpy")
-        return Host(), host_versions()
-    if (reason := runtime.why_unavailable()) is not None:
-        raise CommandError(f"bench needs a GPU: {reason}; without one, bench host --backend numpy times calls on NumPy arrays")
-    return Gpu(), versions()
-
-
-def selected(options: Namespace) -> Selection:
-    """What the options select."""
-    return Selection(tuple(size for size in options.sizes if not isinstance(size, Permutation)), tuple(options.dtypes),
-                     tuple(options.orders), options.precision, options.repeats, options.variants,
-                     tuple(size for size in options.sizes if isinstance(size, Permutation)), options.sustained, options.random,
-                     options.seed)
-
-
-def measure(machine: Any, groups: list[str], which: Selection, file: Path | None, about: Mapping[str, str],
-            drawing: Path | None = None) -> int:
-    """Run groups on a machine and print their tables; 1 if a result is wrong.
+def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | None,
+            about: Mapping[str, str]) -> dict[str, list[Row]]:
+    """Run groups on a machine, print their tables and return their rows.
 
     Parameters
     ----------
-    machine : Gpu
+    machine : Gpu or Host
         Where arrays live, and the clock.
-    groups : list of str
-        Names in :data:`~cuteblas.cli.measurements.GROUPS`.
+    groups : mapping
+        What to measure, by name.
     which : Selection
         The cases.
     file : Path or None
         Where to write the figures as JSON; rewritten after every row, so that an interruption loses nothing.
     about : mapping
         What goes into the file beside them.
-    drawing : Path, optional
-        Where to draw the figure as SVG.
     """
     figures: dict[str, list[Row]] = {}
     rival = _TITLES[machine.rival_name]
-    for group in groups:
-        rows = figures[group] = []
-        print(f"\n{group}")
-        measured, steps = _GROUPS[group]
-        with Progress(group, steps(which)) as progress:
-            for row in measured(machine, which):
+    for name, measured in groups.items():
+        rows = figures[name] = []
+        print(f"\n{name}")
+        count, found = measured(machine, which)
+        with Progress(name, count) as progress:
+            for row in found:
                 if not rows:
-                    progress.print(_line(row, lambda key, value: _COLUMNS[key][0].replace("CuPy", rival)))
-                progress.print(_line(row, lambda key, value: _COLUMNS[key][1](value)))
+                    progress.print(
+                        _line(row, lambda key, value: COLUMNS[key][0].replace("CuPy", rival))
+                    )
+                progress.print(_line(row, lambda key, value: COLUMNS[key][1](value)))
                 progress.advance(not rows or row["case"] != rows[-1]["case"])
                 rows.append(row)
                 if file is not None:
@@ -177,55 +185,37 @@ def measure(machine: Any, groups: list[str], which: Selection, file: Path | None
             print("no case has these sizes and types")
         elif "error" in rows[0]:
             print(wrapped(f"  error  {_ERRORS}"))
-        elif group == "gemm" and which.random:
-            print(f"\n{report(rows)}")
     if file is not None:
         print(f"\nwrote {file}")
-    if drawing is not None and "figure" in figures:
-        drawing.write_text(chart(figures["figure"], about), encoding="utf-8")
-        print(f"wrote {drawing}")
+    return figures
+
+
+def verdict(figures: Mapping[str, list[Row]]) -> int:
+    """Name the wrong results; 1 if there are any."""
     wrong = [row["case"] for rows in figures.values() for row in rows if not row.get("right", True)]
     if wrong:
         print(f"\nWRONG results: {', '.join(wrong)}")
     return 1 if wrong else 0
 
 
-def _group(name: str) -> str:
-    if name not in _GROUPS:
-        raise ArgumentTypeError(f"unknown group {name!r}; the groups are {_NAMES}")
-    return name
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= _LONGEST:
-        raise ArgumentTypeError(f"seconds are above 0 and at most {_LONGEST}, got {text!r}")
-    return seconds
-
-
 def _size(text: str) -> tuple[int, ...] | Permutation:
     """Extents from ``"8191x8193"``, with axes from ``"64x1001x1037:0,2,1"``, or of matrices in place from ``"8192:inplace"``."""
-    written, colon, how = text.partition(":")
-    extents = shape(written)
-    if 0 in extents:
-        raise ArgumentTypeError(f"extents to time are above 0, got {text!r}")
-    if not colon:
-        return extents
-    if how == "inplace":
-        extents *= 2 if len(extents) == 1 else 1
-        if extents[-1] != extents[-2]:
-            raise ArgumentTypeError(f"a transpose in place needs square matrices, got {text!r}")
-        return Permutation(extents, (*range(len(extents) - 2), len(extents) - 1, len(extents) - 2), True)
     try:
-        axes = tuple(map(int, how.split(",")))
+        ((extents, axes),) = shapes(text)
     except ValueError:
-        axes = ()
-    if sorted(axes) != list(range(len(extents))):
-        raise ArgumentTypeError(f"a permutation of axes is written 64x1001x1037:0,2,1, got {text!r}")
-    return Permutation(extents, axes)
+        extents, axes = (), None
+    if not extents or 0 in extents:
+        raise ArgumentTypeError(
+            "a size is written 4096, 8191x8193, 64x1001x1037:0,2,1 or 8192:inplace, "
+            f"with extents above 0, got {text!r}"
+        )
+    if axes is None:
+        return extents
+    extents *= 2 if axes == "inplace" and len(extents) == 1 else 1
+    try:
+        return Permutation(extents, permuted_axes(extents, axes), axes == "inplace")
+    except ValueError as error:
+        raise ArgumentTypeError(error) from None
 
 
 def _dtype(name: str) -> str:
@@ -242,48 +232,28 @@ def _orders(letters: str) -> str:
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------------------
-def _number(form: str, scale: float = 1) -> Callable[[float | None], str]:
+def number(form: str, scale: float = 1) -> Callable[[float | None], str]:
     """Print a number times ``scale``; nothing where it is missing."""
     return lambda value: "" if value is None else f"{value * scale:{form}}"
 
 
-_MICROSECONDS, _MILLISECONDS, _TENTHS_OF_MILLISECONDS = _number(".4g", 1e6), _number(".3g", 1e3), _number(".1f", 1e3)
-_DIGITS, _HUNDREDTHS = _number(".3g"), _number(".2f")
+MICROSECONDS, DIGITS, HUNDREDTHS = number(".4g", 1e6), number(".3g"), number(".2f")
 
-_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "case": ("", str),
-    "kind": ("kind", str),
     "kernel": ("kernel", str),
     "variant": ("kernel", str),
-    "latency_s": ("ms", _number(".5f", 1e3)),
-    "ours_s": ("us", _MICROSECONDS),
-    "new_s": ("new us", _MICROSECONDS),
-    "numpy_s": ("NumPy us", _MICROSECONDS),
-    "trip_s": ("trip us", _MICROSECONDS),
-    "rival_s": ("CuPy us", _MICROSECONDS),
-    "torch_s": ("torch us", _MICROSECONDS),
-    "floor_s": ("floor us", _MICROSECONDS),
-    "launches": ("launches", str),
-    "copy_s": ("copy us", _MICROSECONDS),
-    "plain_s": ("plain us", _MICROSECONDS),
-    "of_plain": ("of plain", _number(".3f")),
-    "to_plain": ("to plain", _HUNDREDTHS),
-    "triangle_s": ("syrk us", _MICROSECONDS),
-    "products": ("products", str),
-    "installed_s": ("ours ms", _TENTHS_OF_MILLISECONDS),
-    "alone_s": ("CuPy ms", _TENTHS_OF_MILLISECONDS),
-    "nvrtc_s": ("NVRTC ms", _MILLISECONDS),
-    "cached_s": ("cached ms", _MILLISECONDS),
-    "ratio": ("ratio", _HUNDREDTHS),
-    "to_trip": ("to trip", _HUNDREDTHS),
-    "of_copy": ("of copy", _HUNDREDTHS),
-    "tflops": ("TFLOP/s", _DIGITS),
-    "gb_s": ("GB/s", _DIGITS),
-    "percent_of_copy": ("% of copy", _number(".1f")),
     "conflicts": ("bank conflicts", str),
-    "error": ("error", _DIGITS),
-    "rival_error": ("CuPy's", _DIGITS),
-    "difference": ("differs", _DIGITS),
+    "ours_s": ("us", MICROSECONDS),
+    "rival_s": ("CuPy us", MICROSECONDS),
+    "torch_s": ("torch us", MICROSECONDS),
+    "copy_s": ("copy us", MICROSECONDS),
+    "ratio": ("ratio", HUNDREDTHS),
+    "of_copy": ("of copy", HUNDREDTHS),
+    "tflops": ("TFLOP/s", DIGITS),
+    "gb_s": ("GB/s", DIGITS),
+    "error": ("error", DIGITS),
+    "rival_error": ("CuPy's", DIGITS),
     "right": ("", lambda right: "" if right else "WRONG"),
 }
 """By key of a row: the heading, and how a value is printed."""

@@ -63,9 +63,9 @@ class Parser(ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help says more\n")
 
 
-def command_line() -> str:
+def command_line(program: str = "cuteblas") -> str:
     """The command of this process, as a shell takes it."""
-    return shlex.join(["python", "-m", "cuteblas", *sys.argv[1:]])
+    return shlex.join(["python", "-m", program, *sys.argv[1:]])
 
 
 def print_about(about: Mapping[str, object]) -> None:

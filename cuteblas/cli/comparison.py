@@ -1,10 +1,13 @@
-"""The times of a program's products with cuteblas and with CuPy alone: every kind of call runs again on both."""
+"""Time each kind of call that a program made, with cuteblas and with CuPy or NumPy alone."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import partial
+from math import prod
 from statistics import median
 from threading import Lock
 from time import perf_counter
@@ -14,20 +17,31 @@ import numpy as np
 
 from .._forks import surviving
 from ..engines.memory import Memory, is_contiguous
-from .machines import Gpu, medians
+from ..functions import stats
+from .machines import Gpu, Host, medians
 from .terminal import duration
 
-__all__ = ["CallCounter", "Kinds", "compared", "described", "random_elements"]
+__all__ = ["Calls", "CupyCalls", "NumpyCalls", "array", "described", "frozen", "made"]
 
-_REPEATS, _SECONDS = 5, 0.2             # for each kind of call
-_HOST_CALLS = 20
-_BUDGET = 30.0                          # seconds for all
-_WORD = 16
+_WORD = 16                              # bytes: of an address, the remainder by this is kept
 _RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
+_REPEATS, _HOST_CALLS = 5, 20
+_LONGEST = 20.0                         # seconds that one call by NumPy may be expected to take
+_WITH_BLAS, _WITHOUT = 2e10, 5e8        # multiplications in a second, at least, with which that is expected
+
+Kind = tuple[Any, ...]
+"""A function, its arguments and its named arguments: of an array everything but its elements."""
 
 
-class Kinds:
-    """Counts kinds of calls.
+class _Array(NamedTuple):
+    """An array without its elements: its memory, and the number of an earlier array of the call that begins where it does."""
+
+    memory: Memory
+    same: int | None
+
+
+class Calls:
+    """Counts kinds of calls that arrive at the hooks of a library, and times them afterwards.
 
     Attributes
     ----------
@@ -37,22 +51,82 @@ class Kinds:
         Calls with an argument that has no hash.
     """
 
+    library, hooks, title, width, columns = "", "", "", 0, 0
+    budget, seconds = 0.0, 0.0          # for all, and for each kind of call
+
     def __init__(self) -> None:
-        self.calls: Counter[tuple[Any, ...]] = Counter()
+        self.calls: Counter[Kind] = Counter()
         self.unknown = 0
         self._lock = surviving(Lock())
 
-    def count(self, *kind: Any) -> None:
+    def end(self) -> None:
+        """Stop counting."""
+        hooks: Any = sys.modules.get(self.hooks)  # no program but one that imports CuPy has them
+        if hooks is not None:
+            hooks.SWITCH.watch = None
+
+    def note(
+        self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any] | None = None
+    ) -> None:
         """Count a call."""
+        addresses: list[int] = []
+        kind = function, frozen(args, addresses), frozen(tuple((named or {}).items()), addresses)
         with self._lock:
             try:
                 self.calls[kind] += 1
-            except TypeError:           # a list of axes
+            except TypeError:
                 self.unknown += 1
 
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
+        """Time a kind of call, ours and the library's, and describe it; ``None`` if it fails."""
+        raise NotImplementedError
 
-class CallCounter(Kinds):
-    """Counts the kinds of calls that arrive at the hooks of CuPy."""
+    def compared(self, machine: Any = None) -> Iterator[str]:
+        """Time the counted kinds of calls and report on them, line by line; those with the most work first.
+
+        Each is made on random numbers in arrays of the same types, shapes, strides and alignments.
+
+        Parameters
+        ----------
+        machine : Gpu or Host, optional
+            The clock.
+        """
+        self.end()
+        if not self.calls:
+            return
+        machine = machine or (Host() if self.library == "NumPy" else Gpu())
+        yield (
+            f"\ntime of one call{self.title}, repeated on random numbers of the same types, shapes "
+            "and strides"
+        )
+        names = "  ".join(f"{name:>{self.width}}" for name in ("cuteblas", self.library))
+        yield f"  {'calls':>9}  {names}  ratio  call"
+        start, missing, sums = perf_counter(), self.unknown, np.zeros(self.columns)
+        for kind, count in sorted(self.calls.items(), key=lambda each: -each[1] * _work(each[0])):
+            found = self.timed(machine, kind) if perf_counter() - start < self.budget else None
+            if found is None:
+                missing += count
+                continue
+            sums += count * np.array(found[0])
+            yield f"  {count:>9}  {self._line(*found[0])}  {found[1]}"
+        yield f"  {'in all':>9}  {self._line(*sums)}"
+        if missing:
+            yield f"  {missing:>9}  calls were not timed"
+
+    def _line(self, ours: float, theirs: float, *on_host: float) -> str:
+        cells = [f"{duration(device)}{f' ({duration(host)})' if on_host else ''}"
+                 for device, host in zip((ours, theirs), on_host or (0, 0), strict=True)]
+        return (
+            f"{cells[0]:>{self.width}}  {cells[1]:>{self.width}}  {theirs / max(ours, 1e-12):>5.2f}"
+        )
+
+
+class CupyCalls(Calls):
+    """Calls of CuPy arrays: timed on the device, with a cold L2 cache, and on the host."""
+
+    library, hooks, width = "CuPy", "cuteblas.array.hooks", 20
+    title = " on the device (and on the host)"
+    columns, budget, seconds = 4, 30.0, 0.2
 
     def begin(self) -> None:
         """Start counting."""
@@ -60,23 +134,152 @@ class CallCounter(Kinds):
 
         hooks.SWITCH.watch = self.note
 
-    def end(self) -> None:
-        """Stop counting."""
-        hooks: Any = sys.modules.get("cuteblas.array.hooks")       # no program but one that imports CuPy has them
-        if hooks is not None:
-            hooks.SWITCH.watch = None
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
+        """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
+        from ..array import hooks
 
-    def compared(self) -> Iterator[str]:
-        """The report of :func:`compared`."""
-        return compared(self)
+        patch, args, _named = kind
+        token = hooks.HERE.set(True)
+        try:
+            call = made(machine, args, [])
+            if patch.original(*call) is NotImplemented:
+                return None
+            both = partial(patch.hook, *call), partial(patch.original, *call)
+            on_host = (
+                median(machine.host_interval(each, _HOST_CALLS) for _ in range(3)) / _HOST_CALLS
+                for each in both
+            )
+            times = [*medians(machine, *both, repeats=_REPEATS, seconds=self.seconds), *on_host]
+        except MemoryError:
+            return None
+        finally:
+            hooks.HERE.reset(token)
+        return (
+            times,
+            f"{patch.place.removeprefix('cupy.')}({', '.join(map(described, _arrays(args)))})",
+        )
 
-    def note(self, patch: Any, call: tuple) -> None:
-        """Count a call."""
-        self.count(patch, tuple(_kind(x) if hasattr(x, "strides") else x for x in call))
+
+class NumpyCalls(Calls):
+    """Calls of NumPy arrays, by the wall clock."""
+
+    library, hooks, width = "NumPy", "cuteblas.array.numpy_hooks", 9
+    columns, budget, seconds = 2, 60.0, 0.5
+
+    def begin(self) -> None:
+        """Start counting."""
+        from ..array.numpy_hooks import SWITCH
+
+        SWITCH.watch = self.note
+
+    def compared(self, machine: Any = None) -> Iterator[str]:
+        """Report as above, with the hooks in force only around our own calls."""
+        from ..array import numpy_hooks
+
+        everywhere, numpy_hooks.SWITCH.everywhere = numpy_hooks.SWITCH.everywhere, False
+        numpy_hooks.link()                  # at the end of the process, the hooks have been removed
+        try:
+            yield from super().compared(machine)
+        finally:
+            numpy_hooks.SWITCH.everywhere = everywhere
+            numpy_hooks.unlink()
+
+    def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
+        """Time both; ``None`` without memory, or if NumPy takes too long or refuses the call."""
+        from ..array.numpy_hooks import HERE, as_a_program
+
+        function, args, named = kind
+        first = next(_arrays(kind), None)
+        if (
+            _work(kind) / (_WITH_BLAS if first is None or first.dtype.char in "fdFD" else _WITHOUT)
+            > _LONGEST
+        ):
+            return None
+        arrays: list[np.ndarray] = []
+        try:
+            call = partial(
+                as_a_program,
+                function,
+                *made(machine, args, arrays),
+                **dict(made(machine, named, arrays)),
+            )
+            before = stats()
+            _inside(HERE, call)
+            route = _route(before, stats())
+            times = medians(
+                machine, partial(_inside, HERE, call), call, repeats=_REPEATS, seconds=self.seconds
+            )
+        except (MemoryError, ValueError, TypeError):
+            return None
+        words = [repr(x) for x in args[1:] if isinstance(x, (str, int))]
+        return (
+            times,
+            f"{function.__name__}({', '.join([*words, *map(described, _arrays(kind))])}): {route}",
+        )
 
 
-def _kind(x: Any) -> Memory:
-    return Memory(x.shape, x.strides, x.dtype, x.data.ptr % _WORD)
+def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
+    """Call where a switch is on."""
+    token = switch.set(True)
+    try:
+        call()
+    finally:
+        switch.reset(token)
+
+
+def _route(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What was counted in between."""
+    details = [detail for function, groups in after.items() for group, counts in groups.items() for detail, n in counts.items()
+               if n > before.get(function, {}).get(group, {}).get(detail, 0)]
+    return ", ".join(dict.fromkeys(details)) or "NumPy, at once"
+
+
+# -- kinds of calls ---------------------------------------------------------------------------------------------------------------
+def frozen(x: Any, addresses: list[int]) -> Any:
+    """An argument without the elements of its arrays."""
+    address = (
+        x.__array_interface__["data"][0]
+        if isinstance(x, np.ndarray)
+        else getattr(getattr(x, "data", None), "ptr", None)
+    )
+    if address is not None:
+        same = addresses.index(address) if address in addresses else None
+        addresses.append(address)
+        return _Array(Memory(x.shape, x.strides, x.dtype, address % _WORD), same)
+    return (
+        (type(x), *(frozen(each, addresses) for each in x)) if isinstance(x, (tuple, list)) else x
+    )
+
+
+def made(machine: Any, x: Any, arrays: list[Any]) -> Any:
+    """The argument that was frozen, with random elements."""
+    if isinstance(x, _Array):
+        arrays.append(array(machine, x.memory, None if x.same is None else arrays[x.same]))
+        return arrays[-1]
+    return x[0](made(machine, each, arrays) for each in x[1:]) if isinstance(x, tuple) else x
+
+
+def array(machine: Any, kind: Memory, same: Any = None) -> Any:
+    """An array with random elements, if it fits there in the memory of another one."""
+    low, high = kind.span
+    offset = (kind.address + low) % _WORD
+    memory = None if same is None or low < 0 else same.base
+    if memory is None or memory.nbytes < offset + high:
+        count = -(-(offset + high - low) // kind.dtype.itemsize)
+        memory = machine.rival.resize(machine.put(_random_elements(kind.dtype, count)), count)
+    if machine.rival is np:
+        return np.ndarray(kind.shape, kind.dtype, memory, offset - low, kind.strides)
+    return machine.rival.ndarray(kind.shape, kind.dtype, memory.data + (offset - low), kind.strides)
+
+
+def _random_elements(dtype: np.dtype, count: int) -> np.ndarray:
+    """Numbers between -1 and 1, integers below 100 or bool; at most 2^20."""
+    numbers = np.random.default_rng(0).uniform(-1, 1, min(count, _RANDOM))
+    if dtype.kind in "iu":
+        numbers = 100 * abs(numbers)
+    elif dtype.kind == "b":
+        numbers = abs(numbers).round()
+    return numbers.astype(dtype)
 
 
 def described(x: Memory) -> str:
@@ -85,97 +288,15 @@ def described(x: Memory) -> str:
     return f"{x.dtype} {'x'.join(map(str, x.shape)) or '()'}{order}"
 
 
-class _Times(NamedTuple):
-    """Seconds of one call: on the device and on the host, ours and CuPy's."""
-
-    ours: float
-    rival: float
-    ours_on_host: float
-    rival_on_host: float
-
-
-def compared(counter: CallCounter, machine: Any = None) -> Iterator[str]:
-    """Time the counted kinds of calls and report on them, line by line; those with the most work first.
-
-    Each is made on random numbers in arrays of the same types, shapes, strides and alignments. The time on the device is the median
-    between two events, with a cold L2 cache; that on the host is what it takes until the call returns.
-
-    Parameters
-    ----------
-    counter : CallCounter
-        The calls.
-    machine : Gpu, optional
-        The clock.
-    """
-    counter.end()
-    if not counter.calls:
-        return
-    kinds = sorted(counter.calls.items(), key=lambda kind: -kind[1] * _work(kind[0][1]))
-    machine = Gpu() if machine is None else machine
-    yield "\ntime of one call on the device (and on the host), repeated on random numbers of the same types, shapes and strides"
-    yield f"  {'calls':>9}  {'cuteblas':>20}  {'CuPy':>20}  ratio  call"
-    start, missing, sums = perf_counter(), counter.unknown, np.zeros(4)
-    for (patch, arguments), count in kinds:
-        times = _timed(machine, patch, arguments) if perf_counter() - start < _BUDGET else None
-        if times is None:
-            missing += count
-            continue
-        sums += count * np.array(times)
-        operands = ", ".join(described(x) for x in arguments if isinstance(x, Memory))
-        yield f"  {count:>9}  {_line(_Times(*times))}  {patch.place.removeprefix('cupy.')}({operands})"
-    yield f"  {'in all':>9}  {_line(_Times(*sums))}"
-    if missing:
-        yield f"  {missing:>9}  calls were not timed"
+def _arrays(x: Any) -> Iterator[Memory]:
+    if isinstance(x, _Array):
+        yield x.memory
+    elif isinstance(x, tuple):
+        for each in x:
+            yield from _arrays(each)
 
 
-def _work(arguments: tuple) -> float:
+def _work(kind: Kind) -> float:
     """A measure that grows as the multiplications of a product do."""
-    a, b = arguments[:2]
-    return (a.size * b.size) ** 0.5
-
-
-def _line(times: _Times) -> str:
-    ours, rival = (f"{duration(device)} ({duration(host)})" for device, host in
-                   ((times.ours, times.ours_on_host), (times.rival, times.rival_on_host)))
-    return f"{ours:>20}  {rival:>20}  {times.rival / max(times.ours, 1e-12):>5.2f}"
-
-
-def _timed(machine: Any, patch: Any, arguments: tuple) -> _Times | None:
-    """The times of one kind of call; ``None`` if there is no memory for it, or CuPy takes another way than through this hook."""
-    from ..array import hooks
-
-    token = hooks.HERE.set(True)
-    try:
-        call = tuple(_array(machine, x) if isinstance(x, Memory) else x for x in arguments)
-        if patch.original(*call) is NotImplemented:
-            return None
-        both: tuple[Callable[[], Any], ...] = (lambda: patch.hook(*call)), (lambda: patch.original(*call))
-        ours, rival = medians(machine, *both, repeats=_REPEATS, seconds=_SECONDS)
-        return _Times(ours, rival, *(_on_host(machine, each) for each in both))
-    except MemoryError:
-        return None
-    finally:
-        hooks.HERE.reset(token)
-
-
-def _on_host(machine: Any, call: Callable[[], Any]) -> float:
-    return median(machine.host_interval(call, _HOST_CALLS) for _ in range(3)) / _HOST_CALLS
-
-
-def _array(machine: Any, kind: Memory) -> Any:
-    """An array of that kind with random elements."""
-    low, high = kind.span
-    offset = (kind.address + low) % _WORD
-    count = -(-(offset + high - low) // kind.dtype.itemsize)
-    memory = machine.rival.resize(machine.put(random_elements(kind.dtype, count)), count)
-    return machine.rival.ndarray(kind.shape, kind.dtype, memory.data + (offset - low), kind.strides)
-
-
-def random_elements(dtype: np.dtype, count: int) -> np.ndarray:
-    """Numbers between -1 and 1, integers below 100 or bool; at most 2^20."""
-    numbers = np.random.default_rng(0).uniform(-1, 1, min(count, _RANDOM))
-    if dtype.kind in "iu":
-        numbers = 100 * abs(numbers)
-    elif dtype.kind == "b":
-        numbers = abs(numbers).round()
-    return numbers.astype(dtype)
+    sizes = [x.size for x in _arrays(kind[1:])]
+    return prod(sizes) ** (1.5 / max(len(sizes), 1)) if len(sizes) != 1 else sizes[0]

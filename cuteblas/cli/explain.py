@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from itertools import cycle
 from math import prod
@@ -31,7 +31,7 @@ from .command import CommandError
 from .pictures import picture
 from .terminal import paint, wrapped
 
-__all__ = ["operand", "shape", "shapes", "show"]
+__all__ = ["operand", "permuted_axes", "shapes", "show"]
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
 _MOST_DIGITS = 19
@@ -111,22 +111,41 @@ def _explained(options: Namespace) -> Explanation:
     (x,), ((_extents, axes),) = operands, given
     if x.shape == () or (len(x.shape) < 2 and not axes):
         raise ValueError(f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product")
-    if axes == "inplace" and x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"a transpose in place needs two equal last extents, got the shape {x.shape}")
-    return explain_copy_of(_permuted(x, axes), x if axes == "inplace" else None, device, runs_on, variant=options.variant,
-                           element=element)
+    order = permuted_axes(x.shape, axes or "")
+    view = Memory(
+        tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address
+    )
+    return explain_copy_of(
+        view,
+        x if axes == "inplace" else None,
+        device,
+        runs_on,
+        variant=options.variant,
+        element=element,
+    )
 
 
-def _permuted(x: Memory, axes: str | None) -> Memory:
-    """The array with its axes permuted as ``numpy.transpose`` does, by default the last two exchanged."""
-    order = [*range(len(x.shape))]
-    if axes in (None, "", "inplace"):
-        order[-2:] = order[:-3:-1]
-    else:
-        order = list(map(int, _SEPARATORS.split(str(axes))))
-        if sorted(order) != list(range(len(x.shape))):
-            raise ValueError(f"the axes of a permutation of {x.shape} are 0 to {len(x.shape) - 1} in some order, got {axes}")
-    return Memory(tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address)
+def permuted_axes(extents: tuple[int, ...], axes: str) -> tuple[int, ...]:
+    """The axes that follow the colon of a shape; of ``inplace`` or nothing the last two, exchanged.
+
+    Raises
+    ------
+    ValueError
+        If the shape has no such axes.
+    """
+    count = len(extents)
+    if axes in ("", "inplace"):
+        if axes and (count < 2 or extents[-1] != extents[-2]):
+            raise ValueError(
+                f"a transpose in place needs two equal last extents, got the shape {extents}"
+            )
+        return (*range(count - 2), count - 1, count - 2)
+    order = tuple(map(int, axes.split(",")))
+    if sorted(order) != list(range(count)):
+        raise ValueError(
+            f"the axes of a permutation of {extents} are 0 to {count - 1} in some order, got {axes}"
+        )
+    return order
 
 
 def _device(name: str | None) -> tuple[DeviceInfo, str]:
@@ -170,17 +189,6 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
             raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {max(map(len, extents))}")
         found.append((tuple(map(int, extents)), match["axes"]))
     return found
-
-
-def shape(text: str) -> tuple[int, ...]:
-    """Extents from ``"16x128x64"``."""
-    try:
-        ((extents, axes),) = shapes(text)
-    except ValueError:
-        extents, axes = (), "?"
-    if axes or not extents:
-        raise ArgumentTypeError(f"a shape is written 4096x4096, got {text!r}")
-    return extents
 
 
 def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:

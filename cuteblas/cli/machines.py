@@ -8,34 +8,18 @@ from math import inf
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians", "versions"]
+__all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians", "torch_of",
+           "versions"]
 
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30
 _CALLS_PER_FILL = 5             # calls that the host puts into the queue while the device fills that
 _MOST_FILLS = 4                 # after so many calls the queue stays full by itself
-
-
-class Machine(Protocol):
-    """The arrays of a library, the library itself as the rival, and a clock."""
-
-    name: str
-    rival: Any
-    rival_name: str
-
-    def put(self, x: np.ndarray) -> Any:
-        """An array of this machine with the elements and the order of ``x``."""
-
-    def get(self, x: Any) -> np.ndarray:
-        """The array on the host."""
-
-    def interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds for that many calls in a row."""
 
 
 class Host:
@@ -62,6 +46,10 @@ class Host:
         return perf_counter() - start
 
     host_interval = interval
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        """Copy an array into one of the same strides."""
+        np.copyto(target, source)
 
 
 class Gpu:
@@ -113,6 +101,21 @@ class Gpu:
     def copy(self, target: Any, source: Any) -> None:
         """Copy the memory of an array into that of another by the driver: what a transpose can reach."""
         target.data.copy_from_device_async(source.data, source.nbytes, self.rival.cuda.get_current_stream())
+
+
+Machine = Gpu | Host
+
+
+def torch_of(machine: Machine) -> Any:
+    """torch with float32 as it is, where it is installed and has the GPU that is measured on."""
+    if not isinstance(machine, Gpu):
+        return None
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_float32_matmul_precision("highest")
+    return torch if torch.cuda.is_available() else None
 
 
 def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf, sustained: float = 0.0) -> list[float]:

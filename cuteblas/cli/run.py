@@ -23,8 +23,7 @@ from ..array import patches
 from ..array.install import install, install_with_cupy
 from ..functions import stats
 from .command import PROGRAM, ended
-from .comparison import CallCounter
-from .numpy_comparison import NumpyCallCounter
+from .comparison import CupyCalls, NumpyCalls
 from .terminal import wrapped
 
 __all__ = ["report", "report_on_numpy"]
@@ -60,7 +59,7 @@ def run(options: Namespace) -> int:
     except _NoProgram as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return error.status
-    counter = (NumpyCallCounter() if options.numpy else CallCounter()) if options.compare else None
+    counter = (NumpyCalls() if options.numpy else CupyCalls()) if options.compare else None
     refused: list[str] = []
 
     def tell() -> int:

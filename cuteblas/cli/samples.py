@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from math import exp, log, prod
 from random import Random
@@ -11,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..codegen.dtypes import dtype
+from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
-from .permutations import Permutation, random_permutations
+from .permutations import random_permutations
 
-__all__ = ["NUMBERS_BYTES", "Sample", "is_product", "large_products", "numbers", "product_named", "random_copies",
-           "random_products"]
+__all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product", "random_copies",
+           "random_products", "random_samples"]
 
 NUMBERS_BYTES = 1 << 24
 """Of :func:`numbers`."""
@@ -42,6 +42,19 @@ class Sample(NamedTuple):
     offset: int = 0
 
 
+def random_samples(
+    products: int = 300, large: int = 100, copies: int = 200, seed: int = 0
+) -> list[Sample]:
+    """Problems of all kinds in turns, so that whenever time runs out there are some of each."""
+    kinds = (
+        list(random_products(products, seed)),
+        list(large_products(large, seed)),
+        list(random_copies(copies, seed)),
+    )
+    places = [((i + 0.5) / len(group), sample) for group in kinds for i, sample in enumerate(group)]
+    return [sample for _place, sample in sorted(places, key=lambda each: each[0])]
+
+
 def random_products(count: int, seed: int) -> Iterator[Sample]:
     """Products of all types: square, thin, of a vector or a few, batches, tiny ones too, long sums and short ones; operands and
     results in every order.
@@ -53,7 +66,7 @@ def random_products(count: int, seed: int) -> Iterator[Sample]:
         m, n, k, batch = _extents(rng, kind)
         orders = "".join(rng.choice("NNT") for _ in range(3))
         if _fits(name, m, n, k, batch, _MOST_BYTES, _MOST_SECONDS):
-            yield _product(name, m, n, k, batch, orders)
+            yield product(name, m, n, k, batch, orders)
             count -= 1
 
 
@@ -72,7 +85,7 @@ def large_products(count: int, seed: int) -> Iterator[Sample]:
         m, n, k = (extent(),) * 3 if rng.random() < 0.7 else (extent(), extent(), extent())
         orders = rng.choice("NT") + rng.choice("NT") + "N"
         if _fits(name, m, n, k, (), _LARGE_BYTES, _LARGE_SECONDS):
-            yield _product(name, m, n, k, (), orders, precision or "auto")
+            yield product(name, m, n, k, (), orders, precision or "auto")
             count -= 1
 
 
@@ -83,7 +96,9 @@ def _fits(name: str, m: int, n: int, k: int, batch: tuple[int, ...], most_bytes:
     return work / _RATES.get(name, _INTEGERS) <= most_seconds and nbytes <= most_bytes
 
 
-def _product(name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto") -> Sample:
+def product(
+    name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto"
+) -> Sample:
     """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T`` where columns are."""
 
     def operand(rows: int, columns: int, order: str) -> Operand:
@@ -93,30 +108,6 @@ def _product(name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: 
     a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N" else "N"), operand(m, n, orders[2])
     times, by = f"{batch[0]}x" if batch else "", "" if precision == "auto" else f" by {precision}"
     return Sample(f"{name} {times}{m}x{n}x{k} {orders}{by}", GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)
-
-
-_NAME = re.compile(r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) (?P<orders>[NT]{3})"
-                   r"(?: by (?P<precision>\w+))?")
-
-
-def is_product(name: str) -> bool:
-    """Whether a sample's name is that of a product, and not of a permutation."""
-    return _NAME.fullmatch(name) is not None
-
-
-def product_named(name: str) -> Sample:
-    """The product of a sample's name.
-
-    Raises
-    ------
-    ValueError
-        If it is no such name.
-    """
-    if (found := _NAME.fullmatch(name)) is None:
-        raise ValueError(f"{name!r} is not a product")
-    batch = (int(found["batch"]),) if found["batch"] else ()
-    return _product(found["dtype"], int(found["m"]), int(found["n"]), int(found["k"]), batch, found["orders"],
-                    found["precision"] or "auto")
 
 
 def _extents(rng: Random, kind: str) -> tuple[int, int, int, tuple[int, ...]]:
@@ -149,23 +140,22 @@ _ITEMS = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 
 
 def random_copies(count: int, seed: int) -> Iterator[Sample]:
-    """Permutations of axes, as ``bench transpose --random`` draws them."""
+    """Permutations of axes that are written out in C order."""
     for name, permutation in random_permutations(count, seed, _ITEMS):
-        yield _copied(name, permutation)
-
-
-def _copied(name: str, permutation: Permutation) -> Sample:
-    """The permutation written out in C order."""
-    item, memory = _ITEMS[name], permutation.memory()
-    strides, offset = [prod(memory[axis + 1:]) for axis in range(len(memory))], 0
-    if (axis := permutation.backwards) is not None:
-        offset = (permutation.extents[axis] - 1) * strides[axis] * item
-        strides[axis] *= -1
-    shape = tuple(permutation.extents[axis] for axis in permutation.axes)
-    source = tuple(strides[axis] for axis in permutation.axes)
-    target = tuple(prod(shape[axis + 1:]) for axis in range(len(shape)))
-    alignment = min(16, offset & -offset) if offset else 16
-    return Sample(f"{name} {permutation}", CopyProblem(shape, source, target, item, alignment), name, offset)
+        memory = np.empty(permutation.memory(), name)
+        x = permutation.of(memory)
+        strides, target = (
+            tuple(s // x.itemsize for s in y)
+            for y in (x.strides, contiguous_strides(x.shape, x.itemsize))
+        )
+        offset = x.ctypes.data - memory.ctypes.data
+        alignment = Memory(x.shape, x.strides, x.dtype, offset).alignment
+        yield Sample(
+            f"{name} {permutation}",
+            CopyProblem(x.shape, strides, target, x.itemsize, alignment),
+            name,
+            offset,
+        )
 
 
 def numbers(name: str) -> np.ndarray:

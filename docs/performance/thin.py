@@ -14,8 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from conformance.bench.products import RandomProduct, timed_products
 from cuteblas.cli.machines import Gpu, medians, versions
-from cuteblas.cli.products import RandomProduct, timed_products
 
 DTYPES = "float16", "float32", "float64", "complex64", "complex128"
 # Kind, M, N, K, and orders of A and B: N if rows are contiguous, T if columns are.

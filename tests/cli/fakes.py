@@ -1,7 +1,10 @@
-"""A fake GPU: NumPy in place of CuPy, and a clock that returns given times."""
+"""A fake GPU, NumPy with a clock that returns given times, and a card whose times follow a formula."""
 
 from __future__ import annotations
 
+import random
+from concurrent.futures import Future
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
@@ -39,3 +42,33 @@ class FakeGpu:
 
     def copy(self, target, source):
         target[...] = source
+
+
+def future(result):
+    made = Future()
+    made.set_result(result)
+    return made
+
+
+class FormulaCard:
+    """A card with other numbers."""
+
+    def __init__(self, device, noise=0.0):
+        rng = random.Random(5)
+        changed = {family: {name: (x or 0.05) * rng.uniform(0.7, 1.4) for name, x in numbers.items()}
+                   for family, numbers in device.fitted.numbers.items() if family.startswith("gemm")}
+        self.device, self.true, self.noise = device, replace(device, costs=device.fitted.changed(changed)), noise
+        self.rng, self.timed = rng, 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def made(self, sample, alternatives):
+        return future([None] * len(alternatives))
+
+    def times(self, sample, alternatives, plans):
+        self.timed += len(alternatives)
+        return [x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise)) for x in alternatives]

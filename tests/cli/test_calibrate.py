@@ -1,8 +1,6 @@
 """``calibrate`` on a card whose times come from a formula."""
 
-import random
-from argparse import ArgumentParser
-from concurrent.futures import Future
+import re
 from dataclasses import replace
 from multiprocessing import active_children
 from time import monotonic, sleep
@@ -13,7 +11,7 @@ import pytest
 
 from cuteblas import runtime
 from cuteblas.cli import calibrate, host_rates, main, workers
-from cuteblas.cli.samples import Sample, large_products, numbers, product_named, random_copies, random_products
+from cuteblas.cli.samples import Sample, large_products, numbers, random_copies, random_products, random_samples
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.hosts import HOST, host_costs_from
 from cuteblas.planning.floors import compulsory_bytes
@@ -21,38 +19,19 @@ from cuteblas.planning.gemm.dispatch import PRECISIONS, plan_gemm
 from cuteblas.planning.problem import H200, CopyProblem
 from cuteblas.runtime import costs as own
 
+from .fakes import FormulaCard
+
 MEASURED = HOST.changed({"link_bytes": 1e9, "multiplications": {"int8": 7.0}})
 SAMPLES = [*random_products(24, 0), *random_copies(2, 0)]
 
 
-def future(result):
-    made = Future()
-    made.set_result(result)
-    return made
-
-
-class FormulaCard:
-    """A card with other numbers."""
-
-    def __init__(self, device, noise=0.0):
-        rng = random.Random(5)
-        changed = {family: {name: (x or 0.05) * rng.uniform(0.7, 1.4) for name, x in numbers.items()}
-                   for family, numbers in device.fitted.numbers.items() if family.startswith("gemm")}
-        self.device, self.true, self.noise = device, replace(device, costs=device.fitted.changed(changed)), noise
-        self.rng, self.timed = rng, 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def made(self, sample, alternatives):
-        return future([None] * len(alternatives))
-
-    def times(self, sample, alternatives, plans):
-        self.timed += len(alternatives)
-        return [x.seconds(self.true) * (1 + self.rng.uniform(0, self.noise)) for x in alternatives]
+def fitted(machine, samples):
+    """The problems that were measured, and the regret before and after a fit."""
+    first, last = calibrate.ends(600)
+    problems = calibrate.measured(machine, samples, first)
+    before = calibrate.summary(calibrate.regrets(problems, machine.device))
+    _costs, found = calibrate.fitted(machine, problems, samples, last)
+    return problems, before, calibrate.summary(found)
 
 
 @pytest.fixture
@@ -63,47 +42,44 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime, "device_info", lambda: replace(H200, name="NVIDIA Some Card"))
     monkeypatch.setattr(calibrate, "versions", lambda: {"device": "NVIDIA Some Card", "driver": "none"})
     monkeypatch.setattr(calibrate, "Card", FormulaCard)
+    monkeypatch.setattr(calibrate, "random_samples", lambda: SAMPLES[-10:])
     monkeypatch.setattr(host_rates, "measured", lambda: MEASURED)
     return tmp_path / "config" / "costs" / "nvidia-some-card.json"
 
 
 def test_the_fit_makes_choices_better(capsys):
     machine = FormulaCard(H200, 0.02)
-    costs, problems = calibrate.calibrated(machine, SAMPLES, 120)
-    regret = costs.about["regret"]
-    assert len(problems) == len(SAMPLES) == costs.about["problems"] and machine.timed >= costs.about["plans"]
-    assert regret["after"]["mean"] < 0.5 * regret["before"]["mean"] and regret["after"]["percentile95"] < 0.1
-    assert regret["after"]["measured"] == len(SAMPLES)
-    text = capsys.readouterr().out
-    assert "regret before" in text and "regret after" in text and "  copies " in text
+    problems, before, after = fitted(machine, SAMPLES)
+    plans = sum(len(problem.seconds) for problem in problems)
+    assert len(problems) == len(SAMPLES) and machine.timed >= plans
+    assert after.mean < 0.5 * before.mean and after.percentile95 < 0.1
+    assert after.measured == len(SAMPLES)
+    assert f"measured {len(SAMPLES)} of {len(SAMPLES)} problems, " in capsys.readouterr().out
 
 
-def test_numbers_that_are_right_already_stay(capsys):
+def test_numbers_that_are_right_already_stay():
     machine = FormulaCard(H200)
     machine.true = H200
-    costs, _problems = calibrate.calibrated(machine, SAMPLES[:6], 60)
-    regret = costs.about["regret"]
-    assert regret["after"]["mean"] <= regret["before"]["mean"]
+    _problems, before, after = fitted(machine, SAMPLES[:6])
+    assert after.mean <= before.mean
 
 
 def test_the_command_writes_a_file_that_plans_use(card, capsys, tmp_path):
-    measurements = tmp_path / "measured.json"
-    arguments = ["--products", "6", "--large", "2", "--copies", "2", "--seconds", "60", "--measurements", str(measurements)]
-    assert main(["calibrate", *arguments]) == 0
+    assert main(["calibrate", "--seconds", "60"]) == 0
     text = capsys.readouterr().out
-    assert f"wrote {card}; plans for this card use it from now on" in text and f"wrote {measurements}" in text
+    assert f"wrote {card}; plans for this card use it from now on" in text
+    assert re.search(r"regret before: .*% at the 95th percentile of 10 problems.*\nregret after: ", text)
     assert own.host_costs() == MEASURED
     costs = own.own_costs("NVIDIA Some Card")
-    assert costs.device == "NVIDIA Some Card" and "--products 6" not in costs.origin and costs.about["seed"] == 0
+    assert costs.device == "NVIDIA Some Card" and costs.about["problems"] == 10 and costs.about["driver"] == "none"
     assert costs.command.startswith("python -m cuteblas") and costs.about["regret"]["after"]["problems"] == 10
     problem = SAMPLES[0].problem
     assert plan_gemm(problem, replace(H200, costs=costs)).seconds != plan_gemm(problem, H200).seconds
-    # The same from the measurements, without a GPU.
-    again = tmp_path / "again.json"
-    assert main(["calibrate", "--refit", str(measurements), "--json", str(again)]) == 0
-    refitted = costs_from(again.read_text(), "again.json")
-    assert refitted.device == "NVIDIA Some Card" and refitted.about["problems"] == 10 and refitted.about["driver"] == "none"
-    assert f"wrote {again}\n" in capsys.readouterr().out
+    file = tmp_path / "there.json"                    # and the host's own numbers stay as they are
+    own.costs_file("this host").unlink()
+    assert main(["calibrate", "--seconds", "60", "--json", str(file)]) == 0
+    assert costs_from(file.read_text(), "there.json").about["problems"] == 10 and not own.costs_file("this host").exists()
+    assert f"wrote {file}\n" in capsys.readouterr().out
 
 
 def test_numbers_of_the_host_alone(card, capsys, tmp_path):
@@ -134,12 +110,6 @@ def test_a_host_is_measured():
     assert all(0 < x < 1e15 for x in (*costs.multiplications.values(), costs.call, costs.copied_bytes, costs.transposed_bytes))
 
 
-def test_a_check_writes_nothing(card, capsys):
-    assert main(["calibrate", "--products", "3", "--large", "0", "--copies", "0", "--seconds", "30", "--check"]) == 0
-    text = capsys.readouterr().out
-    assert "regret before" in text and "after" not in text and "wrote" not in text and not card.exists()
-
-
 def test_what_was_measured_before_an_error_is_fitted(capsys):
     machine = FormulaCard(H200)
     times = machine.times
@@ -150,8 +120,8 @@ def test_what_was_measured_before_an_error_is_fitted(capsys):
         return times(sample, alternatives, plans)
 
     machine.times = failing
-    costs, problems = calibrate.calibrated(machine, SAMPLES, 60)
-    assert 0 < len(problems) < len(SAMPLES) and costs.about["problems"] == len(problems)
+    problems, _before, after = fitted(machine, SAMPLES)
+    assert 0 < len(problems) < len(SAMPLES) and after.problems == len(problems)
     assert "measuring stopped at" in capsys.readouterr().err
 
 
@@ -160,15 +130,13 @@ def test_ctrl_c_writes_nothing(card, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FormulaCard, "times", interrupted)
-    assert main(["calibrate", "--products", "3", "--large", "0", "--copies", "0"]) == 130
+    assert main(["calibrate"]) == 130
     assert not card.exists() and "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments, why", [
-    (["--products", "0", "--large", "0", "--copies", "0"], "one of them is above 0"),
-    (["--json", "/nowhere/x.json"], "cannot be written"),
-    (["--prepare", "--device", "x"], "device is one of"), (["--refit", "pyproject.toml"], "has no measurements"),
-    (["--seconds", "x"], "a whole number")])
+    (["--json", "/nowhere/x.json"], "cannot be written"), (["--seconds", "x"], "a whole number"),
+    (["--refit", "x"], "unrecognized")])
 def test_refusals(capsys, arguments, why):
     try:
         status = main(["calibrate", *arguments])
@@ -181,7 +149,8 @@ def test_refusals(capsys, arguments, why):
 def test_without_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(runtime, "why_unavailable", lambda: "there is none")
     assert main(["calibrate"]) == 2
-    assert capsys.readouterr().err == "calibrate needs a GPU: there is none\n"
+    assert main(["calibrate", "--host"]) == 2
+    assert capsys.readouterr().err == "calibrate needs a GPU: there is none\ncalibrate --host needs a GPU: there is none\n"
 
 
 def test_plans_are_made_in_other_processes(monkeypatch):
@@ -189,8 +158,8 @@ def test_plans_are_made_in_other_processes(monkeypatch):
     compiled = []
     monkeypatch.setattr(runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target)))
     monkeypatch.setattr(workers, "_device", H200, raising=False)
-    task = calibrate._task(SAMPLES[0], H200)
-    plans = calibrate._make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
+    task = calibrate.task_of(SAMPLES[0], H200)
+    plans = calibrate.make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
     assert [plan.launches for plan in plans[:-1]] == [x.plan().launches for x in task.alternatives]
     assert compiled and plans[-1] == f"{SAMPLES[0].name}, no such plan: KeyError: 'no such plan'"
 
@@ -198,7 +167,7 @@ def test_plans_are_made_in_other_processes(monkeypatch):
         raise runtime.CompileError(kernel.name, target, "no")
 
     monkeypatch.setattr(runtime, "compile", refused)
-    assert isinstance(calibrate._make(SAMPLES[0], [str(task.alternatives[0])])[0], str)
+    assert isinstance(calibrate.make(SAMPLES[0], [str(task.alternatives[0])])[0], str)
 
 
 def test_processes_end_with_the_command(monkeypatch, tmp_path):
@@ -206,8 +175,8 @@ def test_processes_end_with_the_command(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     before = active_children()
     with calibrate.Workers(H200) as pool:
-        names = [[*map(str, calibrate._task(sample, H200).alternatives)] for sample in SAMPLES]
-        futures = [pool.submit(calibrate._make, sample, own) for sample, own in zip(SAMPLES, names, strict=True)]
+        names = [[*map(str, calibrate.task_of(sample, H200).alternatives)] for sample in SAMPLES]
+        futures = [pool.submit(calibrate.make, sample, own) for sample, own in zip(SAMPLES, names, strict=True)]
         own = [child for child in active_children() if child not in before]
         assert own
     end = monotonic() + 20
@@ -219,10 +188,10 @@ def test_processes_end_with_the_command(monkeypatch, tmp_path):
 
 def test_tasks_have_the_choice_and_several_tiles():
     for sample in SAMPLES:
-        task = calibrate._task(sample, H200)
+        task = calibrate.task_of(sample, H200)
         names = list(map(str, task.alternatives))
         assert names[0] == str(task.choice(H200)) and len(set(names)) == len(names) <= 12
-        everything = calibrate._alternatives(sample, H200)
+        everything = calibrate.alternatives_of(sample, H200)
         least = min(x.seconds(H200) for x in everything)
         near = {x.family for x in everything if x.seconds(H200) <= 4 * least}
         assert {x.family for x in task.alternatives} == near | {task.alternatives[0].family}
@@ -237,11 +206,12 @@ def test_samples_are_of_all_kinds():
     assert all(x.problem.precision in PRECISIONS and compulsory_bytes(x.problem) < 1 << 29 for x in samples)
 
 
-def test_products_are_told_by_their_names():
-    for sample in (*random_products(200, 5), *large_products(60, 5)):
-        assert product_named(sample.name) == sample
-    with pytest.raises(ValueError, match="'int8 3x4:1,0' is not a product"):
-        product_named("int8 3x4:1,0")
+def test_samples_are_of_all_kinds_whenever_time_runs_out():
+    samples = random_samples(30, 10, 20, seed=3)
+    assert len(samples) == 60 and samples != random_samples(30, 10, 20, seed=4)
+    for part in (samples[:12], samples[-12:]):
+        large = [x.name for x in large_products(10, 3)]
+        assert sum(isinstance(x.problem, CopyProblem) for x in part) == 4 and sum(x.name in large for x in part) == 2
 
 
 def test_large_samples_fill_a_card():
@@ -348,9 +318,3 @@ def test_own_costs_are_refused_with_a_warning(monkeypatch, tmp_path):
         assert own.own_costs("A card") is None
     file.write_text(written(replace(default_costs(), device="A card")))
     assert own.own_costs("A card").device == "A card"
-
-
-def test_options_have_help():
-    parser = ArgumentParser()
-    calibrate.configure(parser)
-    assert parser.parse_args(["--seed", "4"]).products == 300

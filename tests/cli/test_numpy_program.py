@@ -14,7 +14,8 @@ import pytest
 import cuteblas
 from cuteblas.array import numpy_hooks
 from cuteblas.array.numpy_loops import why_unavailable
-from cuteblas.cli.numpy_comparison import NumpyCallCounter, _array, _frozen, _made, _timed
+from cuteblas.cli.comparison import NumpyCalls, array, frozen, made
+from cuteblas.cli.machines import Host
 from cuteblas.cli.run import report_on_numpy
 
 from ..functions.arrays import LAYOUTS, laid_out
@@ -69,19 +70,19 @@ def test_arrays_are_made_again_as_they_were():
     for layout in LAYOUTS:
         for dtype in ("f4", "i2", "?", "c16", "i1"):
             x = laid_out((3, 4, 5), dtype, layout)
-            again = _array(_frozen(x, []).memory, None)
+            again = array(Host(), frozen(x, []).memory)
             assert (again.shape, again.strides, again.dtype) == (x.shape, x.strides, x.dtype)
             assert again.__array_interface__["data"][0] % 16 == x.__array_interface__["data"][0] % 16
             assert len(np.unique(again)) > 1
-    assert _array(_frozen(np.ones((0, 4)), []).memory, None).shape == (0, 4)
+    assert array(Host(), frozen(np.ones((0, 4)), []).memory).shape == (0, 4)
     x, arrays = np.ones((30, 20), "f4"), []
-    again = _made(_frozen((x.T, x, [x, 3], "ij", np.ones(2)), []), arrays)
+    again = made(Host(), frozen((x.T, x, [x, 3], "ij", np.ones(2)), []), arrays)
     assert np.shares_memory(again[0], again[1]) and again[2][0].base is again[1].base and again[2][1:] == [3] and again[3] == "ij"
     assert again[0].strides == x.T.strides and type(again) is tuple and not np.shares_memory(again[0], again[4])
 
 
 def test_kinds_of_calls_are_told_apart_and_timed():
-    x, counter = np.ones((40, 40), "i4"), NumpyCallCounter()
+    x, counter = np.ones((40, 40), "i4"), NumpyCalls()
     out = np.zeros((40, 40), "i4")
     for args, named in (((x, x), {}), ((x, x), {}), ((x, x.copy()), {}), ((x.T, x), {}), ((x, x), {"out": out})):
         counter.note(np.matmul, args, named)
@@ -91,7 +92,7 @@ def test_kinds_of_calls_are_told_apart_and_timed():
     counter.note(dot, (np.ones((4, 4)), np.ones((5, 5))), {})           # which NumPy refuses
     *_, last, missing = counter.compared()
     assert last.split()[:2] == ["in", "all"] and missing.split() == ["2", "calls", "were", "not", "timed"]
-    assert _timed(next(iter(counter.calls))).ours > 0
+    assert counter.timed(Host(), next(iter(counter.calls)))[0][0] > 0
     assert numpy_hooks.SWITCH.watch is None and not cuteblas.array.install.installed("numpy")
 
 

@@ -259,7 +259,7 @@ def test_times_are_compared_by_kind_of_call(on_the_host, monkeypatch, capsys):
 
 
 def test_arrays_are_made_again_as_they_were(on_the_host):
-    from cuteblas.cli.comparison import _array, _kind, described
+    from cuteblas.cli.comparison import array, described, frozen
 
     from ..functions.arrays import LAYOUTS, laid_out
     from ..functions.host_cupy import on_gpu, on_host
@@ -268,29 +268,29 @@ def test_arrays_are_made_again_as_they_were(on_the_host):
     for layout in LAYOUTS:
         for dtype in ("f4", "i2", "?", "c16", "i1"):
             x = on_gpu(laid_out((3, 4, 5), dtype, layout))
-            again = _array(machine, _kind(x))
+            again = array(machine, frozen(x, []).memory)
             assert (again.shape, again.strides, again.dtype, again.data.ptr % 16) == (x.shape, x.strides, x.dtype, x.data.ptr % 16)
             if layout == "C":
-                assert len(np.unique(on_host(again))) > 1 and described(_kind(x)) == f"{x.dtype} 3x4x5"
-    assert described(_kind(on_gpu(np.ones((3, 4)).T))) == "float64 4x3 F"
-    assert _array(machine, _kind(on_gpu(np.ones((0, 4))))).shape == (0, 4)
+                assert len(np.unique(on_host(again))) > 1 and described(frozen(x, []).memory) == f"{x.dtype} 3x4x5"
+    assert described(frozen(on_gpu(np.ones((3, 4)).T), []).memory) == "float64 4x3 F"
+    assert array(machine, frozen(on_gpu(np.ones((0, 4))), []).memory).shape == (0, 4)
 
 
 def test_what_cannot_be_timed_is_counted(on_the_host):
     from cuteblas.array import hooks
-    from cuteblas.cli.comparison import CallCounter, compared
+    from cuteblas.cli.comparison import CupyCalls
 
     from ..functions.host_cupy import on_gpu
 
     a = on_gpu(np.ones((3, 3), "f4"))
-    counter = CallCounter()
-    assert list(compared(counter)) == []
+    counter = CupyCalls()
+    assert list(counter.compared()) == []
     function = hooks.PATCHES[1]
     counter.note(function, (a, a, None, [(0, 1)]))
     counter.note(function, (a, a, None))
     function.link()
     function.original = lambda *call: NotImplemented
-    lines = list(compared(counter, Clock(lambda: 0)))
+    lines = list(counter.compared(Clock(lambda: 0)))
     function.unlink()
     assert lines[-1].split() == ["2", "calls", "were", "not", "timed"]
 

@@ -43,8 +43,9 @@ from zlib import crc32
 
 import numpy as np
 
-from cuteblas.cli.calibrate import _alternatives, _choice
-from cuteblas.cli.samples import Sample, product_named, random_copies
+from conformance.bench.calibrate import product_named
+from cuteblas.cli.calibrate import alternatives_of, choice_of
+from cuteblas.cli.samples import Sample, random_copies
 from cuteblas.planning.problem import DeviceInfo
 
 ROOT = Path(__file__).parents[2]
@@ -140,8 +141,8 @@ def copies_of(data: Mapping[str, Any]) -> dict[str, Sample]:
 
 def regret(case: Case) -> Regret:
     """The regret of what planning chooses today."""
-    everything = _alternatives(case.sample, case.device) if case.kind == "copies" else []
-    choice = _choice(case.sample, everything)(case.device)
+    everything = alternatives_of(case.sample, case.device) if case.kind == "copies" else []
+    choice = choice_of(case.sample, everything)(case.device)
     taken = case.seconds.get(str(choice))
     return Regret(
         case,
@@ -188,7 +189,7 @@ def stale_rows(file: Path) -> Iterator[tuple[str, list[str]]]:
         plans = (
             {}
             if name in copies
-            else {str(each): each for each in _alternatives(product_named(name), device)}
+            else {str(each): each for each in alternatives_of(product_named(name), device)}
         )
         rows = [
             row

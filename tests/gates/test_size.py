@@ -8,9 +8,7 @@ import io
 import tokenize
 from pathlib import Path
 
-import pytest
-
-from tests.test_architecture import HOME, MODULES, circles
+from tests.test_architecture import HOME, MODULES
 
 BUDGETS: dict[str, int] = {}
 MOST_FILES, MOST_PARAMETERS = 320, 7

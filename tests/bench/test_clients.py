@@ -1,4 +1,4 @@
-"""``python -m cuteblas bench clients``, on a GPU that is this CPU."""
+"""``python -m conformance.bench clients``, on a GPU that is this CPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import cuteblas
+from conformance.bench import __main__ as command
+from conformance.bench import clients as module
+from conformance.bench.clients import CASES, clients
+from conformance.bench.groups import Selection
 from cuteblas.cli import bench
-from cuteblas.cli import clients as module
-from cuteblas.cli.clients import CASES, clients, number_of_programs
-from cuteblas.cli.measurements import Selection
-
-from .fakes import FakeGpu
+from tests.cli.fakes import FakeGpu
 
 pytest.importorskip("sklearn", minversion="1.8")
 
@@ -36,7 +36,10 @@ def inside(monkeypatch):
 
 
 def measured(seconds=(1.0,), **selection):
-    return list(clients(FakeGpu(seconds), Selection(**{"sizes": ((80, 12),), "repeats": 1} | selection)))
+    count, rows = clients(FakeGpu(seconds), Selection(**{"sizes": ((80, 12),), "repeats": 1} | selection))
+    rows = list(rows)
+    assert len(rows) == count
+    return rows
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -46,7 +49,6 @@ def test_every_program_runs_both_ways(inside, dtype):
     for row in rows:
         assert (row["installed_s"], row["alone_s"], row["ratio"], row["products"]) == (1e-3, 3e-3, 3.0, 1)
         assert row["right"] and row["difference"] == 0
-    assert number_of_programs(Selection(sizes=((80, 12),), dtypes=(dtype,))) == len(rows)
     assert inside.count(True) == inside.count(False) > 2 * len(CASES)
 
 
@@ -60,7 +62,7 @@ def test_what_is_measured_by_default():
 def test_a_wrong_result_is_found(monkeypatch, capsys):
     results = iter([np.ones(3), np.ones(3) + 2e-3] + [np.ones(3)] * 9)
     monkeypatch.setattr(module, "CASES", (module.Case("PCA", (20, 4), lambda x: next(results)),))
-    assert bench.measure(FakeGpu((1e-3,)), ["clients"], Selection(repeats=1), None, {}) == 1
+    assert bench.verdict(bench.measure(FakeGpu((1e-3,)), {"clients": command.ALL["clients"]}, Selection(repeats=1), None, {})) == 1
     heading, row, *_, last = capsys.readouterr().out.splitlines()[2:]
     assert heading.split() == ["products", "ours", "ms", "CuPy", "ms", "ratio", "differs"]
     assert row.split() == ["PCA", "float32", "20x4", "1", "1.0", "1.0", "1.00", "0.002", "WRONG"]

@@ -1,4 +1,4 @@
-"""``python -m cuteblas bench figure``, on a GPU that is this CPU."""
+"""``python -m conformance.bench figure``, on a GPU that is this CPU."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from conformance.bench import __main__ as command
+from conformance.bench import figure as module
+from conformance.bench.figure import KINDS, chart, figure
+from conformance.bench.groups import Selection
 from cuteblas import emulator
 from cuteblas.cli import bench
-from cuteblas.cli import figure as module
-from cuteblas.cli.figure import KINDS, chart, figure, number_of_clusters
-from cuteblas.cli.measurements import Selection
-
-from .fakes import FakeGpu
+from tests.cli.fakes import FakeGpu
 
 SIZE = (48, 40, 32)
 
@@ -27,7 +27,10 @@ def _compiler():
 
 
 def rows(**selection):
-    return list(figure(FakeGpu((4e-3, 1e-3)), Selection(**{"sizes": (SIZE,), "orders": ("NN", "TN"), "repeats": 1} | selection)))
+    count, found = figure(FakeGpu((4e-3, 1e-3)), Selection(**{"sizes": (SIZE,), "orders": ("NN", "TN"), "repeats": 1} | selection))
+    found = list(found)
+    assert count == len({row["case"] for row in found})
+    return found
 
 
 def test_every_type_order_and_kernel_is_measured_and_right():
@@ -64,7 +67,7 @@ def test_a_wrong_kernel_is_found(monkeypatch, capsys):
 
     monkeypatch.setattr(module, "engine_of", lambda machine: Broken)
     which = Selection(sizes=(SIZE,), dtypes=("float32",), orders=("NN",), repeats=1)
-    assert bench.measure(FakeGpu(), ["figure"], which, None, {}) == 1
+    assert bench.verdict(bench.measure(FakeGpu(), {"figure": figure}, which, None, {})) == 1
     assert "WRONG results: SGEMM NN 48x40x32" in capsys.readouterr().out
 
 
@@ -74,15 +77,15 @@ def emulator_engine():
     return EMULATOR
 
 
-def test_table_json_and_drawing(tmp_path, capsys):
-    which = Selection(sizes=(SIZE,), orders=("NN", "TN"), repeats=1)
+def test_table_json_and_drawing(tmp_path, capsys, monkeypatch):
     about = {"device": "a <fake> GPU", "cublas": "0"}
+    monkeypatch.setattr(bench, "machine_of", lambda options, program: (FakeGpu((1e-3, 2e-3)), about))
     data, drawing = tmp_path / "figure.json", tmp_path / "figure.svg"
-    assert bench.measure(FakeGpu((1e-3, 2e-3)), ["figure"], which, data, about, drawing) == 0
+    arguments = ["figure", "--sizes", "48x40x32", "--orders", "NN", "TN", "--repeats", "1"]
+    assert command.main([*arguments, "--json", str(data), "--svg", str(drawing)]) == 0
     found = json.loads(data.read_text())["figures"]["figure"]
     lines = capsys.readouterr().out.splitlines()
     assert sum(line[1:5] == "GEMM" for line in lines) == len(found) and lines[-3:] == ["", f"wrote {data}", f"wrote {drawing}"]
-    assert number_of_clusters(which) == len({row["case"] for row in found})
     tree = ElementTree.fromstring(drawing.read_text())
     svg = "{http://www.w3.org/2000/svg}"
     bars = [x for x in tree.iter(f"{svg}rect") if x.find(f"{svg}title") is not None]

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..array.install import enabled
-from ..functions import reset_stats, stats
-from .machines import medians
-from .measurements import Row, Selection
+from cuteblas.array.install import enabled
+from cuteblas.cli.machines import medians
+from cuteblas.cli.measurements import Measured, Row, Selection
+from cuteblas.functions import reset_stats, stats
 
-__all__ = ["CASES", "Case", "clients", "number_of_programs"]
+__all__ = ["CASES", "Case", "clients"]
 
 _SECONDS = 4.0                  # for the timings of one case, which are at least two
 _TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
@@ -44,8 +44,8 @@ class Case:
     run: Callable[[Any], Any]
 
 
-def clients(machine: Any, which: Selection) -> Iterator[Row]:
-    """The rows of the table.
+def clients(machine: Any, which: Selection) -> Measured:
+    """A row for every program, type and size.
 
     Raises
     ------
@@ -54,23 +54,24 @@ def clients(machine: Any, which: Selection) -> Iterator[Row]:
     """
     os.environ["SCIPY_ARRAY_API"] = "1"         # scikit-learn insists on it, and SciPy reads it when it is imported
     import array_api_compat  # noqa: F401       # so that it is found missing here
+
+    sizes = [(size[0], size[1]) for size in which.sizes if len(size) == 2]
+    programs = [
+        (dtype, case, size)
+        for dtype in which.dtypes or ("float32",)
+        for case in CASES
+        for size in sizes or (case.size,)
+    ]
+    return len(programs), (_row(machine, which, *program) for program in programs)
+
+
+def _row(machine: Any, which: Selection, dtype: str, case: Case, size: tuple[int, int]) -> Row:
     from sklearn import config_context
 
-    for dtype, case, size in _programs(which):
-        x = _samples(machine.rival, *size, dtype)
-        with config_context(array_api_dispatch=True), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*did not converge")
-            yield _measured(machine, which, f"{case.name} {dtype} {size[0]}x{size[1]}", case.run, x)
-
-
-def number_of_programs(which: Selection) -> int:
-    """How many rows there are."""
-    return len(_programs(which))
-
-
-def _programs(which: Selection) -> list[tuple[str, Case, tuple[int, int]]]:
-    sizes = [(size[0], size[1]) for size in which.sizes if len(size) == 2]
-    return [(dtype, case, size) for dtype in which.dtypes or ("float32",) for case in CASES for size in sizes or (case.size,)]
+    x = _samples(machine.rival, *size, dtype)
+    with config_context(array_api_dispatch=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*did not converge")
+        return _measured(machine, which, f"{case.name} {dtype} {size[0]}x{size[1]}", case.run, x)
 
 
 def _measured(machine: Any, which: Selection, name: str, run: Callable[[Any], Any], x: Any) -> Row:

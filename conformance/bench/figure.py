@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ..planning import GemmProblem, Operand, Plan, plan_gemm
-from .machines import medians
-from .measurements import Row, Selection, engine_of, graded
+from cuteblas.cli.machines import medians
+from cuteblas.cli.measurements import Measured, Row, Selection, graded
+from cuteblas.planning import GemmProblem, Operand, Plan, plan_gemm
 
-__all__ = ["KINDS", "chart", "figure", "number_of_clusters"]
+from .groups import engine_of
+
+__all__ = ["KINDS", "chart", "figure"]
 
 _SIZE = (10240, 4096, 4096)
 _SAMPLE = 48                         # rows and columns of C that are checked
@@ -60,21 +62,13 @@ KINDS = {
 }
 
 
-def figure(machine: Any, which: Selection) -> Iterator[Row]:
-    """The rows of the figure: for every letter, order and kernel the time, and what cuBLAS takes."""
-    for letter, size, orders in _clusters(which):
-        yield from _bars(machine, which, letter, KINDS[letter], size, orders)
-
-
-def number_of_clusters(which: Selection) -> int:
-    """How many letters, sizes and orders there are, each with a bar for every kernel."""
-    return len(_clusters(which))
-
-
-def _clusters(which: Selection) -> list[tuple[str, tuple[int, ...], str]]:
+def figure(machine: Any, which: Selection) -> Measured:
+    """The figure: a case for every letter, size and order, a row for each kernel beside cuBLAS."""
     letters = [letter for letter, kind in KINDS.items() if not which.dtypes or kind.element in which.dtypes]
     sizes = [size if len(size) == 3 else size * 3 for size in which.sizes if len(size) in (1, 3)] or [_SIZE]
-    return list(product(letters, sizes, which.orders))
+    clusters = list(product(letters, sizes, which.orders))
+    return len(clusters), (row for letter, size, orders in clusters
+                           for row in _bars(machine, which, letter, KINDS[letter], size, orders))
 
 
 def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[int, ...], orders: str) -> Iterator[Row]:
@@ -90,7 +84,7 @@ def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[i
     for (name, plan), ours in zip(plans.items(), taken, strict=True):
         c[...] = 0
         engine.run(plan, {"a": a, "b": b, "c": c})
-        grade = graded(machine, a, b, c, _SAMPLE, _SAMPLE)
+        grade = graded(machine, a, b, c, (_SAMPLE, _SAMPLE))
         yield {"case": f"{letter}GEMM {orders} {m}x{n}x{k}", "variant": name or f"planning: {plan.family}", "ours_s": ours,
                "rival_s": rival, "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": grade.error,
                "right": grade.passed}

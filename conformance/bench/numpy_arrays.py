@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ..functions import backend, copy, matmul
-from .machines import Host, host_medians
-from .measurements import Row, Selection
+from cuteblas.cli.machines import Host, host_medians
+from cuteblas.cli.measurements import Measured, Row, Selection
+from cuteblas.functions import backend, copy, matmul
 
-__all__ = ["CASES", "Case", "link", "number_of_calls", "numpy_arrays"]
+__all__ = ["CASES", "Case", "link", "numpy_arrays"]
 
 _SECONDS = 1.0                  # for all timings of NumPy in one case, one if that takes longer, and for those of the others
 _COMPARED = 256                 # rows of a result
 _SETTLED = 0.3                  # seconds for which NumPy's BLAS may keep its threads looking for work: they would compete with ours
 _BLOCK = 256 << 20              # bytes that the link moves
+_WAYS = ("up", True, False), ("down", False, True), ("both ways", True, True)
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,10 @@ def _cases(which: Selection) -> list[Case]:
     return CASES
 
 
-def number_of_calls(which: Selection) -> int:
-    """How many cases there are."""
-    return len(_cases(which))
-
-
-def numpy_arrays(machine: Any, which: Selection) -> Iterator[Row]:
-    """The rows of the table."""
-    return (_measured(machine.rival, which.repeats, case) for case in _cases(which))
+def numpy_arrays(machine: Any, which: Selection) -> Measured:
+    """A row for every call."""
+    cases = _cases(which)
+    return len(cases), (_measured(machine.rival, which.repeats, case) for case in cases)
 
 
 def _measured(xp: Any, repeats: int, case: Case) -> Row:
@@ -141,9 +138,13 @@ def _close(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(np.abs(x - y).max() <= 64 * np.finfo(x.dtype).eps * np.abs(y).max())
 
 
-def link(machine: Any, which: Selection) -> Iterator[Row]:
+def link(machine: Any, which: Selection) -> Measured:
     """The rates of the ring, and of pinned memory, one way and both ways."""
-    from ..engines.host_cuda import current_ring
+    return 2 * len(_WAYS), _transfers(machine, which)
+
+
+def _transfers(machine: Any, which: Selection) -> Iterator[Row]:
+    from cuteblas.engines.host_cuda import current_ring
 
     xp, ring, link = machine.rival, current_ring(), current_ring().link
     host = [np.ones(_BLOCK, np.uint8) for _ in range(2)]
@@ -164,6 +165,6 @@ def link(machine: Any, which: Selection) -> Iterator[Row]:
         link.synchronize()
 
     for name, move in (("pageable", staged), ("pinned", direct)):
-        for way, up, down in (("up", True, False), ("down", False, True), ("both ways", True, True)):
+        for way, up, down in _WAYS:
             (taken,) = host_medians(which.repeats, partial(move, up, down))
             yield {"case": f"{name}, {way}", "ours_s": taken, "gb_s": (up + down) * _BLOCK / taken / 1e9}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from math import exp, log, prod
 from random import Random
@@ -15,30 +14,29 @@ from typing import Any
 
 import numpy as np
 
-from .. import runtime
-from ..codegen.dtypes import dtype as element
-from ..engines.memory import Memory
-from ..engines.settings import limited
-from ..functions import explain, matmul
-from ..functions.explain import explain_product_of
-from ..planning.floors import floor_of
-from ..runtime.architectures import target_architecture
-from .explain import operand
-from .grading import Grade, grade
-from .machines import Gpu, medians
-from .samples import numbers
-from .workers import Workers, device_of_workers
+from cuteblas import runtime
+from cuteblas.cli.explain import operand
+from cuteblas.cli.machines import Gpu
+from cuteblas.cli.measurements import Row, Selection, multiplied
+from cuteblas.cli.samples import numbers
+from cuteblas.cli.workers import Workers, device_of_workers
+from cuteblas.codegen.dtypes import dtype as element
+from cuteblas.engines.memory import Memory
+from cuteblas.engines.settings import limited
+from cuteblas.functions import explain
+from cuteblas.functions.explain import explain_product_of
+from cuteblas.planning.floors import floor_of
+from cuteblas.runtime.architectures import target_architecture
 
-__all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report", "timed_products", "torch_of"]
+__all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report",
+           "timed_products"]
 
 RANDOM_DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "int64", "bool")
 KINDS = ("square", "rectangular", "thin", "deep", "vectors", "tiny batched", "batched")
 _LONGEST, _MOST_ELEMENTS = 10**6, 10**9
 _MOST_FLOPS, _MOST_INTEGER_OPERATIONS = 5e12, 2e11         # CuPy has some 5 TOPS in int8
-_BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
 _SECONDS = 0.1                       # for the timings of a product, beside what waits before them
 _ALIGNED = 256                       # elements
-_SAMPLED_ROWS, _SAMPLED_ELEMENTS = 4, 1 << 20
 _BEHIND = 0.9
 _LARGE = 1 << 32                     # bytes from which memory goes back to the device
 
@@ -128,9 +126,10 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------------------
-def timed_products(machine: Any, products: Sequence[RandomProduct], repeats: int, precision: Any) -> Iterator[dict[str, Any]]:
+def timed_products(
+    machine: Any, products: Sequence[RandomProduct], repeats: int, precision: Any
+) -> Iterator[Row]:
     """A row for each product; kernels are compiled in other processes meanwhile."""
-    torch = torch_of(machine)
     device = limited(runtime.device_info()) if isinstance(machine, Gpu) else None
     with nullcontext() if device is None else Workers(device, spared=1) as workers:
         ready: list[Future[None] | None]
@@ -139,7 +138,7 @@ def timed_products(machine: Any, products: Sequence[RandomProduct], repeats: int
             if compiled is not None:
                 compiled.result()
             try:
-                yield _timed(machine, torch, each, repeats, precision)
+                yield _timed(machine, each, repeats, precision)
             except (runtime.CompileError, ValueError, MemoryError) as error:      # one of hundreds: named and left out
                 print(f"{each} could not be measured: {error}".splitlines()[0], file=sys.stderr)
 
@@ -162,37 +161,29 @@ def _compile(each: RandomProduct, precision: str) -> None:
         return
 
 
-def torch_of(machine: Any) -> Any:
-    """torch with float32 as it is, where it is installed and has the GPU that is measured on."""
-    if not isinstance(machine, Gpu):
-        return None
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.set_float32_matmul_precision("highest")
-    return torch if torch.cuda.is_available() else None
-
-
-def _timed(machine: Any, torch: Any, each: RandomProduct, repeats: int, precision: Any) -> dict[str, Any]:
+def _timed(machine: Any, each: RandomProduct, repeats: int, precision: Any) -> Row:
     xp = machine.rival
     a, b = _operands(xp, each)
-    c, d = (xp.empty(each.shapes[2], each.dtype) for _ in range(2))
-    plan = explain(a, b, c, precision=precision).plan
+    plan = explain(a, b, xp.empty(each.shapes[2], each.dtype), precision=precision).plan
     assert plan is not None
-    calls: dict[str, Callable[[], Any]] = {"ours_s": partial(matmul, a, b, out=c, precision=precision),
-                                           "rival_s": partial(xp.matmul, a, b, out=d)}
-    if torch is not None and each.dtype in _BY_TORCH:
-        calls["torch_s"] = partial(torch.matmul, *map(torch.from_dlpack, (a, b)), out=torch.from_dlpack(d))
-    taken = dict(zip(calls, medians(machine, *calls.values(), repeats=repeats, seconds=_SECONDS), strict=True))
-    best = min(seconds for who, seconds in taken.items() if who != "ours_s")
-    floor = floor_of(plan.problem, plan.family, plan.device).seconds
-    right = _graded(machine, each, a, b, c).passed
-    if (a.nbytes + b.nbytes + 2 * c.nbytes) > _LARGE and isinstance(machine, Gpu):
+    (row,) = multiplied(
+        machine, Selection(repeats=repeats, precision=precision), str(each), a, b, _SECONDS
+    )
+    if (
+        isinstance(machine, Gpu)
+        and a.nbytes + b.nbytes + 2 * a.itemsize * prod(each.shapes[2]) > _LARGE
+    ):
         xp.get_default_memory_pool().free_all_blocks()
-    return {"case": str(each), "kind": each.kind, "kernel": plan.family, "ours_s": taken["ours_s"], "rival_s": taken["rival_s"],
-            "torch_s": taken.get("torch_s"), "floor_s": floor, "ratio": best / taken["ours_s"], "launches": len(plan.launches),
-            "right": right}
+    kept = {name: row.get(name) for name in ("kernel", "ours_s", "rival_s", "torch_s")}
+    return {
+        "case": str(each),
+        "kind": each.kind,
+        **kept,
+        "floor_s": floor_of(plan.problem, plan.family, plan.device).seconds,
+        "ratio": row["ratio"],
+        "launches": len(plan.launches),
+        "right": row["right"],
+    }
 
 
 def _operands(xp: Any, each: RandomProduct) -> Iterator[Any]:
@@ -206,15 +197,6 @@ def _operands(xp: Any, each: RandomProduct) -> Iterator[Any]:
         rows, columns = extents[-2:]
         yield x.reshape(extents) if order == "N" else x.reshape(*extents[:-2], columns, rows).swapaxes(-1, -2)
         begin = -(-first // _ALIGNED) * _ALIGNED
-
-
-def _graded(machine: Any, each: RandomProduct, a: Any, b: Any, c: Any) -> Grade:
-    """The grade of some rows and columns of the last matrix."""
-    if each.batch > 1:
-        a, b, c = a[-1], b[-1], c[-1]
-    rows = slice(None, None, -(-each.m // _SAMPLED_ROWS))
-    columns = slice(None, None, -(-each.n // max(1, min(each.n, 32, _SAMPLED_ELEMENTS // each.k))))
-    return grade(machine.get(a[rows]), machine.get(b[:, columns]), machine.get(c[rows, columns]))
 
 
 # -- what is said -----------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,302 @@
+"""Measure a GPU as python -m cuteblas calibrate does, and fit planners' numbers to files of it.
+
+  # measure other random problems than those of the fit, and change nothing
+  python -m conformance.bench calibrate --seed 1 --check
+  # compile the kernels beforehand, without a GPU
+  python -m conformance.bench calibrate --prepare
+  # fit to files of --measurements again, without a GPU
+  python -m conformance.bench calibrate --refit h200-seed0.json h200-large0.json --json h200.json
+
+The command prints the regret of planning's choices: how much longer the chosen plan takes than the
+fastest one that was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from cuteblas import runtime
+from cuteblas.cli.calibrate import (
+    Card,
+    Made,
+    Summary,
+    alternatives_of,
+    choice_of,
+    declare,
+    ends,
+    fitted,
+    least_regret,
+    make,
+    measured,
+    regret_of,
+    save_costs,
+    summary,
+    task_of,
+    timings,
+)
+from cuteblas.cli.command import CommandError, print_about, refuse_unwritable
+from cuteblas.cli.machines import versions
+from cuteblas.cli.samples import Sample, product, random_copies, random_samples
+from cuteblas.cli.terminal import wrapped
+from cuteblas.cli.workers import Workers
+from cuteblas.planning.cost import CostError
+from cuteblas.planning.cost.alternatives import Alternative
+from cuteblas.planning.cost.fit import Measured, Regret, fit, regrets
+from cuteblas.planning.devices import DEVICES, device_named
+from cuteblas.planning.problem import H200, DeviceInfo
+from cuteblas.planning.quantities import duration
+
+__all__ = ["is_product", "prepare", "product_named", "read"]
+
+_SHOWN = 12                          # problems with the largest regret
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    declare(parser)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random problems (default: %(default)s)")
+    parser.add_argument("--products", type=int, default=300, metavar="COUNT", help="random products (default: %(default)s)")
+    parser.add_argument("--large", type=int, default=100, metavar="COUNT",
+                        help="random products that fill a GPU (default: %(default)s)")
+    parser.add_argument("--copies", type=int, default=200, metavar="COUNT", help="random permutations (default: %(default)s)")
+    parser.add_argument("--measurements", type=Path, metavar="FILE", help="write the time of every plan")
+    parser.add_argument("--check", action="store_true", help="measure and print the regret; fit and write nothing")
+    parser.add_argument("--refit", type=Path, nargs="+", metavar="FILE",
+                        help="fit to files of --measurements instead of measuring; needs no GPU")
+    parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and stop")
+    parser.add_argument("--device", metavar="CARD", help=f"with --prepare, without a GPU: one of {', '.join(DEVICES)} "
+                                                         "(default: h200)")
+
+
+def run(options: Namespace) -> int:
+    """Measure, fit, write.
+
+    Raises
+    ------
+    CommandError
+        Without a GPU, and for files that cannot be read or written.
+    """
+    counts = options.products, options.large, options.copies
+    if min(counts) < 0 or sum(counts) == 0:
+        raise CommandError("--products, --large and --copies are at least 0, and one of them is above 0")
+    refuse_unwritable(options.json, options.measurements)
+    if options.refit:
+        return _refit(options)
+    samples, unavailable = random_samples(*counts, options.seed), runtime.why_unavailable()
+    if options.prepare:
+        device = runtime.device_info() if unavailable is None and options.device is None else _named(options.device)
+        return prepare(device, samples, options.seconds)
+    if unavailable is not None:
+        raise CommandError(f"calibrate needs a GPU: {unavailable}")
+    device, about = runtime.device_info(), {**versions(), "seed": options.seed}
+    print_about(about)
+    with Card(device) as machine:
+        first, last = ends(options.seconds)
+        problems = measured(machine, samples, last if options.check else first)
+        _keep(device, options, problems, about)
+        found = list(regrets(problems, device))
+        before = _told("before", found)
+        if not options.check:
+            costs, found = fitted(machine, problems, samples, last)
+            _keep(device, options, problems, about)
+            about |= regret_of(problems, before, _told("after", found))
+    _worst(found, problems)
+    if options.measurements is not None:
+        print(f"wrote {options.measurements}")
+    if not options.check:
+        save_costs(costs, about, device.name, options.json, "conformance.bench")
+    return 0
+
+
+def _named(device: str | None) -> DeviceInfo:
+    try:
+        return device_named(device) if device else H200
+    except ValueError as error:
+        raise CommandError(error) from None
+
+
+# -- files of measurements --------------------------------------------------------------------------------------------------------
+def _keep(
+    device: DeviceInfo, options: Namespace, problems: Sequence[Measured], about: Mapping[str, Any]
+) -> None:
+    """Write the measurements as JSON."""
+    if options.measurements is None:
+        return
+    own = asdict(replace(device, costs=None))
+    seconds = {problem.name: {str(each): float(f"{x:.4g}") for each, x in zip(problem.alternatives, problem.seconds, strict=True)}
+               for problem in problems}
+    text = json.dumps(
+        {
+            "device": {name: x for name, x in own.items() if name != "costs"},
+            "seed": options.seed,
+            "copies": options.copies,
+            "about": dict(about),
+            "seconds": seconds,
+        },
+        indent=1,
+    )
+    options.measurements.write_text(text + "\n", encoding="utf-8")
+
+
+def read(files: Sequence[Path]) -> tuple[DeviceInfo, dict[str, Any], list[Measured]]:
+    """The card of the first file of measurements, the origin of the last, and the problems of all.
+
+    Raises
+    ------
+    CommandError
+        For a file that has none.
+    """
+    devices, problems = list[DeviceInfo](), list[Measured]()
+    for file in files:
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            devices.append(DeviceInfo(**data["device"]))
+            copies = {sample.name: sample for sample in random_copies(data["copies"], data["seed"])}
+            problems += (_read_again(copies.get(name) or product_named(name), devices[0], times)
+                         for name, times in data["seconds"].items())
+        except (CostError, KeyError, TypeError, ValueError) as error:
+            raise CommandError(f"{str(file)!r} has no measurements of this version of cuteblas: {error}") from None
+    return devices[0], data["about"], problems
+
+
+def _read_again(sample: Sample, device: DeviceInfo, times: Mapping[str, float]) -> Measured:
+    by_name = {str(each): each for each in alternatives_of(sample, device)}
+    known = {name: seconds for name, seconds in times.items() if name in by_name}
+    return Measured(
+        sample.name,
+        choice_of(sample, list(by_name.values())),
+        [by_name[name] for name in known],
+        list(known.values()),
+    )
+
+
+def _refit(options: Namespace) -> int:
+    """Fit to files of measurements, beginning with the numbers that come with cuteblas."""
+    device, about, problems = read(options.refit)
+    print(f"{len(problems)} problems, {sum(len(problem.seconds) for problem in problems)} plans")
+    before = _told("before", list(regrets(problems, device)))
+    costs, found = least_regret(problems, device, fit(problems, device))
+    after = _told("after", found)
+    _worst(found, problems)
+    save_costs(
+        costs,
+        about | regret_of(problems, before, after),
+        device.name,
+        options.json,
+        "conformance.bench",
+    )
+    return 0
+
+
+_NAME = re.compile(r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) (?P<orders>[NT]{3})"
+                   r"(?: by (?P<precision>\w+))?")
+
+
+def is_product(name: str) -> bool:
+    """Whether a sample's name is that of a product, and not of a permutation."""
+    return _NAME.fullmatch(name) is not None
+
+
+def product_named(name: str) -> Sample:
+    """The product of a sample's name.
+
+    Raises
+    ------
+    ValueError
+        If it is not one.
+    """
+    if (found := _NAME.fullmatch(name)) is None:
+        raise ValueError(f"{name!r} is not a product")
+    batch = (int(found["batch"]),) if found["batch"] else ()
+    return product(
+        found["dtype"],
+        int(found["m"]),
+        int(found["n"]),
+        int(found["k"]),
+        batch,
+        found["orders"],
+        found["precision"] or "auto",
+    )
+
+
+# -- what is said -----------------------------------------------------------------------------------------------------------------
+def _told(when: str, found: Sequence[Regret]) -> Summary:
+    """Print the regret of all, and of products by type and of copies."""
+    groups: dict[str, list[Regret]] = {"all": list(found)}
+    for each in found:
+        named = each.name.partition(" ")[0]
+        groups.setdefault(named if is_product(each.name) else "copies", []).append(each)
+    print(f"\nregret {when:<10}problems   median   95th percentile   largest   mean")
+    for name, own in groups.items():
+        s = summary(own)
+        unknown = f"   ({s.problems - s.measured} choices not measured)" if s.measured < s.problems else ""
+        print(f"  {name:<15}{s.problems:8}{s.median:9.1%}{s.percentile95:18.1%}{s.largest:10.1%}{s.mean:7.1%}{unknown}")
+    return summary(found)
+
+
+def _worst(found: Sequence[Regret], problems: Sequence[Measured]) -> None:
+    """Print the problems with the largest regret, and what would have been better."""
+    ranked = sorted(((each.regret or 0.0, i) for i, each in enumerate(found)), reverse=True)
+    for regret, i in islice(ranked, _SHOWN):
+        if regret > 0:
+            print(wrapped(f"  {regret:6.1%}  {problems[i].name}: chosen {found[i].choice}; better {problems[i].fastest}, "
+                          f"{duration(problems[i].best)}"))
+    single = sum(len(problem.seconds) == 1 for problem in problems)
+    if single:
+        print(wrapped(f"  {single} problems have only one plan, so their regret is 0"))
+
+
+# -- compiling --------------------------------------------------------------------------------------------------------------------
+class _Compiler:
+    """A machine that times nothing; a context manager."""
+
+    def __init__(self, device: DeviceInfo):
+        self.device, self._workers = device, Workers(device)
+        self.kernels, self.failed, self.ready = set[str](), list[str](), 0
+
+    def __enter__(self) -> _Compiler:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._workers.__exit__(*error)
+
+    def made(self, sample: Sample, alternatives: Sequence[Alternative]) -> Future[list[Made]]:
+        """Begin to make plans and to compile their kernels."""
+        return self._workers.submit(make, sample, [str(each) for each in alternatives])
+
+    def times(self, sample: Sample, alternatives: Sequence[Alternative], plans: Sequence[Made]) -> list[float | None]:
+        """Note the kernels of plans."""
+        self.ready += 1
+        self.failed += (plan for plan in plans if isinstance(plan, str))
+        self.kernels |= {
+            launch.kernel.digest
+            for plan in plans
+            if not isinstance(plan, str)
+            for launch in plan.launches
+        }
+        return [None] * len(plans)
+
+
+def prepare(device: DeviceInfo, samples: Sequence[Sample], seconds: float) -> int:
+    """Compile the kernels of all plans that would be measured into the cache, as far as there is time; 1 if one cannot be."""
+    start = perf_counter()
+    with _Compiler(device) as compiler:
+        tasks = (task_of(sample, device) for sample in samples)
+        for _task, _times in timings(compiler, "prepare", tasks, len(samples), start + seconds):
+            pass
+    print(
+        f"{len(compiler.kernels)} kernels of {compiler.ready} of {len(samples)} problems are "
+        f"compiled for {device.name}, in {duration(perf_counter() - start)}"
+    )
+    for sentence in compiler.failed[:_SHOWN]:
+        print(f"  {sentence}")
+    return 1 if compiler.failed else 0
