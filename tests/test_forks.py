@@ -148,7 +148,7 @@ def test_cuda_is_refused_in_a_child_of_a_process_that_used_it():
         sys.path.insert(0, os.getcwd())
         from tests.functions.host_cupy import installed, on_gpu
         from cuteblas import blas, epilogues, runtime
-        import cuteblas.engines.repeats
+        import cuteblas.engines.replay.cupy
         with installed():
             print(child(lambda: "not refused" if runtime.why_unavailable() is not None else ""))
             x, y = on_gpu(np.ones((4, 4), "f4")), np.ones((4, 4), "f4")
