@@ -49,7 +49,7 @@ def _kind(x: Any, array: type) -> str | None:
 
 
 def replayable(route: Hashable, request: Any) -> Replayable | None:
-    """A call as it is replayed; ``None`` if such calls are not.
+    """A call that is replayed if one like it was recorded; ``None`` if such calls are not recorded.
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ def _size_of(x: int) -> tuple[bool, int]:
 
 
 def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Replayable | None:
-    """A call on CuPy arrays as it is replayed; ``None`` if such calls are not, or without a trace.
+    """A call on CuPy arrays that may be replayed; ``None`` if such calls are not recorded, or without a trace.
 
     Of the epilogue's operands, what is neither an array nor a number is part of the head, by name; of numbers their types are, and
     of integers which types hold them.

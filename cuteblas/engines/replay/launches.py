@@ -1,4 +1,4 @@
-"""What a replay launches: one plan on the operands and the result themselves, or a :class:`Program` of several steps."""
+"""Launches of a replay: one plan on the operands and the result themselves, or a :class:`Program` of several steps."""
 
 from __future__ import annotations
 

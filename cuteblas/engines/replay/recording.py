@@ -1,4 +1,4 @@
-"""What a call did while it ran, and listeners to the plans that calls run."""
+"""The steps of a call while it is recorded, and listeners to the plans that calls run."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Recorder:
 
 
 class Recorded(NamedTuple):
-    """What a replay on CuPy arrays needs of a call that has run.
+    """A call on CuPy arrays that has run: everything that its replay needs.
 
     Attributes
     ----------
