@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import index
 from pathlib import Path
 from time import perf_counter
@@ -20,12 +20,18 @@ from .gufunc import resolve_product
 from .signatures import Card, Precision
 
 if TYPE_CHECKING:
+    from ..codegen.kernel import GeneratedKernel
     from ..planning.plan import Plan
-    from ..planning.problem import DeviceInfo, Problem
+    from ..planning.problem import DeviceInfo, GemmProblem, Problem
 
 __all__ = ["Recording", "Warmup", "record", "warmup"]
 
 _FORM = "cuteblas problems 1"
+
+_SQUARES = 1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000, 768
+_START_SET = (*zip(_SQUARES, _SQUARES, _SQUARES, strict=True), (20000, 1024, 784), (60000, 256, 100), (20000, 100, 1024),
+              (256, 1024, 20000))
+"""Rows, columns and length of the sum of products, the most probable first: kernels of these run many others."""
 
 
 @dataclass
@@ -146,8 +152,8 @@ def record() -> Iterator[Recording]:
             recording.problems.extend(found)
 
 
-def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]], *, dtype: Any = np.float32,
-           order: Literal["CC", "CF", "FC", "FF"] = "CC", precision: Precision = "auto",
+def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]] | None = None,
+           *, dtype: Any = np.float32, order: Literal["CC", "CF", "FC", "FF"] = "CC", precision: Precision = "auto",
            device: Card | DeviceInfo | None = None) -> Warmup:
     """Compile and load the kernels of calls, so that the first call does not wait and can be captured in a CUDA graph.
 
@@ -156,8 +162,9 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
 
     Parameters
     ----------
-    calls : Recording, path, or iterable of pairs of shapes
-        The recording of :func:`record`, the file that it was saved to, or shapes of operands of ``matmul``.
+    calls : Recording, path, or iterable of pairs of shapes, optional
+        The recording of :func:`record`, the file that it was saved to, or shapes of operands of ``matmul``. Without it, the start
+        set: products and transposes of typical extents that NumPy programs move to the GPU, the most probable first.
     dtype : dtype
         The type of operands that are given by shapes; float32 by default.
     order : str
@@ -195,9 +202,12 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     from concurrent.futures import ThreadPoolExecutor
 
     from .. import runtime
+    from ..emulator.compiler import build
+    from ..emulator.errors import CompilerError
     from ..engines.settings import limited
     from ..runtime.architectures import target_architecture
     from ..runtime.compiler import is_compiled
+    from ..runtime.mover import BUILT, SOURCE
 
     card = device_for(device)
     here = card is None
@@ -208,18 +218,32 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
             raise RuntimeError("warmup cannot load kernels while a stream is being captured: call it before the capture")
         card = runtime.device_info()
     target = limited(card)
-    problems = _problems(calls, np.dtype(dtype), order, precision)
-    plans = [_plan(problem, target) for problem in dict.fromkeys(problems)]
-    kernels = {(launch.kernel.name, launch.kernel.digest): launch.kernel for plan in plans for launch in plan.launches}
+    problems = _start_set() if calls is None else _problems(calls, np.dtype(dtype), order, precision)
+    if calls is None:
+        with suppress(CompilerError):               # Python's threads move arrays, too
+            build(SOURCE.read_text("utf-8"), **BUILT)
+    plans: list[Plan] = []
+    kernels: set[tuple[str, str]] = set()
 
-    def compiled(kernel: Any) -> bool:
+    def planned() -> Iterator[GeneratedKernel]:
+        for problem in dict.fromkeys(problems):
+            plans.append(_plan(problem, target))
+            for launch in plans[-1].launches:
+                if (key := (launch.kernel.name, launch.kernel.digest)) not in kernels:
+                    kernels.add(key)
+                    yield launch.kernel
+
+    def compiled(kernel: GeneratedKernel) -> bool:
         arch = target_architecture(kernel.arch, target.arch)
         found = is_compiled(kernel, arch)
         runtime.compile(kernel, arch)
         return not found
 
-    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1) or 1) as pool:
-        new = sum(pool.map(compiled, kernels.values()))
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        new = sum(pool.map(compiled, planned()))        # which compiles the first ones while others are planned
+    finally:
+        pool.shutdown(cancel_futures=True)
     workspace = max((plan.workspace_bytes for plan in plans), default=0) if here else 0
     if here:
         from ..engines.cuda import current_device, keep_in_pool, launcher_for
@@ -238,6 +262,28 @@ def _plan(problem: Problem, device: DeviceInfo) -> Plan:
     return plan_grouped(problem, device) if isinstance(problem, GroupedProblem) else plan_for(problem, device)
 
 
+def _start_set() -> Iterator[Problem]:
+    """The problems of tiles of products, and of transposes, that move between the host and a GPU."""
+    from itertools import product
+
+    from ..engines.placement import gpu_seconds
+    from ..engines.problems import copy_problem
+    from ..planning.streaming import Extents, schedule
+
+    for (m, n, k), name, order in product(_START_SET, ("float64", "float32", "complex128", "complex64"), ("CC", "CF", "FC")):
+        dtype = np.dtype(name)
+        size = dtype.itemsize
+        moved = Extents(m, n, k, a_bytes=size, b_bytes=size, c_bytes=size, seconds=gpu_seconds(dtype, m * n * k))
+        plan = schedule(moved, 1 << 40)
+        assert plan
+        for shape in {(len(range(m)[tile.m]), len(range(n)[tile.n])) for tile in plan.tiles}:
+            found = _product(((shape[0], k), (k, shape[1])), dtype, order, "auto")
+            yield found
+            if found.is_gram:
+                yield replace(found, triangle="both")
+            yield copy_problem(_memory(shape, "F", dtype), _memory(shape, "C", dtype))
+
+
 def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[Problem]:
     if isinstance(calls, Recording):
         return calls.problems
@@ -245,30 +291,34 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[P
         return Recording.load(calls).problems
     from ..engines.problems import has_kernels
     from .algorithms import checked_precision
-    from .staging import stage
 
     if len(order) != 2 or set(order) - {"C", "F"}:
         raise ValueError(f"warmup takes order='CC', 'CF', 'FC' or 'FF', a letter for each operand, got {order!r}")
     if not has_kernels(dtype):
         raise ValueError(f"warmup cannot prepare products of {dtype}: there are no kernels for that type")
     problems: list[Problem] = []
-    for i, pair in enumerate(calls):
+    for pair in calls:
         try:
             first, second = pair
             shapes = tuple(map(index, first)), tuple(map(index, second))
         except (TypeError, ValueError):
             raise ValueError(f"warmup takes pairs of shapes, ((m, k), (k, n)), got {pair!r}") from None
-        x1, x2 = (Memory(shape, _strides(shape, letter, dtype), dtype, (2 * i + j + 1) << 44)
-                  for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
-        problems.append(stage(x1, x2, None, resolve_product(x1, x2, None, {}), checked_precision(precision)).problem)
+        problems.append(_product(shapes, dtype, order, checked_precision(precision)))
     return problems
 
 
-def _strides(shape: tuple[int, ...], order: str, dtype: np.dtype) -> tuple[int, ...]:
+def _product(shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: np.dtype, order: str, precision: str) -> GemmProblem:
+    from .staging import stage
+
+    x1, x2 = (_memory(shape, letter, dtype, i) for i, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
+    return stage(x1, x2, None, resolve_product(x1, x2, None, {}), precision).problem
+
+
+def _memory(shape: tuple[int, ...], order: str, dtype: np.dtype, number: int = 0) -> Memory:
     axes = [*range(len(shape))]
     if order == "F":
         axes[-2:] = axes[:-3:-1]
-    return contiguous_strides(shape, dtype.itemsize, axes)
+    return Memory(shape, contiguous_strides(shape, dtype.itemsize, axes), dtype, (number + 1) << 44)
 
 
 def _classes() -> dict[str, type]:
