@@ -13,7 +13,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -225,17 +225,19 @@ def clear(part: Part) -> int:
 
 
 _MEMBER = re.compile(r"\A(entries|calls)/([0-9a-f]{64})\Z")   # the emulator's libraries are for one machine
+_ARCHITECTURE = slice(48, 50)           # of a cubin: one of these bytes, by the version of its form
 
 
-def export_to(path: str, wanted: Callable[[str, bytes], bool]) -> int:
-    """Write the kernels and calls for GPUs that are wanted to an archive; returns how many there were."""
+def export_to(path: str, arch: str = "") -> int:
+    """Write the kernels and calls for GPUs, or those of one architecture, to an archive; returns how many there were."""
     from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
     with ZipFile(path, "w") as archive:
         for part in CAPACITIES:
             for name in sorted(file.name for _time, _size, file in _files(part)):
                 member = f"{part}/{name}"
-                if _MEMBER.match(member) and (data := find(part, name)) is not None and wanted(part, data):
+                if _MEMBER.match(member) and (data := find(part, name)) is not None and (
+                        not arch or (arch.encode() in data if part == "calls" else int(arch[3:]) in data[_ARCHITECTURE])):
                     archive.writestr(ZipInfo(member), data + _digest(name, data), ZIP_DEFLATED)
         return len(archive.namelist())
 

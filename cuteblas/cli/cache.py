@@ -11,12 +11,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from .._cache import Part, cache_directory, clear, export_to, import_from, usage
-from ..codegen.architectures import number_of
 from ..planning.devices import DEVICES, device_named
 from .command import CommandError
 
 _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs", "emulator": "for the emulator"}
-_ARCHITECTURE = slice(48, 50)           # of a cubin: one of these bytes, by the version of its form
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -39,12 +37,8 @@ def run(options: Namespace) -> int:
         try:
             if options.file is None:
                 raise ValueError(f"cache {options.action} needs a FILE")
-            arch = options.device and device_named(options.device).arch
-
-            def wanted(part: str, data: bytes) -> bool:
-                return not arch or (arch.encode() in data if part == "calls" else number_of(arch) in data[_ARCHITECTURE])
-
-            count = import_from(options.file) if options.action == "import" else export_to(options.file, wanted)
+            arch = device_named(options.device).arch if options.device else ""
+            count = export_to(options.file, arch) if options.action == "export" else import_from(options.file)
         except ValueError as error:
             raise CommandError(error) from None
         print(f"files {options.action}ed: {count}")

@@ -3,17 +3,20 @@
 ``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA, planning and compilation are jobs
 of other threads (:mod:`.background`), while calls stay on the host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at
 once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU would have saved until
-then: so a program never takes more than twice the time of the better choice (the ski-rental rule).
+then: so a program never takes more than twice the time of the better choice (the ski-rental rule). The times that longer calls take
+correct what is expected of others.
 """
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from threading import main_thread
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 __all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "require_cuda",
-           "start_soon", "stays", "where_it_runs", "work_of"]
+           "start_soon", "staying", "stays", "where_it_runs", "work_of"]
 
 FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
@@ -66,9 +69,9 @@ class Work:
     symmetric: bool = False
 
     def never_moves(self) -> bool:
-        """Whether the host is expected to be faster, whatever has been started."""
+        """Whether the host is expected to be faster, whatever has been started, in a time from which nothing is learned."""
         here, there = self.seconds()
-        return there >= here
+        return there >= here < _NOTICED
 
     def seconds(self) -> tuple[float, float]:
         """The expected times by NumPy and by the GPU."""
@@ -78,7 +81,13 @@ class Work:
             here = costs.host_product(name, self.products / (1 + self.symmetric), self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
-        return here, costs.gpu_call(name, self.products, self.up, self.down, count)
+        there = costs.gpu_call(name, self.products, self.up, self.down, count)
+        return here * _corrections[False, self.kind][0], there * _corrections[True, self.kind][0]
+
+    @property
+    def kind(self) -> str:
+        """What it has in common with calls whose times say something about its own."""
+        return _name(self.dtype) if self.products else "transposes" if self.transposes else "copies"
 
 
 @cache
@@ -103,6 +112,47 @@ def _costs() -> HostCosts:
 def gpu_seconds(dtype: np.dtype, products: float) -> float:
     """The expected time of a sum of products of what is on the GPU."""
     return _costs().gpu_product(dtype.name, products)
+
+
+# -- what calls have taken --------------------------------------------------------------------------------------------------------
+_NOTICED = 1e-3                         # seconds of a call from which others are corrected
+_FORGOTTEN = 30.0                       # seconds of calls on one side after which a correction of the other one has faded
+_MOST_KINDS = 4096
+
+staying: set[tuple[Any, ...]] = set()
+"""Shapes and types of operands that the host is expected to multiply faster; empty again when that has to be reconsidered."""
+
+
+_corrections: defaultdict[tuple[bool, str], tuple[float, int]] = defaultdict(lambda: (1.0, 0))
+"""By how much calls of a kind take longer than expected, and how many have said so, by whether they moved."""
+_carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loaded
+
+
+def _learn(moved: bool, work: Work, seconds: float) -> None:
+    """Let the time of a call correct what is expected of its kind there, and the correction of the other side fade."""
+    expected = work.seconds()[moved]
+    if max(seconds, expected) < _NOTICED:
+        return
+    ratio = seconds / expected
+    (factor, calls), (other, of_others) = (_corrections[side, work.kind] for side in (moved, not moved))
+    _corrections[moved, work.kind] = _within(8.0, factor * _within(4.0, ratio) ** 0.25), calls + 1
+    _corrections[not moved, work.kind] = other ** max(1 - seconds / _FORGOTTEN, 0.0), of_others
+    if _within(1.3, ratio) != ratio:
+        staying.clear()
+    tally("rates", "corrected", f"{'GPU' if moved else 'host'}: {work.kind}").tick()
+
+
+def _within(most: float, ratio: float) -> float:
+    return min(max(ratio, 1 / most), most)
+
+
+def _rates(work: Work) -> str:
+    """Where the expected times of a call come from."""
+    from ..planning.cost.hosts import HOST
+
+    calls = sum(_corrections[side, work.kind][1] for side in (False, True))
+    source = "estimated" if _costs() is HOST else "measured by calibrate --host"
+    return f"{source}, corrected by {calls} calls" if calls else source
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
@@ -217,7 +267,7 @@ def host_engine() -> Engine:
     return EMULATOR if current_backend() == "emulator" else HOST_CUDA
 
 
-def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
+def _reason_for(work: Work) -> tuple[bool, str]:
     """Whether a call runs on the GPU, and why in a few words."""
     where = current_backend()
     if where == "cuda":
@@ -227,8 +277,8 @@ def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
     if not _possible():
         return False, "there is no GPU"
     here, there = work.seconds()
-    times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU"
-    if there >= here or _started or not waits:
+    times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU ({_rates(work)})"
+    if there >= here or _started:
         return there < here, times
     started = "is being started" if _starting is not None else f"starts when calls like this would have saved {_time(_GAIN)}"
     return False, f"{times}; CUDA {started}"
@@ -328,6 +378,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         compiled = _compiling.pop(kind, None)
         waits = current_backend() == "cuda" or (compiled is not None and compiled.exception() is not None)      # raised once more
         limit = workspace_limit()
+        begin = perf_counter()
         try:
             with nullcontext() if waits else without_waiting():
                 result = None if stream is None else stream()
@@ -337,12 +388,20 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
             _compiling[kind] = compiling.ready
             continue
         if result is not None:
+            if kind in _carried:                # else it was compiled, loaded or planned
+                _learn(True, work, perf_counter() - begin)
+            elif len(_carried) < _MOST_KINDS:
+                _carried.add(kind)
             return result
         why = "no memory on the GPU"
         break
     tally(function, "moved", f"stayed: {why}").tick()
+    begin = perf_counter()
     with backend("numpy"):
-        return stay()
+        result = stay()
+    if all(job is None or job.done() for job in (_starting, *_compiling.values())):      # which take processors
+        _learn(False, work, perf_counter() - begin)
+    return result
 
 
 def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:

@@ -20,17 +20,15 @@ from .gufunc import resolve_product
 from .signatures import Card, Precision
 
 if TYPE_CHECKING:
-    from ..codegen.kernel import GeneratedKernel
     from ..planning.plan import Plan
-    from ..planning.problem import DeviceInfo, GemmProblem, Problem
+    from ..planning.problem import DeviceInfo, Problem
 
 __all__ = ["Recording", "Warmup", "record", "warmup"]
 
 _FORM = "cuteblas problems 1"
 
-_SQUARES = 1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000, 768
-_START_SET = (*zip(_SQUARES, _SQUARES, _SQUARES, strict=True), (20000, 1024, 784), (60000, 256, 100), (20000, 100, 1024),
-              (256, 1024, 20000))
+_START_SET = [*((n, n, n) for n in (1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000, 768)), (20000, 1024, 784),
+              (60000, 256, 100), (20000, 100, 1024), (256, 1024, 20000)]
 """Rows, columns and length of the sum of products, the most probable first: kernels of these run many others."""
 
 
@@ -222,28 +220,17 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     if calls is None:
         with suppress(CompilerError):               # Python's threads move arrays, too
             build(SOURCE.read_text("utf-8"), **BUILT)
-    plans: list[Plan] = []
-    kernels: set[tuple[str, str]] = set()
+    plans = [_plan(problem, target) for problem in dict.fromkeys(problems)]
+    kernels = {(launch.kernel.name, launch.kernel.digest): launch.kernel for plan in plans for launch in plan.launches}
 
-    def planned() -> Iterator[GeneratedKernel]:
-        for problem in dict.fromkeys(problems):
-            plans.append(_plan(problem, target))
-            for launch in plans[-1].launches:
-                if (key := (launch.kernel.name, launch.kernel.digest)) not in kernels:
-                    kernels.add(key)
-                    yield launch.kernel
-
-    def compiled(kernel: GeneratedKernel) -> bool:
+    def compiled(kernel: Any) -> bool:
         arch = target_architecture(kernel.arch, target.arch)
         found = is_compiled(kernel, arch)
         runtime.compile(kernel, arch)
         return not found
 
-    pool = ThreadPoolExecutor(os.cpu_count())
-    try:
-        new = sum(pool.map(compiled, planned()))        # which compiles the first ones while others are planned
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1) or 1) as pool:
+        new = sum(pool.map(compiled, kernels.values()))
     workspace = max((plan.workspace_bytes for plan in plans), default=0) if here else 0
     if here:
         from ..engines.cuda import current_device, keep_in_pool, launcher_for
@@ -262,7 +249,7 @@ def _plan(problem: Problem, device: DeviceInfo) -> Plan:
     return plan_grouped(problem, device) if isinstance(problem, GroupedProblem) else plan_for(problem, device)
 
 
-def _start_set() -> Iterator[Problem]:
+def _start_set() -> Iterator[Any]:
     """The problems of tiles of products, and of transposes, that move between the host and a GPU."""
     from itertools import product
 
@@ -270,55 +257,50 @@ def _start_set() -> Iterator[Problem]:
     from ..engines.problems import copy_problem
     from ..planning.streaming import Extents, schedule
 
-    for (m, n, k), name, order in product(_START_SET, ("float64", "float32", "complex128", "complex64"), ("CC", "CF", "FC")):
-        dtype = np.dtype(name)
+    types = map(np.dtype, ("float64", "float32", "complex128", "complex64"))
+    for (m, n, k), dtype, order in product(_START_SET, types, ("CC", "CF", "FC")):
         size = dtype.itemsize
-        moved = Extents(m, n, k, a_bytes=size, b_bytes=size, c_bytes=size, seconds=gpu_seconds(dtype, m * n * k))
+        moved = Extents(m, n, k, 1, 1, size, size, size, seconds=gpu_seconds(dtype, m * n * k))
         plan = schedule(moved, 1 << 40)
         assert plan
         for shape in {(len(range(m)[tile.m]), len(range(n)[tile.n])) for tile in plan.tiles}:
-            found = _product(((shape[0], k), (k, shape[1])), dtype, order, "auto")
-            yield found
-            if found.is_gram:
-                yield replace(found, triangle="both")
-            yield copy_problem(_memory(shape, "F", dtype), _memory(shape, "C", dtype))
+            yield from (found := _problems([((shape[0], k), (k, shape[1]))], dtype, order, "auto"))
+            yield from (replace(each, triangle="both") for each in found if each.is_gram)
+            source, target = (Memory(shape, _strides(shape, letter, dtype), dtype) for letter in "FC")
+            yield copy_problem(source, target)
 
 
-def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[Problem]:
+def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[Any]:
     if isinstance(calls, Recording):
         return calls.problems
     if isinstance(calls, (str, os.PathLike)):
         return Recording.load(calls).problems
     from ..engines.problems import has_kernels
     from .algorithms import checked_precision
+    from .staging import stage
 
     if len(order) != 2 or set(order) - {"C", "F"}:
         raise ValueError(f"warmup takes order='CC', 'CF', 'FC' or 'FF', a letter for each operand, got {order!r}")
     if not has_kernels(dtype):
         raise ValueError(f"warmup cannot prepare products of {dtype}: there are no kernels for that type")
     problems: list[Problem] = []
-    for pair in calls:
+    for i, pair in enumerate(calls):
         try:
             first, second = pair
             shapes = tuple(map(index, first)), tuple(map(index, second))
         except (TypeError, ValueError):
             raise ValueError(f"warmup takes pairs of shapes, ((m, k), (k, n)), got {pair!r}") from None
-        problems.append(_product(shapes, dtype, order, checked_precision(precision)))
+        x1, x2 = (Memory(shape, _strides(shape, letter, dtype), dtype, (2 * i + j + 1) << 44)
+                  for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
+        problems.append(stage(x1, x2, None, resolve_product(x1, x2, None, {}), checked_precision(precision)).problem)
     return problems
 
 
-def _product(shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: np.dtype, order: str, precision: str) -> GemmProblem:
-    from .staging import stage
-
-    x1, x2 = (_memory(shape, letter, dtype, i) for i, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
-    return stage(x1, x2, None, resolve_product(x1, x2, None, {}), precision).problem
-
-
-def _memory(shape: tuple[int, ...], order: str, dtype: np.dtype, number: int = 0) -> Memory:
+def _strides(shape: tuple[int, ...], order: str, dtype: np.dtype) -> tuple[int, ...]:
     axes = [*range(len(shape))]
     if order == "F":
         axes[-2:] = axes[:-3:-1]
-    return Memory(shape, contiguous_strides(shape, dtype.itemsize, axes), dtype, (number + 1) << 44)
+    return contiguous_strides(shape, dtype.itemsize, axes)
 
 
 def _classes() -> dict[str, type]:
