@@ -10,7 +10,7 @@ correct what is expected of others.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -75,14 +75,13 @@ class Work:
 
     def seconds(self) -> tuple[float, float]:
         """The expected times by NumPy and by the GPU."""
-        count, costs = _processors(), _costs()
-        name = _name(self.dtype)
+        count, costs, name = _processors(), _costs(), self.kind
         if self.products:
             here = costs.host_product(name, self.products / (1 + self.symmetric), self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
         there = costs.gpu_call(name, self.products, self.up, self.down, count)
-        return here * _corrections[False, self.kind][0], there * _corrections[True, self.kind][0]
+        return here * _corrections[False, name], there * _corrections[True, name]
 
     @property
     def kind(self) -> str:
@@ -123,23 +122,24 @@ staying: set[tuple[Any, ...]] = set()
 """Shapes and types of operands that the host is expected to multiply faster; empty again when that has to be reconsidered."""
 
 
-_corrections: defaultdict[tuple[bool, str], tuple[float, int]] = defaultdict(lambda: (1.0, 0))
-"""By how much calls of a kind take longer than expected, and how many have said so, by whether they moved."""
+_corrections: defaultdict[tuple[bool, str], float] = defaultdict(lambda: 1.0)
+"""By how much calls of a kind take longer than expected, by whether they moved."""
+_calls: Counter[str] = Counter()        # that have said so, by the kind
 _carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loaded
 
 
 def _learn(moved: bool, work: Work, seconds: float) -> None:
     """Let the time of a call correct what is expected of its kind there, and the correction of the other side fade."""
-    expected = work.seconds()[moved]
+    kind, expected = work.kind, work.seconds()[moved]
     if max(seconds, expected) < _NOTICED:
         return
     ratio = seconds / expected
-    (factor, calls), (other, of_others) = (_corrections[side, work.kind] for side in (moved, not moved))
-    _corrections[moved, work.kind] = _within(8.0, factor * _within(4.0, ratio) ** 0.25), calls + 1
-    _corrections[not moved, work.kind] = other ** max(1 - seconds / _FORGOTTEN, 0.0), of_others
+    _corrections[moved, kind] = _within(8.0, _corrections[moved, kind] * _within(4.0, ratio) ** 0.25)
+    _corrections[not moved, kind] **= max(1 - seconds / _FORGOTTEN, 0.0)
     if _within(1.3, ratio) != ratio:
         staying.clear()
-    tally("rates", "corrected", f"{'GPU' if moved else 'host'}: {work.kind}").tick()
+    _calls[kind] += 1
+    tally("rates", "corrected", f"{'GPU' if moved else 'host'}: {kind}").tick()
 
 
 def _within(most: float, ratio: float) -> float:
@@ -150,9 +150,8 @@ def _rates(work: Work) -> str:
     """Where the expected times of a call come from."""
     from ..planning.cost.hosts import HOST
 
-    calls = sum(_corrections[side, work.kind][1] for side in (False, True))
-    source = "estimated" if _costs() is HOST else "measured by calibrate --host"
-    return f"{source}, corrected by {calls} calls" if calls else source
+    source, calls = "estimated" if _costs() is HOST else "measured by calibrate --host", _calls[work.kind]
+    return f"{source}, corrected by {calls} call{'s' * (calls > 1)}" if calls else source
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
