@@ -130,10 +130,9 @@ _carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loade
 
 def _learn(moved: bool, work: Work, seconds: float) -> None:
     """Let the time of a call correct what is expected of its kind there, and the correction of the other side fade."""
-    kind, expected = work.kind, work.seconds()[moved]
-    if max(seconds, expected) < _NOTICED:
+    if seconds < _NOTICED:
         return
-    ratio = seconds / expected
+    kind, ratio = work.kind, seconds / work.seconds()[moved]
     _corrections[moved, kind] = _within(8.0, _corrections[moved, kind] * _within(4.0, ratio) ** 0.25)
     _corrections[not moved, kind] **= max(1 - seconds / _FORGOTTEN, 0.0)
     if _within(1.3, ratio) != ratio:

@@ -104,7 +104,6 @@ def test_a_correction_that_kept_calls_away_fades(machine):
     assert machine.now - before > 0.1
     for _ in range(100):
         assert machine.call(FAST_THERE) == "GPU"
-    assert FAST_THERE.seconds()[1] < 1e-3               # from where on it teaches nothing
 
 
 def test_estimates_that_are_right_stay(machine):
@@ -139,7 +138,7 @@ def test_an_outlier_moves_little(machine, side, work):
     assert placement._corrections[side == "GPU", "float32"] == pytest.approx(2**0.5)
     for _ in range(100):
         placement._learn(True, FAST_THERE, 1e6)
-        placement._learn(False, FAST_THERE, 1e-9)
+        placement._learn(False, product(1e12), 1e-3)
     assert placement._corrections[True, "float32"] <= 8 and placement._corrections[False, "float32"] >= 1 / 8
 
 
