@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._cache import find
 from ..codegen.dtypes import DType, dtype
+from ..planning.plan import Argument, Launch
 from .architectures import target_architecture
 from .compiler import cubin_name
 from .executor import Executor
@@ -15,7 +16,7 @@ from .loading import is_loaded, load_cubin
 if TYPE_CHECKING:
     from ..planning.plan import Plan
 
-__all__ = ["KeptArgument", "KeptKernel", "KeptLaunch", "KeptMap", "KeptParam", "KeptPlan", "executor_of", "record_of"]
+__all__ = ["KeptKernel", "KeptMap", "KeptParam", "KeptPlan", "executor_of", "record_of"]
 
 
 class KeptParam(NamedTuple):
@@ -36,15 +37,6 @@ class KeptMap(NamedTuple):
     swizzle: int
 
 
-class KeptArgument(NamedTuple):
-    """The value of a parameter: see :class:`~cuteblas.planning.plan.Argument`."""
-
-    role: str | None
-    value: int | float | complex | None
-    tensor_map: Any
-    offset: int
-
-
 class KeptKernel(NamedTuple):
     """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine code's name in the cache."""
 
@@ -57,20 +49,12 @@ class KeptKernel(NamedTuple):
     cubin: str
 
 
-class KeptLaunch(NamedTuple):
-    """A launch: see :class:`~cuteblas.planning.plan.Launch`."""
-
-    kernel: KeptKernel
-    grid: tuple[int, int, int]
-    arguments: tuple[KeptArgument, ...]
-
-
 class KeptPlan(NamedTuple):
     """A plan: see :class:`~cuteblas.planning.plan.Plan`."""
 
     roles: tuple[str, ...]
     arch: str
-    launches: tuple[KeptLaunch, ...]
+    launches: tuple[Launch, ...]
     workspace_bytes: int
 
 
@@ -116,14 +100,14 @@ def executor_of(record: Mapping[str, Any], ordinal: int) -> Executor | None:
         if (cubin := find("entries", kernel.cubin)) is None:
             return None
         functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
-        launches.append(KeptLaunch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))
+        launches.append(Launch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))  # type: ignore[arg-type]
     plan = KeptPlan(tuple(record["roles"]), record["arch"], tuple(launches), record["workspace_bytes"])
     return Executor(plan, ordinal, functions, driver.launchKernel)
 
 
-def _argument(given: Any) -> KeptArgument:
+def _argument(given: Any) -> Argument:
     role, value, offset, box = given
     if box is not None:
         of, shape, strides, extents, swizzle = box
         box = KeptMap(dtype(of), tuple(shape), tuple(strides), tuple(extents), swizzle)
-    return KeptArgument(role, complex(*value) if isinstance(value, list) else value, box, offset)
+    return Argument(role, complex(*value) if isinstance(value, list) else value, box, offset)
