@@ -85,7 +85,7 @@ class Work:
 
     @property
     def kind(self) -> str:
-        """What it has in common with calls whose times say something about its own."""
+        """The kind of calls whose times say something about this one: by type, or by the order of a copy."""
         return _name(self.dtype) if self.products else "transposes" if self.transposes else "copies"
 
 

@@ -571,7 +571,7 @@ class _Splitting:
         return self.workspace.nbytes
 
     def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings, role: Role = "b", tiling: _Tiling | None = None) -> _Memory:
-        """What a product takes of the workspace besides the planes of A."""
+        """Take planes of B, and flags and sums of divided tiles, of the workspace."""
         b = a.done() if _one_operand(p) else _split(self.form, p, "B", role, readings.b, self.workspace)
         memory = _Memory(a, b, readings.resident, tiling or _tiling(p, self.device, self.form))
         if not (flags := memory.tiling.flags):
