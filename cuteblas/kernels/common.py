@@ -154,16 +154,16 @@ def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: 
     return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
 
 
-def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value, alpha: Value | None, beta: Value | None,
-            beta_kind: str) -> Value:
+def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value | None, alpha: Value | None,
+            beta: Value | None) -> Value:
     """``alpha * acc + beta * c``, rounded to the output type once.
 
-    ``alpha`` and ``beta`` are ``None`` where they are one (or, by ``beta_kind``, zero): one times an infinite complex number is not
-    that number.
+    ``alpha`` and ``beta`` are ``None`` where they are one, since one times an infinite complex number is not that number; ``c`` is
+    ``None`` where ``beta`` is zero.
     """
     def scaled(x: Value, factor: Value | None, of: str) -> Value:
         return k.call("scale", x, factor, of=of) if factor else k.convert(x, of)
 
-    if beta_kind == "zero":
+    if c is None:
         return scaled(acc, alpha, output)
     return k.convert(k.call("add", scaled(acc, alpha, accumulator), scaled(c, beta, accumulator)), output)

@@ -46,8 +46,8 @@ from ...layout import (
     zipped_divide,
 )
 from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
-from ..common import OperandAccess, transpose_words
-from ..epilogue import Epilogue, FusedEpilogue
+from ..common import transpose_words
+from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
 
@@ -553,8 +553,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     declared = (side.declared(name, element, box, name == "C")
                 for (name, element, side), box in zip(sides, config.boxes, strict=True))
     tensors = k.tensors(*declared, batch=config.batch_modes)
-    epilogue = Epilogue(k, sums, config.output, OperandAccess(0, config.c.width), config.alpha, config.beta, config.epilogue,
-                        config.sums)
+    epilogue = Epilogue(k, config, sums, config.sums)
     count = k.integer("matrices", multiple=config.multiple)
     first = k.let("first", k.block_index("block", "x") * tile.matrices)
     limit = k.let("limit", minimum(count - first, tile.matrices))
@@ -585,5 +584,5 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     summed = [k.pin(f"tCsC{part}", C.mine(C.in_shared(sC[_, _, _, part]))) for part in range(tile.depth)]
     parked = _Parked(k, summed, lambda at: guard.at((0, at)))
     every: Any = None                                   # matrix of the batch: the tile of C has several
-    epilogue.store(parked, C.mine, C.memory, guard, (m, n), every, C.part_of)
+    epilogue.store(parked, OutputTile(C.memory, C.mine, C.part_of, (m, n), every, guard))
     return k.build()

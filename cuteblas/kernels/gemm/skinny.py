@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import ClassVar
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
@@ -44,6 +45,7 @@ from ...layout.symbolic import Expr, IntLike, all_of, equal, less
 from ..common import OperandAccess, mapped, operand
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
+from .output import WarpgroupOutput
 from .persistent import PersistentConfig
 from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
@@ -94,6 +96,7 @@ class SkinnyConfig(PersistentConfig):
     b: OperandAccess = _VECTORS
     tma: tuple[bool, bool] = (True, True)
     slices: bool = False
+    beta: ClassVar[str] = "zero"
 
     @property
     def k_major(self) -> tuple[bool, bool]:
@@ -199,7 +202,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     chunk = k.extent("chunk") if config.slices else K
     a, b = _Source(A, config.a), _Source(B, config.b)
-    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue)
+    epilogue = Epilogue(k, config, "float32")
 
     sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two along K.
@@ -219,6 +222,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                         emptied=(_GROUPS + 1) * GROUP if threads else _GROUPS * GROUP // WARP + 1)
     begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
     schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
+    output = WarpgroupOutput(k, config, mma, C, (M, N))
     producer = GROUP * (_GROUPS + 1)                    # its first thread: the warpgroup before it splits B
     nbytes = sum(x.box.nbytes for x in by_tma)
 
@@ -376,17 +380,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 stage.advance()
                 buffer.advance()
             settle(released, less(0, work.end))
-            at_c = tile.m, tile.n
-
-            def partition(tensor: Tensor) -> Tensor:
-                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
-
-            def tiled(matrix: Tensor) -> Tensor:
-                return local_tile(matrix, mma.tile, at_c)
-
-            guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-            gC = tiled(C.at(tile.batch))
-            epilogue.store(total, partition, gC, guard, (M, N), tile.batch, tiled)
+            epilogue.store(total, output.tile(tile))
         report(range_)
 
     k.comment("Whether all that the block has split was in range")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
@@ -34,7 +34,7 @@ from ...codegen.wgmma import (
     wgmma_fence,
     wgmma_wait,
 )
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
+from ...layout import Layout, Tensor, _, local_tile, rank, size
 from ...layout.symbolic import Expr, equal, less
 from ..common import mapped, operand
 from ..epilogue import Epilogue
@@ -42,12 +42,12 @@ from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
 from ..split.planes import FORMATS
 from .divided import Divided
+from .output import WarpgroupOutput
 from .persistent import TmaConfig
 from .roles import GROUP, WARP, begin, consumers, producers
 from .scheduler import Scheduler, TileOfC
 from .staged import StagedC
 from .tiles import DEPTH, TmaOperand, boxes, consumer_mma, ring_of_tiles
-from .triangle import mirrored
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
@@ -152,7 +152,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     fallback = config.fallback
     verdict = None if fallback is None else Verdict(k, RECORD, ("SA", "SB"))
     divided = Divided.parameters(k) if config.divided else None
-    epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, config, config.element)
 
     # The planes of a stage follow each other.
     sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
@@ -167,24 +167,18 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     a = TmaOperand(0, A.map, box_a, sA, (M, K * parts, form.planes), batch, config.batch_a)
     b = TmaOperand(1, B.map, box_b, sB, (N * parts, K * parts, form.planes), batch, config.batch_b)
 
+    output = WarpgroupOutput(k, config, mma, C, (M, N), staged)
+
     def store(tile: TileOfC, total: Tensor) -> None:
         """Undo the scaling of the rows, and end with the epilogue."""
-        at = tile.m, tile.n
-
-        def partition(tensor: Tensor) -> Tensor:
-            return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
-
-        def tiled(matrix: Tensor) -> Tensor:
-            return local_tile(matrix, mma.tile, at)
-
-        guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-        tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", partition(tiled(x.at(tile.batch)))) for x in (RA, RB))
+        c = output.tile(tile)
+        tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch)))) for x in (RA, RB))
         elements = Layout((run, 2, config.columns // 8))
         pair, half, column = (size(elements[i]) for i in range(rank(elements)))
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
         tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
-        k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=guard[0, _, 0])
-        k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=guard[_, 0, _])
+        k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
+        k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=c.guard and c.guard[_, 0, _])
 
         def scale(factor: Callable[[Value, Value], Value]) -> None:
             with k.loops((pair, half, column)) as (i, h, n):
@@ -208,15 +202,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             scale(lambda x, exponent: k.call("scaled", x, k.call("power_of_two", exponent)))
         with k.otherwise():
             scale(lambda x, exponent: k.call("scalbn", x, exponent))
-        mC = C.at(tile.batch)
-        gC = tiled(mC)
-        pieces = staged.pieces_of(tile, mC, (M, N), batch) if staged else None
-        if config.triangle is None:
-            epilogue.store(sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces)
-        else:
-            other = tiled(mirrored(mC)) if config.triangle == "both" else None
-            epilogue.store_triangle(config.triangle, tile.diagonal, sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces,
-                                    other, parts == 2 and config.hermitian)
+        epilogue.store(sums, c)
 
     with producers(k, config.groups, "one thread keeps the ring full"):
         first_thread = GROUP * config.groups

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.tma import TmaBox, TmaLoad
 from ...codegen.wgmma import WgmmaMma
-from ...layout import Tensor, _, local_tile, make_identity_tensor
+from ...layout import Tensor, _
 from ...layout.symbolic import equal
 from ..common import mapped, operand
 from ..epilogue import Epilogue
@@ -34,12 +34,12 @@ from .cluster import ALONE, Cluster
 from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo, sum_of_bools
 from .divided import Divided
 from .multiplier import Multiplier
+from .output import WarpgroupOutput
 from .persistent import TmaConfig
 from .roles import GROUP, begin, consumers, producers
 from .scheduler import Scheduler
 from .staged import StagedC
 from .tiles import TmaOperand, boxes, consumer_mma, depth_of, ring_of_tiles
-from .triangle import mirrored
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -140,7 +140,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     divided = Divided.parameters(k, mma.accumulator) if config.divided else None
     memory = k.pointer("parked", "uint32", const=False) if config.parked else None
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
-    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue, sums)
+    epilogue = Epilogue(k, config, config.accumulator, sums)
 
     tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))
     sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
@@ -151,6 +151,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     begin(k, pipeline.barriers, (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided,
                          config.triangle)
+    guarded = staged is None or epilogue.touches_memory or config.triangle is not None
+    output = WarpgroupOutput(k, config, mma, C, (M, N), staged, guarded)
     place = schedule.place
     digits = (config.digits,) if config.digits > 1 else ()
     a = TmaOperand(0, A.map, box_a, sA, (M, K, *digits), batch, config.batch_a)
@@ -191,26 +193,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
             else:
                 multiply(count)
             with schedule.ended(work, tCrC, config.groups):
-                at = work.tile.m, work.tile.n
-
-                def partition(tensor: Tensor) -> Tensor:
-                    return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])   # without the modes of extent 1
-
-                def tiled(matrix: Tensor) -> Tensor:
-                    return local_tile(matrix, mma.tile, at)
-
-                mC = C.at(work.tile.batch)
-                gC = tiled(mC)
-                guard = None
-                if staged is None or epilogue.touches_memory or config.triangle:
-                    guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-                pieces = staged.pieces_of(work.tile, mC, (M, N), batch) if staged else None
-                if config.triangle is None or guard is None:
-                    epilogue.store(total, partition, gC, guard, (M, N), work.tile.batch, tiled, pieces)
-                else:
-                    other = tiled(mirrored(mC)) if config.triangle == "both" else None
-                    epilogue.store_triangle(config.triangle, work.tile.diagonal, total, partition, gC, guard, (M, N),
-                                            work.tile.batch, tiled, pieces, other)
+                epilogue.store(total, output.tile(work.tile))
         if staged:
             staged.leave()
     place.leave()

@@ -22,8 +22,8 @@ from ...codegen.values import cast, choose, complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, equal, less
 from ..common import OperandAccess, operand, tile_of_block, transpose_words
-from ..epilogue import Epilogue, FusedEpilogue
-from ..gemm.triangle import mirrored
+from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ..gemm.triangle import output_triangle
 from .residues import planes_of
 from .survey import CHOICE, LIMBS, MOST, PRODUCT, WORD
 
@@ -112,7 +112,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
                       for side, mode in (("A", "m"), ("B", "n")))
     words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
     weights = k.pointer("weights", "uint32", alignment=16)
-    epilogue = Epilogue(k, element, element, config.c, config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, config, element)
     (M, N), batch = map(k.extent, "mn"), C.batch
 
     epilogue.load_scalars()
@@ -188,15 +188,12 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         k.assign(product(0, i), complex_of(element, real, *imag) if imag else real)
     epilogue.clear(product)
 
-    def tiled_c(matrix: Tensor) -> Tensor:
+    def tile_of(matrix: Tensor) -> Tensor:
         return local_tile(matrix, tile, at)
 
-    if config.symmetric:
-        diagonal = less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
-        epilogue.store_triangle("both", diagonal, product, mine_of_c, tiled_c(C.at(item)), guard, (M, N), item, tiled_c,
-                                mirrored=tiled_c(mirrored(C.at(item))))
-    else:
-        epilogue.store(product, mine_of_c, tiled_c(C.at(item)), guard, (M, N), item, tiled_c)
+    mC, crossed = C.at(item), less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
+    triangle = output_triangle("both" if config.symmetric else None, crossed, mC, tile_of)
+    epilogue.store(product, OutputTile(tile_of(mC), mine_of_c, tile_of, (M, N), item, guard, triangle=triangle))
     return k.build()
 
 

@@ -18,7 +18,7 @@ from ...codegen.tiled import TiledCopy
 from ...layout import Layout, Tensor, _, domain_offset, local_tile, make_identity_tensor, product
 from ...layout.symbolic import IntLike, less
 from ..common import OperandAccess, operand, tile_of_block
-from ..epilogue import Epilogue, FusedEpilogue
+from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..guard import gate_tag
 
 __all__ = ["TILE", "ReduceConfig", "reduce_split"]
@@ -99,7 +99,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mnS", batch=config.batch_modes,
                      nested=dict(zip("mn", config.modes, strict=True)))
     S, batch = k.extent("S"), C.batch
-    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, config, config.accumulator)
 
     M, N = (k.let(name, product(extent)) for name, extent in zip("MN", C.extents, strict=True))
     epilogue.load_scalars()
@@ -111,11 +111,15 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     tiled = TiledCopy(Layout(tile), (1, 1))
     thread = k.thread if along == 1 else k.let("element", k.thread % product(tile))
     first: IntLike = 0 if along == 1 else k.let("first", k.thread // product(tile))
-    gW = local_tile(mW, tile, (tile_m, tile_n))                        # (TM, TN, slice)
-    gC = local_tile(mC, tile, (tile_m, tile_n))
-    cC = local_tile(make_identity_tensor((M, N)), tile, (tile_m, tile_n))
-    tWgW = k.pin("tWgW", tiled.partition(gW, thread))
-    guard = Guard(k.pin("tCcC", tiled.partition(cC, thread)), (M, N), triangle=config.triangle)
+
+    def tile_of(matrix: Tensor) -> Tensor:
+        return local_tile(matrix, tile, (tile_m, tile_n))
+
+    def mine(tensor: Tensor) -> Tensor:
+        return tiled.partition(tensor, thread)
+
+    tWgW = k.pin("tWgW", mine(tile_of(mW)))                            # (1, 1, 1, slice)
+    guard = Guard(k.pin("tCcC", mine(tile_of(make_identity_tensor((M, N))))), (M, N), triangle=config.triangle)
     several = Layout((1, 1, 1, _CHAINS))
     totals, parts = (k.registers(name, config.accumulator, several) for name in ("total", "part"))
     total, part = totals[_, _, _, 0], parts[_, _, _, 0]
@@ -156,6 +160,5 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     epilogue.clear(total)
     k.let_next_launch_begin()
     with k.when(less(first, 1) if along > 1 else True):
-        epilogue.store(total, lambda tensor: tiled.partition(tensor, thread), gC, guard, (M, N), item,
-                       lambda matrix: local_tile(matrix, tile, (tile_m, tile_n)))
+        epilogue.store(total, OutputTile(tile_of(mC), mine, tile_of, (M, N), item, guard))
     return k.build()
