@@ -14,8 +14,11 @@ from ..codegen.values import Value, cast
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["PAIRS", "OperandAccess", "clear", "combine", "copy_element", "cut_words", "grouped_raster",
+__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "clear", "combine", "copy_element", "cut_words", "grouped_raster",
            "join_words", "mapped", "operand", "split_words", "tile_of_block", "transpose_words"]
+
+GROUP, WARP = 128, 32
+"""Threads of a warpgroup and of a warp."""
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 

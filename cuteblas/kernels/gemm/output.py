@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...codegen.builder import Guard, KernelBuilder
@@ -10,8 +12,9 @@ from ...codegen.signature import GlobalTensor
 from ...codegen.wgmma import WgmmaMma, WgmmaRegisterMma
 from ...layout import Tensor, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike
-from ..epilogue import OutputTile
+from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
+from .roles import Finish, Sums
 from .scheduler import TileOfC
 from .staged import StagedC
 from .triangle import output_triangle
@@ -48,6 +51,18 @@ class WarpgroupOutput:
     extents: tuple[IntLike, IntLike]
     staged: StagedC | None = None
     guarded: bool = True
+
+    @contextmanager
+    def finished(self, epilogue: Epilogue,
+                 prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor] | None = None) -> Iterator[Finish]:
+        """The role that writes C by an epilogue, of sums that are prepared for it."""
+        def write(at: TileOfC, sums: Sums) -> None:
+            tile = self.tile(at)
+            epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor) else sums, tile)
+
+        yield write
+        if self.staged:
+            self.staged.leave()
 
     def tile(self, at: TileOfC) -> OutputTile:
         """A tile, as the epilogue takes it."""

@@ -26,11 +26,11 @@ from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import fence_proxy_async
-from ...codegen.pipeline import Pipeline, PipelineState
+from ...codegen.pipeline import Pipeline
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
-from ...codegen.tma import TmaBox, TmaLoad
+from ...codegen.tma import TmaBox
 from ...codegen.values import Value
 from ...codegen.wgmma import (
     WgmmaOperand,
@@ -42,14 +42,15 @@ from ...codegen.wgmma import (
 )
 from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import OperandAccess, mapped, operand
+from ..common import GROUP, WARP, OperandAccess, mapped, operand
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .output import WarpgroupOutput
 from .persistent import PersistentConfig
-from .roles import GROUP, WARP, begin, consumers, producers
-from .scheduler import Scheduler, TileOfC
-from .tiles import DEPTH, INSTRUCTION_DEPTH, TmaOperand, ring_of_tiles
+from .producer import Step, keep_full, tma_operands
+from .roles import Multiply, Sums, begin, specialise
+from .scheduler import Scheduler, Work
+from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
 
 __all__ = ["RANGE", "SkinnyConfig", "gemm_skinny"]
 
@@ -186,7 +187,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a word for each block. The
         grid is one-dimensional and may have fewer blocks than tiles.
     """
-    mma, (box_a, box_b) = config.mma, config.boxes
+    mma = config.mma
     if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
         raise CodegenError(f"tiles have a multiple of 32 columns, and C is written in vectors of 1 or 2 along N, got {config}")
     k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch=oldest_with("wgmma"), wide=config.wide,
@@ -204,7 +205,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     a, b = _Source(A, config.a), _Source(B, config.b)
     epilogue = Epilogue(k, config, "float32")
 
-    sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
+    sA, sB = rings_of_tiles(k, config.boxes, config.stages)
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two along K.
     plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
     sP = ring_of_tiles(k, "sP", plane, _BUFFERS * _PLANES)
@@ -214,8 +215,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"), stage="buffer")
     summed = epilogue.depth(chunk)
-    by_tma = [TmaOperand(mode, tensor.map, box, ring, (extent, K), batch, present) for mode, (tensor, box, ring, extent, present)
-              in enumerate(((A, box_a, sA, M, config.batch_a), (B, box_b, sB, N, config.batch_b))) if tensor.map]
+    by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch, (config.batch_a, config.batch_b))
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
     threads = not all(config.tma)
     pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * threads,
@@ -223,18 +223,14 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
     schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
     output = WarpgroupOutput(k, config, mma, C, (M, N))
-    producer = GROUP * (_GROUPS + 1)                    # its first thread: the warpgroup before it splits B
-    nbytes = sum(x.box.nbytes for x in by_tma)
+    loader = GROUP * (_GROUPS + 1)                      # its first thread: the warpgroup before it splits B
 
     @contextmanager
-    def steps() -> Iterator[tuple[TileOfC, IntLike]]:
+    def steps() -> Iterator[Step]:
         """The tiles of C that the block works on, and the tiles along K of each."""
-        with schedule.works() as work, k.loop("k_tile", work.end, start=work.first) as k_tile:
-            yield work.tile, (work.tile.batch[-1] * (chunk // DEPTH) if config.slices else 0) + k_tile
-
-    def load(tile: TileOfC, k_tile: IntLike, stage: PipelineState) -> None:
-        for x in by_tma:
-            k.copy(TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage)), x.tile(tile, k_tile), x.ring[_, _, stage.index])
+        with schedule.works() as work, work.steps(k) as k_tile:
+            at = [((work.tile.batch[-1] * (chunk // DEPTH) if config.slices else 0) + k_tile,)]
+            yield work.tile, (at, at)
 
     in_range = k.declare("in_range", "bool", True)
 
@@ -281,45 +277,45 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             buffer.advance()
         report(range_)
 
-    with producers(k, _GROUPS, f"{'a warpgroup' if threads else 'one thread'} keeps the ring full", _REGISTERS):
-        if not threads:
-            with k.when(equal(k.thread, producer)):
-                stage = pipeline.state()
-                with steps() as (tile, k_tile):
-                    pipeline.acquire(stage, nbytes)
-                    load(tile, k_tile, stage)
-                    stage.advance()
+    def load_by_threads() -> None:
+        lane = k.let("lane", k.thread % GROUP)
+        stage = pipeline.state()
+        loaded, some = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
+
+        def announce(pending: int) -> None:
+            k.wait(pending)
+            with k.when(equal(some, 1)):
+                pipeline.commit(loaded)
+
+        with steps() as (tile, at):
+            pipeline.acquire(stage)
+            if by_tma:
+                with k.when(equal(lane, 0)):
+                    pipeline.expect(stage, sum(x.tile_bytes for x in by_tma))
+                    for x in by_tma:
+                        x.load(k, schedule.place, stage.index, pipeline.barrier(stage), [x.tile(tile, *at[x.mode][0])])
+            depth = k.let("depth", at[0][0][0])
+            for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
+                if not source.tensor.map:
+                    source.load(k, tile.batch, (row, depth), ring, stage.index, lane)
+            k.commit()
+            announce(1)                                 # the stage before has come
+            k.assign(loaded, stage.index)
+            k.assign(some, 1)
+            stage.advance()
+        announce(0)
+
+    def load() -> None:
+        if threads:
+            with k.when(less(loader - 1, k.thread)):
+                load_by_threads()
         else:
-            with k.when(less(producer - 1, k.thread)):
-                lane = k.let("lane", k.thread % GROUP)
-                stage = pipeline.state()
-                loaded, some = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
-
-                def announce(pending: int) -> None:
-                    k.wait(pending)
-                    with k.when(equal(some, 1)):
-                        pipeline.commit(loaded)
-
-                with steps() as (tile, k_tile):
-                    pipeline.acquire(stage)
-                    if by_tma:
-                        with k.when(equal(lane, 0)):
-                            pipeline.expect(stage, nbytes)
-                            load(tile, k_tile, stage)
-                    depth = k.let("depth", k_tile)
-                    for source, ring, at in ((a, sA, tile.m), (b, sB, tile.n)):
-                        if not source.tensor.map:
-                            source.load(k, tile.batch, (at, depth), ring, stage.index, lane)
-                    k.commit()
-                    announce(1)                         # the stage before has come
-                    k.assign(loaded, stage.index)
-                    k.assign(some, 1)
-                    stage.advance()
-                announce(0)
-        with k.when(less(k.thread, producer)):
+            keep_full(k, loader, pipeline, schedule.place, by_tma, steps())
+        with k.when(less(k.thread, loader)):
             split_b()
 
-    with consumers(k, _GROUPS, _REGISTERS):
+    @contextmanager
+    def multiply() -> Iterator[Multiply]:
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
         tCrB = WgmmaOperand(_PLANE, plane.layout, k_major=True).tensor(k, "descriptor_b", sP)
         fragment = Layout((2, 2, config.columns // 8))
@@ -336,7 +332,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     planes = (plane(row + 2 * half) for plane in words[step % _BUFFERS])
                     k.do("split_pair", *map(values, mma.word(row, half)), *planes, *range_)
 
-        def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
+        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
                 k.gemm(replace(mma, accumulate=i > 0 or step > 0), accumulators, words[step % _BUFFERS][p],
                        tCrB[_, step, buffer.index * _PLANES + q])
@@ -350,8 +346,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 wgmma_delivered(k, part)
                 k.fold(total, part)
 
-        with schedule.works() as work:
-            tile = work.tile
+        def sums_of(work: Work) -> Sums:
             for tensor in (total, main, corrections):
                 k.fill(tensor)
             with k.loop("k_tile", work.end) as k_tile:
@@ -374,14 +369,20 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                         k.assign(released, buffer.index)
                         planes_of_b.wait(buffer)
                     wgmma_fence(k)
-                    multiply(corrections, _CORRECTIONS, step)
-                    multiply(main, _MAIN, step)
+                    issue(corrections, _CORRECTIONS, step)
+                    issue(main, _MAIN, step)
                     wgmma_commit(k)
                 stage.advance()
                 buffer.advance()
             settle(released, less(0, work.end))
-            epilogue.store(total, output.tile(tile))
+            return total
+
+        yield sums_of
         report(range_)
+
+    loaders = "a warpgroup" if threads else "one thread"
+    specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue), loaders=loaders,
+               registers=_REGISTERS)
 
     k.comment("Whether all that the block has split was in range")
     leave_verdict(k, status.address, ~in_range, NATIVE)

@@ -16,7 +16,7 @@ from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
 from ...codegen.wgmma import WgmmaMma
 from ...layout import ComposedLayout, Layout, Tensor, _, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import IntLike, equal
-from .roles import GROUP, WARP
+from ..common import GROUP, WARP
 from .scheduler import TileOfC
 
 __all__ = ["StagedC"]

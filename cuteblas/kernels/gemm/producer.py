@@ -1,0 +1,106 @@
+"""The role that loads by TMA: one thread keeps a ring of stages full and runs ahead of those who multiply, across tiles of C."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import prod
+
+from ...codegen.builder import KernelBuilder
+from ...codegen.dtypes import dtype
+from ...codegen.engine import Element
+from ...codegen.pipeline import Pipeline
+from ...codegen.signature import GlobalTensor
+from ...codegen.tma import TmaBox, TmaLoad
+from ...layout import Tensor, _, local_tile, make_identity_tensor, size
+from ...layout.symbolic import IntLike, equal
+from .cluster import Place
+from .scheduler import TileOfC
+
+__all__ = ["Step", "TmaOperand", "keep_full", "tma_operands"]
+
+_At = Sequence[tuple[IntLike, ...]]
+Step = tuple[TileOfC, tuple[_At, _At]]
+"""A tile of C, and the coordinates along K, and further modes, of the tiles of A and of B that a stage holds."""
+
+
+@dataclass(frozen=True)
+class TmaOperand:
+    """An operand that TMA loads into a ring of tiles.
+
+    Attributes
+    ----------
+    mode : int
+        The mode of C along which its rows go: 0 of A, 1 of B.
+    tensor_map : str
+        Its tensor map.
+    box : TmaBox
+        How its tiles are loaded, or parts of them.
+    ring : Tensor
+        Its tiles in shared memory, (MN, K, stage).
+    extents : tuple
+        Its extents, (MN, K, ...): modes of the tensor map without those of the batch.
+    batch : tuple
+        Extents of all batch modes.
+    present : tuple of bool
+        Which of them it has.
+    clipped : bool
+        Whether what is outside of it is not loaded: :class:`~cuteblas.codegen.tma.TmaLoad`.
+    """
+
+    mode: int
+    tensor_map: str
+    box: TmaBox
+    ring: Tensor
+    extents: tuple[IntLike, ...]
+    batch: tuple[IntLike, ...]
+    present: tuple[bool, ...]
+    clipped: bool = False
+
+    def load(self, k: KernelBuilder, place: Place, stage: IntLike, barrier: Element, tiles: Sequence[Tensor]) -> None:
+        """Load this block's part of the tiles of a stage, which follow each other in the ring."""
+        limit = self.extents[0] if self.clipped else None
+        brings = TmaLoad(self.tensor_map, self.box, barrier, place.receivers(self.mode), limit)
+        for i, tile in enumerate(tiles):
+            target = self.ring[_, _, stage * len(tiles) + i]
+            k.copy(brings, *(place.part(self.mode, self.box, x) for x in (tile, target)))
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a tile."""
+        return prod(self._tile) * dtype(self.box.element).bytes
+
+    @property
+    def _tile(self) -> tuple[int, ...]:
+        return tuple(size(mode) for mode in self.ring.layout.shape[:2])
+
+    def tile(self, of: TileOfC, *at: IntLike) -> Tensor:
+        """The coordinates of a tile, (MN, K): that of a tile of C, and where it is along K and further modes."""
+        whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
+        return local_tile(whole, self._tile, ((of.m, of.n)[self.mode], *at, *self._those(of.batch)))
+
+    def _those(self, modes: tuple[IntLike, ...]) -> tuple[IntLike, ...]:
+        """Of batch modes, which may be followed by slices of K, those that it has."""
+        return tuple(mode for mode, has in zip(modes, self.present, strict=False) if has)
+
+
+def tma_operands(tensors: Sequence[GlobalTensor], boxes: Sequence[TmaBox], rings: Sequence[Tensor],
+                 extents: Sequence[tuple[IntLike, ...]], batch: tuple[IntLike, ...], present: Sequence[tuple[bool, ...]],
+                 clipped: bool = False) -> list[TmaOperand]:
+    """Those of A and B that have tensor maps; of all other arguments, there is one for A and one for B."""
+    return [TmaOperand(mode, tensor.map, box, ring, extent, batch, own, clipped) for mode, (tensor, box, ring, extent, own)
+            in enumerate(zip(tensors, boxes, rings, extents, present, strict=True)) if tensor.map]
+
+
+def keep_full(k: KernelBuilder, thread: int, pipeline: Pipeline, place: Place, operands: Sequence[TmaOperand],
+              steps: AbstractContextManager[Step]) -> None:
+    """One thread fills a stage of the ring in every step of a loop."""
+    with k.when(equal(k.thread, thread)):
+        stage = pipeline.state()
+        with steps as (tile, at):
+            tiles = [(x, [x.tile(tile, *each) for each in at[x.mode]]) for x in operands]
+            pipeline.acquire(stage, sum(x.tile_bytes * len(own) for x, own in tiles))
+            for x, own in tiles:
+                x.load(k, place, stage.index, pipeline.barrier(stage), own)
+            stage.advance()
