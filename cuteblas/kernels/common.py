@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -14,8 +15,9 @@ from ..codegen.values import Value, cast
 from ..layout import Layout, Tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
-__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "clear", "combine", "copy_element", "cut_words", "grouped_raster",
-           "join_words", "mapped", "operand", "split_words", "tile_of_block", "transpose_words"]
+__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
+           "combine", "copy_element", "cut_words", "grouped_raster", "join_words", "mapped",
+           "operand", "split_words", "tile_of_block", "transpose_words"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
@@ -49,6 +51,15 @@ class OperandAccess:
             raise CodegenError(f"vectors of {self.width} elements need a mode with stride 1, got {self}")
         if self.covering and (self.unit is None or self.width != 1):
             raise CodegenError(f"covering needs a mode with stride 1 and single elements (width 1), got {self}")
+
+    def letter(self, modes: str) -> str:
+        """The letter of the mode with stride 1; "s" if there is none."""
+        return "s" if self.unit is None else modes[self.unit]
+
+
+def batch_letters(present_a: tuple[bool, ...], present_b: tuple[bool, ...]) -> str:
+    """The batch modes as a part of a kernel's name: a letter each that says which of A and B has it."""
+    return "".join("nabc"[a + 2 * b] for a, b in zip(present_a, present_b, strict=True))
 
 
 PAIRS = OperandAccess(1, 2)
@@ -129,6 +140,11 @@ def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     packed, dt, to = size(source.layout), source.engine.dtype, target.engine.dtype
     shifted = [cast(source(c), to.name) << 8 * dt.bytes * c for c in range(packed)]
     k.assign(target(0), reduce(or_, shifted) if packed > 1 else source(0))
+
+
+def butterfly(lanes: int, apart: int = 1) -> Iterator[int]:
+    """The masks by which so many lanes, ``apart`` from each other, combine what they have: nearest first."""
+    return (apart << i for i in range(lanes.bit_length() - 1))
 
 
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:

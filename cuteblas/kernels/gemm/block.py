@@ -113,8 +113,7 @@ class GemmConfig:
     @property
     def traits(self) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
-        major = {0: "m", 1: "k", None: "s"}
-        access = "".join(f"{major[o.unit]}{'w' if o.covering else o.width}{'c' if o.conj else ''}"
+        access = "".join(f"{o.letter('mk')}{'w' if o.covering else o.width}{'c' if o.conj else ''}"
                          for o in (self.a, self.b, self.c))
         flags = (("split", self.split_k), (f"turns{self.turn}", self.turn > 0), ("wide", self.wide),
                  ("aligned", self.aligned), ("grouped", self.grouped),

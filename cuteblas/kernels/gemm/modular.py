@@ -21,9 +21,9 @@ from ...codegen.pipeline import Pipeline
 from ...codegen.tma import TmaBox
 from ...codegen.wgmma import WgmmaMma, wgmma_delivered
 from ...layout import Layout, _, make_identity_tensor
-from ..common import GROUP, mapped
+from ..common import GROUP, batch_letters, mapped
 from ..modular.residues import planes_of
-from ..modular.survey import CHOICE, MODULI
+from ..modular.survey import MOST, load_choice
 from .cluster import ALONE, Cluster
 from .multiplier import Multiplier, Products
 from .producer import Step, keep_full, tma_operands
@@ -89,10 +89,9 @@ class GemmModularConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
         rows, columns = self.tile
-        return (f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}_b{modes}"
-                + (f"_{self.triangle}" if self.triangle else ""))
+        return (f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}"
+                f"_b{batch_letters(self.batch_a, self.batch_b)}{f'_{self.triangle}' if self.triangle else ''}")
 
 
 @cache
@@ -116,9 +115,8 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     staged = StagedC(k, _RESIDUE, mma, R.map)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
     begin(k, pipeline.barriers, (A.map, B.map))
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
-    count = k.variable("planes", 0, hi=planes * len(MODULI))
+    chosen = load_choice(k, words)
+    count = k.variable("planes", 0, hi=planes * MOST)
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)

@@ -16,8 +16,7 @@ from math import prod
 
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, Vector
-from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, Element, Pointer
+from ...codegen.engine import Element, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import SIGNED_BYTES
 from ...codegen.signature import GlobalTensor
@@ -25,16 +24,16 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Term, Value, choose
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import OperandAccess, operand
-from .survey import CHOICE, MOST, NORMS, THREADS, WORD, numbers_of, parts_of
+from ..common import WARP, operand
+from .survey import MOST, NORMS, THREADS, WORD, ModularOperand, load_choice, numbers_of, parts_of, plane_rows
 
 __all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
 
 K_MULTIPLE = 32
 """Bytes of a row of residues, of which those at the end may be zeros."""
 
-_WARP, _LANES = 32, 4               # a group of lanes has a row of a matrix of bytes
-_GROUPS = _WARP // _LANES
+_LANES = 4               # a group of lanes has a row of a matrix of bytes
+_GROUPS = WARP // _LANES
 _NUMBERS = 8                        # of elements of a thread
 _ROWS = 16                          # that a block reads where rows are across K: whole lines
 _MODULI = 8                         # by which a matrix product multiplies
@@ -46,32 +45,8 @@ def planes_of(element: str) -> int:
     return 2 * parts_of(element) - 1
 
 
-@dataclass(frozen=True)
-class ResiduesOperand:
-    """How one operand is read, and who computes its residues.
-
-    Attributes
-    ----------
-    x : OperandAccess
-        How the operand (rows, K) is read.
-    element : str
-        float64 or complex128.
-    batch_modes : int
-        Number of batch modes.
-    """
-
-    x: OperandAccess
-    element: str = "float64"
-    batch_modes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.element not in ("float64", "complex128"):
-            raise CodegenError(f"only float64 and complex128 have residues, got {self}")
-
-    @property
-    def k_major(self) -> bool:
-        """Whether elements are read along K; else they are turned in shared memory."""
-        return self.x.unit != 0
+class ResiduesOperand(ModularOperand):
+    """How one operand is read, and who computes its residues; rows that are not read along K are turned in shared memory."""
 
     @property
     def runs(self) -> int:
@@ -81,7 +56,7 @@ class ResiduesOperand:
     @property
     def worker(self) -> TiledCopy:
         """Who has which elements of rows: each warp those of one."""
-        return TiledCopy(Layout((THREADS // _WARP, _WARP), (_WARP, 1)), (1, WORD))
+        return TiledCopy(Layout((THREADS // WARP, WARP), (WARP, 1)), (1, WORD))
 
     @property
     def bringer(self) -> TiledCopy:
@@ -108,8 +83,7 @@ class ResiduesOperand:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
-        return f"{dtype(self.element).tag}{unit}{self.x.width}{'c' if self.x.conj else ''}_b{self.batch_modes}"
+        return f"{self.access}{'c' if self.x.conj else ''}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -152,8 +126,7 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     sides = [_Side.declared(k, i, x) for i, x in enumerate(config.operands)]
     blocks = [k.integer(f"blocks_{i}") for i in range(len(sides) - 1)]
     block = k.block_index("block", "x")
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
+    chosen = load_choice(k, words)
     multipliers = _Multipliers(k)
     k.stop(chosen.equals(0))
     count = k.variable("moduli", 0, hi=MOST)
@@ -204,7 +177,7 @@ class _Multipliers:
 
     def __init__(self, k: KernelBuilder):
         self._k, self._own = k, k.registers("own_weights", "uint32", Layout(2))
-        self._group, self._lane = k.let("group", k.thread % _WARP // _LANES), k.let("lane", k.thread % _LANES)
+        self._group, self._lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
         self.weights = k.registers("tCrB", "uint32", Layout((2, _LANES)))
         self.starts, self.inverses, self.minus = (
             k.registers(name, kind, Layout(_EACH)) for name, kind in
@@ -273,13 +246,12 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
     pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))                     # (number of a pair, word, pair, run)
     sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))             # (modulus, number of a pair, pair)
     written = k.registers("tCrP", "uint32", Layout((_LANES, _EACH)))
-    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (_WARP, _LANES, 1)), (1, _LANES, _EACH))
+    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, _LANES, _EACH))
 
     def mine_of_planes(tensor: Tensor) -> Tensor:                      # (words and moduli, rows, runs, blocks of moduli, ...)
         return writer.partition(local_tile(tensor, (rows, depth // WORD, MOST + 1), (*at, 0)), k.thread)
 
-    mP = Tensor(side.planes, Layout((M, pitch, MOST + 1, planes, matrices),
-                                    (pitch, 1, planes * pitch * M * matrices, pitch * M * matrices, pitch * M)))
+    mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
     exists = Guard(k.pin("tPcP", mine_of_planes(make_identity_tensor((M, pitch, MOST + 1)))), (M, pitch, count))
 
@@ -298,7 +270,7 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
             scale = scale_of(row, equal(along, 0))
         else:
             scale = k.declare("scale", "int32")
-            k.do("load_shared", scale, scales(k.thread // _WARP + worker.tile[0] * line), of=1)
+            k.do("load_shared", scale, scales(k.thread // WARP + worker.tile[0] * line), of=1)
         factor = k.declare("factor", "float64", k.call("power_of_two_f64", scale), const=True)
         with k.loops((WORD, runs)) as (i, run):
             for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):

@@ -21,20 +21,20 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import cast, choose, complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, equal, less
-from ..common import OperandAccess, operand, tile_of_block, transpose_words
+from ..common import WARP, OperandAccess, batch_letters, operand, tile_of_block, transpose_words
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
-from .survey import CHOICE, LIMBS, MOST, PRODUCT, WORD
+from .survey import LIMBS, MOST, PRODUCT, WORD, load_choice, plane_rows
 
 __all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
 
 N_MULTIPLE = 16
 """Bytes of a row of residues of C."""
 
-_THREADS, _WARP = 256, 32
+_THREADS = 256
 _LANES = 4                          # of a group: each reads the residues of four moduli, and gets one of each four elements
-_GROUPS = _WARP // _LANES
+_GROUPS = WARP // _LANES
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class RestoreConfig:
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and columns of C of a block: a row of each warp."""
-        return _THREADS // _WARP, _WARP * self.words
+        return _THREADS // WARP, WARP * self.words
 
     @property
     def returned(self) -> Layout:
@@ -88,9 +88,9 @@ class RestoreConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
-        return (f"modular_restore_{dtype(self.output).tag}_{unit}{self.c.width}_{self.alpha[0]}{self.beta[0]}_b{modes}"
+        modes = batch_letters(self.batch_a, self.batch_b)
+        return (f"modular_restore_{dtype(self.output).tag}_{self.c.letter('mn')}{self.c.width}"
+                f"_{self.alpha[0]}{self.beta[0]}_b{modes}"
                 f"{'_wide' if self.wide else ''}{'_symmetric' * self.symmetric}"
                 + (f"_{self.epilogue.tag}" if self.epilogue else ""))
 
@@ -123,17 +123,14 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         above = less(tile_m * tile[0] + tile[0] - 1, tile_n * tile[1])
         if not isinstance(above, bool):
             k.stop(above)
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
+    chosen = load_choice(k, words)
     k.stop(chosen.equals(0))
     count = k.variable("moduli", 0, hi=MOST)
     k.assign(count, k.call("moduli_of", chosen))
 
-    group, lane = k.let("group", k.thread % _WARP // _LANES), k.let("lane", k.thread % _LANES)
-    reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (_WARP, _LANES, 1)), (1, many, WORD))
-    matrices = prod(batch, start=1)
-    residues = Tensor(R, Layout((M, pitch, MOST + 1, planes, matrices),
-                                (pitch, 1, planes * pitch * M * matrices, pitch * M * matrices, pitch * M)))
+    group, lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
+    reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, many, WORD))
+    residues = plane_rows(R, (M, pitch, MOST + 1, planes, prod(batch, start=1)))
 
     def mine(tensor: Tensor) -> Tensor:
         return reader.partition(local_tile(tensor, reader.tile, (*at, 0)), k.thread)

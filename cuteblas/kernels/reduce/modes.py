@@ -22,7 +22,7 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
 from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, less, minimum
-from ..common import OperandAccess, operand
+from ..common import WARP, OperandAccess, operand
 
 __all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
 
@@ -31,7 +31,6 @@ OPERATIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 _UNROLL = 4                         # vectors along j that a thread has under way at once
 _MAX_VECTOR_BYTES = 16
-_WARP = 32
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
 
     results = config.tile[0], tj
     tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
-    if config.y and config.lanes == 1 and tj <= _WARP and dtype(accumulator).kind != "b":
+    if config.y and config.lanes == 1 and tj <= WARP and dtype(accumulator).kind != "b":
         k.comment("Fold the lanes along j")
         k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op], (1 << bit for bit in reversed(range(tj.bit_length() - 1))))
     elif tj > 1:

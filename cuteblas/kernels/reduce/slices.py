@@ -77,9 +77,8 @@ class ReduceConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
-                f"_b{self.batch_modes}{'_wide' if self.wide else ''}"
+        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{self.c.letter('mn')}"
+                f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' if self.wide else ''}"
                 + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
                 + (f"_along{self.along}" if self.along > 1 else "") + (f"_{self.triangle}" if self.triangle else "")
                 + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))

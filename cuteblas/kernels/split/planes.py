@@ -37,13 +37,13 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
-from ..common import OperandAccess, clear, operand
+from ..common import WARP, OperandAccess, butterfly, clear, operand
 from ..guard import gate_tag
 from .condition import RECORD, UNBOUNDED
 
 __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
-_WARP, _WORD = 32, 4
+_WORD = 4                           # bytes
 _PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # of a row, by each block of a cluster
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
 _PARTS = {"float32": 1, "complex64": 2}
@@ -132,7 +132,7 @@ class SplitOperand:
             raise CodegenError(f"threads are powers of two, got {self}")
         if self.run % self.x.width:
             raise CodegenError(f"a run must consist of whole vectors, got {self}")
-        if self.exchanged and prod(self.threads) % _WARP:
+        if self.exchanged and prod(self.threads) % WARP:
             raise CodegenError(f"threads that exchange elements must form whole warps, got {self}")
         if self.cluster > 1 and self.tile[0] * self.warps > prod(self.threads):
             raise CodegenError(f"blocks of a cluster need a thread for each warp and row of a tile, got {self}")
@@ -206,9 +206,9 @@ class SplitOperand:
         (ti, tj), vi, width = self.threads, self.values[0], self.x.width
         rows, number = ti * vi, self.run // width
         (along, others), (unit, other) = ((tj, ti), (rows, 1)) if self.k_major else ((ti, tj), (1, rows))
-        neighbours = min(along, _WARP)
-        lines = _WARP // neighbours
-        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((_WARP, number), (1, _WARP)))
+        neighbours = min(along, WARP)
+        lines = WARP // neighbours
+        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((WARP, number), (1, WARP)))
         warps = Layout((along // neighbours, others // lines), (neighbours * self.run * unit, lines * other))
         return make_layout(make_layout(vectors[0], warps), make_layout(Layout(width, unit), vectors[1]))
 
@@ -220,7 +220,7 @@ class SplitOperand:
     @property
     def lanes(self) -> int:
         """Lanes of a warp that share rows."""
-        return max(1, min(self.threads[1], _WARP // (1 if self.k_major else self.threads[0])))
+        return max(1, min(self.threads[1], WARP // (1 if self.k_major else self.threads[0])))
 
     @property
     def warps(self) -> int:
@@ -237,11 +237,10 @@ class SplitOperand:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
         kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
         shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
-        cluster = f"_c{self.cluster}" if self.cluster > 1 else ""
-        return f"{kind}{unit}{self.x.width}_{shape}_{f's{self.slots}' if self.slots else 'o'}{cluster}_b{self.batch_modes}"
+        through = (f"s{self.slots}" if self.slots else "o") + (f"_c{self.cluster}" if self.cluster > 1 else "")
+        return f"{kind}{self.x.letter('mk')}{self.x.width}_{shape}_{through}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -510,7 +509,7 @@ class _Operand:
         """Fold what threads have counted to the record of the block."""
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
-        record = k.registers("record", "float32", Layout(RECORD.size))
+        record = RECORD.registers(k, "record")
         need, offer = record(0), record(1)
         k.assign(need, 0.0)
         k.assign(offer, UNBOUNDED)
@@ -619,7 +618,7 @@ class _Fold:
 
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
-            self._k.fold_lanes(total(*at), combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
+            self._k.fold_lanes(total(*at), combine, butterfly(self._config.lanes, self._apart))
 
     def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Leave parts of rows in shared memory: as splitting threads see them, and this thread's; fold the latter in registers."""
@@ -642,7 +641,7 @@ class _Fold:
             for _seen, own, part in found:
                 k.copy(Vector(1), own, part)
         for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
-            k.fold_lanes(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
+            k.fold_lanes(part(0), combine, butterfly(parts))
         return found
 
     def to_all(self, total: Tensor, combine: str) -> None:
@@ -677,7 +676,7 @@ class _Fold:
                 with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
                     k.copy(Vector(1), self._word(name, row, own + first), other)
                     k.fold(part, other, combine)
-                k.fold_lanes(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
+                k.fold_lanes(part(0), combine, butterfly(parts))
         return row, [part(0) for _seen, _own, part in found]
 
     def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
@@ -698,22 +697,18 @@ class _Fold:
 
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
-        k, warps = self._k, -(-self._rows * self._parts // _WARP)
-        combines = [field.combine for field in RECORD.fields]
-        masks = [1 << i for i in range(self._parts.bit_length() - 1, _WARP.bit_length() - 1)]
-        for at, combine in enumerate(combines):
-            k.fold_lanes(record(at), combine, masks)
+        k, warps = self._k, -(-self._rows * self._parts // WARP)
+        RECORD.fold_lanes(k, record, [*butterfly(WARP // self._parts, self._parts)])
         if warps == 1:
             return
         records = k.shared("records", "float32", Layout((RECORD.size, warps)))
-        other = k.registers("other", "float32", Layout(RECORD.size))
-        with k.when(all_of(self.has_row, equal(k.thread % _WARP, 0))):
-            k.copy(Vector(RECORD.size), record, records[_, k.thread // _WARP])
+        other = RECORD.registers(k, "other")
+        with k.when(all_of(self.has_row, equal(k.thread % WARP, 0))):
+            k.copy(Vector(RECORD.size), record, records[_, k.thread // WARP])
         k.barrier()
         with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
             k.copy(Vector(RECORD.size), records[_, i], other)
-            for at, combine in enumerate(combines):
-                k.assign(record(at), k.call(combine, record(at), other(at)))
+            RECORD.add(k, record, other)
 
 
 class _Strip:
