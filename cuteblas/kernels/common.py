@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from ..codegen.builder import KernelBuilder
+from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Element, Pointer
 from ..codegen.signature import TensorParam
 from ..codegen.values import Value, cast
-from ..layout import Layout, Tensor, rank, size
+from ..layout import Layout, Tensor, make_identity_tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
-           "combine", "copy_element", "cut_words", "grouped_raster", "join_words", "mapped",
+           "combine", "copy_element", "cut_words", "existing", "grouped_raster", "join_words", "mapped",
            "operand", "split_words", "tile_of_block", "transpose_words"]
 
 GROUP, WARP = 128, 32
@@ -76,6 +76,11 @@ def operand(name: str, modes: str, element: str, access: OperandAccess, *, writt
 def mapped(name: str, modes: str, element: str) -> TensorParam:
     """The declaration of an operand that is read by its tensor map alone."""
     return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
+
+
+def existing(k: KernelBuilder, name: str, partition: Callable[[Tensor], Tensor], extents: tuple[IntLike, ...]) -> Guard:
+    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the first."""
+    return Guard(k.pin(name, partition(make_identity_tensor(extents))), extents)
 
 
 def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, IntLike], batched: bool, group: int = 0,

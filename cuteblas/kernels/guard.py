@@ -19,19 +19,19 @@ There are two ways to find it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
-from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.builder import KernelBuilder
 from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.mbarrier import Mbarriers
 from ..codegen.signature import TensorParam
 from ..codegen.tiled import TiledCopy
 from ..codegen.values import Term, Value, choose
-from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ..layout import Layout, Tensor, _, local_tile
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
-from .common import WARP, butterfly
+from .common import WARP, butterfly, existing
 
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
@@ -168,7 +168,7 @@ class Verdict:
             folded.append([k.declare(f"{field.name}_{name}", "float32", field.start) for field in fields])
             found.append(k.registers(f"found_{name}", "float32", at_once))
             sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((len(fields), count))))))
-            exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((len(fields), count)))), (None, count)))
+            exist.append(replace(existing(k, f"t{name}_c", mine, (len(fields), count)), extents=(None, count)))
         counts: list[IntLike] = [count for _pointer, count in self._records]
         with k.loop("i", ceil_div(reduce(maximum, counts), step[1]), unroll=False) as i:
             for source, fragment, exists in zip(sources, found, exist, strict=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
@@ -21,7 +21,7 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
 from ...layout import Layout, Tensor, local_tile, make_identity_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import cut_words, tile_of_block
+from ..common import cut_words, existing, tile_of_block
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -107,10 +107,12 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
 def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor, D: GlobalTensor) -> None:
     extents = k.extent("i"), k.extent("j")
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
-    gS, gD = (local_tile(x.at(index), config.tile, (bi, bj)) for x in (S, D))
-    cS = local_tile(make_identity_tensor(extents), config.tile, (bi, bj))
-    tSgS, tSgD = k.pin("tSgS", tiled.partition(gS, k.thread)), k.pin("tSgD", tiled.partition(gD, k.thread))
-    guard = Guard(k.pin("tScS", tiled.partition(cS, k.thread)), extents)
+
+    def mine(tensor: Tensor) -> Tensor:
+        return tiled.partition(local_tile(tensor, config.tile, (bi, bj)), k.thread)
+
+    tSgS, tSgD = k.pin("tSgS", mine(S.at(index))), k.pin("tSgD", mine(D.at(index)))
+    guard = existing(k, "tScS", mine, extents)
     rest = tuple(t // p for t, p in zip(config.tile, tiled.tile, strict=True))
     tSrS = k.registers("tSrS", S.address.dtype.name, Layout((1, *rest)))
     k.copy(Vector(1), tSgS, tSrS, guard=guard)

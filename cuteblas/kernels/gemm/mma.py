@@ -23,7 +23,7 @@ from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
-from .main_loop import main_loop
+from .main_loop import MainLoop
 from .mma_operand import mma_operand
 from .rows import held_bytes, store_by_rows
 from .skinny import RANGE
@@ -188,8 +188,9 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
             plane.split(fragment, seen)
         k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or fragments))
 
-    main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True,
-              beyond=not (config.a.covering or config.b.covering))
+    loop = MainLoop(block, tile.stages, tile.k // atom.shape[2], spelled=True,
+                    past_end=not (config.a.covering or config.b.covering))
+    loop.write(load, fetch, multiply)
     if config.a.conj and dtype(atom.element).is_complex:
         k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
         with k.loops((pairs, *tiled.atoms)) as at:

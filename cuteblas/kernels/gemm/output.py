@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.signature import GlobalTensor
 from ...codegen.wgmma import WgmmaMma, WgmmaRegisterMma
-from ...layout import Tensor, local_tile, make_identity_tensor
+from ...layout import Tensor, local_tile
 from ...layout.symbolic import IntLike
+from ..common import existing
 from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
 from .roles import Finish, Sums
@@ -75,9 +76,7 @@ class WarpgroupOutput:
             with_ones = self.mma.partition_c(tensor, k.thread)
             return with_ones.map_domain(lambda layout: layout[0])       # without the modes of extent 1
 
-        guard = None
-        if self.guarded:
-            guard = Guard(k.pin("tCcC", partition(tile_of(make_identity_tensor(extents)))), extents)
+        guard = existing(k, "tCcC", lambda identity: partition(tile_of(identity)), extents) if self.guarded else None
         pieces = self.staged.pieces_of(at, matrix, extents, self.c.batch) if self.staged else None
         hermitian = config.hermitian and dtype(self.c.param.element).is_complex
         triangle = output_triangle(config.triangle, at.diagonal, matrix, tile_of, hermitian)

@@ -27,7 +27,7 @@ from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
-from .main_loop import main_loop
+from .main_loop import MainLoop
 from .rows import held_bytes, store_by_rows
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
@@ -289,13 +289,13 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         buffer = step % 2
         k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[_, _, _, step % chains], tCrA[_, _, buffer], tCrB[_, _, buffer])
 
+    loop = MainLoop(block, tile.stages, tile.k)
     if rounds:
         totals = _Totals(k, tile, tCrC, block.k_tiles)
-        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply, chunk=totals.chunk,
-                  end_chunk=totals.end_chunk)
+        loop.write(load, fetch, multiply, totals)
         sums = totals.finish()
     else:
-        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+        loop.write(load, fetch, multiply)
         sums = tCrC[_, _, _, 0]
 
     def runs(fragment: Layout) -> Layout:

@@ -20,7 +20,7 @@ from functools import cache
 from typing import ClassVar
 
 from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
@@ -40,9 +40,9 @@ from ...codegen.wgmma import (
     wgmma_fence,
     wgmma_wait,
 )
-from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
+from ...layout import Layout, Tensor, _, composition, local_tile, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import GROUP, WARP, OperandAccess, mapped, operand
+from ..common import GROUP, WARP, OperandAccess, existing, mapped, operand
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .output import WarpgroupOutput
@@ -165,7 +165,7 @@ class _Source:
 
         matrix = self.tensor.at(index[:len(self.tensor.batch)])
         tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}", copy.partition(ring, lane))
-        exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor(matrix.shape))), matrix.shape)
+        exists = existing(k, f"tXc{name}", mine, matrix.shape)
         _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
             some = (_, i, _) if mode == 1 else (_, _, i)

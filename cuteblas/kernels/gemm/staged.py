@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.mbarrier import fence_proxy_async
@@ -16,7 +16,7 @@ from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
 from ...codegen.wgmma import WgmmaMma
 from ...layout import ComposedLayout, Layout, Tensor, _, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import IntLike, equal
-from ..common import GROUP, WARP
+from ..common import GROUP, WARP, existing
 from .scheduler import TileOfC
 
 __all__ = ["StagedC"]
@@ -114,7 +114,7 @@ class StagedC:
             return rows.partition(local_tile(tensor, (64, self._columns), at), lane)
 
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
-        exists = Guard(k.pin("tWcC", mine(make_identity_tensor(extents))), extents)
+        exists = existing(k, "tWcC", mine, extents)
         _value, steps, across = (size(tWsC.layout.inner[i]) for i in range(3))
         taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:

@@ -10,11 +10,11 @@ instructions. One launch takes A and B, or one of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import prod
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
 from ...codegen.engine import Element, Pointer
 from ...codegen.kernel import GeneratedKernel
@@ -22,9 +22,9 @@ from ...codegen.mma import SIGNED_BYTES
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Term, Value, choose
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
+from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import WARP, operand
+from ..common import WARP, existing, operand
 from .survey import MOST, NORMS, THREADS, WORD, ModularOperand, load_choice, numbers_of, parts_of, plane_rows
 
 __all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
@@ -224,13 +224,12 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
             k.do("store_global", side.exponents[flat], scale, of=1)
         return scale
 
-    mX, elements = X.at(item), make_identity_tensor((M, K))
-    coordinates = k.pin("tXcX", mine(elements))
+    mX, exists_x = X.at(item), existing(k, "tXcX", mine, (M, K))
     if config.k_major:
         tXgX = k.pin("tXgX", mine(mX))
     else:
         sX = k.shared(f"sX{side.letter}", element, config.turned)
-        there = Guard(k.pin("tBcX", mine(elements, config.bringer)), (M, K))
+        there = existing(k, "tBcX", partial(mine, who=config.bringer), (M, K))
         source = k.pin("tBgX", mine(mX, config.bringer))
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
@@ -253,7 +252,7 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
 
     mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
-    exists = Guard(k.pin("tPcP", mine_of_planes(make_identity_tensor((M, pitch, MOST + 1)))), (M, pitch, count))
+    exists = replace(existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1)), extents=(M, pitch, count))
 
     def number_of(plane: int, i: IntLike, run: IntLike) -> Value:
         return integers(i, run, 0) + integers(i, run, 1) if plane == 2 else integers(i, run, plane)
@@ -261,12 +260,12 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
     k.let_next_launch_begin()
     with k.loop("line", lines, unroll=False) as line:
         if config.k_major:
-            k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=Guard(coordinates[_, line, _], (M, K)))
+            k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=exists_x[_, line, _])
         else:
             k.copy(Vector(1), tXsX[_, line, _], read)
         k.comment("The scale of the row, and its integers")
         if config.k_major:
-            row, along = coordinates(0, line, 0)
+            row, along = exists_x.coordinates(0, line, 0)
             scale = scale_of(row, equal(along, 0))
         else:
             scale = k.declare("scale", "int32")

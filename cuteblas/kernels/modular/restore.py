@@ -7,11 +7,11 @@ row and its column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import Pointer
@@ -19,9 +19,9 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import UNSIGNED_BYTES
 from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import cast, choose, complex_of
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, make_layout
+from ...layout import Layout, Tensor, _, local_tile, make_layout
 from ...layout.symbolic import IntLike, equal, less
-from ..common import WARP, OperandAccess, batch_letters, operand, tile_of_block, transpose_words
+from ..common import WARP, OperandAccess, batch_letters, existing, operand, tile_of_block, transpose_words
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
@@ -135,13 +135,15 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     def mine(tensor: Tensor) -> Tensor:
         return reader.partition(local_tile(tensor, reader.tile, (*at, 0)), k.thread)
 
+    def tile_of(matrix: Tensor) -> Tensor:
+        return local_tile(matrix, tile, at)
+
     def mine_of_c(tensor: Tensor) -> Tensor:
         return partition(tensor, tile, config.returned, k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
     tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
-    exists = Guard(k.pin("tRcR", mine(make_identity_tensor((M, pitch, MOST + 1)))), (M, pitch, count))
-    coordinates = k.pin("tCcC", mine_of_c(local_tile(make_identity_tensor((M, N)), tile, at)))
-    guard = Guard(coordinates, (M, N))
+    exists = replace(existing(k, "tRcR", mine, (M, pitch, MOST + 1)), extents=(M, pitch, count))
+    guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
     found = k.registers("tRrR", "uint32", Layout((many, WORD)))
     turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))        # (element, word)
     fractions = _fractions(k, weights, group, lane)
@@ -152,12 +154,12 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     for number, offset in ((most, 0), (rest, 1)):
         k.do("load_global", number, numbers[PRODUCT // 8 + offset], of=1)
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32", Layout(many))
-    with k.when(less(coordinates(0, 0)[0], M)):
-        k.do("load_global", row_of, rows_a.at(item)(coordinates(0, 0)[0]), of=1)
+    with k.when(less(guard.coordinates(0, 0)[0], M)):
+        k.do("load_global", row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]), of=1)
     k.fill(columns_of)
     for word in range(many):
-        with k.when(less(coordinates(0, word)[1], N)):
-            k.do("load_global", columns_of(word), rows_b.at(item)(coordinates(0, word)[1]), of=1)
+        with k.when(less(guard.coordinates(0, word)[1], N)):
+            k.do("load_global", columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]), of=1)
     for plane in range(planes):
         k.comment(f"Fractions of plane {plane}")
         k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found, guard=exists[(0, _, _), 0, 0, 0])
@@ -184,9 +186,6 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         real, *imag = (k.call("unscaled", whole, row_of, columns_of(i)) for whole in wholes)
         k.assign(product(0, i), complex_of(element, real, *imag) if imag else real)
     epilogue.clear(product)
-
-    def tile_of(matrix: Tensor) -> Tensor:
-        return local_tile(matrix, tile, at)
 
     mC, crossed = C.at(item), less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
     triangle = output_triangle("both" if config.symmetric else None, crossed, mC, tile_of)

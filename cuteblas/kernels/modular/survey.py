@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
@@ -20,9 +20,9 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value, cast, choose, integer
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum
-from ..common import WARP, OperandAccess, butterfly, operand
+from ..common import WARP, OperandAccess, butterfly, existing, operand
 from ..guard import HOLDS, NATIVE, Field, Record
 
 __all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS",
@@ -209,7 +209,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
         return reader.partition(local_tile(part, (rows, depth), (0, _)), k.thread)
 
     tXgX = k.pin("tXgX", mine(x.at(item if x.batch else 0)))
-    exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
+    exists = existing(k, "tXcX", mine, (M, K))
     values = config.reader.values
     read = k.registers("tXrX", config.element, Layout((prod(values), 1, config.unroll)))
     own = _totals(k, values[0])

@@ -22,7 +22,7 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
 from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, less, minimum
-from ..common import WARP, OperandAccess, operand
+from ..common import WARP, OperandAccess, existing, operand
 
 __all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
 
@@ -144,7 +144,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
         return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
 
     parts = [k.pin(f"tXg{x.param.name}", mine(x.at(item, (I, depth)))) for x in inputs]
-    exists = Guard(k.pin("tXcX", mine(make_identity_tensor((I, depth)))), (I, depth))
+    exists = existing(k, "tXcX", mine, (I, depth))
     read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL))) for name in accesses)
     total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
 

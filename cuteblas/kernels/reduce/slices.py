@@ -6,18 +6,18 @@ every run: in chains of additions that take turns, by one thread or, where slice
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
 from ...codegen.tiled import TiledCopy
-from ...layout import Layout, Tensor, _, domain_offset, local_tile, make_identity_tensor, product
+from ...layout import Layout, Tensor, _, domain_offset, local_tile, product
 from ...layout.symbolic import IntLike, less
-from ..common import OperandAccess, operand, tile_of_block
+from ..common import OperandAccess, existing, operand, tile_of_block
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..guard import gate_tag
 
@@ -118,7 +118,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         return tiled.partition(tensor, thread)
 
     tWgW = k.pin("tWgW", mine(tile_of(mW)))                            # (1, 1, 1, slice)
-    guard = Guard(k.pin("tCcC", mine(tile_of(make_identity_tensor((M, N))))), (M, N), triangle=config.triangle)
+    guard = replace(existing(k, "tCcC", lambda identity: mine(tile_of(identity)), (M, N)), triangle=config.triangle)
     several = Layout((1, 1, 1, _CHAINS))
     totals, parts = (k.registers(name, config.accumulator, several) for name in ("total", "part"))
     total, part = totals[_, _, _, 0], parts[_, _, _, 0]

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 
 from ...codegen.architectures import oldest_with
@@ -37,7 +37,7 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
-from ..common import WARP, OperandAccess, butterfly, clear, operand
+from ..common import WARP, OperandAccess, butterfly, clear, existing, operand
 from ..guard import gate_tag
 from .condition import RECORD, UNBOUNDED
 
@@ -387,9 +387,8 @@ class _Operand:
             return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer, k.thread)
 
         tXgX = k.pin("tXgX", brought(self._x.at(item)))
-        elements = make_identity_tensor((M, K))
-        exists = Guard(k.pin("tXcX", mine(elements)), (M, K))
-        there = Guard(k.pin("tBcX", brought(elements)), (M, K)) if config.exchanged else exists
+        exists = existing(k, "tXcX", mine, (M, K))
+        there = existing(k, "tBcX", brought, (M, K)) if config.exchanged else exists
         read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
         mine_alone = Layout((vi, 1, 1))
 
@@ -453,7 +452,7 @@ class _Operand:
             targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
             # Runs are written as a whole: what is after the last element is a zero in the padding of the planes.
             whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
-            writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
+            writable = existing(k, "tXcP", partial(mine, spread=spread), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
             with strip.steps(again=True) as step:
                 # Few rows are so small that it takes two factors. Neither rounds: what is between is no larger than the result.
