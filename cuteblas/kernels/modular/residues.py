@@ -131,12 +131,12 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     k.stop(chosen.equals(0))
     count = k.variable("moduli", 0, hi=MOST)
     k.assign(count, k.call("moduli_of", chosen))
-    norms = numbers[NORMS // 8]
+    product = _Product(pitch, numbers[NORMS // 8], chosen, count, multipliers)
     with k.when(less(block, blocks[0]) if blocks else True), k.scratch():
-        _residues(k, sides[0], pitch, block, norms, chosen, count, multipliers)
+        _residues(k, sides[0], block, product)
     if blocks:
         with k.otherwise():
-            _residues(k, sides[1], pitch, k.let("block_of_1", maximum(block - blocks[0], 0)), norms, chosen, count, multipliers)
+            _residues(k, sides[1], k.let("block_of_1", maximum(block - blocks[0], 0)), product)
     return k.build()
 
 
@@ -193,9 +193,19 @@ class _Multipliers:
             k.do("residue_factors", _EACH * self._lane + i + _MODULI * moduli, self.starts(i), self.inverses(i), self.minus(i))
 
 
-def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, norms_at: Element, chosen: Value, count: Expr,
-              by: _Multipliers) -> None:
-    config, X = side.config, side.x
+@dataclass(frozen=True)
+class _Product:
+    """What both operands of a product share: words of a row of residues, the most that norms may be, the choice, and moduli."""
+
+    pitch: IntLike
+    norms: Element
+    chosen: Value
+    count: Expr
+    multipliers: _Multipliers
+
+
+def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) -> None:
+    config, X, pitch, count, by = side.config, side.x, product.pitch, product.count, product.multipliers
     element, worker, runs, (rows, depth) = config.element, config.worker, config.runs, config.tile
     parts, planes, lines = parts_of(element), planes_of(element), rows // worker.tile[0]
     (M, K), matrices = (k.extent(f"{mode}{side.letter}") for mode in "mk"), prod(X.batch, start=1)
@@ -212,14 +222,14 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
         """The power of two that scales a row, which whoever is the first of its block leaves."""
         norms, squares, lowest = (k.declare(name, kind) for name, kind in
                                   (("norms", "float64"), ("squares", "float64"), ("lowest", "int32")))
-        k.do("load_global", norms, norms_at, of=1)
+        k.do("load_global", norms, product.norms, of=1)
         k.assign(squares, 0.0)
         k.assign(lowest, 0)
         flat = k.let("flat", row + side.matrix_rows * item)
         with k.when(less(row, M)):
             k.do("load_global", squares, side.squares[flat], of=1)
             k.do("load_global", lowest, side.lowest[flat], of=1)
-        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, chosen, norms), const=True)
+        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, product.chosen, norms), const=True)
         with k.when(all_of(less(row, M), first)):
             k.do("store_global", side.exponents[flat], scale, of=1)
         return scale

@@ -276,11 +276,11 @@ def choice(wide: bool = False) -> GeneratedKernel:
     k = KernelBuilder(f"modular_choice{'_wide' if wide else ''}", THREADS, wide=wide,
                       summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow")
     blocks_a, length = k.integer("blocks_A"), k.integer("length")
-    sides = {side: ([k.pointer(f"{name}{side}", element, alignment=8) for name, element in _PARTIALS],
-                    k.pointer(f"Q{side}", "float64", const=False, alignment=8),
-                    k.pointer(f"D{side}", "int32", const=False, alignment=4),
-                    k.integer(f"rows_{side}"), k.integer(f"parts_{side}"))
-             for side in "AB"}
+    of_a, of_b = (_Surveyed([k.pointer(f"{name}{side}", element, alignment=8) for name, element in _PARTIALS],
+                            k.pointer(f"Q{side}", "float64", const=False, alignment=8),
+                            k.pointer(f"D{side}", "int32", const=False, alignment=4),
+                            k.integer(f"rows_{side}"), k.integer(f"parts_{side}"))
+                  for side in "AB")
     records = k.pointer("R", "float32", const=False, alignment=8)
     least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
@@ -291,9 +291,9 @@ def choice(wide: bool = False) -> GeneratedKernel:
     record = RECORD.registers(k, "record")
     RECORD.clear(k, record)
     with k.when(less(block, blocks_a)):
-        _rows(k, length, block, record, *sides["A"])
+        _rows(k, length, block, record, of_a)
     with k.otherwise():
-        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), record, *sides["B"])
+        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), record, of_b)
     k.comment("A record of the block")
     k.stop(cast(integer(k.thread), "int32") >= WARP)
     RECORD.fold_lanes(k, record, [*butterfly(WARP)])
@@ -305,32 +305,42 @@ def choice(wide: bool = False) -> GeneratedKernel:
     blocks = k.grid_size("blocks", "x")
     k.stop(cast(before + 1, "int32") < cast(integer(blocks), "int32"))
     k.warp_barrier()
-    _choice(k, records, blocks_a, blocks, least, status, words, numbers)
+    k.comment("The last block makes the choice")
+    chosen = _choice(k, records, blocks_a, blocks, least)
+    _leave_choice(k, chosen, status, words, numbers)
     return k.build()
 
 
-def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, partials: list[Pointer], squares_of: Pointer,
-          lowest_of: Pointer, rows: IntLike, parts: IntLike) -> None:
+@dataclass(frozen=True)
+class _Surveyed:
+    """What ``modular_survey`` leaves of the rows of an operand in parts, and where their sums go."""
+
+    partials: list[Pointer]
+    squares: Pointer
+    lowest: Pointer
+    rows: IntLike
+    parts: IntLike
+
+
+def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, side: _Surveyed) -> None:
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
-    with (k.when(less(row, rows)),
-          k.loop("part", parts, start=k.thread // WARP, step=THREADS // WARP, unroll=False) as part):
+    with (k.when(less(row, side.rows)),
+          k.loop("part", side.parts, start=k.thread // WARP, step=THREADS // WARP, unroll=False) as part):
         found = [k.registers(f"found_{letter}", element, Layout(1)) for letter, element in _PARTIALS]
-        for pointer, fragment in zip(partials, found, strict=True):
-            k.copy(Vector(1), Tensor(pointer, Layout((rows, parts)))(row, part), fragment(0))
+        for pointer, fragment in zip(side.partials, found, strict=True):
+            k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part), fragment(0))
         for total, fragment, by in zip(own, found, _COMBINES, strict=True):
             k.assign(total(0), k.call(by, total(0), fragment(0)))
     _add_up(k, own, ROWS)
     sums, squares, lowest = (total(0) for total in own)
-    with k.when(all_of(less(k.thread, WARP), less(row, rows))):
+    with k.when(all_of(less(k.thread, WARP), less(row, side.rows))):
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
-        k.do("store_global", squares_of[row], squares, of=1)
-        k.do("store_global", lowest_of[row], lowest, of=1)
+        k.do("store_global", side.squares[row], squares, of=1)
+        k.do("store_global", side.lowest[row], lowest, of=1)
 
 
-def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike, least: Value, status: Pointer, words: Pointer,
-            numbers: Pointer) -> None:
+def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike, least: Value) -> Value:
     """The choice of all records, by the first warp of a block."""
-    k.comment("The last block makes the choice")
     seen = [RECORD.registers(k, f"seen_{side}") for side in "AB"]
     for of_side in seen:
         RECORD.clear(k, of_side)
@@ -349,7 +359,11 @@ def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLi
     for of_side in seen:
         RECORD.fold_lanes(k, of_side, [*butterfly(WARP)])
     bounds = (of_side(at) for of_side in seen for at in range(RECORD.size))
-    chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *bounds, least), const=True)
+    return k.declare("chosen", "uint32", k.call("choose_moduli", *bounds, least), const=True)
+
+
+def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer, numbers: Pointer) -> None:
+    """Leave the choice, the verdict, and the numbers that belong to them."""
     count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
     with k.when(equal(k.thread, 0)):
         verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"), const=True)
