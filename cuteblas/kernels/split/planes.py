@@ -29,7 +29,7 @@ from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, StoreAsync, Vector
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, Element, Pointer
+from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise
 from ...codegen.signature import TensorParam
@@ -403,7 +403,8 @@ class _Operand:
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
             strip = _Strip(k, config, K, rank, tXgX, there, read)
-            fold.meet()
+            if config.cluster > 1:
+                arrivals.meet()
             k.comment("The largest magnitudes of the rows")
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
@@ -542,9 +543,9 @@ class _Arrivals:
         self._parity: IntLike = 0
         if config.cluster == 1:
             return
-        self._barriers = Mbarriers(k, "came", 2, arrivals=1)
+        self.barriers = Mbarriers(k, "came", 2, arrivals=1)
         with k.when(equal(k.thread, 0)):
-            initialise(k, self._barriers)
+            initialise(k, self.barriers)
         if config.gate is not None:
             self._parity = k.variable("parity", 1, hi=1)
 
@@ -553,21 +554,32 @@ class _Arrivals:
         if isinstance(self._parity, Expr):
             self._k.assign(self._parity, 1 - self._parity)
 
-    def expect(self, stage: int, nbytes: int) -> None:
-        """Say how many bytes will be stored; one thread does this, before blocks of the cluster synchronise."""
-        self._barriers.expect(stage, nbytes)
-
     def meet(self) -> None:
         """Wait until all blocks of the cluster may be stored to: they have begun, and read what was stored before."""
         self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
 
     def wait(self, stage: int) -> None:
         """Wait until all of it is there."""
-        self._barriers.wait(stage, self._parity)
+        self.barriers.wait(stage, self._parity)
 
-    def barrier(self, stage: int) -> Element:
-        """The mbarrier on which stores complete."""
-        return self._barriers.at(stage)
+
+@dataclass(frozen=True)
+class _Part:
+    """What a warp has of rows: ``total`` in registers of the threads that split, which see the parts of all warps as ``seen``.
+
+    This thread's part of its row is ``own`` in shared memory and ``part`` in a register.
+    """
+
+    total: Tensor
+    combine: str
+    seen: Tensor
+    own: Tensor
+    part: Tensor
+
+    @property
+    def name(self) -> str:
+        """What is summed."""
+        return self.total.engine.name
 
 
 class _Fold:
@@ -586,6 +598,7 @@ class _Fold:
         self._folder = TiledCopy(config.order, (vi, 1))
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
         self.has_row = less(k.thread, self._rows * self._parts)
+        self._own = k.thread // self._parts, k.thread % self._parts         # the row of a thread, and its part of it
         if config.cluster == 1:
             return
         # What blocks of the cluster store here: words for the rows, from each of them. They may come at any time, so nothing else
@@ -597,7 +610,7 @@ class _Fold:
         with k.when(equal(k.thread, 0)):
             for stage, names in enumerate(self._stages):
                 with k.when(True if stage == 0 else equal(rank, 0)):    # counts come to the first block alone
-                    arrivals.expect(stage, len(names) * self._rows * config.cluster * _WORD)
+                    arrivals.barriers.expect(stage, len(names) * self._rows * config.cluster * _WORD)
 
     @property
     def _stages(self) -> list[list[str]]:
@@ -610,37 +623,34 @@ class _Fold:
         shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
         return Tensor(self._partials[name].engine, Layout(shape, stride))[_, row, rank]
 
-    def meet(self) -> None:
-        """Wait until all blocks of the cluster have begun, and may be stored to."""
-        if self._config.cluster > 1:
-            self._arrivals.meet()
-
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
             self._k.fold_lanes(total(*at), combine, butterfly(self._config.lanes, self._apart))
 
-    def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Leave parts of rows in shared memory: as splitting threads see them, and this thread's; fold the latter in registers."""
-        k, parts, found = self._k, self._parts, []
-        for total, combine in totals:
-            self._in_warps(total, combine)
-            name, element = total.engine.name, total.engine.dtype.name
-            shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
-            everywhere = Layout((self._rows, self._config.threads[1], parts), (self._by_part[0], 0, self._by_part[1]))
-            seen = k.pin(f"tRs_{name}", self._folder.partition(Tensor(shared.engine, everywhere), k.thread))
-            own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, k.thread // parts, k.thread % parts]
-            found.append((seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1))))
+    def _part(self, total: Tensor, combine: str) -> _Part:
+        """Fold what the lanes of a warp have."""
+        self._in_warps(total, combine)
+        k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
+        shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
+        everywhere = Layout((self._rows, self._config.threads[1], parts), (self._by_part[0], 0, self._by_part[1]))
+        seen = k.pin(f"tRs_{name}", self._folder.partition(Tensor(shared.engine, everywhere), k.thread))
+        own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, *self._own]
+        return _Part(total, combine, seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1)))
+
+    def _parts_of(self, *totals: tuple[Tensor, str]) -> list[_Part]:
+        """Leave parts of rows in shared memory, and fold this thread's in registers."""
+        k, found = self._k, [self._part(*each) for each in totals]
         with k.when(equal(self._along % self._config.lanes, 0)):
-            for (total, _combine), (seen, _own, _part) in zip(totals, found, strict=True):
-                k.copy(Vector(1), total, seen[_, _, _, self._along // self._config.lanes])
+            for x in found:
+                k.copy(Vector(1), x.total, x.seen[_, _, _, self._along // self._config.lanes])
         k.barrier()
-        for _seen, _own, part in found:
-            k.fill(part)
+        for x in found:
+            k.fill(x.part)
         with k.when(self.has_row):
-            for _seen, own, part in found:
-                k.copy(Vector(1), own, part)
-        for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
-            k.fold_lanes(part(0), combine, butterfly(parts))
+            for x in found:
+                k.copy(Vector(1), x.own, x.part)
+        for x in found:
+            k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
         return found
 
     def to_all(self, total: Tensor, combine: str) -> None:
@@ -648,51 +658,54 @@ class _Fold:
         if self._parts == 1 and self._config.cluster == 1:
             self._in_warps(total, combine)
             return
-        ((seen, own, part),) = self._parts_of((total, combine))
+        (x,) = self._parts_of((total, combine))
         if self._config.cluster > 1:
-            self._from_all(total, combine, part)
+            self._from_all(x)
             return
         with self._k.when(self.has_row):
-            self._k.copy(Vector(1), part, own)
+            self._k.copy(Vector(1), x.part, x.own)
         self._k.barrier()
-        self._k.copy(Vector(1), seen[_, _, _, 0], total)
+        self._k.copy(Vector(1), x.seen[_, _, _, 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
-        found = self._parts_of(*totals)
-        k, parts, cluster = self._k, self._parts, self._config.cluster
-        row, own = k.thread // parts, k.thread % parts
-        if cluster > 1:
-            names = [total.engine.name for total, _combine in totals]
+        k, found, (row, own) = self._k, self._parts_of(*totals), self._own
+        if self._config.cluster > 1:
             with k.when(all_of(self.has_row, equal(own, 0))):
-                for name, (_seen, _own, part) in zip(names, found, strict=True):
-                    k.copy(StoreAsync(0, self._arrivals.barrier(1)), part, self._word(name, row, self._rank))
+                for x in found:
+                    k.copy(StoreAsync(0, self._arrivals.barriers.at(1)), x.part, self._word(x.name, row, self._rank))
             k.end_block(integer(self._rank).differs(0))
             self._arrivals.wait(1)
-            for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
-                other = k.registers(f"other_{name}", _PARTIALS[name], Layout(1))
-                k.fill(part)
-                with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-                    k.copy(Vector(1), self._word(name, row, own + first), other)
-                    k.fold(part, other, combine)
-                k.fold_lanes(part(0), combine, butterfly(parts))
-        return row, [part(0) for _seen, _own, part in found]
+            for x in found:
+                other = k.registers(f"other_{x.name}", _PARTIALS[x.name], Layout(1))
+                k.fill(x.part)
+                with self._others("from") as rank:
+                    k.copy(Vector(1), self._word(x.name, row, rank), other)
+                    k.fold(x.part, other, x.combine)
+                k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
+        return row, [x.part(0) for x in found]
 
-    def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
+    @contextmanager
+    def _others(self, name: str) -> Iterator[IntLike]:
+        """A loop over blocks of the cluster, whom the threads of a row share."""
+        k, cluster, own = self._k, self._config.cluster, self._own[1]
+        with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+            yield own + first
+
+    def _from_all(self, x: _Part) -> None:
         """Store what this block has of each row to all of the cluster, and fold what they have, for the threads that split."""
-        k, parts, cluster, name = self._k, self._parts, self._config.cluster, total.engine.name
-        row, own = k.thread // parts, k.thread % parts
-        with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-            k.copy(StoreAsync(own + first, self._arrivals.barrier(0)), part, self._word(name, row, self._rank))
+        k, cluster, total = self._k, self._config.cluster, x.total
+        with self._others("to") as rank:
+            k.copy(StoreAsync(rank, self._arrivals.barriers.at(0)), x.part, self._word(x.name, self._own[0], self._rank))
         self._arrivals.wait(0)
-        partials, everywhere = self._partials[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
-        seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(partials.engine, everywhere), k.thread))
-        other = k.registers(f"other_{name}", _PARTIALS[name], total.layout)
-        vector = self._values[0]
-        k.copy(Vector(vector), seen[_, _, _, 0], total)
+        partials, everywhere = self._partials[x.name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
+        seen = k.pin(f"tRs_told_{x.name}", self._folder.partition(Tensor(partials.engine, everywhere), k.thread))
+        other = k.registers(f"other_{x.name}", _PARTIALS[x.name], total.layout)
+        vector = Vector(self._values[0])
+        k.copy(vector, seen[_, _, _, 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:
-            k.copy(Vector(vector), seen[_, _, _, rank], other)
-            k.fold(total, other, combine)
+            k.copy(vector, seen[_, _, _, rank], other)
+            k.fold(total, other, x.combine)
 
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
