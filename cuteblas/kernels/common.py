@@ -11,13 +11,14 @@ from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Element, Pointer
 from ..codegen.signature import TensorParam
+from ..codegen.tiled import TiledCopy
 from ..codegen.values import Value, cast
-from ..layout import Layout, Tensor, make_identity_tensor, rank, size
-from ..layout.symbolic import IntLike, ceil_div, minimum
+from ..layout import Layout, Tensor, domain_offset, make_identity_tensor, rank, size
+from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
-           "combine", "copy_element", "cut_words", "existing", "grouped_raster", "join_words", "mapped",
-           "operand", "split_words", "tile_of_block", "transpose_words"]
+           "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
+           "operand", "split_words", "tile_and_item", "tile_of_block", "transpose_words"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
@@ -112,6 +113,11 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
     return tile_0, k.let("tile_1", above % tiles_1), k.let("batch", above // tiles_1)
 
 
+def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike, batched: bool) -> tuple[IntLike, IntLike]:
+    """The tile of a block among those of a matrix, and its flat batch index."""
+    return (k.let("tile", block % tiles), k.let("item", block // tiles)) if batched else (block, 0)
+
+
 def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str = "word") -> None:
     """Transpose blocks of elements in registers, by words of a name.
 
@@ -150,6 +156,25 @@ def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
 def butterfly(lanes: int, apart: int = 1) -> Iterator[int]:
     """The masks by which so many lanes, ``apart`` from each other, combine what they have: nearest first."""
     return (apart << i for i in range(lanes.bit_length() - 1))
+
+
+def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLike, fragments: tuple[Tensor, Tensor],
+                by: str = "add", width: int = 1) -> None:
+    """Fold what threads have along the second mode of shared memory, half onto half: the first ones get all of it.
+
+    ``fragments`` are what a thread has, and as many registers more; ``along`` is its place along the mode.
+    """
+    total, part = fragments
+    mine, half = k.pin("tRsR", tiled.partition(shared, k.thread)), size(shared.layout[1])
+    k.copy(Vector(width), total, mine)
+    while half > 1:
+        half //= 2
+        k.barrier()
+        with k.when(less(along, half)):
+            k.copy(Vector(width), tiled.partition(domain_offset((0, half), shared), k.thread), part)
+            k.fold(total, part, by)
+            if half > 1:
+                k.copy(Vector(width), total, mine)
 
 
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:

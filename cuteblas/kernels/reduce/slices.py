@@ -15,9 +15,9 @@ from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
 from ...codegen.tiled import TiledCopy
-from ...layout import Layout, Tensor, _, domain_offset, local_tile, product
+from ...layout import Layout, Tensor, _, local_tile, product
 from ...layout.symbolic import IntLike, less
-from ..common import OperandAccess, existing, operand, tile_of_block
+from ..common import OperandAccess, existing, fold_halves, operand, tile_of_block
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..guard import gate_tag
 
@@ -145,17 +145,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         k.comment("Fold the threads of an element, half onto half")
         sR = k.shared("sR", config.accumulator, Layout((product(tile), along)))
         shared = TiledCopy(Layout((product(tile), along)), (1, 1))
-        tRsR = k.pin("tRsR", shared.partition(sR, k.thread))
-        k.copy(Vector(1), total, tRsR)
-        half = along
-        while half > 1:
-            half //= 2
-            k.barrier()
-            with k.when(less(first, half)):
-                k.copy(Vector(1), shared.partition(domain_offset((0, half), sR), k.thread), part)
-                k.fold(total, part)
-                if half > 1:
-                    k.copy(Vector(1), total, tRsR)
+        fold_halves(k, shared, sR, first, (total, part))
     epilogue.clear(total)
     k.let_next_launch_begin()
     with k.when(less(first, 1) if along > 1 else True):

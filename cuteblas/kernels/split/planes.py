@@ -37,7 +37,7 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
-from ..common import WARP, OperandAccess, butterfly, clear, existing, operand
+from ..common import WARP, OperandAccess, butterfly, clear, existing, operand, tile_and_item
 from ..guard import gate_tag
 from .condition import RECORD, UNBOUNDED
 
@@ -370,9 +370,7 @@ class _Operand:
         rank: IntLike = 0
         if config.cluster > 1:
             rank, block = k.let("rank", block % config.cluster), k.let("group", block // config.cluster)
-        tiles = k.let("tiles", ceil_div(M, config.tile[0]))
-        tile = k.let("tile", block % tiles) if batch else block
-        item: IntLike = k.let("item", block // tiles) if batch else 0
+        tile, item = tile_and_item(k, block, k.let("tiles", ceil_div(M, config.tile[0])), bool(batch))
 
         def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:      # this block's steps of its rows
             tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
