@@ -56,6 +56,10 @@ class OperandAccess:
     def letter(self, modes: str) -> str:
         """The letter of the mode with stride 1; "s" if there is none."""
         return "s" if self.unit is None else modes[self.unit]
+    def check_run(self, run: int) -> None:
+        """Refuse vectors of C that are longer than the run along N that a thread has."""
+        if self.width > run or (self.width > 1 and self.unit != 1):
+            raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {self}")
 
 
 def batch_letters(present_a: tuple[bool, ...], present_b: tuple[bool, ...]) -> str:

@@ -528,20 +528,7 @@ def _as_one(tensor: Tensor) -> Tensor:
 def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : BatchedConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices are A, B and C; ``matrices`` is their number.
-
-    Raises
-    ------
-    CodegenError
-        If the work does not divide among the threads, or a vector width is not provable.
+    The matrices are A, B and C; ``matrices`` is their number.
     """
     tile, (m, n, depth), sums = config.tile, config.extents, config.accumulator
     if tile.multiplying > tile.threads or depth % (tile.step * tile.depth):

@@ -122,27 +122,14 @@ class MmaConfig(GemmConfig):
 def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : MmaConfig
-        What the kernel is specialised on. C is read and written in vectors along N, of 1, 2 or 4.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
-
-    Raises
-    ------
-    CodegenError
-        If the tile does not divide among the threads, or a vector width is not provable.
+    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`; C is read and written in vectors along N, of
+    1, 2 or 4.
     """
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
     run = tile.run(config.output, config.triangle)
     if config.c.covering and (config.c.unit != 1 or config.triangle):
         raise CodegenError(f"C is written by rows along N, without a triangle, got {config}")
-    if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {config.c}")
+    config.c.check_run(run)
     operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
 
     k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,

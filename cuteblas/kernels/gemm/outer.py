@@ -250,21 +250,8 @@ def _column(run: Tensor) -> Tensor:
 def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : OuterConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices are A, B and C; a stretch is ``rows`` of C, ``length`` elements of memory, whole sectors; a block writes its
-        part of so many ``stretches``.
-
-    Raises
-    ------
-    CodegenError
-        If a vector width is not provable.
+    The matrices are A, B and C; a stretch is ``rows`` of C, ``length`` elements of memory, whole
+    sectors; a block writes its part of so many ``stretches``.
     """
     tile, width, (element_a, element_b) = config.tile, config.tile.width, config.elements
     k = KernelBuilder(config.name, tile.threads, min_blocks=_BLOCKS, wide=config.wide,

@@ -221,20 +221,7 @@ class _Totals:
 def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : SimtConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
-
-    Raises
-    ------
-    CodegenError
-        If the tile does not divide among the threads, or a vector width is not provable.
+    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
     tile, (element_a, element_b) = config.tile, config.elements
     accumulator = config.accumulator or dtype(element_a).accumulator

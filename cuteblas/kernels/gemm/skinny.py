@@ -176,20 +176,13 @@ class _Source:
 def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : SkinnyConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a word for each block. The
-        grid is one-dimensional and may have fewer blocks than tiles.
+    A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a
+    word for each block. The grid is one-dimensional and may have fewer blocks than tiles.
     """
     mma = config.mma
-    if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"tiles have a multiple of 32 columns, and C is written in vectors of 1 or 2 along N, got {config}")
+    config.c.check_run(2)
+    if config.columns % WARP:
+        raise CodegenError(f"tiles have a multiple of 32 columns, got {config}")
     k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch=oldest_with("wgmma"), wide=config.wide,
                       summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
                               f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"

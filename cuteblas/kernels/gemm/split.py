@@ -20,7 +20,6 @@ from ...codegen.architectures import oldest_with
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.signature import TensorParam
@@ -115,22 +114,12 @@ class GemmSplitConfig(TmaConfig):
 def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : GemmSplitConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A and of B, SA and SB the
-        records of the blocks that split them. The grid
-        is one-dimensional and may have fewer blocks than tiles.
+    A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A and of B, SA and SB the records
+    of the blocks that split them. The grid is one-dimensional and may have fewer blocks than tiles.
     """
     form, mma, parts = FORMATS[config.format], config.mma, config.parts
     run = 2 // parts
-    if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {config.c}")
+    config.c.check_run(run)
 
     k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "

@@ -109,21 +109,11 @@ class WgmmaConfig(TmaConfig):
 def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : WgmmaConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        The grid is one-dimensional, a multiple of the
-        cluster, and may have fewer blocks than tiles.
+    The grid is one-dimensional, a multiple of the cluster, and may have fewer blocks than tiles.
     """
     box_a, box_b = config.boxes
     mma, depth = config.mma, depth_of(config.element)
-    if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
+    config.c.check_run(2)
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles cannot form clusters")
     if config.divided and config.digits > 1:
