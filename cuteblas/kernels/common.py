@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from operator import or_
 
 from ..codegen.builder import Guard, KernelBuilder
@@ -18,7 +19,7 @@ from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
            "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
-           "operand", "split_words", "tile_and_item", "tile_of_block", "transpose_words"]
+           "operand", "packed_strides", "split_words", "tile_and_item", "tile_of_block", "transpose_words"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
@@ -179,6 +180,11 @@ def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLi
             k.fold(total, part, by)
             if half > 1:
                 k.copy(Vector(width), total, mine)
+
+
+def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]:
+    """The strides of modes of a box that follow each other without gaps in this order."""
+    return {q: prod(box[x] for x in order[:i]) for i, q in enumerate(order)}
 
 
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
@@ -154,36 +154,6 @@ class OutputTile:
         return replace(self, c=c or self.c, guard=guard, pieces=None, single=True, triangle=None)
 
 
-class _Access(Protocol):
-    @property
-    def width(self) -> int:
-        """Elements of C that are read and written together."""
-
-
-class EpilogueConfig(Protocol):
-    """What the configuration of a kernel says of its end."""
-
-    @property
-    def output(self) -> str:
-        """NumPy's name of C's type."""
-
-    @property
-    def c(self) -> _Access:
-        """How C is read and written."""
-
-    @property
-    def alpha(self) -> str:
-        """``"one"``, ``"value"`` or ``"device"``: it is in device memory."""
-
-    @property
-    def beta(self) -> str:
-        """``"zero"``, ``"one"``, ``"value"`` or ``"device"``."""
-
-    @property
-    def epilogue(self) -> FusedEpilogue | None:
-        """What is done instead of ``alpha * sum + beta * C``."""
-
-
 class Epilogue:
     """The end of a kernel, whose parameters are declared here.
 
@@ -191,15 +161,16 @@ class Epilogue:
     ----------
     k : KernelBuilder
         The kernel.
-    config : EpilogueConfig
-        What the kernel is specialised on.
+    config : object
+        What the kernel is specialised on: C's type (``output``) and how it is accessed (``c.width``), ``alpha`` ("one", "value" or
+        "device": it is in device memory), ``beta`` (these or "zero"), and the :class:`FusedEpilogue` that is done instead, if any.
     accumulator : str
         NumPy's name of the type of sums, alpha and beta.
     sums : str, optional
         The type of the sums as they come, if they are converted first: of bytes, tensor cores have int32 alone.
     """
 
-    def __init__(self, k: KernelBuilder, config: EpilogueConfig, accumulator: str, sums: str | None = None):
+    def __init__(self, k: KernelBuilder, config: Any, accumulator: str, sums: str | None = None):
         self.k, self._config, self._accumulator, self._output = k, config, accumulator, config.output
         self._fused = fused = config.epilogue
         self._converts = sums not in (None, accumulator)

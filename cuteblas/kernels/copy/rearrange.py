@@ -22,7 +22,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import copy_element, cut_words, split_words
+from ..common import copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
@@ -80,7 +80,7 @@ class BoxSide:
 
     def strides(self, box: tuple[int, ...]) -> tuple[int | None, ...]:
         """Strides in memory that are known: those of runs."""
-        known = {q: prod(box[x] for x in self.order[:n]) for n, q in enumerate(self.order[:self.run])}
+        known = packed_strides(box, self.order[:self.run])
         return tuple(known.get(q) for q in range(len(box)))
 
     @property
@@ -160,7 +160,7 @@ class RearrangeConfig:
     def ordered(self) -> bool:
         """Whether runs of the target are contiguous in shared memory."""
         run = self.target.order[:self.target.run]
-        return all(self.held[q] == prod(self.box[x] for x in run[:n]) for n, q in enumerate(run))
+        return all(self.held[q] == stride for q, stride in packed_strides(self.box, run).items())
 
     @property
     def family(self) -> str:

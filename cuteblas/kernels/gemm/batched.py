@@ -46,7 +46,7 @@ from ...layout import (
     zipped_divide,
 )
 from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
-from ..common import transpose_words
+from ..common import packed_strides, transpose_words
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
@@ -164,7 +164,7 @@ class BatchedSide:
 
     def joined(self, box: Box) -> int:
         """How many of its modes are one mode, in memory and in shared memory: vectors go across them."""
-        dense = (self.held[q] == prod(box[x] for x in self.order[:i]) for i, q in enumerate(self.order[:self.run]))
+        dense = (self.held[q] == stride for q, stride in packed_strides(box, self.order[:self.run]).items())
         return next((i for i, same in enumerate(dense) if not same), self.run)
 
     def shared(self, box: Box, vectors: int) -> Layout:
@@ -178,9 +178,7 @@ class BatchedSide:
         if self.packed:
             return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
         modes = ("row", "column") if self.outermost or MATRICES not in self.order else ("row", "column", "matrix")
-        known: dict[int, int | None] = dict.fromkeys(self.order)
-        for i, q in enumerate(self.order[:self.run]):
-            known[q] = prod(box[x] for x in self.order[:i])
+        known = {**dict.fromkeys(self.order), **packed_strides(box, self.order[:self.run])}
         strides = tuple(known.get(q, 0) for q in range(len(modes)))
         return TensorParam(name, modes, element, strides, self.width, written, batch=self.outermost)
 
@@ -483,10 +481,8 @@ class _Whole:
     def _layout(self, side: BatchedSide, which: int) -> Layout:
         """Registers (row, column, matrix) for a span."""
         box = self._boxes[which]
-        strides = [0, 0, 0]
-        for i, q in enumerate(side.order):
-            strides[q] = prod(box[x] for x in side.order[:i])
-        return Layout(box, tuple(strides))
+        strides = packed_strides(box, side.order)
+        return Layout(box, tuple(strides.get(q, 0) for q in range(3)))
 
     def _span(self, side: BatchedSide, which: int, shared: Tensor, registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
         """How a thread's span is copied, where it is in shared memory, and in registers."""

@@ -131,7 +131,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
 
     @contextmanager
     def multiply() -> Iterator[Multiply]:
-        multiplier = Multiplier(k, mma, pipeline, schedule.place, sA, sB)
+        multiplier = Multiplier(schedule, mma, pipeline, sA, sB)
         tCrC = multiplier.accumulators("tCrC")
 
         def sums_of(work: Work) -> Sums:
@@ -165,5 +165,5 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
         staged.leave()
 
     specialise(schedule, config.groups, multiply=multiply(), finish=residues(),
-               load=lambda: keep_full(k, GROUP * config.groups, pipeline, schedule.place, operands, steps()))
+               load=lambda: keep_full(schedule, GROUP * config.groups, pipeline, operands, steps()))
     return k.build()

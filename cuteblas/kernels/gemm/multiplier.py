@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...codegen.builder import KernelBuilder
 from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
 from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_layout, size
 from ...layout.symbolic import Expr, IntLike, less
 from ..common import GROUP
-from .cluster import Place
+from .scheduler import Scheduler
 from .tiles import depth_of
 
 __all__ = ["Multiplier", "Products"]
@@ -42,23 +41,20 @@ class Multiplier:
 
     Parameters
     ----------
-    k : KernelBuilder
-        The kernel.
+    schedule : Scheduler
+        The block's walk over tiles of C.
     mma : WgmmaMma
         Who multiplies what.
     pipeline : Pipeline
         The barriers of the ring.
-    place : Place
-        The block in its cluster.
     a, b : Tensor
         The tiles of A and of B, (MN, K, tile of the ring).
     overlaps : bool
         Whether the last products of a stage still run while the next one is waited for: a stage is then released one later.
     """
 
-    def __init__(self, k: KernelBuilder, mma: WgmmaMma, pipeline: Pipeline, place: Place, a: Tensor, b: Tensor,
-                 overlaps: bool = True):
-        atom = mma.atoms[0]
+    def __init__(self, schedule: Scheduler, mma: WgmmaMma, pipeline: Pipeline, a: Tensor, b: Tensor, overlaps: bool = True):
+        k, place, atom = schedule.k, schedule.place, mma.atoms[0]
         element, depth = atom.element, depth_of(atom.element)
         self._k, self._mma, self._pipeline, self._place = k, mma, pipeline, place
         self._stage = pipeline.state()

@@ -16,7 +16,7 @@ from ...codegen.tma import TmaBox, TmaLoad
 from ...layout import Tensor, _, local_tile, make_identity_tensor, size
 from ...layout.symbolic import IntLike, equal
 from .cluster import Place
-from .scheduler import TileOfC
+from .scheduler import Scheduler, TileOfC
 
 __all__ = ["Step", "TmaOperand", "keep_full", "tma_operands"]
 
@@ -93,14 +93,15 @@ def tma_operands(tensors: Sequence[GlobalTensor], boxes: Sequence[TmaBox], rings
             in enumerate(zip(tensors, boxes, rings, extents, present, strict=True)) if tensor.map]
 
 
-def keep_full(k: KernelBuilder, thread: int, pipeline: Pipeline, place: Place, operands: Sequence[TmaOperand],
+def keep_full(schedule: Scheduler, thread: int, pipeline: Pipeline, operands: Sequence[TmaOperand],
               steps: AbstractContextManager[Step]) -> None:
     """One thread fills a stage of the ring in every step of a loop."""
+    k = schedule.k
     with k.when(equal(k.thread, thread)):
         stage = pipeline.state()
         with steps as (tile, at):
             tiles = [(x, [x.tile(tile, *each) for each in at[x.mode]]) for x in operands]
             pipeline.acquire(stage, sum(x.tile_bytes * len(own) for x, own in tiles))
             for x, own in tiles:
-                x.load(k, place, stage.index, pipeline.barrier(stage), own)
+                x.load(k, schedule.place, stage.index, pipeline.barrier(stage), own)
             stage.advance()

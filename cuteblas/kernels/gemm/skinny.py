@@ -45,11 +45,11 @@ from ...layout.symbolic import Expr, IntLike, all_of, equal, less
 from ..common import GROUP, WARP, OperandAccess, existing, mapped, operand
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
-from .output import WarpgroupOutput
 from .persistent import PersistentConfig
 from .producer import Step, keep_full, tma_operands
 from .roles import Multiply, Sums, begin, specialise
 from .scheduler import Scheduler, Work
+from .staged import WarpgroupOutput
 from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
 
 __all__ = ["RANGE", "SkinnyConfig", "gemm_skinny"]
@@ -303,7 +303,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.when(less(loader - 1, k.thread)):
                 load_by_threads()
         else:
-            keep_full(k, loader, pipeline, schedule.place, by_tma, steps())
+            keep_full(schedule, loader, pipeline, by_tma, steps())
         with k.when(less(k.thread, loader)):
             split_b()
 

@@ -35,12 +35,11 @@ from ..split.condition import RECORD, verdict_on_rows
 from ..split.planes import FORMATS
 from .divided import Divided
 from .multiplier import Multiplier, Products
-from .output import WarpgroupOutput
 from .persistent import TmaConfig
 from .producer import Step, keep_full, tma_operands
 from .roles import Multiply, Sums, begin, specialise
 from .scheduler import Scheduler, TileOfC, Work
-from .staged import StagedC
+from .staged import StagedC, WarpgroupOutput
 from .tiles import DEPTH, boxes, consumer_mma, rings_of_tiles
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
@@ -198,7 +197,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
                 yield work.tile, (planes, planes)
 
     def load() -> None:
-        keep_full(k, loader, pipeline, schedule.place, operands, steps())
+        keep_full(schedule, loader, pipeline, operands, steps())
         if verdict is not None and fallback is not None:
             with k.when(equal(k.thread // WARP, loader // WARP + 1)):
                 verdict.make(partial(verdict_on_rows, k, fallback=fallback),
@@ -207,7 +206,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     @contextmanager
     def multiply() -> Iterator[Multiply]:
         # Products with lower planes still run while the main ones are added.
-        multiplier = Multiplier(k, mma, pipeline, schedule.place, sA, sB, overlaps=bool(form.corrections))
+        multiplier = Multiplier(schedule, mma, pipeline, sA, sB, overlaps=bool(form.corrections))
         total, chunk = map(multiplier.accumulators, ("total", "chunk"))
         corrections = [multiplier.accumulators("correction")] if form.corrections else []
         products = Products(chunk, form.main, fresh=True), *(Products(x, form.corrections) for x in corrections)

@@ -36,12 +36,11 @@ from .cluster import ALONE, Cluster
 from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo, sum_of_bools
 from .divided import Divided
 from .multiplier import Multiplier, Products
-from .output import WarpgroupOutput
 from .persistent import TmaConfig
 from .producer import Step, keep_full, tma_operands
 from .roles import Multiply, Sums, begin, specialise
 from .scheduler import Scheduler, Work
-from .staged import StagedC
+from .staged import StagedC, WarpgroupOutput
 from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
@@ -157,7 +156,7 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
 
     @contextmanager
     def multiply() -> Iterator[Multiply]:
-        multiplier = Multiplier(k, mma, pipeline, schedule.place, sA, sB)
+        multiplier = Multiplier(schedule, mma, pipeline, sA, sB)
         tCrC = multiplier.accumulators("tCrC")
         total: Tensor | ParkedSums = tCrC
         if memory is not None:
@@ -186,6 +185,6 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         yield sums_of
 
     specialise(schedule, config.groups, multiply=multiply(), finish=output.finished(epilogue),
-               load=lambda: keep_full(k, GROUP * config.groups, pipeline, schedule.place, operands, steps()))
+               load=lambda: keep_full(schedule, GROUP * config.groups, pipeline, operands, steps()))
     return k.build()
 
