@@ -58,24 +58,24 @@ class TmaOperand:
     present: tuple[bool, ...]
     clipped: bool = False
 
-    def load(self, k: KernelBuilder, place: Place, stage: IntLike, barrier: Element, tiles: Sequence[Tensor]) -> None:
+    def load(self, k: KernelBuilder, place: Place, barrier: Element, stage: IntLike, step: Step) -> None:
         """Load this block's part of the tiles of a stage, which follow each other in the ring."""
+        of, at = step
         limit = self.extents[0] if self.clipped else None
         brings = TmaLoad(self.tensor_map, self.box, barrier, place.receivers(self.mode), limit)
-        for i, tile in enumerate(tiles):
-            target = self.ring[_, _, stage * len(tiles) + i]
+        for i, coordinates in enumerate(at[self.mode]):
+            tile, target = self._tile_at(of, coordinates), self.ring[_, _, stage * len(at[self.mode]) + i]
             k.copy(brings, *(place.part(self.mode, self.box, x) for x in (tile, target)))
 
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes of a tile."""
-        return prod(self._tile) * dtype(self.box.element).bytes
+    def nbytes(self, step: Step) -> int:
+        """Bytes of its tiles in a stage."""
+        return len(step[1][self.mode]) * prod(self._tile) * dtype(self.box.element).bytes
 
     @property
     def _tile(self) -> tuple[int, ...]:
         return tuple(size(mode) for mode in self.ring.layout.shape[:2])
 
-    def tile(self, of: TileOfC, *at: IntLike) -> Tensor:
+    def _tile_at(self, of: TileOfC, at: tuple[IntLike, ...]) -> Tensor:
         """The coordinates of a tile, (MN, K): that of a tile of C, and where it is along K and further modes."""
         whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
         return local_tile(whole, self._tile, ((of.m, of.n)[self.mode], *at, *self._those(of.batch)))
@@ -99,9 +99,8 @@ def keep_full(schedule: Scheduler, thread: int, pipeline: Pipeline, operands: Se
     k = schedule.k
     with k.when(equal(k.thread, thread)):
         stage = pipeline.state()
-        with steps as (tile, at):
-            tiles = [(x, [x.tile(tile, *each) for each in at[x.mode]]) for x in operands]
-            pipeline.acquire(stage, sum(x.tile_bytes * len(own) for x, own in tiles))
-            for x, own in tiles:
-                x.load(k, schedule.place, stage.index, pipeline.barrier(stage), own)
+        with steps as step:
+            pipeline.acquire(stage, sum(x.nbytes(step) for x in operands))
+            for x in operands:
+                x.load(k, schedule.place, pipeline.barrier(stage), stage.index, step)
             stage.advance()

@@ -280,14 +280,15 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             with k.when(equal(some, 1)):
                 pipeline.commit(loaded)
 
-        with steps() as (tile, at):
+        with steps() as step:
+            tile, (((k_tile,),), _of_b) = step
             pipeline.acquire(stage)
             if by_tma:
                 with k.when(equal(lane, 0)):
-                    pipeline.expect(stage, sum(x.tile_bytes for x in by_tma))
+                    pipeline.expect(stage, sum(x.nbytes(step) for x in by_tma))
                     for x in by_tma:
-                        x.load(k, schedule.place, stage.index, pipeline.barrier(stage), [x.tile(tile, *at[x.mode][0])])
-            depth = k.let("depth", at[0][0][0])
+                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, step)
+            depth = k.let("depth", k_tile)
             for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
                 if not source.tensor.map:
                     source.load(k, tile.batch, (row, depth), ring, stage.index, lane)
