@@ -1,4 +1,4 @@
-"""The role that multiplies tiles of a ring: warpgroups, on tensor cores that read both operands from shared memory."""
+"""The role that multiplies: warpgroups, on tensor cores that read both operands from a ring."""
 
 from __future__ import annotations
 
@@ -50,10 +50,12 @@ class Multiplier:
     a, b : Tensor
         The tiles of A and of B, (MN, K, tile of the ring).
     overlaps : bool
-        Whether the last products of a stage still run while the next one is waited for: a stage is then released one later.
+        Whether the last products of a stage still run while the next one is waited for: a stage is
+        then released one later.
     """
 
-    def __init__(self, schedule: Scheduler, mma: WgmmaMma, pipeline: Pipeline, a: Tensor, b: Tensor, overlaps: bool = True):
+    def __init__(self, schedule: Scheduler, mma: WgmmaMma, pipeline: Pipeline, a: Tensor, b: Tensor,
+                 overlaps: bool = True):
         k, place, atom = schedule.k, schedule.place, mma.atoms[0]
         element, depth = atom.element, depth_of(atom.element)
         self._k, self._mma, self._pipeline, self._place = k, mma, pipeline, place
@@ -62,17 +64,21 @@ class Multiplier:
         self._partner = place.partner()
         # This group's rows: (64, K, tile of the ring).
         tCsA = local_tile(a, (64, depth), (k.let("group", k.thread // GROUP), 0))
-        operand_a = WgmmaOperand(element, operand_layout(64, depth, element, atom.k_major_a), atom.k_major_a)
+        tile_of_a = operand_layout(64, depth, element, atom.k_major_a)
+        operand_a = WgmmaOperand(element, tile_of_a, atom.k_major_a)
         tile_of_b = b.layout.map_domain(lambda ring: make_layout(ring[0], ring[1]))
         operand_b = WgmmaOperand(element, tile_of_b, atom.k_major_b)
-        self._a, self._b = operand_a.tensor(k, "descriptor_a", tCsA), operand_b.tensor(k, "descriptor_b", b, atom.n)
+        self._a = operand_a.tensor(k, "descriptor_a", tCsA)
+        self._b = operand_b.tensor(k, "descriptor_b", b, atom.n)
         self._tiles = size(b.layout.inner[2]) // pipeline.stages
 
     def accumulators(self, name: str) -> Tensor:
         """Registers for this thread's part of a tile of sums."""
-        return self._k.registers(name, self._mma.accumulator, Layout((2, 2, self._mma.columns // 8)))
+        values = Layout((2, 2, self._mma.columns // 8))
+        return self._k.registers(name, self._mma.accumulator, values)
 
-    def multiply(self, count: IntLike, *products: Products, and_then: Callable[[], None] | None = None) -> None:
+    def multiply(self, count: IntLike, *products: Products,
+                 and_then: Callable[[], None] | None = None) -> None:
         """Add the products of so many stages, and do something else with the sums of each."""
         k, stage, released = self._k, self._stage, self._released
         with k.loop("k_tile", count) as k_tile:
@@ -84,7 +90,7 @@ class Multiplier:
                 wgmma_wait(k, 0)
                 self._release(stage.index)
             else:
-                # All but the newest group of instructions are done: the stage before can be filled again.
+                # All but the newest group of instructions are done: the stage before is free again.
                 wgmma_wait(k, 1)
                 self._release(released, less(0, k_tile))
                 k.assign(released, stage.index)

@@ -1,4 +1,7 @@
-"""The role that loads by TMA: one thread keeps a ring of stages full and runs ahead of those who multiply, across tiles of C."""
+"""The role that loads by TMA: one thread keeps a ring of stages full.
+
+It runs ahead of the warpgroups that multiply, across tiles of C.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ __all__ = ["Step", "TmaOperand", "keep_full", "tma_operands"]
 
 _At = Sequence[tuple[IntLike, ...]]
 Step = tuple[TileOfC, tuple[_At, _At]]
-"""A tile of C, and the coordinates along K, and further modes, of the tiles of A and of B that a stage holds."""
+"""A tile of C, and where the tiles of A and of B in a stage are, along K and further modes."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,16 @@ class TmaOperand:
     present: tuple[bool, ...]
     clipped: bool = False
 
-    def load(self, k: KernelBuilder, place: Place, barrier: Element, stage: IntLike, step: Step) -> None:
+    def load(self, k: KernelBuilder, place: Place, barrier: Element, stage: IntLike,
+             step: Step) -> None:
         """Load this block's part of the tiles of a stage, which follow each other in the ring."""
         of, at = step
         limit = self.extents[0] if self.clipped else None
         brings = TmaLoad(self.tensor_map, self.box, barrier, place.receivers(self.mode), limit)
         for i, coordinates in enumerate(at[self.mode]):
-            tile, target = self._tile_at(of, coordinates), self.ring[_, _, stage * len(at[self.mode]) + i]
-            k.copy(brings, *(place.part(self.mode, self.box, x) for x in (tile, target)))
+            target = self.ring[_, _, stage * len(at[self.mode]) + i]
+            both = self._tile_at(of, coordinates), target
+            k.copy(brings, *(place.part(self.mode, self.box, x) for x in both))
 
     def nbytes(self, step: Step) -> int:
         """Bytes of its tiles in a stage."""
@@ -76,7 +81,7 @@ class TmaOperand:
         return tuple(size(mode) for mode in self.ring.layout.shape[:2])
 
     def _tile_at(self, of: TileOfC, at: tuple[IntLike, ...]) -> Tensor:
-        """The coordinates of a tile, (MN, K): that of a tile of C, and where it is along K and further modes."""
+        """The coordinates of a tile, (MN, K), for a tile of C, at its place along K and further modes."""
         whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
         return local_tile(whole, self._tile, ((of.m, of.n)[self.mode], *at, *self._those(of.batch)))
 
@@ -86,11 +91,12 @@ class TmaOperand:
 
 
 def tma_operands(tensors: Sequence[GlobalTensor], boxes: Sequence[TmaBox], rings: Sequence[Tensor],
-                 extents: Sequence[tuple[IntLike, ...]], batch: tuple[IntLike, ...], present: Sequence[tuple[bool, ...]],
-                 clipped: bool = False) -> list[TmaOperand]:
-    """Those of A and B that have tensor maps; of all other arguments, there is one for A and one for B."""
-    return [TmaOperand(mode, tensor.map, box, ring, extent, batch, own, clipped) for mode, (tensor, box, ring, extent, own)
-            in enumerate(zip(tensors, boxes, rings, extents, present, strict=True)) if tensor.map]
+                 extents: Sequence[tuple[IntLike, ...]], batch: tuple[IntLike, ...],
+                 present: Sequence[tuple[bool, ...]], clipped: bool = False) -> list[TmaOperand]:
+    """Those of A and B that have tensor maps; sequences have an item for A and one for B."""
+    sides = enumerate(zip(tensors, boxes, rings, extents, present, strict=True))
+    return [TmaOperand(mode, tensor.map, box, ring, extent, batch, own, clipped)
+            for mode, (tensor, box, ring, extent, own) in sides if tensor.map]
 
 
 def keep_full(schedule: Scheduler, thread: int, pipeline: Pipeline, operands: Sequence[TmaOperand],

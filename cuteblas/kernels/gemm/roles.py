@@ -1,10 +1,9 @@
-"""The roles in a persistent block: the last warps load operands, the first warpgroups multiply, and finish what they have
-summed.
+"""The roles in a persistent block: its last warps load operands, its first warpgroups multiply and finish.
 
-Each role walks over the block's tiles of C (:meth:`~cuteblas.kernels.gemm.scheduler.Scheduler.works`)
-at its own pace; rings of stages (:mod:`~cuteblas.codegen.pipeline`) are all that ties one role to
-another. ``load`` knows the ring of operands alone, ``finish`` a tile and its sums alone. The threads
-that multiply also finish, since accumulators are their registers.
+Each role walks over the block's tiles of C, ``Scheduler.works``, at its own pace; rings of stages
+(:mod:`~cuteblas.codegen.pipeline`) are all that ties one role to another. ``load`` knows the ring of
+operands alone, ``finish`` a tile and its sums alone. The threads that multiply also finish, since
+accumulators are their registers.
 
 Accumulators in tensor memory belong to no thread. ``multiply`` then becomes a role of one more
 thread, which walks over the tiles as ``load`` does and commits the sums of each tile to a ring of
@@ -29,7 +28,9 @@ from .scheduler import Scheduler, TileOfC, Work
 
 __all__ = ["Finish", "Multiply", "Sums", "begin", "specialise"]
 
-_REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}     # of threads that do not multiply, and that do, by their warpgroups
+_REGISTERS = {1: (40, 232), 2: (40, 232), 3: (40, 152)}
+"""Of a thread that loads, and of one that multiplies, by the number of multiplying warpgroups."""
+
 
 Sums = Tensor | Parked
 Multiply = Callable[[Work], Sums]
@@ -45,7 +46,8 @@ def begin(k: KernelBuilder, barriers: Sequence[Mbarriers], maps: Sequence[str]) 
     k.barrier()
 
 
-def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None], multiply: AbstractContextManager[Multiply],
+def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
+               multiply: AbstractContextManager[Multiply],
                finish: AbstractContextManager[Finish], loaders: str = "one thread",
                registers: tuple[int, int] | None = None) -> None:
     """Give the threads of a block their roles.
@@ -59,7 +61,8 @@ def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None], mu
     load : callable
         What the threads after these do, from beginning to end.
     multiply, finish : context managers
-        What makes the sums of a tile, and what makes C of them: yielded between what threads do before and after all tiles.
+        Each yields what is done for a tile: what makes its sums, and what makes C of them. Around the
+        yield is what threads do before and after all tiles.
     loaders : str
         Who loads.
     registers : tuple of int, optional
