@@ -98,24 +98,23 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
     """
     block = k.each_block("block")
     tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
+    if not group:
+        tile_0 = k.let("tile_0", block % tiles_0)
+        if not batched:
+            return tile_0, k.let("tile_1", block // tiles_0), 0
+        rest, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1", ceil_div(extents[1], tile[1]))
+        return tile_0, k.let("tile_1", rest % tiles_1), k.let("batch", rest // tiles_1)
+    tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
     if group == 1:
-        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
-        tile_1, above = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)
+        tile_1, rest = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)
         if not batched:
-            return above, tile_1, 0
-        strip = k.let("strip", above // inner)
-        return (k.let("tile_0", strip % tiles_0), tile_1, k.let("batch", above % inner + strip // tiles_0 * inner))
-    if group:
-        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
-        if not batched:
-            return *grouped_raster(k, block, tiles_0, tiles_1, group), 0
-        tiles = k.let("tiles", tiles_0 * tiles_1)
-        return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1, group), k.let("batch", block // tiles)
-    tile_0 = k.let("tile_0", block % tiles_0)
+            return rest, tile_1, 0
+        strip = k.let("strip", rest // inner)
+        return k.let("tile_0", strip % tiles_0), tile_1, k.let("batch", rest % inner + strip // tiles_0 * inner)
     if not batched:
-        return tile_0, k.let("tile_1", block // tiles_0), 0
-    above, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1", ceil_div(extents[1], tile[1]))
-    return tile_0, k.let("tile_1", above % tiles_1), k.let("batch", above // tiles_1)
+        return *grouped_raster(k, block, tiles_0, tiles_1, group), 0
+    tiles = k.let("tiles", tiles_0 * tiles_1)
+    return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1, group), k.let("batch", block // tiles)
 
 
 def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike, batched: bool) -> tuple[IntLike, IntLike]:
