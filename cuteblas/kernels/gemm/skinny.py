@@ -210,9 +210,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     summed = epilogue.depth(chunk)
     by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch, (config.batch_a, config.batch_b))
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
-    threads = not all(config.tma)
-    pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * threads,
-                        emptied=(_GROUPS + 1) * GROUP if threads else _GROUPS * GROUP // WARP + 1)
+    by_threads = not all(config.tma)
+    pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * by_threads,
+                        emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
     begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
     schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
     output = WarpgroupOutput(k, config, mma, C, (M, N))
@@ -260,11 +260,11 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                         k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
             fence_proxy_async(k)
             k.group_barrier(1, GROUP)
-            if threads:
+            if by_threads:
                 pipeline.release(stage.index)
             with k.when(equal(lane, 0)):
                 planes_of_b.commit(buffer.index)
-                if not threads:
+                if not by_threads:
                     pipeline.release(stage.index)
             stage.advance()
             buffer.advance()
@@ -273,12 +273,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     def load_by_threads() -> None:
         lane = k.let("lane", k.thread % GROUP)
         stage = pipeline.state()
-        loaded, some = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
+        newest, any_loaded = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
 
         def announce(pending: int) -> None:
             k.wait(pending)
-            with k.when(equal(some, 1)):
-                pipeline.commit(loaded)
+            with k.when(equal(any_loaded, 1)):
+                pipeline.commit(newest)
 
         with steps() as step:
             tile, (((k_tile,),), _of_b) = step
@@ -294,13 +294,13 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     source.load(k, tile.batch, (row, depth), ring, stage.index, lane)
             k.commit()
             announce(1)                                 # the stage before has come
-            k.assign(loaded, stage.index)
-            k.assign(some, 1)
+            k.assign(newest, stage.index)
+            k.assign(any_loaded, 1)
             stage.advance()
         announce(0)
 
     def load() -> None:
-        if threads:
+        if by_threads:
             with k.when(less(loader - 1, k.thread)):
                 load_by_threads()
         else:
@@ -348,7 +348,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 for step in range(last + 1):
                     k.copy(Vector(mma.width), tCsA[_, step, stage.index], values)
                     if step == last:
-                        if threads:
+                        if by_threads:
                             pipeline.release(stage.index)
                         else:
                             k.warp_barrier()
@@ -374,7 +374,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         yield sums_of
         report(range_)
 
-    loaders = "a warpgroup" if threads else "one thread"
+    loaders = "a warpgroup" if by_threads else "one thread"
     specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue), loaders=loaders,
                registers=_REGISTERS)
 
