@@ -663,7 +663,7 @@ class KernelBuilder:
         self._line(f"{self._int} const {self._fresh(name)} = {text};")
         variable = Var(name, facts.lo, facts.hi, facts.bits)
         if facts != variable:
-            self._access.definitions[name] = facts
+            self._access.define(name, facts)
         return variable
 
     def _fresh(self, name: str) -> str:

@@ -26,20 +26,23 @@ Examples
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial, reduce
+from itertools import repeat
 from math import gcd
 from typing import Any
 
 from .errors import LayoutError, described
 
-__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "entry", "equal",
-           "evaluate", "functions_of", "is_condition", "is_static", "less", "maximum", "minimum", "select", "spelled", "substitute",
+__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "combined", "disjoint_bits", "entry", "equal",
+           "evaluate", "functions_of", "is_condition", "is_static", "less", "maximum", "minimum", "operands", "select", "spelled",
+           "substitute",
            "to_c", "variables", "xor_parts"]
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_BINARY: dict[str, Callable[[int, int], int]] = {
-    "div": operator.floordiv, "mod": operator.mod, "and": operator.and_, "min": min, "max": max,
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "mul": operator.mul, "div": operator.floordiv, "mod": operator.mod, "and": operator.and_, "xor": operator.xor,
+    "all": operator.and_, "min": min, "max": max,
     "lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}
 
 
@@ -650,16 +653,18 @@ def substitute(x: IntLike, values: Mapping[Expr, IntLike]) -> IntLike:
     return _map(x, values)
 
 
+def operands(x: Expr) -> Iterable[IntLike]:
+    """The expressions whose values make that of ``x``."""
+    if x.op == "xor":
+        return (x.args[0], *x.args[1])
+    return x.args[2:] if x.op == "entry" else _parts(x)
+
+
 def variables(x: IntLike) -> frozenset[str]:
     """The names of the variables in ``x``."""
     if isinstance(x, int):
         return frozenset()
-    if x.op == "var":
-        return frozenset(x.args)
-    if x.op == "entry":
-        return variables(x.args[2])
-    parts: Iterable[IntLike] = (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args
-    return frozenset().union(*(variables(p) for p in parts))
+    return frozenset(x.args) if x.op == "var" else frozenset().union(*map(variables, operands(x)))
 
 
 def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
@@ -672,22 +677,25 @@ def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
     """
     if isinstance(x, int):
         return x
-    if x.op == "var":
-        return values[x.args[0]]
+    return values[x.args[0]] if x.op == "var" else int(combined(x, [evaluate(part, values) for part in operands(x)]))
+
+
+def combined(x: Expr, values: Sequence[Any]) -> Any:
+    """The value of ``x`` from those of its :func:`operands`: integers, or lists of one for each of several cases."""
     if x.op == "sum":
-        return x.args[0] + sum(k * evaluate(t, values) for k, t in x.args[1])
-    if x.op == "xor":
-        return reduce(lambda u, t: u ^ evaluate(t, values), x.args[1], x.args[0])
-    if x.op == "entry":
-        return evaluate(x.args[2], values)
-    a = [evaluate(v, values) for v in x.args]
-    if x.op == "mul":
-        return reduce(lambda u, v: u * v, a)
+        total: Any = x.args[0]
+        for (k, _), value in zip(x.args[1], values, strict=True):
+            total = _each(operator.add, total, value if k == 1 else _each(operator.mul, k, value))
+        return total
     if x.op == "select":
-        return a[1] if a[0] else a[2]
-    if x.op == "all":
-        return int(all(a))
-    return int(_BINARY[x.op](*a))
+        return _each(lambda test, a, b: a if test else b, *values)
+    return values[0] if x.op == "entry" else reduce(partial(_each, _OPERATORS[x.op]), values)
+
+
+def _each(f: Callable, *values: Any) -> Any:
+    if list not in map(type, values):
+        return f(*values)
+    return list(map(f, *(v if type(v) is list else repeat(v) for v in values)))
 
 
 def to_c(x: IntLike) -> str:
