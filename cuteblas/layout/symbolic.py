@@ -46,7 +46,19 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}
 
 
-class Expr:
+class _Fields:
+    """An expression that is being made."""
+
+    __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
+    op: str
+    args: tuple[Any, ...]
+    lo: int | None
+    hi: int | None
+    bits: int
+    _hash: int
+
+
+class Expr(_Fields):
     """An immutable integer (or, for comparisons, boolean) expression.
 
     Build expressions from :func:`Var` with operators. ``==`` and ``hash`` are structural, so expressions can be dictionary keys and
@@ -70,22 +82,15 @@ class Expr:
     i * 4 + 1 0
     """
 
-    __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
-    op: str
-    args: tuple[Any, ...]
-    lo: int | None
-    hi: int | None
-    bits: int
-    _hash: int
+    __slots__ = ()
 
-    def __init__(self, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None):
-        set_ = object.__setattr__
-        set_(self, "op", op)
-        set_(self, "args", args)
-        set_(self, "lo", lo)
-        set_(self, "hi", hi)
-        set_(self, "bits", _refine(-1 if bits is None else bits, lo, hi))
-        set_(self, "_hash", hash((op, args)))
+    def __new__(cls, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None) -> Expr:
+        x: Any = object.__new__(_Fields)
+        x.op, x.args, x.lo, x.hi, x._hash = op, args, lo, hi, hash((op, args))
+        bits = -1 if bits is None else bits
+        x.bits = bits & ((1 << hi.bit_length()) - 1) if lo is not None and lo >= 0 and hi is not None else bits
+        x.__class__ = cls
+        return x
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("an Expr is immutable")
@@ -109,7 +114,10 @@ class Expr:
 
     # -- arithmetic -----------------------------------------------------------------------------------------------------------
     def __add__(self, other: IntLike) -> IntLike:
-        return _sum((self, other)) if _intlike(other) else NotImplemented
+        if type(other) is int:
+            const, terms = _terms(self)
+            return _make_sum(const + other, terms) if other else self
+        return _sum((self, other)) if isinstance(other, _INTEGERS) else NotImplemented
 
     __radd__ = __add__
 
@@ -117,27 +125,27 @@ class Expr:
         return _scale(self, -1)
 
     def __sub__(self, other: IntLike) -> IntLike:
-        return _sum((self, _scale(other, -1))) if _intlike(other) else NotImplemented
+        return _sum((self, _scale(other, -1))) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __rsub__(self, other: IntLike) -> IntLike:
-        return _sum((other, _scale(self, -1))) if _intlike(other) else NotImplemented
+        return _sum((other, _scale(self, -1))) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __mul__(self, other: IntLike) -> IntLike:
-        return _mul(self, other) if _intlike(other) else NotImplemented
+        return _mul(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: IntLike) -> IntLike:
-        return _floordiv(self, other) if _intlike(other) else NotImplemented
+        return _floordiv(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __rfloordiv__(self, other: IntLike) -> IntLike:
-        return _floordiv(other, self) if _intlike(other) else NotImplemented
+        return _floordiv(other, self) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __mod__(self, other: IntLike) -> IntLike:
-        return _mod(self, other) if _intlike(other) else NotImplemented
+        return _mod(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __rmod__(self, other: IntLike) -> IntLike:
-        return _mod(other, self) if _intlike(other) else NotImplemented
+        return _mod(other, self) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __divmod__(self, other: IntLike) -> tuple[IntLike, IntLike]:
         return _floordiv(self, other), _mod(self, other)
@@ -149,12 +157,12 @@ class Expr:
         return _floordiv(self, 1 << n)
 
     def __and__(self, other: IntLike) -> IntLike:
-        return _and(self, other) if _intlike(other) else NotImplemented
+        return _and(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     __rand__ = __and__
 
     def __xor__(self, other: IntLike) -> IntLike:
-        return _xor((self, other)) if _intlike(other) else NotImplemented
+        return _xor((self, other)) if isinstance(other, _INTEGERS) else NotImplemented
 
     __rxor__ = __xor__
 
@@ -177,6 +185,7 @@ class Expr:
 
 
 IntLike = int | Expr
+_INTEGERS = (int, Expr)
 
 
 def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None = None) -> Expr:
@@ -216,10 +225,6 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------------------
-def _intlike(x: object) -> bool:
-    return isinstance(x, (int, Expr))
-
-
 def is_static(x: object) -> bool:
     """Whether ``x`` is a Python integer, that is, known when a kernel is generated."""
     return isinstance(x, int) and not isinstance(x, bool)
@@ -244,12 +249,6 @@ def _trailing_zeros(mask: int) -> int:
     return (mask & -mask).bit_length() - 1 if mask else 64
 
 
-def _refine(bits: int, lo: int | None, hi: int | None) -> int:
-    if lo is not None and lo >= 0 and hi is not None:
-        return bits & ((1 << hi.bit_length()) - 1)
-    return bits
-
-
 def _nonneg(x: IntLike) -> bool:
     lo = bounds(x)[0]
     return lo is not None and lo >= 0
@@ -269,11 +268,15 @@ def _sum(parts: Iterable[IntLike]) -> IntLike:
     const = 0
     coef: dict[Expr, int] = {}
     for part in parts:
-        c, terms = _terms(part)
-        const += c
-        for k, t in terms:
-            coef[t] = coef.get(t, 0) + k
-    return _make_sum(const, tuple((k, t) for t, k in coef.items() if k))
+        if isinstance(part, int):
+            const += part
+        elif part.op == "sum":
+            const += part.args[0]
+            for k, t in part.args[1]:
+                coef[t] = coef.get(t, 0) + k
+        else:
+            coef[part] = coef.get(part, 0) + 1
+    return _make_sum(const, tuple([(k, t) for t, k in coef.items() if k]))
 
 
 def _make_sum(const: int, terms: tuple[tuple[int, Expr], ...]) -> IntLike:
@@ -283,21 +286,22 @@ def _make_sum(const: int, terms: tuple[tuple[int, Expr], ...]) -> IntLike:
         return terms[0][1]
     lo: int | None = const
     hi: int | None = const
-    bits, carry_free, low = const, True, 64 if const == 0 else _trailing_zeros(const)
+    bits = any_bits = const
+    carry_free = True
     for k, t in terms:
         tlo, thi = (t.lo, t.hi) if k > 0 else (t.hi, t.lo)
         lo = None if lo is None or tlo is None else lo + k * tlo
         hi = None if hi is None or thi is None else hi + k * thi
-        tbits = t.bits * k if k > 0 and k & (k - 1) == 0 else None
-        zeros = _trailing_zeros(t.bits) + _trailing_zeros(k)
-        if tbits is None:
-            tbits = -(1 << zeros)
-            if k > 0 and t.lo is not None and t.lo >= 0 and t.hi is not None:
-                tbits &= (1 << (k * t.hi).bit_length()) - 1
-        carry_free = carry_free and bits & tbits == 0
-        bits |= tbits
-        low = min(low, zeros)
-    return Expr("sum", (const, terms), lo, hi, bits if carry_free else -(1 << low))
+        tbits = k * t.bits
+        any_bits |= tbits
+        if carry_free:
+            if k < 0 or k & (k - 1):                     # only what divides all values is known of such a product
+                tbits = -(tbits & -tbits)
+                if k > 0 and tlo is not None and tlo >= 0 and thi is not None:
+                    tbits &= (1 << (k * thi).bit_length()) - 1
+            carry_free = bits & tbits == 0
+            bits |= tbits
+    return Expr("sum", (const, terms), lo, hi, bits if carry_free else -(any_bits & -any_bits))
 
 
 def _scale(x: IntLike, k: int) -> IntLike:
