@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
-from ..layout import Layout, Tensor, rank, size
+from ..layout import Layout, Tensor
 from ..layout.symbolic import IntLike, bits_of, is_static, maximum, minimum
 from .dtypes import DType
 from .errors import CodegenError
@@ -201,8 +201,7 @@ def static_extents(tensor: Tensor) -> tuple[int, ...]:
     >>> static_extents(Tensor(counting_iterator(), Layout((4, (2, 3)))))
     (4, 6)
     """
-    layout = tensor.layout
-    extents = tuple(size(layout[i]) for i in range(rank(layout)))
-    if not all(is_static(n) for n in extents):
-        raise CodegenError(f"the extents of {layout} are not known when the kernel is generated")
+    extents = tensor.extents
+    if not all(map(is_static, extents)):
+        raise CodegenError(f"the extents of {tensor.layout} are not known when the kernel is generated")
     return extents

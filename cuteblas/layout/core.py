@@ -51,6 +51,11 @@ class Measured(Shaped):
         return len(self.shape) if isinstance(self.shape, tuple) else 1
 
     @property
+    def extents(self) -> tuple[Any, ...]:
+        """The sizes of the modes."""
+        return tuple(map(product_of, wrap(self.shape)))
+
+    @property
     def depth(self) -> int:
         """The height of the tree of modes: 0 for an integer, 1 for a tuple of integers."""
         return depth(self)
@@ -131,17 +136,16 @@ class Layout(Measured):
         :func:`slice_and_offset` returns where it starts in ``L``.
         """
         c = coord[0] if len(coord) == 1 else coord
-        if isinstance(c, tuple):
-            c = coordinate(c, "Layout")
-        if has_none(c):
-            return slice_and_offset(c, self)[0]
-        if not isinstance(c, tuple):
-            return self._at_index(c)
-        return self._value(value_at(c, self.shape, self.stride))
+        return slice_and_offset(c, self)[0] if has_none(c) else self.at(c)
 
-    def _at_index(self, c: Any) -> Any:
+    def at(self, c: Any) -> Any:
+        """The value at a coordinate without ``None``."""
         if type(c) is not int and not isinstance(c, Expr):
-            return self._value(value_at(c, self.shape, self.stride))
+            try:
+                return self._value(value_at(c, self.shape, self.stride))
+            except (LayoutError, RecursionError):          # the check names the fault
+                coordinate(c, "Layout")
+                raise
         check_coordinate(c, self._size, "Layout", self)
         if type(c) is int:
             return self._value(dot_digits(c, self.flat_shape, self.flat_stride))

@@ -40,6 +40,7 @@ __all__ = ["IntTuple", "basis_like", "ceil_div", "check_coordinate", "colex_leq"
            "weakly_congruent", "wrap", "zero_of"]
 
 IntTuple = IntLike | tuple["IntTuple", ...]
+_INTEGERS = (int, Expr)
 
 
 def shape_of(x: Any) -> Any:
@@ -1058,11 +1059,11 @@ def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
 
 
 def _integer(c: Any, op: str, shape: Any) -> IntLike:
-    if type(c) is int or isinstance(c, Expr):
+    if isinstance(c, Expr):
         return c
     if isinstance(c, bool) or not hasattr(type(c), "__index__"):
         raise LayoutError(op, f"a coordinate is an integer or a tuple, got {described(c)}", shape)
-    return operator.index(c)
+    return integer(c, op)
 
 
 @checked(coord=inttuple, shape=inttuple, stride=strides)
@@ -1098,39 +1099,47 @@ def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
 
 def value_at(coord: Any, shape: Any, stride: Any) -> Any:
     """:func:`crd2idx` of a layout's own shape and strides, and of a coordinate that is one."""
-    return _as_value(_crd2idx(coord, shape, stride, coord, shape))
+    parts: list[Any] = []
+    _products(coord, shape, stride, parts, coord, shape)
+    return _added(parts)
 
 
-def _as_value(x: Any) -> Any:
-    return x.as_tuple() if isinstance(x, ScaledBasis) else x
-
-
-def _crd2idx(c: Any, s: Any, d: Any, coord: Any, shape: Any) -> Any:
+def _products(c: Any, s: Any, d: Any, out: list[Any], coord: Any, shape: Any) -> None:
+    """Append what each mode adds to the value at a coordinate."""
     if type(c) is int and type(s) is int and 0 <= c < s:
-        return c * d
-    if isinstance(c, tuple):
+        out.append(c * d)
+    elif isinstance(c, tuple):
         if not isinstance(s, tuple) or len(c) != len(s):
             raise LayoutError("crd2idx", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", coord, shape)
-        total: Any = 0
         for ci, si, di in zip(c, s, d, strict=True):
-            total = total + _crd2idx(ci, si, di, coord, shape)
-        return total
-    c = _integer(c, "crd2idx", shape)
-    check_coordinate(c, product_of(s), "crd2idx", coord, shape)
-    if not isinstance(s, tuple):
-        return c * d
-    return dot_digits(c, leaves(s), leaves(d))
+            _products(ci, si, di, out, coord, shape)
+    else:
+        c = _integer(c, "crd2idx", shape)
+        check_coordinate(c, product_of(s), "crd2idx", coord, shape)
+        out += _digits(c, leaves(s), leaves(d)) if isinstance(s, tuple) else (c * d,)
+
+
+def _added(parts: list[Any]) -> Any:
+    for part in parts:
+        if not isinstance(part, _INTEGERS):
+            return sum(parts, 0)
+    return symbolic.total(parts)
 
 
 def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
     """``sum(digit * stride)`` over the colexicographic digits of ``c`` in a flat shape; the last digit is not reduced."""
-    total: Any = 0
+    return _added(_digits(c, shape, stride))
+
+
+def _digits(c: Any, shape: Sequence, stride: Sequence) -> list[Any]:
+    out = []
     last = len(shape) - 1
     for k in range(last):
         s = shape[k]
-        total = total + (c % s) * stride[k]
+        out.append(c % s * stride[k])
         c = c // s
-    return total + c * stride[last]
+    out.append(c * stride[last])
+    return out
 
 
 def merge_modes(shape: Sequence, stride: Sequence) -> list[tuple[Any, Any]]:
@@ -1225,7 +1234,15 @@ def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
 # -- slices -----------------------------------------------------------------------------------------------------------------------
 def has_none(coord: Any) -> bool:
     """Whether a coordinate leaves a mode free."""
-    return any(map(has_none, coord)) if isinstance(coord, tuple) else coord is None
+    if not isinstance(coord, tuple):
+        return coord is None
+    waiting = list(coord)
+    for c in waiting:                    # which grows: however deep tuples nest, this does not
+        if c is None:
+            return True
+        if isinstance(c, tuple):
+            waiting += c
+    return False
 
 
 @checked(coord=coordinate, x=nested)

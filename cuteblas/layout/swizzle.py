@@ -136,7 +136,11 @@ class ComposedLayout(Measured):
         if has_none(c):
             sub, start = slice_and_offset(c, self.inner)
             return ComposedLayout(self.outer, self.offset + start, sub)
-        return self.outer(self.offset + self.inner(c))
+        return self.at(c)
+
+    def at(self, c: Any) -> Any:
+        """The value at a coordinate without ``None``."""
+        return self.outer(self.offset + self.inner.at(c))
 
     def __len__(self) -> int:
         return self.inner.rank

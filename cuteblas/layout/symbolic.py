@@ -37,7 +37,7 @@ from .errors import LayoutError, described
 __all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "combined", "disjoint_bits", "entry", "equal",
            "evaluate", "functions_of", "is_condition", "is_static", "less", "maximum", "minimum", "operands", "select", "spelled",
            "substitute",
-           "to_c", "variables", "xor_parts"]
+           "to_c", "total", "variables", "xor_parts"]
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
@@ -117,7 +117,7 @@ class Expr(_Fields):
         if type(other) is int:
             const, terms = _terms(self)
             return _make_sum(const + other, terms) if other else self
-        return _sum((self, other)) if isinstance(other, _INTEGERS) else NotImplemented
+        return total((self, other)) if isinstance(other, _INTEGERS) else NotImplemented
 
     __radd__ = __add__
 
@@ -125,10 +125,10 @@ class Expr(_Fields):
         return _scale(self, -1)
 
     def __sub__(self, other: IntLike) -> IntLike:
-        return _sum((self, _scale(other, -1))) if isinstance(other, _INTEGERS) else NotImplemented
+        return total((self, _scale(other, -1))) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __rsub__(self, other: IntLike) -> IntLike:
-        return _sum((other, _scale(self, -1))) if isinstance(other, _INTEGERS) else NotImplemented
+        return total((other, _scale(self, -1))) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __mul__(self, other: IntLike) -> IntLike:
         return _mul(self, other) if isinstance(other, _INTEGERS) else NotImplemented
@@ -264,7 +264,8 @@ def _terms(x: IntLike) -> tuple[int, tuple[tuple[int, Expr], ...]]:
     return 0, ((1, x),)
 
 
-def _sum(parts: Iterable[IntLike]) -> IntLike:
+def total(parts: Iterable[IntLike]) -> IntLike:
+    """The sum of integers and expressions."""
     const = 0
     coef: dict[Expr, int] = {}
     for part in parts:
@@ -355,7 +356,7 @@ def _split(x: IntLike, d: int) -> tuple[IntLike, IntLike]:
             quotient.append((k // low, _shift_right(t, (d // low).bit_length() - 1)))
         else:
             rest.append((k, t))
-    q = _sum([_scale(t, k) for k, t in quotient])
+    q = total([_scale(t, k) for k, t in quotient])
     return q + const // d, _make_sum(const % d, tuple(rest))
 
 
@@ -469,7 +470,7 @@ def _and(a: IntLike, b: IntLike) -> IntLike:
         if len(terms) > 1 or const:
             parts = ([const] if const else []) + [_scale(t, k) for k, t in terms]
             if _carry_free(parts):
-                return _sum(_and(p, b) for p in parts)
+                return total(_and(p, b) for p in parts)
         return Expr("and", (a, b), 0 if b >= 0 else None, b if b >= 0 else None, live)
     return Expr("and", (a, b), 0 if _nonneg(a) or _nonneg(b) else None, None, a.bits & b.bits)
 
@@ -505,7 +506,7 @@ def _xor(parts: Iterable[IntLike]) -> IntLike:
     if len(terms) == 1 and const == 0:
         apart.append(terms.pop())
     if apart or not terms:
-        return _sum([*apart, _xor([const, *terms])])
+        return total([*apart, _xor([const, *terms])])
     bits = reduce(lambda m, t: m | t.bits, terms, const)
     nonneg = bits >= 0 or (const >= 0 and all(_nonneg(t) for t in terms))
     return Expr("xor", (const, tuple(terms)), 0 if nonneg else None, bits if bits >= 0 else None, bits)

@@ -174,7 +174,7 @@ class Tensor(Measured):
         if has_none(coord):
             layout, start = slice_and_offset(coord, self.layout)
             return Tensor(_advance(self.engine, start), layout)
-        return self.engine[self.layout(coord)]
+        return self.engine[self.layout.at(coord)]
 
     def __call__(self, *coord: Any) -> Any:
         return self[coord[0] if len(coord) == 1 else coord]
