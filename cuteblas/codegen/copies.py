@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, size
+from ..layout import ComposedLayout, Swizzle, Tensor, size
 from ..layout.inttuple import divides
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of
 from .builder import Guard, KernelBuilder
@@ -268,21 +268,24 @@ def _prove_vector(tensor: Tensor, width: int) -> None:
         raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are not a vector of 1 to {_MOST_BYTES} bytes")
     if width == 1 and pointer.space == "rmem":
         return
+    if pointer.aligned_to(0, nbytes) and _consists_of_runs(tensor, width):
+        return
     extent, *rest = static_extents(tensor)
-    at = [Var("_0", 0, extent // width - 1) * width, *(Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1))]
-    first = tensor(*at).index
-    if not (width == 1 or _visibly_contiguous(tensor.layout, at, width)
-            or all(tensor(at[0] + v, *at[1:]).index - first == v for v in range(1, width))):
+    start, others = Var("_0", 0, extent // width - 1) * width, [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
+    first = tensor(start, *others).index
+    if any(tensor(start + v, *others).index - first != v for v in range(1, width)):
         raise CodegenError(f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous")
     if not pointer.aligned_to(first, nbytes):
         raise CodegenError(f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
                            f"to {nbytes} bytes")
 
 
-def _visibly_contiguous(layout: Layout | ComposedLayout, at: list[IntLike], width: int) -> bool:
-    """Whether the first leaf of mode 0 consists of whole runs of ``width`` elements, which no swizzle takes apart."""
-    plain = layout if isinstance(layout, Layout) else layout.inner
-    if plain.flat_stride[0] != 1 or not divides(width, plain.flat_shape[0]):
-        return False
-    return plain is layout or (isinstance(layout.outer, Swizzle) and layout.outer.base >= width.bit_length() - 1
-                               and bits_of(layout.offset + plain.at(tuple(at))) & (width - 1) == 0)
+def _consists_of_runs(tensor: Tensor, width: int) -> bool:
+    """Whether a tensor visibly consists of runs of ``width`` elements that begin at multiples of ``width``."""
+    layout, starts = tensor.layout, [tensor.engine.offset]
+    if isinstance(layout, ComposedLayout):
+        if not isinstance(layout.outer, Swizzle) or 1 << layout.outer.base < width:
+            return False                                 # a swizzle moves runs, but takes none apart
+        layout, starts = layout.inner, [*starts, layout.offset]
+    (s, d), *others = zip(layout.flat_shape, layout.flat_stride, strict=True)
+    return d == 1 and divides(width, s) and all(bits_of(x) & (width - 1) == 0 for x in (*starts, *(d for s, d in others if s != 1)))

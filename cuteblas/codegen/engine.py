@@ -106,7 +106,7 @@ class Pointer:
     const: bool = False
 
     def __add__(self, offset: IntLike) -> Pointer:
-        return replace(self, offset=self.offset + offset)
+        return Pointer(self.space, self.name, self.dtype, self.offset + offset, self.alignment, self.root, self.origin, self.const)
 
     def __getitem__(self, offset: IntLike) -> Element:
         return Element(self, self.offset + offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeAlias
 
 from ..layout import Tensor
@@ -468,21 +468,28 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
     >>> called("add", (), (local("x", "float32"), local("y", "float32"))).c
     'cb::add(x, y)'
     """
-    row = intrinsic(name)
-    template = row.template(of)
-    types = {p.type: dtype(x) for p, x in zip(row.of, of, strict=False) if p.element is None and isinstance(x, str)}
-    parameters = row.accepting(len(arguments))
+    row, parameters, types, use, head, result = _form(name, len(arguments), *of)
+    types = dict(types)
     for p, x in zip(parameters, arguments, strict=True):
         _check(row, p, x, types)
-    texts, uses = [], {Use(name, template)}
+    texts, uses = [], {use}
     for p, x in zip(parameters, arguments, strict=True):
         text, inside = _passed(row, p, x, p.element or types.get(p.type))
         texts.append(text)
         uses |= inside
-    letter, _, part = row.result.partition(".")
-    result = DTYPES.get(letter) or types.get(letter)
+    letter, _, part = result.partition(".")
+    kind = DTYPES.get(letter) or types.get(letter)
+    return Rendered(f"{head}({', '.join(texts)})", kind.part if part and kind else kind, uses=frozenset(uses))
+
+
+@lru_cache(None, typed=True)
+def _form(name: str, count: int, *of: object) -> tuple[Intrinsic, tuple[Parameter, ...], dict[str, DType], Use, str, str]:
+    """What calls with so many arguments and these template arguments share."""
+    row = intrinsic(name)
+    template = row.template(of)
+    types = {p.type: dtype(x) for p, x in zip(row.of, of, strict=False) if p.element is None and isinstance(x, str)}
     listed = f"<{', '.join(template)}>" if template else ""
-    return Rendered(f"cb::{name}{listed}({', '.join(texts)})", result.part if part and result else result, uses=frozenset(uses))
+    return row, row.accepting(count), types, Use(name, template), f"cb::{name}{listed}", row.result
 
 
 _NO_NUMBER = (Tensor, Pointer, str)

@@ -194,6 +194,8 @@ def checked(**kinds: Kind) -> Callable[[_F], _F]:
 
         @wraps(f)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and len(args) <= len(each):
+                return f(*[kind(x, op) for kind, x in zip(each, args, strict=False)])
             further = rest * (len(args) - len(each)) or [_anything] * (len(args) - len(each))
             return f(*[kind(x, op) for kind, x in zip((*each, *further), args, strict=False)],
                      **{name: by_name.get(name, _anything)(x, op) for name, x in kwargs.items()})

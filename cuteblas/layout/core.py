@@ -153,7 +153,7 @@ class Layout(Measured):
         return self._value(dot_digits(c, *zip(*runs, strict=True)) if runs else 0)
 
     def _value(self, x: Any) -> Any:
-        return ArithTuple() + x if self.has_basis else x
+        return ArithTuple() + x if self.has_basis and type(x) is not ArithTuple else x
 
     @cached_property
     def _size(self) -> Any:

@@ -316,20 +316,16 @@ def flatten(x: Any) -> Any:
     return leaves(x) if isinstance(x, tuple) else x
 
 
-def _leaves(x: tuple, out: list) -> None:
-    for i in x:
-        if isinstance(i, tuple):
-            _leaves(i, out)
-        else:
-            out.append(i)
-
-
 def leaves(x: Any) -> tuple:
     """The leaves from left to right, always as a tuple."""
     if not isinstance(x, tuple):
         return (x,)
     out: list = []
-    _leaves(x, out)
+    for i in x:
+        if isinstance(i, tuple):
+            out += leaves(i)
+        else:
+            out.append(i)
     return tuple(out)
 
 
@@ -1052,8 +1048,8 @@ def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
     """Refuse a coordinate that is certainly outside ``[0, n)``."""
     if type(c) is int and type(n) is int and 0 <= c < n:
         return
-    lo, hi = symbolic.bounds(c)
-    top = symbolic.bounds(n)[1]
+    lo, hi = (c, c) if isinstance(c, int) else (c.lo, c.hi)
+    top = n if isinstance(n, int) else n.hi
     if (hi is not None and hi < 0) or (top is not None and lo is not None and lo >= top):
         raise LayoutError(op, f"the coordinate {c} is outside [0,{n})", *operands)
 
@@ -1115,8 +1111,12 @@ def _products(c: Any, s: Any, d: Any, out: list[Any], coord: Any, shape: Any) ->
             _products(ci, si, di, out, coord, shape)
     else:
         c = _integer(c, "crd2idx", shape)
-        check_coordinate(c, product_of(s), "crd2idx", coord, shape)
-        out += _digits(c, leaves(s), leaves(d)) if isinstance(s, tuple) else (c * d,)
+        if isinstance(s, tuple):
+            check_coordinate(c, product_of(s), "crd2idx", coord, shape)
+            out += _digits(c, leaves(s), leaves(d))
+        else:
+            check_coordinate(c, s, "crd2idx", coord, shape)
+            out.append(c * d)
 
 
 def _added(parts: list[Any]) -> Any:

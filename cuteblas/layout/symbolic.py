@@ -49,13 +49,14 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 class _Fields:
     """An expression that is being made."""
 
-    __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
+    __slots__ = ("_hash", "_spelled", "args", "bits", "hi", "lo", "op")
     op: str
     args: tuple[Any, ...]
     lo: int | None
     hi: int | None
     bits: int
     _hash: int
+    _spelled: tuple[str, int] | None                           # as :func:`spelled` returns it
 
 
 class Expr(_Fields):
@@ -86,7 +87,7 @@ class Expr(_Fields):
 
     def __new__(cls, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None) -> Expr:
         x: Any = object.__new__(_Fields)
-        x.op, x.args, x.lo, x.hi, x._hash = op, args, lo, hi, hash((op, args))
+        x.op, x.args, x.lo, x.hi, x._hash, x._spelled = op, args, lo, hi, hash((op, args)), None
         bits = -1 if bits is None else bits
         x.bits = bits & ((1 << hi.bit_length()) - 1) if lo is not None and lo >= 0 and hi is not None else bits
         x.__class__ = cls
@@ -718,8 +719,12 @@ def to_c(x: IntLike) -> str:
 
 def spelled(x: IntLike) -> tuple[str, int]:
     """``x`` as a C expression (:func:`to_c`), and its precedence: see the levels below."""
-    _check_divisions(x)
-    return _c_parts(x)
+    if isinstance(x, int):
+        return _c_parts(x)
+    if x._spelled is None:
+        _check_divisions(x)
+        object.__setattr__(x, "_spelled", _c_parts(x))
+    return x._spelled  # type: ignore[return-value]
 
 
 def is_condition(x: IntLike) -> bool:
@@ -744,7 +749,7 @@ def _parts(x: Expr) -> Iterable[IntLike]:
 
 
 def _check_divisions(x: IntLike) -> None:
-    if isinstance(x, int) or x.op == "var":
+    if isinstance(x, int) or x._spelled is not None or x.op == "var":
         return
     if x.op in ("div", "mod"):
         a, b = x.args
@@ -763,6 +768,8 @@ def _c(x: IntLike, level: int) -> str:
 def _c_parts(x: IntLike) -> tuple[str, int]:
     if isinstance(x, int):
         return (str(int(x)) if -(2**31) < x < 2**31 else f"{int(x)}LL"), (12 if x >= 0 else 9)
+    if x._spelled is not None:
+        return x._spelled
     if x.op == "var":
         return x.args[0], 12
     if x.op == "entry":
