@@ -80,6 +80,8 @@ class Swizzle:
         if isinstance(x, Expr) and len(parts := xor_parts(x)) > 1:
             return reduce(xor, (self(p) for p in parts))
         picked = x & self.mask
+        if isinstance(picked, int) and picked == 0:
+            return x
         return x ^ (picked >> self.shift if self.shift >= 0 else picked << -self.shift)
 
     def __str__(self) -> str:

@@ -497,18 +497,17 @@ def _xor(parts: Iterable[IntLike]) -> IntLike:
     if not terms:
         return const
     # What shares no bit with the rest is added instead: sums cancel and fold, exclusive ors do not.
-    live = reduce(lambda m, t: m | t.bits, terms, 0)
+    live = reduce(operator.or_, [t.bits for t in terms])
     apart: list[IntLike] = [const & ~live] if const >= 0 and const & ~live else []
-    const = const & live if const >= 0 else const
-    for t in list(terms):
-        if not t.bits & reduce(lambda m, u: m if u is t else m | u.bits, terms, const):
-            terms.remove(t)
-            apart.append(t)
-    if len(terms) == 1 and const == 0:
-        apart.append(terms.pop())
-    if apart or not terms:
-        return total([*apart, _xor([const, *terms])])
-    bits = reduce(lambda m, t: m | t.bits, terms, const)
+    once = const = const & live if const >= 0 else const
+    twice = 0                                            # bits that several of them can have
+    for t in terms:
+        twice |= once & t.bits
+        once |= t.bits
+    apart += [t for t in terms if not t.bits & twice]
+    if apart:
+        return total([*apart, _xor([const, *(t for t in terms if t.bits & twice)])])
+    bits = const | live
     nonneg = bits >= 0 or (const >= 0 and all(_nonneg(t) for t in terms))
     return Expr("xor", (const, tuple(terms)), 0 if nonneg else None, bits if bits >= 0 else None, bits)
 
