@@ -679,7 +679,7 @@ class KernelBuilder:
 
 
 def _checked_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+    if not (name.isascii() and name.isidentifier()):
         raise CodegenError(f"{name!r} is not a name in C++")
     return name
 

@@ -266,9 +266,7 @@ def _prove_vector(tensor: Tensor, width: int) -> None:
     nbytes = width * pointer.dtype.bytes
     if nbytes > _MOST_BYTES:
         raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are not a vector of 1 to {_MOST_BYTES} bytes")
-    if width == 1 and pointer.space == "rmem":
-        return
-    if pointer.aligned_to(0, nbytes) and _consists_of_runs(tensor, width):
+    if pointer.aligned_to(0, nbytes) and (width == 1 or _consists_of_runs(tensor, width)):
         return
     extent, *rest = static_extents(tensor)
     start, others = Var("_0", 0, extent // width - 1) * width, [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
@@ -286,6 +284,7 @@ def _consists_of_runs(tensor: Tensor, width: int) -> bool:
     if isinstance(layout, ComposedLayout):
         if not isinstance(layout.outer, Swizzle) or 1 << layout.outer.base < width:
             return False                                 # a swizzle moves runs, but takes none apart
-        layout, starts = layout.inner, [*starts, layout.offset]
-    (s, d), *others = zip(layout.flat_shape, layout.flat_stride, strict=True)
-    return d == 1 and divides(width, s) and all(bits_of(x) & (width - 1) == 0 for x in (*starts, *(d for s, d in others if s != 1)))
+        starts.append(layout.offset)
+        layout = layout.inner
+    (s, d), *others = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
+    return d == 1 and divides(width, s) and all(bits_of(x) & (width - 1) == 0 for x in (*starts, *(d for _, d in others)))

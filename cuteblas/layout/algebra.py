@@ -7,7 +7,7 @@ from typing import Any
 
 from .basis import ScaledBasis, scale_of
 from .checks import checked, index, nested, shape_like
-from .core import Layout, make_layout, on_domain, plain_layout
+from .core import Layout, make_layout, on_domain, plain_layout, trusted
 from .errors import LayoutError, described
 from .interpolation import layout_through
 from .inttuple import (
@@ -66,7 +66,7 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
         modes = list(layout)
         return make_layout(*(coalesce(m, p) for m, p in zip(modes, profile, strict=False)), *modes[len(profile):])
     runs = merge_modes(layout.flat_shape, layout.flat_stride) or [(1, 0)]
-    return Layout(*runs[0]) if len(runs) == 1 else Layout(*zip(*runs, strict=True))
+    return trusted(*runs[0]) if len(runs) == 1 else trusted(*zip(*runs, strict=True))
 
 
 @on_domain

@@ -7,7 +7,6 @@ colexicographically: the leftmost mode is the fastest.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import islice

@@ -36,8 +36,7 @@ from .errors import LayoutError, described
 
 __all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "combined", "disjoint_bits", "entry", "equal",
            "evaluate", "functions_of", "is_condition", "is_static", "less", "maximum", "minimum", "operands", "select", "spelled",
-           "substitute",
-           "to_c", "total", "variables", "xor_parts"]
+           "substitute", "to_c", "total", "variables", "xor_parts"]
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
@@ -56,7 +55,7 @@ class _Fields:
     hi: int | None
     bits: int
     _hash: int
-    _spelled: tuple[str, int] | None                           # as :func:`spelled` returns it
+    _spelled: tuple[str, int] | None                     # as :func:`spelled` returns it
 
 
 class Expr(_Fields):

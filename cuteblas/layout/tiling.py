@@ -22,7 +22,7 @@ from .checks import checked, integer, inttuple, nested, tiler_like, with_domain
 from .composition import compose, composition
 from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain, plain_layout, trusted
 from .errors import LayoutError, described
-from .inttuple import ceil_div, leaves, product_each, quotient, size
+from .inttuple import leaves, product_each, quotient, size
 from .swizzle import ComposedLayout
 from .symbolic import Expr
 
