@@ -286,5 +286,5 @@ def _consists_of_runs(tensor: Tensor, width: int) -> bool:
             return False                                 # a swizzle moves runs, but takes none apart
         starts.append(layout.offset)
         layout = layout.inner
-    (s, d), *others = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
+    (s, d), *others = [(s, d) for s, d in layout.pairs if s != 1]
     return d == 1 and divides(width, s) and all(bits_of(x) & (width - 1) == 0 for x in (*starts, *(d for _, d in others)))

@@ -59,23 +59,7 @@ def integer(x: Any, op: str) -> int:
 
 
 def as_inttuple(x: Any, op: str = "inttuple", strides: bool = False, free: bool = False) -> Any:
-    """``x`` with its leaves made plain integers (anything with ``__index__`` is one).
-
-    Parameters
-    ----------
-    x : int, Expr or tuple
-        What is checked.
-    op : str
-        The operation that errors name.
-    strides, free : bool
-        Whether leaves may be basis elements, and ``None``.
-
-    Raises
-    ------
-    LayoutError
-        For a list, an empty tuple, a bool or anything else that is not an integer; for more than :data:`BITS` bits or
-        :data:`NESTING` levels.
-    """
+    """``x`` with its leaves made plain integers (anything with ``__index__`` is one)."""
     return _inttuple(x, op, strides, free, NESTING)
 
 

@@ -25,6 +25,7 @@ from .inttuple import (
     product_of,
     size,
     spell,
+    unflatten,
     value_at,
     wrap,
 )
@@ -114,6 +115,11 @@ class Layout(Measured):
         """The leaves of the stride."""
         return leaves(self.stride)
 
+    @property
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Extent and stride of every leaf."""
+        return zip(self.flat_shape, self.flat_stride, strict=True)
+
     @cached_property
     def is_static(self) -> bool:
         """Whether every leaf is known now."""
@@ -149,7 +155,7 @@ class Layout(Measured):
         check_coordinate(c, self._size, "Layout", self)
         if type(c) is int:
             return self._value(dot_digits(c, self.flat_shape, self.flat_stride))
-        runs = merge_modes(self.flat_shape, self.flat_stride)       # fewer divisions in the index expression
+        runs = merge_modes(self.pairs)                   # fewer divisions in the index expression
         return self._value(dot_digits(c, *zip(*runs, strict=True)) if runs else 0)
 
     def _value(self, x: Any) -> Any:
@@ -361,8 +367,7 @@ def make_ordered_layout(shape: Any, order: Any) -> Layout:
     for i in ranked:
         strides[i] = current if flat[i] != 1 else 0
         current = current * flat[i]
-    it = iter(strides)
-    return Layout(shape, map_leaves(shape, lambda _: next(it)))
+    return Layout(shape, unflatten(strides, shape))
 
 
 def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
@@ -401,12 +406,11 @@ def make_layout_like(layout: Layout) -> Layout:
     >>> print(make_layout_like(Layout((4, 8), (100, 1))))
     (4,8):(8,1)
     """
-    shape = tuple(1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True))
+    shape = tuple(1 if d == 0 else s for s, d in layout.pairs)
     if any(isinstance(d, ScaledBasis) for d in layout.flat_stride):
         raise LayoutError("make_layout_like", "basis strides have no order", layout)
     order = tuple(abs(d) if isinstance(d, int) else d for d in layout.flat_stride)
-    strides = iter(make_ordered_layout(shape, order).flat_stride)
-    return Layout(layout.shape, map_leaves(layout.shape, lambda _: next(strides)))
+    return Layout(layout.shape, unflatten(make_ordered_layout(shape, order).flat_stride, layout.shape))
 
 
 def make_fragment_like(layout: Any) -> Layout:
@@ -440,8 +444,7 @@ def make_fragment_like(layout: Any) -> Layout:
             raise LayoutError("make_fragment_like", "expected a layout or a tensor", layout)
         layout = found
     values, rest = layout[0], layout[1:] if layout.rank > 1 else None
-    shape = iter([1 if d == 0 else s for s, d in zip(values.flat_shape, values.flat_stride, strict=True)])
-    stored = Layout(map_leaves(values.shape, lambda _: next(shape)))
+    stored = Layout(unflatten([1 if d == 0 else s for s, d in values.pairs], values.shape))
     first = Layout(values.shape, stored.stride)
     if rest is None:
         return make_layout(first) if isinstance(layout.shape, tuple) else first
@@ -500,7 +503,7 @@ def coshape(layout: Layout) -> Any:
     (20, ArithTuple(3, 7))
     """
     top: Any = 0
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+    for s, d in layout.pairs:
         if s == 0:
             return 0
         scale = scale_of(d)

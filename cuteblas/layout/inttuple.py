@@ -1141,10 +1141,10 @@ def _digits(c: Any, shape: Sequence, stride: Sequence) -> list[Any]:
     return out
 
 
-def merge_modes(shape: Sequence, stride: Sequence) -> list[tuple[Any, Any]]:
+def merge_modes(modes: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Flat modes ``s0:d0, s1:s0*d0`` merged into ``s0*s1:d0``, without modes of extent 1; perhaps none is left."""
     runs: list[tuple[Any, Any]] = []
-    for s, d in zip(shape, stride, strict=True):
+    for s, d in modes:
         if type(s) is int and s == 1:
             continue
         if runs and runs[-1][0] * runs[-1][1] == d:

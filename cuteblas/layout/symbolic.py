@@ -557,10 +557,14 @@ def select(condition: Expr | bool, a: IntLike, b: IntLike) -> IntLike:
         return a if condition else b
     if a == b:
         return a
-    (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
-    lo = None if alo is None or blo is None else min(alo, blo)
-    hi = None if ahi is None or bhi is None else max(ahi, bhi)
-    return Expr("select", (condition, a, b), lo, hi, bits_of(a) | bits_of(b))
+    lows, highs = zip(bounds(a), bounds(b), strict=True)
+    return Expr("select", (condition, a, b), _if_known(min, lows), _if_known(max, highs), bits_of(a) | bits_of(b))
+
+
+def _if_known(f: Callable[..., int], values: Iterable[int | None], among: bool = False) -> int | None:
+    """``f`` of bounds if all of them are known; or ``among`` them, of those that are."""
+    known = [v for v in values if v is not None]
+    return f(known) if known and (among or None not in values) else None
 
 
 def minimum(a: IntLike, b: IntLike) -> IntLike:
@@ -575,18 +579,13 @@ def maximum(a: IntLike, b: IntLike) -> IntLike:
 
 def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
     if isinstance(a, int) and isinstance(b, int):
-        return min(a, b) if op == "min" else max(a, b)
+        return _OPERATORS[op](a, b)
     less = _compare("le", a, b)
     if isinstance(less, bool):
         return a if less == (op == "min") else b
-    (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
-    if op == "min":
-        lo = None if alo is None or blo is None else min(alo, blo)
-        hi = min((v for v in (ahi, bhi) if v is not None), default=None)
-    else:
-        lo = max((v for v in (alo, blo) if v is not None), default=None)
-        hi = None if ahi is None or bhi is None else max(ahi, bhi)
-    return Expr(op, (a, b), lo, hi, bits_of(a) | bits_of(b))
+    f = _OPERATORS[op]
+    lows, highs = zip(bounds(a), bounds(b), strict=True)
+    return Expr(op, (a, b), _if_known(f, lows, op == "max"), _if_known(f, highs, op == "min"), bits_of(a) | bits_of(b))
 
 
 def entry(array: str, index: IntLike, value: IntLike) -> IntLike:
@@ -624,28 +623,16 @@ def _map(x: IntLike, leaf: Mapping[Expr, IntLike]) -> IntLike:
         return leaf[x]
     if x.op == "var":
         return x
-    if x.op == "sum":
-        return x.args[0] + sum((k * _map(t, leaf) for k, t in x.args[1]), 0)
-    if x.op == "xor":
-        return reduce(lambda u, v: u ^ v, (_map(t, leaf) for t in x.args[1]), x.args[0])
     if x.op == "entry":
         return entry(x.args[0], _map(x.args[1], leaf), _map(x.args[2], leaf))
-    a = [_map(v, leaf) for v in x.args]
-    if x.op == "mul":
-        return reduce(lambda u, v: u * v, a)
-    if x.op == "div":
-        return a[0] // a[1]
-    if x.op == "mod":
-        return a[0] % a[1]
-    if x.op == "and":
-        return a[0] & a[1]
+    parts = [_map(part, leaf) for part in operands(x)]
     if x.op in _COMPARISONS:
-        return _compare(x.op, a[0], a[1])
+        return _compare(x.op, *parts)
     if x.op == "all":
-        return all_of(*map(_truth, a))
+        return all_of(*map(_truth, parts))
     if x.op == "select":
-        return select(_truth(a[0]), a[1], a[2])
-    return _extreme(x.op, a[0], a[1])
+        return select(_truth(parts[0]), *parts[1:])
+    return _extreme(x.op, *parts) if x.op in ("min", "max") else combined(x, parts)
 
 
 def _truth(x: IntLike) -> Expr | bool:
@@ -672,13 +659,7 @@ def variables(x: IntLike) -> frozenset[str]:
 
 
 def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
-    """The value of ``x`` for given values of its variables.
-
-    Raises
-    ------
-    KeyError
-        If a variable of ``x`` has no value.
-    """
+    """The value of ``x`` for given values of its variables."""
     if isinstance(x, int):
         return x
     return values[x.args[0]] if x.op == "var" else int(combined(x, [evaluate(part, values) for part in operands(x)]))
@@ -703,15 +684,7 @@ def _each(f: Callable, *values: Any) -> Any:
 
 
 def to_c(x: IntLike) -> str:
-    """``x`` as a C expression.
-
-    Division and remainder by a power of two become shifts and masks; others need a non-negative dividend, as C rounds toward zero.
-
-    Raises
-    ------
-    ValueError
-        For a division whose dividend may be negative and whose divisor is not a power of two.
-    """
+    """``x`` as a C expression."""
     return spelled(x)[0]
 
 
