@@ -325,7 +325,7 @@ class KernelBuilder:
                over: str | None = None) -> Tensor:
         """A tensor in the block's shared memory; with ``over``, in the memory of another tensor, not in use meanwhile."""
         dt = dtype(element)
-        elements = _cosize(layout)
+        elements = cosize(layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
         self._shared_at[name] = offset
         self._shared_tensors.append((name, dt.name, layout))
@@ -345,7 +345,7 @@ class KernelBuilder:
     def registers(self, name: str, element: str, layout: Layout) -> Tensor:
         """A fragment: a tensor in the thread's registers."""
         dt = dtype(element)
-        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{_cosize(layout)}];"
+        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{cosize(layout)}];"
         self._registers[declaration] = name
         self._line(declaration)
         self.note(f"{name}: registers {dt.name} {layout}")
@@ -695,8 +695,3 @@ def _declaration(p: Param) -> str:
     if p.kind == "tensor_map":
         return f"const __grid_constant__ cb::TensorMap {p.name}"
     return f"{p.dtype.ctype} {p.name}"
-
-
-def _cosize(layout: Layout | ComposedLayout) -> int:
-    """Elements to allocate; a swizzled layout fills whole blocks that its swizzle permutes."""
-    return cosize(layout)

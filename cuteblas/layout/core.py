@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from .basis import ArithTuple, ScaledBasis, scale_of
@@ -33,7 +33,7 @@ from .symbolic import Expr, Var, bounds
 
 __all__ = ["Layout", "Measured", "append", "coshape", "cosize", "group_modes",
            "make_fragment_like", "make_identity_layout", "make_layout", "make_layout_like",
-           "make_ordered_layout", "modes_of", "on_domain", "plain_layout", "prepend", "replace",
+           "make_ordered_layout", "on_domain", "plain_layout", "prepend", "replace",
            "select", "slice_and_offset", "take", "trusted"]
 
 
@@ -556,6 +556,7 @@ def cosize(x: Any, *mode: int) -> Any:
 # -- acting on the domain of what has one -----------------------------------------------------------------------------------------
 def on_domain(f: Callable[Concatenate[Layout, _P], Layout]) -> Callable[Concatenate[_Domain, _P], _Domain]:
     """Extend ``f(layout, ...)`` to everything with a layout on its domain side: composed layouts and tensors."""
+    @wraps(f)
     def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Layout):
             return f(x, *args, **kwargs)
@@ -563,17 +564,7 @@ def on_domain(f: Callable[Concatenate[Layout, _P], Layout]) -> Callable[Concaten
             return x.map_domain(lambda layout: wrapper(layout, *args, **kwargs))
         raise LayoutError(f.__name__, f"expected a layout or a tensor, got {described(x)}")
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, name, getattr(f, name))
-    wrapper.__wrapped__ = f  # type: ignore[attr-defined]
     return wrapper
-
-
-def modes_of(x: Any) -> tuple[tuple, Callable]:
-    """The modes of a tuple or layout, and how to build one from modes."""
-    if isinstance(x, Layout):
-        return tuple(x), lambda modes: make_layout(*modes)
-    return wrap(x), tuple
 
 
 class _Surgery(Protocol[_P]):
@@ -585,20 +576,15 @@ class _Surgery(Protocol[_P]):
 
 def _surgery(f: Callable[Concatenate[tuple[Any, ...], _P], tuple[Any, ...]]) -> _Surgery[_P]:
     """Extend ``f(modes, ...) -> modes`` to tuples, layouts and what has a layout."""
+    @wraps(f)
     def wrapper(x: Any, /, *args: Any, **kwargs: Any) -> Any:
         if hasattr(x, "map_domain"):
             return x.map_domain(lambda layout: wrapper(layout, *args, **kwargs))
-        modes, build = modes_of(x if isinstance(x, Layout) else described_by_modes(x, f.__name__))
-        return build(f(modes, *args, **kwargs))
+        if isinstance(x, Layout):
+            return make_layout(*f(tuple(x), *args, **kwargs))
+        return f(wrap(described_by_modes(x, f.__name__)), *args, **kwargs)
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, name, getattr(f, name))
-    wrapper.__wrapped__ = f  # type: ignore[attr-defined]
     return wrapper
-
-
-def _bundle(modes: tuple) -> Any:
-    return make_layout(*modes) if isinstance(modes[0], Layout) else tuple(modes)
 
 
 def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
@@ -705,7 +691,8 @@ def group_modes(modes: tuple, begin: int, end: int) -> tuple:
     """
     if not 0 <= begin < end <= len(modes):
         raise LayoutError("group_modes", f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
-    return (*modes[:begin], _bundle(modes[begin:end]), *modes[end:])
+    bundle = make_layout(*modes[begin:end]) if isinstance(modes[0], Layout) else modes[begin:end]
+    return (*modes[:begin], bundle, *modes[end:])
 
 
 def _padding(modes: tuple, n: int | None, with_: Any) -> tuple:
