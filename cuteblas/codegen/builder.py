@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
-from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
+from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less, to_c
 from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Element, Lines, Pointer, static_extents
@@ -487,12 +487,10 @@ class KernelBuilder:
     @contextmanager
     def loops(self, extents: Sequence[int], names: str = "ijklmn") -> Iterator[tuple[IntLike, ...]]:
         """Nested loops over static extents, the first innermost, unrolled if the kernel's are; yields the coordinates."""
-        if not extents:
-            yield ()
-            return
-        *inner, last = extents
-        with self.loop(names[len(inner)], last, unroll=self._unroll or None) as i, self.loops(inner, names) as rest:
-            yield (*rest, i)
+        with ExitStack() as stack:
+            at = [0 if extent == 1 else stack.enter_context(self.loop(name, extent, unroll=self._unroll or None))
+                  for name, extent in reversed(list(zip(names, extents, strict=False)))]
+            yield (*reversed(at),)
 
     @contextmanager
     def when(self, condition: Value | Expr | bool) -> Iterator[None]:
@@ -646,7 +644,7 @@ class KernelBuilder:
 
     def _c(self, x: Operand) -> str:
         """An operand as C++; what it calls is recorded."""
-        return self._recorded(rendered(x)).c
+        return to_c(x) if type(x) is int else self._recorded(rendered(x)).c
 
     def _value(self, x: Operand, kind: DType | None) -> str:
         """A value of a certain type as C++; what it calls is recorded."""

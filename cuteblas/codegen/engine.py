@@ -12,10 +12,10 @@ from functools import reduce
 from typing import Literal
 
 from ..layout import Layout, Tensor
-from ..layout.symbolic import IntLike, bits_of, is_static, maximum, minimum
+from ..layout.symbolic import IntLike, bits_of, functions_of, is_static, maximum, minimum, to_c
 from .dtypes import DType
 from .errors import CodegenError
-from .values import Rendered, Value, integer, rendered
+from .values import Rendered, Use, Value, integer
 
 __all__ = ["CodegenError", "Element", "Lines", "Pointer", "Space", "static_extents"]
 
@@ -52,8 +52,8 @@ class Element(Value):
         return self.pointer.dtype
 
     def rendered(self) -> Rendered:
-        index = rendered(self.index)
-        return Rendered(f"{self.pointer.name}[{index.c}]", self.pointer.dtype, uses=index.uses)
+        uses = frozenset(map(Use, functions_of(self.index)))
+        return Rendered(f"{self.pointer.name}[{to_c(self.index)}]", self.pointer.dtype, uses=uses)
 
     @property
     def address(self) -> str:

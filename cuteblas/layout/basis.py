@@ -64,7 +64,11 @@ class ScaledBasis:
         return value + "".join(f"@{m}" for m in reversed(self.modes))
 
     def __mul__(self, k: IntLike) -> ScaledBasis:
-        return ScaledBasis(self.value * k, self.modes) if isinstance(k, (int, Expr)) else NotImplemented
+        if not isinstance(k, (int, Expr)):
+            return NotImplemented
+        scaled = object.__new__(ScaledBasis)             # of valid parts, which need no check
+        scaled.__dict__.update(value=self.value * k, modes=self.modes)
+        return scaled
 
     __rmul__ = __mul__
 

@@ -703,11 +703,13 @@ def is_condition(x: IntLike) -> bool:
     return isinstance(x, Expr) and (x.op in _COMPARISONS or x.op == "all")
 
 
-@lru_cache(4096)
 def functions_of(x: IntLike) -> frozenset[str]:
     """The names of the functions that :func:`to_c` calls."""
-    if isinstance(x, int) or x.op == "var":
-        return frozenset()
+    return frozenset() if isinstance(x, int) or x.op == "var" else _functions(x)
+
+
+@lru_cache(4096)
+def _functions(x: Expr) -> frozenset[str]:
     own = frozenset({x.op}) if x.op in ("min", "max") else frozenset()
     return own.union(*(functions_of(part) for part in _parts(x)))
 
