@@ -125,7 +125,7 @@ def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
     if tiler.has_basis:
         factors = _by_position(layout, tiler, beyond)
     else:
-        factors = _factor(layout, list(zip(tiler.flat_shape, tiler.flat_stride, strict=True)), beyond, tiler)
+        factors = _factor(layout, list(tiler.pairs), beyond, tiler)
     return _arrange(tiler.shape, iter(factors))
 
 
@@ -176,7 +176,7 @@ def _arrange(shape: Any, factors: Iterator[_Factors]) -> Layout:
 def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
     """Compose modes ``s:d@i`` of the tiler with mode ``i`` of the layout."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for i, (s, d) in enumerate(zip(tiler.flat_shape, tiler.flat_stride, strict=True)):
+    for i, (s, d) in enumerate(tiler.pairs):
         if isinstance(d, ScaledBasis):
             groups.setdefault(d.modes, []).append(i)
         elif d == 0 or s == 1:
@@ -198,7 +198,7 @@ def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
 
 def _runs(layout: Layout) -> list[tuple[Any, Any]]:
     """The modes of a layout, coalesced; modes of extent 1 count only where there is no other."""
-    return merge_modes(layout.flat_shape, layout.flat_stride) or [(layout.flat_shape[-1], layout.flat_stride[-1])]
+    return merge_modes(layout.pairs) or [(layout.flat_shape[-1], layout.flat_stride[-1])]
 
 
 def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tiler: Layout) -> list[_Factors]:

@@ -11,7 +11,7 @@ from .checks import checked, inttuple, positive, with_domain
 from .composition import composition
 from .core import Layout
 from .errors import LayoutError, described
-from .inttuple import leaves, map_leaves, quotient, size
+from .inttuple import leaves, quotient, size, unflatten
 from .swizzle import ComposedLayout, Swizzle
 from .symbolic import Expr, bits_of
 
@@ -51,7 +51,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
     shape: list[Any] = []
     stride: list[Any] = []
     current: Any = 1
-    for s, d in zip(inverse.flat_shape, inverse.flat_stride, strict=True):
+    for s, d in inverse.pairs:
         common = _prefix(a, shape, stride, s, d, current)
         if common == 1:
             break
@@ -145,7 +145,7 @@ def max_alignment(layout: Any) -> int:
     """
     layout, run = _unswizzled(layout)
     flat = coalesce(layout)
-    modes = list(zip(flat.flat_shape, flat.flat_stride, strict=True))
+    modes = list(flat.pairs)
     chain, current = [], 1
     while found := [mode for mode in modes if isinstance(mode[0], int) and mode[1] == current and mode[0] > 1]:
         modes.remove(found[0])
@@ -202,7 +202,7 @@ def upcast(layout: Any, n: int) -> Any:
     _refuse_tensor(layout, "upcast")
     shape, stride = [], []
     inside: list[tuple[int, int]] = []
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+    for s, d in layout.pairs:
         q = quotient(d, n) if not isinstance(d, ScaledBasis) else None
         if s == 1 or q is not None:
             shape.append(s)
@@ -256,9 +256,9 @@ def downcast(layout: Any, n: int) -> Any:
     _refuse_tensor(layout, "downcast")
     if n == 1:
         return layout
-    if sum(d == 1 and s != 1 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)) != 1:
+    if sum(d == 1 and s != 1 for s, d in layout.pairs) != 1:
         raise LayoutError("downcast", "not exactly one mode has stride 1", layout)
-    shape = [s * n if d == 1 and s != 1 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)]
+    shape = [s * n if d == 1 and s != 1 else s for s, d in layout.pairs]
     stride = [d if d == 1 else d * n for d in layout.flat_stride]
     return _rebuild(layout, shape, stride)
 
@@ -269,8 +269,7 @@ def _refuse_tensor(x: Any, op: str) -> None:
 
 
 def _rebuild(layout: Layout, shape: list, stride: list) -> Layout:
-    s, d = iter(shape), iter(stride)
-    return Layout(map_leaves(layout.shape, lambda _: next(s)), map_leaves(layout.shape, lambda _: next(d)))
+    return Layout(unflatten(shape, layout.shape), unflatten(stride, layout.shape))
 
 
 def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> ComposedLayout:
