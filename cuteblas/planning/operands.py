@@ -42,6 +42,7 @@ __all__ = [
     "oriented",
     "output_span",
     "pairs_along_n",
+    "power_of_two",
     "row_pitch",
     "scalar_values",
     "span",
@@ -264,6 +265,11 @@ def compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
         strides.append(step)
         step *= n
     return tuple(strides), step
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is not smaller."""
+    return 1 << max(0, n - 1).bit_length()
 
 
 def row_pitch(extent: int, multiple: int) -> int:

@@ -7,13 +7,14 @@ of memory that it touches, the instructions of its threads, and the part of a bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd, inf, prod
 
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
 from ..modes import Mode
+from ..operands import VECTOR_BYTES
 from ..problem import DeviceInfo
 
 __all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "runs_of"]
@@ -71,7 +72,15 @@ class Permuted:
 
     def stride(self, side: int, q: int) -> int:
         """The stride of a mode in the source (0) or in the target (1)."""
-        return self.modes[q].dst if side else self.modes[q].src
+        return self.modes[q].strides[side]
+
+    def vector(self, side: int, extent: int, strides: Iterable[int],
+               most: int = VECTOR_BYTES) -> int:
+        """Elements of the widest vector of a side, at most so many bytes, that its address, this
+        extent and the other strides allow.
+        """
+        return gcd(max(1, most // self.item), max(1, self.alignments[side] // self.item), extent,
+                   *strides)
 
     def spans(self, side: int, extents: Sequence[int]) -> tuple[int, int]:
         """Elements of a box that no sector of other elements separates in memory, and how many it is from the first to the last."""
@@ -137,17 +146,13 @@ class Boxes:
     touched: float
 
 
-Widest = Callable[[int, int, Iterable[int]], int]
-"""Elements of a word on a side, of runs of so many elements, beside other strides."""
-
-
-def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, most: int = 1) -> list[Boxes]:
+def boxes_of(permuted: Permuted, device: DeviceInfo, most: int = 1) -> list[Boxes]:
     """That many boxes of the least cost, or all that are small enough, the cheapest first."""
     ranked = sorted(sorted(_candidates(permuted)), key=lambda each: _seconds(permuted, each, device))
-    return [_boxes(permuted, extents, widest) for extents in ranked[:most]]
+    return [_boxes(permuted, extents) for extents in ranked[:most]]
 
 
-def _boxes(permuted: Permuted, extents: tuple[int, ...], widest: Widest) -> Boxes:
+def _boxes(permuted: Permuted, extents: tuple[int, ...]) -> Boxes:
     """What moves boxes of these extents."""
     modes, item = permuted.modes, permuted.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
@@ -162,7 +167,7 @@ def _boxes(permuted: Permuted, extents: tuple[int, ...], widest: Widest) -> Boxe
         length, before = prod(extents[q] for q in run), prod(extents[q] for q in run[:-1])
         whole = gcd(length, *(modes[q].extent * before for q in run[-1:]))
         most = max(1, _WORD // item)                    # elements are gathered one by one: wider gains nothing
-        word = min(widest(side, whole, others), most)
+        word = min(permuted.vector(side, whole, others), most)
         covering = side == 1 and word < most and length * item >= _COVERING_FROM
         odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
         sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run), most if covering else word, 1, 1,
