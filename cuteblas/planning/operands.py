@@ -18,7 +18,7 @@ from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
 from .plan import Argument, Launch, Role, place
-from .problem import DeviceInfo, Fusion, GemmProblem, Operand, transposed
+from .problem import DeviceInfo, Fusion, GemmProblem, Operand, Storage, transposed
 
 __all__ = [
     "MAPPED_STRIDE",
@@ -51,10 +51,12 @@ __all__ = [
     "tiles_of_c",
     "unit_mode",
     "vector_access",
+    "vector_width",
     "view",
     "why_not_mapped",
     "why_not_on_wgmma",
     "why_not_staged",
+    "width_along",
 ]
 
 Roles = dict[str, Role | Argument]
@@ -105,6 +107,18 @@ def output_span(p: GemmProblem) -> int:
     return max(operand_span(x, (p.m, p.n), p.batch) for x in (p.c, *(x for _name, x in fusion)))
 
 
+def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
+    """Elements of the widest vector, at most so many, that an address and these extents and strides allow."""
+    item = dtype(x.dtype).bytes
+    return gcd(most, max(1, VECTOR_BYTES // item), max(1, x.alignment // item), *multiples)
+
+
+def width_along(mode: int, operand: Operand, extents: tuple[int, int], most: int) -> int:
+    """Elements of vectors along a mode with stride 1, be the stride of a mode of extent 1 what it is."""
+    other = operand.strides[1 - mode] if extents[1 - mode] > 1 else 0
+    return vector_width(operand, most, extents[mode], other, *operand.batch_strides)
+
+
 def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
     """The arguments of a kernel for a problem's epilogue.
 
@@ -115,10 +129,8 @@ def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
 
     def matrix(name: str, x: Operand) -> FusedMatrix:
         strides = tuple(s if s in (0, 1) else 0 if n == 1 else None for s, n in zip(x.strides, (p.m, p.n), strict=True))
-        width, item = 1, dtype(x.dtype).bytes
-        if x.strides[run_mode] == 1:
-            others = x.strides[1 - run_mode], *x.batch_strides
-            width = gcd(most, max(1, 16 // item), max(1, x.alignment // item), (p.m, p.n)[run_mode], *others)
+        others = (p.m, p.n)[run_mode], x.strides[1 - run_mode], *x.batch_strides
+        width = vector_width(x, most, *others) if x.strides[run_mode] == 1 else 1
         return FusedMatrix(name, x.dtype, strides, width)       # type: ignore[arg-type]
 
     operands, outputs = (tuple(matrix(*m) for m in matrices) for matrices in (p.fusion.operands, p.fusion.outputs))
@@ -138,7 +150,7 @@ def vector_access(operand: Operand, extents: tuple[int, int], most_bytes: int = 
         if operand.strides[mode] != 1:
             continue
         others = operand.strides[1 - mode], *operand.batch_strides
-        width = gcd(most_bytes // kind.bytes, max(1, operand.alignment // kind.bytes), extents[mode], *others)
+        width = vector_width(operand, most_bytes // kind.bytes, extents[mode], *others)
         if best.unit is None or width > best.width:
             best = replace(best, unit=mode, width=width)
     return best

@@ -38,7 +38,8 @@ _RAGGED_COPY_BLOCKS = 8              # for each multiprocessor, from which their
 # of matrices, which permute nothing, do.
 _BOXES, _BOXED_FROM, _SHORT_RUN = 5, 1 << 17, 64
 # Transposes go by tiles where these are full: the model takes such tiles for slower than they
-# were measured. The part that is full, of the smallest tiles; of rows that begin anywhere, of the only tiles that there are.
+# were measured. The part that is full, of the smallest tiles; of rows that begin anywhere, of the
+# only tiles that there are.
 _FULL = 0.7
 
 # Rows without gaps: by bytes of an element, words that a thread reads, and how many of them lie

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
-from math import gcd, prod
+from math import prod
 from operator import mul
 from typing import Any
 
@@ -29,6 +29,7 @@ from ..operands import (
     row_pitch,
     scalar_values,
     span,
+    vector_width,
 )
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
@@ -135,10 +136,10 @@ class _Tensor:
 
     def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
         """How it can be read or written: which group starts with stride 1, vector width along the first."""
-        (extent, stride), item = self.first[0], dtype(self.storage.dtype).bytes
+        extent, stride = self.first[0]
         unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
         others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
-        width = gcd(limit, max(1, 16 // item), max(1, self.storage.alignment // item), extent, *others) if unit == 0 else 1
+        width = vector_width(self.storage, limit, extent, *others) if unit == 0 else 1
         return OperandAccess(unit, width, self.storage.conj)
 
     @property

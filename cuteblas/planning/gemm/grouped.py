@@ -24,7 +24,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, tiles_of_c
+from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, tiles_of_c, width_along
 from ..plan import Argument, Plan
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
 from .dispatch import plan_gemm
@@ -330,13 +330,12 @@ def _common(operands: Sequence[tuple[Operand, tuple[int, int]]], vectors: tuple[
     ``vectors`` are the modes along which an access may have several elements, at most ``most``.
     """
     (first, _extents), *_others = operands
-    item, best = dtype(first.dtype).bytes, OperandAccess(conj=first.conj)
+    best = OperandAccess(conj=first.conj)
     for mode in (0, 1):
         if not all(_contiguous(x, extents, mode) for x, extents in operands):
             continue
-        limits = (n for x, extents in operands for n in (
-            max(1, x.alignment // item), extents[mode], x.strides[1 - mode] if extents[1 - mode] > 1 else 0))
-        width = gcd(most, max(1, 16 // item), *limits) if mode in vectors else 1
+        widths = (width_along(mode, replace(x, batch_strides=()), extents, most) for x, extents in operands)
+        width = gcd(*widths) if mode in vectors else 1
         if best.unit is None or width > best.width:
             best = OperandAccess(mode, width, first.conj)
     return best

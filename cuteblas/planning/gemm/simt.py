@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from math import gcd, prod
+from math import prod
 
 from ...codegen.dtypes import DType, dtype
 from ...kernels.common import OperandAccess
@@ -27,6 +27,7 @@ from ..operands import (
     oriented,
     tiles_of_c,
     unit_mode,
+    width_along,
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -248,11 +249,8 @@ def _aligned(p: GemmProblem, tile: TileShape) -> bool:
 
 def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
-    (e0, e1), s1, unit = extents, operand.strides[1], unit_mode(operand)
-    width, item = 1, dtype(operand.dtype).bytes
-    if unit == 0:
-        others = ([s1] if e1 > 1 else []) + list(operand.batch_strides)
-        width = gcd(limit, max(1, 16 // item), max(1, operand.alignment // item), e0, *others)
+    unit = unit_mode(operand)
+    width = width_along(0, operand, extents, limit) if unit == 0 else 1
     return OperandAccess(unit, width, operand.conj)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from math import gcd, inf, prod
+from math import inf, prod
 from typing import Any
 
 from ...codegen.signature import View
@@ -34,6 +34,7 @@ from ..operands import (
     view,
     why_not_mapped,
     why_not_on_wgmma,
+    width_along,
 )
 from ..plan import Launch, Plan, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
@@ -84,10 +85,7 @@ def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How threads read an operand: along the mode with stride 1, in vectors if rows, strides and address allow it."""
     unit = majorness(operand, extents)
-    if unit is None:
-        return OperandAccess()
-    strides = [operand.strides[1 - unit]] if extents[1 - unit] > 1 else []
-    return OperandAccess(unit, gcd(4, max(1, operand.alignment // 4), extents[unit], *strides, *operand.batch_strides))
+    return OperandAccess() if unit is None else OperandAccess(unit, width_along(unit, operand, extents, 4))
 
 
 def _facing(p: GemmProblem) -> Oriented:

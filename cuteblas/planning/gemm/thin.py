@@ -15,7 +15,18 @@ from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative
 from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import gate_values
-from ..operands import NARROW_SPAN, VECTOR_BYTES, Oriented, alpha_kind, fused, gemm_span, gemm_values, launch, vector_access
+from ..operands import (
+    NARROW_SPAN,
+    VECTOR_BYTES,
+    Oriented,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    power_of_two,
+    vector_access,
+)
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .simt import types
@@ -95,11 +106,6 @@ def _read(p: GemmProblem) -> _Read:
     if fast is None:
         fast = min((1, 0), key=lambda mode: ((p.m, p.k)[mode] == 1, abs(p.a.strides[mode])))
     return _Read(a, b, fast)
-
-
-def _power_of_two(n: int) -> int:
-    """The least that is not smaller."""
-    return 1 << max(0, n - 1).bit_length()
 
 
 class _Model:
@@ -204,7 +210,7 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
             continue
         found = False
         values = (width, depth) if read.fast == 0 else (1, width)
-        whole = [_power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
+        whole = [power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
         if read.fast == 0:
             along = min(32, whole[0])
             lanes = {(along, 32 // along)}
@@ -299,7 +305,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
     reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{choice.in_slices}")
-    along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
+    along = min(_MOST_ALONG, max(2, power_of_two(-(-choice.slices // 4))))
     launches, workspace = in_slices(p, choice, lambda part, c: _product(part, choice, {**roles, "C": c}, gate), gate=gate,
                                     along=along)
     refuse_larger_grids(problem, launches)
