@@ -209,13 +209,13 @@ def transposed(p: GemmProblem) -> GemmProblem:
 
 def with_matrices(p: GemmProblem, change: Callable[[str, Operand], Operand]) -> GemmProblem:
     """The same problem with its matrices, those of the epilogue too, changed by their roles."""
-    fusion = p.fusion
+    a, b, c, fusion = change("a", p.a), change("b", p.b), change("c", p.c), p.fusion
     if fusion is not None:
         matrices = (*fusion.operands, *fusion.outputs)
         changed = [(name, change(role, x)) for role, (name, x) in zip(fusion.roles, matrices, strict=True)]
         first = len(fusion.operands)
         fusion = replace(fusion, operands=tuple(changed[:first]), outputs=tuple(changed[first:]))
-    return replace(p, a=change("a", p.a), b=change("b", p.b), c=change("c", p.c), fusion=fusion)
+    return replace(p, a=a, b=b, c=c, fusion=fusion)
 
 
 _OTHER: dict[str | None, Literal["lower", "upper"]] = {"lower": "upper", "upper": "lower"}
