@@ -45,10 +45,13 @@ __all__ = [
     "power_of_two",
     "row_pitch",
     "scalar_values",
+    "second_element",
+    "settled",
     "span",
     "staged_map",
     "staging",
     "tiles_of_c",
+    "turned",
     "unit_mode",
     "vector_access",
     "vector_width",
@@ -108,13 +111,17 @@ def output_span(p: GemmProblem) -> int:
 
 
 def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
-    """Elements of the widest vector, at most so many, that an address and these extents and strides allow."""
+    """Elements of the widest vector, at most so many, that an address and these extents and
+    strides allow.
+    """
     item = dtype(x.dtype).bytes
     return gcd(most, max(1, VECTOR_BYTES // item), max(1, x.alignment // item), *multiples)
 
 
 def width_along(mode: int, operand: Operand, extents: tuple[int, int], most: int) -> int:
-    """Elements of vectors along a mode with stride 1, be the stride of a mode of extent 1 what it is."""
+    """Elements of vectors along a mode with stride 1, be the stride of a mode of extent 1 what
+    it is.
+    """
     other = operand.strides[1 - mode] if extents[1 - mode] > 1 else 0
     return vector_width(operand, most, extents[mode], other, *operand.batch_strides)
 
@@ -225,7 +232,7 @@ class Oriented:
     problem: GemmProblem
     roles: tuple[Role, Role]
     swapped: bool
-    purpose: str = "C is written along its rows"
+    purpose: str
 
     @property
     def note(self) -> str:
@@ -240,9 +247,25 @@ class Oriented:
 
 def oriented(p: GemmProblem, mode: int) -> Oriented:
     """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if C is contiguous at all."""
-    if p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1:
-        return Oriented(transposed(p), ("b", "a"), True)
-    return Oriented(p, ("a", "b"), False)
+    return turned(p, p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1,
+                  "C is written along its rows")
+
+
+def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
+    """The problem, or that of C^T where that is good for a purpose."""
+    return Oriented(transposed(p), ("b", "a"), True, purpose) if swapped else Oriented(p, ("a", "b"), False, purpose)
+
+
+def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> Operand:
+    """The operand with stride 0 in modes of extent 1, but where it is 1 if ``units`` stay."""
+    strides = (0 if n == 1 and not (units and s == 1) else s
+               for n, s in zip(extents, operand.strides, strict=True))
+    return replace(operand, strides=tuple(strides))       # type: ignore[arg-type]
+
+
+def second_element(p: GemmProblem) -> str | None:
+    """The element type of B, if it is not that of A."""
+    return p.b.dtype if p.b.dtype != p.a.dtype else None
 
 
 def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem",
-           "GroupedProblem", "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed",
+           "GroupedProblem", "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage",
+           "transposed",
            "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
@@ -203,8 +204,10 @@ class GroupedProblem:
 
 def transposed(p: GemmProblem) -> GemmProblem:
     """The same problem as ``C^T = B A^T``."""
-    flipped = with_matrices(p, lambda role, x: x if role in ("a", "b") else replace(x, strides=x.strides[::-1]))
-    return replace(flipped, m=p.n, n=p.m, a=p.b, b=p.a, triangle=_OTHER.get(p.triangle, p.triangle))
+    flipped = with_matrices(p, lambda role, x: x if role in ("a", "b")
+                            else replace(x, strides=x.strides[::-1]))
+    return replace(flipped, m=p.n, n=p.m, a=p.b, b=p.a,
+                   triangle=_OTHER.get(p.triangle, p.triangle))
 
 
 def with_matrices(p: GemmProblem, change: Callable[[str, Operand], Operand]) -> GemmProblem:
@@ -212,7 +215,8 @@ def with_matrices(p: GemmProblem, change: Callable[[str, Operand], Operand]) -> 
     a, b, c, fusion = change("a", p.a), change("b", p.b), change("c", p.c), p.fusion
     if fusion is not None:
         matrices = (*fusion.operands, *fusion.outputs)
-        changed = [(name, change(role, x)) for role, (name, x) in zip(fusion.roles, matrices, strict=True)]
+        changed = [(name, change(role, x))
+                   for role, (name, x) in zip(fusion.roles, matrices, strict=True)]
         first = len(fusion.operands)
         fusion = replace(fusion, operands=tuple(changed[:first]), outputs=tuple(changed[first:]))
     return replace(p, a=a, b=b, c=c, fusion=fusion)

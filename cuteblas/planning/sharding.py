@@ -213,7 +213,8 @@ class Cost(NamedTuple):
 
     def of(self, extents: Extents, batch: int, m: int, n: int) -> float:
         """The time of a part of C."""
-        products = self.seconds - self.prepare * (extents.batch * (extents.m + extents.n) * extents.k)
+        products = self.seconds - self.prepare * (extents.batch * (extents.m + extents.n)
+                                                  * extents.k)
         return products * (batch * m * n) / max(prod(extents[:3]), 1) + self.prepare * (batch * (m + n) * extents.k)
 
 
@@ -271,14 +272,17 @@ def _steps(share: Share, extents: Extents, held: Operands, most_slots: int | Non
             here = len(pieces) == 1 and pieces[0].device == share.device
             key = 0 if here else keys.setdefault((*region.values(),), len(keys))
             slot = None if here else key % most_slots if most_slots else key
-            panels.append(Panel(tuple(stop - start for start, stop in region.values()), pieces, key, slot))
+            panels.append(Panel(tuple(stop - start for start, stop in region.values()), pieces,
+                                key, slot))
         found.append(panels)
     return tuple(Step(*panels) for panels in zip(*found, strict=True))
 
 
-def _piece(held: Held, part: Part, box: Mapping[str, Sequence[int]], region: Mapping[str, tuple[int, int]]) -> Piece:
+def _piece(held: Held, part: Part, box: Mapping[str, Sequence[int]],
+           region: Mapping[str, tuple[int, int]]) -> Piece:
     """What a part has of a region: a box of it."""
-    inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds)) for axis, bounds in box.items()]
+    inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds))
+              for axis, bounds in box.items()]
     within = [slice(*(x - region[axis][0] for x in bounds)) for axis, bounds in box.items()]
     return Piece(held.parts.index(part), part.device, tuple(inside), tuple(within))
 
@@ -324,7 +328,8 @@ class _Product:
         one, extents = getattr(self.held, name), self.extents
         key = name, device, *extents.bounds(tile, one.axis), leaves
         if (found := self.known.get(key)) is None:
-            found = self.known[key] = self._of_all(one, device, extents.bounds(tile, one.axis), leaves)
+            found = self.known[key] = self._of_all(one, device, extents.bounds(tile, one.axis),
+                                                   leaves)
         share = 1.0
         for axis in one.axes:
             if axis != one.axis:
@@ -348,18 +353,22 @@ class _Product:
 
     def seconds(self, tile: Tile) -> float:
         """The time of a tile on a device that has all that it needs."""
-        return self.cost.of(self.extents, *(self.extents.length(tile, axis) for axis in ("batch", "m", "n"))) + _LAUNCHES
+        return self.cost.of(self.extents, *(self.extents.length(tile, axis)
+                                            for axis in ("batch", "m", "n"))) + _LAUNCHES
 
     def run(self, device: int, tiles: Sequence[Tile]) -> tuple[float, int, int]:
-        """The time of tiles that follow each other while operands arrive in the same order and results leave; the bytes that come
-        from other devices, and those that go there."""
-        arrived = computed = left = 0.0                     # when copies in, kernels and copies out have ended
+        """The time of tiles that follow each other while operands arrive in the same order and
+        results leave; the bytes that come from other devices, and those that go there.
+        """
+        # when copies in, kernels and copies out have ended
+        arrived = computed = left = 0.0
         up = down = 0.0
         there: dict[Any, float] = {}
         for tile in tiles:
             ready = 0.0
             for name in "abc" if self.held.c.read else "ab":
-                key = name, *(self.extents.bounds(tile, axis) for axis in getattr(self.held, name).axes)
+                key = name, *(self.extents.bounds(tile, axis)
+                              for axis in getattr(self.held, name).axes)
                 if key not in there:
                     moved = self.moved(name, device, tile)
                     arrived += moved.seconds
@@ -395,7 +404,8 @@ def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
 
 def _shares(product: _Product, fractions: dict[str, list[float]], finer: int) -> tuple[tuple[Share, ...], list[float]]:
     extents, held, devices = product.extents, product.held, product.devices
-    ranges = [_cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices)) for axis, parts in fractions.items()]
+    ranges = [_cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices))
+              for axis, parts in fractions.items()]
     shares, times = [], []
     for device, cell in zip(devices, combinations_of(*ranges), strict=True):
         tile = Tile(_ALL, _ALL, _ALL, _ALL)._replace(**dict(zip(fractions, cell, strict=True)))
@@ -491,7 +501,8 @@ def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: 
     parts, found = min(finer, here[other]), list[Tile]()
     for i, part in enumerate(_cut_tile(product, tile, other, [1 / parts] * parts)):
         inner = _cut_tile(product, part, axis, [1 / count] * count)
-        found += inner[::-1] if i % 2 else inner        # there and back, so that panels are used again
+        # there and back, so that panels are used again
+        found += inner[::-1] if i % 2 else inner
     return tuple(found)
 
 
@@ -511,7 +522,8 @@ def _cut_tile(product: _Product, tile: Tile, axis: str, fractions: Sequence[floa
     """A tile in parts along an axis."""
     start = getattr(tile, axis).start or 0
     parts = _cut(product.extents.length(tile, axis), fractions, None)
-    return [tile._replace(**{axis: slice(start + part.start, start + part.stop)}) for part in parts if part.stop > part.start]
+    return [tile._replace(**{axis: slice(start + part.start, start + part.stop)})
+            for part in parts if part.stop > part.start]
 
 
 def _readers(held: Held, devices: Sequence[int]) -> int:

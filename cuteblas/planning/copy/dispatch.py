@@ -130,7 +130,9 @@ class _Copy:
                        offsets=(self.offsets[0] // n, self.offsets[1] // n))
 
     def tiles(self, config: TileConfigs, q: int, reason: str) -> _Kernel:
-        """The kernel whose tiles lie along the first mode and mode ``q``, if that is another one."""
+        """The kernel whose tiles lie along the first mode and mode ``q``, if that is another
+        one.
+        """
         (first, other), scale, halo = (self.modes[0], self.modes[q] if q else Mode(1, 0, 0)), 1, 0
         if isinstance(config, CopyConfig):
             scale, (along, across) = config.word // self.item, config.tile
@@ -146,15 +148,19 @@ class _Copy:
             counted = [("J", other), ("I", first)]
         batch = self.others(0, q)
         blocks = -(-(first.extent + halo) // along) * -(-other.extent // across) * prod(m.extent for m in batch)
-        extents = [min({q: across, 0: along}.get(i, 1), m.extent) for i, m in enumerate(self.modes)]
-        return self.kernel(config, [(name, _by_words(m, scale)) for name, m in counted], [_by_words(m, scale) for m in batch],
+        extents = [min({q: across, 0: along}.get(i, 1), m.extent)
+                   for i, m in enumerate(self.modes)]
+        return self.kernel(config, [(name, _by_words(m, scale)) for name, m in counted],
+                           [_by_words(m, scale) for m in batch],
                            extents, blocks, reason)
 
-    def kernel(self, config: CopyConfigs, counted: Sequence[tuple[str, Mode]], batch: Sequence[Mode], extents: Sequence[int],
+    def kernel(self, config: CopyConfigs, counted: Sequence[tuple[str, Mode]],
+               batch: Sequence[Mode], extents: Sequence[int],
                blocks: int, reason: str) -> _Kernel:
         """A kernel of so many blocks that each have these extents along every mode.
 
-        ``counted`` are the modes that it does not take for batch modes, by the names of their extents.
+        ``counted`` are the modes that it does not take for batch modes, by the names of their
+        extents.
         """
         work, family = work_of(self.permuted, config, extents, blocks), _family(config, self.problem)
 
@@ -164,17 +170,22 @@ class _Copy:
                 raise ValueError(f"a {what.format(self.problem.shape)} needs {blocks} blocks; a grid has at most 2^31 - 1")
             final = laid_out(config) if isinstance(config, RearrangeConfig) else config
             made = _KERNELS[type(final)](final)
-            values: dict[str, Any] = {name: m.extent for name, m in counted if name in made.signature}
+            values: dict[str, Any] = {name: m.extent
+                                      for name, m in counted if name in made.signature}
             for side, (name, role) in enumerate((("S", "src"), ("D", "dst"))):
                 if name in made.signature:
-                    steps, strides = (tuple(m.strides[side] for m in modes) for modes in (batch, [m for _name, m in counted]))
-                    values[name] = View(Argument(role, offset=self.offsets[side] * self.item), strides, steps)
+                    steps, strides = (tuple(m.strides[side] for m in modes)
+                                      for modes in (batch, [m for _name, m in counted]))
+                    values[name] = View(Argument(role, offset=self.offsets[side] * self.item),
+                                        strides, steps)
                 if f"{name}_lowest" in made.signature:
                     reaches = [(m.extent - 1) * m.strides[side] for m in self.modes]
                     values[f"{name}_lowest"] = sum(min(0, reach) for reach in reaches)
                     values[f"{name}_end"] = 1 + sum(max(0, reach) for reach in reaches)
-            each = launch(made, (blocks, 1, 1), values, batch_values(tuple(m.extent for m in reversed(batch))))
-            return Plan(self.problem, self.device, family, final, (each,), reason=reason, facts=made.facts,
+            each = launch(made, (blocks, 1, 1), values,
+                          batch_values(tuple(m.extent for m in reversed(batch))))
+            return Plan(self.problem, self.device, family, final, (each,), reason=reason,
+                        facts=made.facts,
                         seconds=copy_seconds(work, self.device))
 
         return _Kernel(family, _name(config), partial(copy_seconds, work), plan, config, blocks)
@@ -182,7 +193,8 @@ class _Copy:
 
 def _by_words(mode: Mode, elements: int) -> Mode:
     """A mode whose strides count words of so many elements; neighbours stay neighbours."""
-    return Mode(mode.extent, *(stride if stride == 1 else stride // elements for stride in mode.strides))
+    return Mode(mode.extent, *(stride if stride == 1 else stride // elements
+                               for stride in mode.strides))
 
 
 def _family(config: CopyConfigs, problem: CopyProblem) -> str:
@@ -262,10 +274,11 @@ def _innermost(modes: Sequence[Mode]) -> int:
 
 def is_wide(modes: Sequence[Mode]) -> bool:
     """Whether offsets need 64 bits."""
-    return any(sum((m.extent - 1) * abs(m.strides[side]) for m in modes) >= NARROW_SPAN for side in (0, 1))
+    return any(sum((m.extent - 1) * abs(m.strides[side]) for m in modes) >= NARROW_SPAN
+               for side in (0, 1))
 
 
-# -- boxes ------------------------------------------------------------------------------------------------------------------------
+# -- boxes ----------------------------------------------------------------------------------------
 def _in_boxes(copy: _Copy, j: int, tiles: _Kernel) -> bool:
     """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the source."""
     modes, config, elements = copy.modes, tiles.config, prod(m.extent for m in copy.modes)
@@ -273,7 +286,8 @@ def _in_boxes(copy: _Copy, j: int, tiles: _Kernel) -> bool:
     if len(modes) == 1 or elements * copy.item < _BOXED_FROM:
         return False
     if j == 0:
-        return abs(first.src) == first.dst == 1 and (len(modes) > 2 or first.extent * copy.item <= _SHORT_RUN)
+        return abs(first.src) == first.dst == 1 and (len(modes) > 2
+                                                     or first.extent * copy.item <= _SHORT_RUN)
     if isinstance(config, TransposeConfig) and config.cut:
         full = elements / (tiles.blocks * prod(config.tile))
     else:
@@ -295,21 +309,25 @@ def _box(copy: _Copy, found: Boxes) -> _Kernel:
               f"{100 * (found.touched - 1):.0f} % more bytes than are moved")
     blocks = prod(-(-m.extent // n) for m, n in zip(modes, found.extents, strict=True))
     counted = [(f"N{n}", modes[q]) for n, q in enumerate(found.spanned)]
-    return copy.kernel(config, counted, [modes[q] for q in found.batch], found.extents, blocks, reason)
+    return copy.kernel(config, counted, [modes[q] for q in found.batch], found.extents, blocks,
+                       reason)
 
 
-# -- copies along the rows --------------------------------------------------------------------------------------------------------
+# -- copies along the rows ------------------------------------------------------------------------
 def _straight(copy: _Copy) -> _Kernel:
     item, first, modes = copy.item, copy.modes[0], copy.modes
-    q = max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)         # the longest other mode, if there is one
+    # the longest other mode, if there is one
+    q = max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)
     rows, contiguous = modes[q].extent if q else 1, first.strides == (1, 1)
     word = gcd(copy.vector(0, 0), copy.vector(1, 0)) if contiguous else item
     if contiguous and word < _WORD and first.extent >= _RAGGED_COPY_FROM:
         return _ragged_copy(copy, q, rows)
     along = first.extent * item // word
     tile = (1024, 1) if along >= 1024 or rows == 1 else (256, 4) if along >= 256 else (64, 16) if along >= 64 else (32, 32)
-    config = CopyConfig(word, tile, 256, first.src == 1, first.dst == 1, len(copy.others(0, q)), is_wide(modes))
-    return copy.tiles(config, q, f"both sides run along the same mode: vectors of {word} bytes straight through registers, "
+    config = CopyConfig(word, tile, 256, first.src == 1, first.dst == 1, len(copy.others(0, q)),
+                        is_wide(modes))
+    return copy.tiles(config, q,
+                      f"both sides run along the same mode: vectors of {word} bytes straight through registers, "
                                  f"tile {tile} vectors")
 
 
@@ -323,16 +341,18 @@ def _ragged_copy(copy: _Copy, q: int, rows: int) -> _Kernel:
     beyond = {q: tile[1], 0: 1 + 2 * tile[0] * vector}
     config = CopyConfig(item, tile, modes=len(others), wide=copy.is_wide(beyond), anywhere=True)
     elements = tile[0] * vector, tile[1]
-    return copy.tiles(config, q, f"both sides run along the same mode, and rows begin anywhere: tile {elements}, writes "
+    return copy.tiles(config, q,
+                      f"both sides run along the same mode, and rows begin anywhere: tile {elements}, writes "
                                  "of 16 bytes, each read as the 4-byte words that cover it")
 
 
-# -- transposes -------------------------------------------------------------------------------------------------------------------
+# -- transposes -----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Tiling:
-    """How transposes of one element size are cut up: the tile along (J, I) in elements, the threads of a block, the tiles along J
-    that run together (0: all), each strip of them along all of I before the next, the blocks of which a multiprocessor has to hold
-    the registers, and the bytes that a thread reads at once.
+    """How transposes of one element size are cut up: the tile along (J, I) in elements, the
+    threads of a block, the tiles along J that run together (0: all), each strip of them along all
+    of I before the next, the blocks of which a multiprocessor has to hold the registers, and the
+    bytes that a thread reads at once.
     """
 
     tile: tuple[int, int]
@@ -343,7 +363,9 @@ class _Tiling:
 
 
 def _read_bytes(item: int) -> int:
-    """Bytes that a thread reads at once, so that elements packed in registers become 16 bytes to put into shared memory."""
+    """Bytes that a thread reads at once, so that elements packed in registers become 16 bytes to
+    put into shared memory.
+    """
     return min(VECTOR_BYTES, _WORD * item)
 
 
@@ -369,23 +391,30 @@ def _usual_tiling(item: int) -> _Tiling:
 
 
 def _ragged_tiling(item: int) -> _Tiling:
-    """The tiling where rows begin anywhere: they are read by words, and the target's rows are cut among blocks."""
+    """The tiling where rows begin anywhere: they are read by words, and the target's rows are cut
+    among blocks.
+    """
     tile = 128 if item == 1 else 64, min(128, 512 // item)
     return _Tiling(tile, group=8 if item == 2 else 1, min_blocks={1: 1, 2: 5}.get(item, 4))
 
 
 def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, int]:
-    """Bytes of a word of shared memory, of a read and of a write, where so many could be read and written."""
+    """Bytes of a word of shared memory, of a read and of a write, where so many could be read and
+    written.
+    """
     if ragged:
         return max(item, _WORD), max(item, _WORD), VECTOR_BYTES
     if item < _WORD <= min(load, store):
         return _WORD, load, store
-    both = min(load, store) if item >= _WORD else item      # one vector for both sides, so that neither meets a bank twice
+    # one vector for both sides, so that neither meets a bank twice
+    both = min(load, store) if item >= _WORD else item
     return item, both, both
 
 
 def _transpose(copy: _Copy, j: int) -> _Kernel:
-    """A permutation whose target runs along the first mode, if along any, and whose source along mode ``j``."""
+    """A permutation whose target runs along the first mode, if along any, and whose source along
+    mode ``j``.
+    """
     item, mode_i, mode_j, others = copy.item, copy.modes[0], copy.modes[j], copy.others(0, j)
     if (rows := _rows_without_gaps(item, mode_i, mode_j)):
         return _from_short_rows(copy, j) if rows == "source" else _to_short_rows(copy, j)
@@ -398,12 +427,15 @@ def _transpose(copy: _Copy, j: int) -> _Kernel:
     ragged = rowwise and not (whole and load == most) and min(mode_i.extent, mode_j.extent) >= _RAGGED_FROM
     cut, tiling = (_SECTOR * (1 + (item >= 8)), _ragged_tiling(item)) if ragged else (0, tiling)
     word, load, store = _words(item, load, store, ragged)
-    # All indices of batch modes between I and J in the target have a strip, then of one tile, before the next one begins: so rows
-    # of the target are written in order through all of them.
+    # All indices of batch modes between I and J in the target have a strip, then of one tile,
+    # before the next one begins: so rows of the target are written in order through all of them.
     inner = sum(m.dst < mode_j.dst for m in others)
-    config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, True, rowwise, len(others),
-                             group=1 if inner else tiling.group, inner=inner, min_blocks=tiling.min_blocks, cut=cut)
-    beyond = {j: 1 + config.tile[0], 0: 1 + 2 * config.rows} if ragged else {}     # addresses, not accesses, may be outside
+    config = TransposeConfig(item, word, load, store, tiling.tile, tiling.threads, True, rowwise,
+                             len(others),
+                             group=1 if inner else tiling.group, inner=inner,
+                             min_blocks=tiling.min_blocks, cut=cut)
+    # addresses, not accesses, may be outside
+    beyond = {j: 1 + config.tile[0], 0: 1 + 2 * config.rows} if ragged else {}
     config = replace(config, wide=copy.is_wide(beyond))
     if ragged:
         reason = (f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements "
@@ -438,53 +470,70 @@ def _to_short_rows(copy: _Copy, j: int) -> _Kernel:
         """The kernel with so many threads along I."""
         along_j, words_i = _SHORT_ROWS_THREADS // along_i, -(-rows // along_i)
         words = max(1, min(most // words_i, -(-columns // (along_j * max(1, _WORD // item)))))
-        return ShortRowsConfig(item, (along_j, along_i), (words, words_i), _twos(rows), modes, min_blocks=1 if item < _WORD else 5)
+        return ShortRowsConfig(item, (along_j, along_i), (words, words_i), _twos(rows), modes,
+                               min_blocks=1 if item < _WORD else 5)
 
     def cost(config: ShortRowsConfig) -> tuple[bool, int]:
-        """Whether a thread has too many words along I, and the elements that fit into all blocks."""
+        """Whether a thread has too many words along I, and the elements that fit into all
+        blocks.
+        """
         (width, height), words_i = config.tile, config.words[1]
         return words_i > longest, -(-columns // width) * width * height
 
     config = min(map(shape, (8, 4, 2, 1)), key=cost)
     config = replace(config, wide=copy.is_wide({0: 1, j: 1 + config.tile[0]}))
-    return copy.tiles(config, j, "source and target run along different modes, and rows of the target follow each other: "
+    return copy.tiles(config, j,
+                      "source and target run along different modes, and rows of the target follow each other: "
                                  f"{config.tile[0]} at a time through shared memory, in the order of the target, reads of "
                                  f"{config.word}, writes of 16 bytes")
 
 
 def _from_short_rows(copy: _Copy, j: int) -> _Kernel:
-    """Blocks of a matrix have as many rows each; few blocks are smaller, with more of their threads along J."""
+    """Blocks of a matrix have as many rows each; few blocks are smaller, with more of their
+    threads along J.
+    """
     item, rows, columns, others = copy.item, copy.modes[0].extent, copy.modes[j].extent, copy.others(0, j)
     most, packed, batch = 12 if item < _WORD else 8, max(1, _WORD // item), prod(m.extent for m in others)
     large = _FROM_SHORT_ROWS_BLOCKS * copy.device.multiprocessors
     along_j = 1 << (-(-columns // most)).bit_length() - 1
     lanes = _SHORT_ROWS_THREADS // along_j
     words = max(1, most // -(-columns // along_j))
-    blocks = max(1, -(-rows // (lanes * words * packed)), min(-(-large // batch), rows // (_WARP * packed)))
+    blocks = max(1, -(-rows // (lanes * words * packed)),
+                 min(-(-large // batch), rows // (_WARP * packed)))
     each = -(-rows // (blocks * packed))
     words = -(-each // lanes)
     lanes = -(-each // (words * _WARP)) * _WARP
     if blocks * batch <= large:
-        along_j = max(along_j, min(power_of_two(columns), 1 << (_SHORT_ROWS_THREADS // lanes).bit_length() - 1))
-    config = FromShortRowsConfig(item, (lanes, along_j), (words, -(-columns // along_j)), _twos(columns), len(others))
+        along_j = max(along_j,
+                      min(power_of_two(columns),
+                          1 << (_SHORT_ROWS_THREADS // lanes).bit_length() - 1))
+    config = FromShortRowsConfig(item, (lanes, along_j), (words, -(-columns // along_j)),
+                                 _twos(columns), len(others))
     longest, at_a_time = config.tile
-    config = replace(config, wide=copy.is_wide({0: 1 + at_a_time + config.border, j: 1 + longest - columns}))
-    return copy.tiles(config, j, "source and target run along different modes, and rows of the source follow each other: "
+    config = replace(config,
+                     wide=copy.is_wide({0: 1 + at_a_time + config.border,
+                                        j: 1 + longest - columns}))
+    return copy.tiles(config, j,
+                      "source and target run along different modes, and rows of the source follow each other: "
                                  f"{at_a_time} at a time through shared memory, in the order of the source, reads of 16 bytes, "
                                  f"writes of {config.word}, the target's rows cut at multiples of {_SECTOR}")
 
 
-# -- transposes in place ----------------------------------------------------------------------------------------------------------
-# Tiles that change places; strips are of columns of pairs of tiles. Where rows begin anywhere or end within a vector: those for
-# which a device needs more shared memory than all have, and others.
-_LARGE_RAGGED_SQUARES = {2: _Tiling((128, 128), 512, min_blocks=3), 4: _Tiling((128, 128), 1024, 8),
+# -- transposes in place --------------------------------------------------------------------------
+# Tiles that change places; strips are of columns of pairs of tiles. Where rows begin anywhere or
+# end within a vector: those for which a device needs more shared memory than all have, and others.
+_LARGE_RAGGED_SQUARES = {2: _Tiling((128, 128), 512, min_blocks=3),
+                         4: _Tiling((128, 128), 1024, 8),
                          8: _Tiling((64, 64), min_blocks=3)}
-_RAGGED_SQUARES = {1: _Tiling((128, 128), min_blocks=5), 2: _Tiling((64, 64)), 4: _Tiling((64, 64), min_blocks=5),
+_RAGGED_SQUARES = {1: _Tiling((128, 128), min_blocks=5), 2: _Tiling((64, 64)),
+                   4: _Tiling((64, 64), min_blocks=5),
                    8: _Tiling((32, 32), 128)}
 
 
 def _square_tiling(item: int, split: bool) -> _Tiling:
-    """The tiling where vectors are aligned; ``split`` where rows begin in the midst of a sector, or of a line."""
+    """The tiling where vectors are aligned; ``split`` where rows begin in the midst of a sector,
+    or of a line.
+    """
     side = min(128, 256 // item) * (2 if split and item >= 8 else 1)
     return _Tiling((side, side), group=1 if split and item > 1 else 0,
                    min_blocks=5 if item == 4 or (split and item == VECTOR_BYTES) else 1)
@@ -518,21 +567,26 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> _Kernel:
     item, unit, strides = problem.itemsize, inner == 1, [outer, *(m.dst for m in batch)]
     copy = _Copy(problem, device, item, (Mode(n, outer, inner), Mode(n, inner, outer), *batch), (0, 0))
     ragged = unit and item < VECTOR_BYTES and n >= _RAGGED_FROM and copy.vector(1, 0) < VECTOR_BYTES
-    split = unit and any(stride * item % (_LINE if n >= _LONG_SQUARE else _SECTOR) for stride in strides)
+    split = unit and any(stride * item % (_LINE if n >= _LONG_SQUARE else _SECTOR)
+                         for stride in strides)
     tiling = _ragged_square_tiling(item, device) if ragged else _square_tiling(item, split)
-    load, store = (copy.vector(1, 0, most) if unit else item for most in (_read_bytes(item), VECTOR_BYTES))
+    load, store = (copy.vector(1, 0, most) if unit else item
+                   for most in (_read_bytes(item), VECTOR_BYTES))
     full = ragged or (load, store) == (_read_bytes(item), VECTOR_BYTES)
     word, load, store = _words(item, load, store, ragged)
     # Elements of 2 bytes move one by one there: a thread has those of two tiles in registers.
     side = min(tiling.tile[0], 64) if word == 2 else tiling.tile[0]
-    config = TransposeConfig(item, word, load, store, (side, side), 512 if word == 1 else tiling.threads, unit, unit, len(batch),
-                             copy.is_wide({0: 2 * side, 1: 2 * side}), tiling.group, min_blocks=tiling.min_blocks if full else 1,
+    config = TransposeConfig(item, word, load, store, (side, side),
+                             512 if word == 1 else tiling.threads, unit, unit, len(batch),
+                             copy.is_wide({0: 2 * side, 1: 2 * side}), tiling.group,
+                             min_blocks=tiling.min_blocks if full else 1,
                              in_place=True, cut=_SECTOR if ragged else 0)
     tiles = -(-n // side)
     reason = (f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
               f"memory, reads of {load} and writes of {store} bytes")
     moved, *each = (_by_words(m, config.scale) for m in copy.modes)
-    return copy.kernel(config, [("N", moved), ("N", each[0])], each[1:], [min(n, side), min(n, side), *(1 for _ in batch)],
+    return copy.kernel(config, [("N", moved), ("N", each[0])], each[1:],
+                       [min(n, side), min(n, side), *(1 for _ in batch)],
                        tiles * (tiles + 1) // 2 * prod(m.extent for m in batch), reason)
 
 

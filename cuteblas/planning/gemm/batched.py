@@ -81,7 +81,8 @@ def _cut(p: GemmProblem) -> GemmProblem:
 def _cut_rows(p: GemmProblem) -> GemmProblem:
     """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole words: B is the same for
     them."""
-    parts = [d for d in divisors(p.m, _MOST) if d >= _LEAST_PART and d * dtype(p.a.dtype).bytes % _WORD == 0]
+    parts = [d for d in divisors(p.m, _MOST) if d >= _LEAST_PART
+             and d * dtype(p.a.dtype).bytes % _WORD == 0]
     if p.m <= _MOST or not parts:
         return p
     part = max(parts, key=lambda d: (d % _QUAD == 0, d))
@@ -119,7 +120,8 @@ class _Matrices:
     def __init__(self, operand: Operand, extents: tuple[int, int], p: GemmProblem):
         self.operand, self.extents, self.count = operand, extents, prod(p.batch)
         self.item = dtype(operand.dtype).bytes
-        modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True)) if n > 1 and s}
+        modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True))
+                 if n > 1 and s}
         step = _flat_stride(operand, p.batch)
         if step:
             modes[MATRICES] = self.count, step
@@ -156,7 +158,9 @@ class _Matrices:
         return *self.extents, matrices
 
     def side(self, matrices: int, pads: Pads = (0, 0), most: int = VECTOR_BYTES) -> BatchedSide:
-        """It with so many elements between rows, and between matrices, in shared memory, and the widest vectors then."""
+        """It with so many elements between rows, and between matrices, in shared memory, and the
+        widest vectors then.
+        """
         box, order, run, operand = self.box(matrices), self.order, self.run, self.operand
         held, step = [0, 0, 0], 1
         for i, q in enumerate(order):
@@ -167,17 +171,21 @@ class _Matrices:
         joined = side.joined(box)
         if not joined:
             return side
-        # Vectors divide what is contiguous, all other strides, and how much of it there is at the end of the batch.
+        # Vectors divide what is contiguous, all other strides, and how much of it there is at the
+        # end of the batch.
         multiples = [prod(box[q] for q in order[:joined]), *(held[q] for q in order[joined:])]
         multiples += [operand.strides[q] for q in order[run:] if q != MATRICES]
         if MATRICES in order[run:]:
             multiples += operand.batch_strides
         if MATRICES in order[:joined]:
             multiples.append(self.count * side.matrix(box) if side.outermost else self.count)
-        return replace(side, width=gcd(most // self.item, operand.alignment // self.item, *multiples))
+        return replace(side, width=gcd(most // self.item, operand.alignment // self.item,
+                                       *multiples))
 
     def pads(self, matrices: int, unit: int) -> Iterator[Pads]:
-        """Distances to try between rows, and between matrices, in shared memory: none, or so many elements."""
+        """Distances to try between rows, and between matrices, in shared memory: none, or so many
+        elements.
+        """
         box, order = self.box(matrices), self.order
         rows = len(order) == 3 and box[order[0]] % unit == 0
         apart = len(order) > 1 and prod(box[q] for q in order[:-1]) % unit == 0
@@ -187,7 +195,8 @@ class _Matrices:
 def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
     """Of the lanes of a warp, those of a thread of a matrix along M, N and K, and the matrix."""
     (tm, tn), lanes = tile.across, range(min(_WARP, tile.multiplying))
-    return [(lane // tn % tm, lane % tn, lane // (tn * tm) % tile.depth, lane // (tn * tm * tile.depth)) for lane in lanes]
+    return [(lane // tn % tm, lane % tn, lane // (tn * tm) % tile.depth,
+             lane // (tn * tm * tile.depth)) for lane in lanes]
 
 
 def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> tuple[int, int]:
@@ -228,15 +237,18 @@ def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator
         x.along(1) or (x.along(0) and x.extents[0] % _QUAD == 0) for x in (a, b))
     step = gcd(p.k, max(1, min(4, VECTOR_BYTES // max(a.item, b.item))))
     for each in product((1, 2, 3, 4, 5, 8), repeat=2):
-        if prod(each) * words > 64 or any(v > max(1, n) for v, n in zip(each, (p.m, p.n), strict=True)):
+        if prod(each) * words > 64 or any(v > max(1, n)
+                                          for v, n in zip(each, (p.m, p.n), strict=True)):
             continue
-        run = tuple(gcd(x.extents[0], v, 4) if x.along(0) else 1 for x, v in zip((a, b), each, strict=True))
+        run = tuple(gcd(x.extents[0], v, 4) if x.along(0) else 1
+                    for x, v in zip((a, b), each, strict=True))
         across = -(-p.m // each[0]), -(-p.n // each[1])
         if prod(across) > _MOST_THREADS:
             continue
         tile = BatchedTile(1, _WARP, across, run, 1, step)      # type: ignore[arg-type]
         yield tile
-        if in_words and all(r == _QUAD or not x.along(0) for x, r in zip((a, b), run, strict=True)):
+        if in_words and all(r == _QUAD or not x.along(0)
+                            for x, r in zip((a, b), run, strict=True)):
             yield replace(tile, step=gcd(p.k, 4 * _QUAD), words=True)
         if prod(across) <= 4 and p.k >= _DEEP:
             for depth in divisors(p.k // step, min(_WARP, _MOST_THREADS // prod(across))):
@@ -278,7 +290,9 @@ class _Choice:
 
 
 class _Priced(NamedTuple):
-    """A tile, and what its blocks take: all of them, one for each matrix, and one alone; and distances in shared memory."""
+    """A tile, and what its blocks take: all of them, one for each matrix, and one alone; and
+    distances in shared memory.
+    """
 
     cost: float
     of_matrix: float
@@ -287,12 +301,16 @@ class _Priced(NamedTuple):
     pads: list[Pads]
 
 
-def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matrices], multiprocessors: int) -> _Priced:
-    """A tile with as many matrices as the threads of a block can have, as fit, and as leave blocks for all multiprocessors."""
+def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matrices],
+            multiprocessors: int) -> _Priced:
+    """A tile with as many matrices as the threads of a block can have, as fit, and as leave blocks
+    for all multiprocessors.
+    """
     count, sums = prod(p.batch), dtype(p.accumulator).bytes
     own = sum(prod(x.extents) * x.item for x in operands if any(x.operand.batch_strides))
     each, bytes_of_one = prod(one.across) * one.depth, max(own, p.m * p.n * sums)
-    most = max(1, min(_THREADS * max(1, one.whole) // each, _BLOCK_BYTES // (bytes_of_one * one.depth)))
+    most = max(1, min(_THREADS * max(1, one.whole) // each,
+                      _BLOCK_BYTES // (bytes_of_one * one.depth)))
     matrices = max(one.matrices, 1 << (most.bit_length() - 1))
     while matrices > max(one.matrices, 4) and count < 4 * matrices * multiprocessors:
         matrices //= 2
@@ -315,17 +333,20 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
     # Few threads on a multiprocessor do not hide latencies.
     clocks = (max(shared, issued) + 0.3 * min(shared, issued)) * (1 + 32 / tile.threads)
     alone = max(2 * of_thread, clocks)
-    return _Priced(max(clocks * -(-count // (matrices * multiprocessors)), alone), clocks / matrices, alone, tile, chosen)
+    return _Priced(max(clocks * -(-count // (matrices * multiprocessors)), alone),
+                   clocks / matrices, alone, tile, chosen)
 
 
 @lru_cache(maxsize=4096)
 def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
     p = _cut(oriented(problem, 1).problem)
-    a, b, c = all_three = [_Matrices(*x, p) for x in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n)))]
+    a, b, c = all_three = [_Matrices(*x, p) for x in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)),
+                                                      (p.c, (p.m, p.n)))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
         c = all_three[2] = c.with_matrices_last()
-    best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)), key=lambda found: found[:2])
+    best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
+               key=lambda found: found[:2])
     tile, count = best.tile, prod(p.batch)
     of_a, of_b = (x.side(tile.matrices, pads) for x, pads in zip((a, b), best.pads, strict=True))
     sides = of_a, of_b, _c_side(p, c, tile)
@@ -338,7 +359,8 @@ def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     # Elements are counted, even those that several matrices share.
     wide = max(gemm_span(p), *(prod(x.extents) * count for x in all_three)) >= NARROW_SPAN
     needed = p.fusion is not None or any(x.outermost and not x.packed for x in sides)
-    config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (p.m, p.n, p.k), tile, *sides, p.alpha, p.beta,
+    config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (p.m, p.n, p.k), tile,
+                           *sides, p.alpha, p.beta,
                            len(p.batch) if needed else 0, multiple, wide, fused(p, 1, 1))
     return _Choice(config, best.of_matrix * tile.matrices, best.alone)
 
@@ -357,10 +379,12 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
             addresses = [lane * step * sums for lane in range(len(places))]
         else:
             width, (x, y, z), (vm, vn) = tile.stored((p.m, p.n, p.k), side.held, sums), side.held, tile.run
-            addresses = [(row * vm * x + column * vn * y + matrix * z) * sums for row, column, _part, matrix in places]
+            addresses = [(row * vm * x + column * vn * y + matrix * z) * sums
+                         for row, column, _part, matrix in places]
         return wavefronts(addresses, width * sums)[0] / width
 
-    sides = (c.side(tile.matrices, pads, most) for pads in c.pads(tile.matrices, unit) if not pads[0])
+    sides = (c.side(tile.matrices, pads, most) for pads in c.pads(tile.matrices, unit)
+             if not pads[0])
     return min(sides, key=lambda side: (-side.width, cost(side)))
 
 

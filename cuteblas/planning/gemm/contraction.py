@@ -145,7 +145,8 @@ class _Tensor:
     def matrix(self, *strides: int) -> Operand:
         """It as a matrix with these strides, or a batch of them."""
         kept = self.storage
-        return Operand(kept.dtype, strides, tuple(s for _e, s in self.batch[::-1]), kept.conj, kept.alignment)  # type: ignore[arg-type]
+        return Operand(kept.dtype, strides, tuple(s for _e, s in self.batch[::-1]), kept.conj,
+                       kept.alignment)  # type: ignore[arg-type]
 
     @property
     def span(self) -> int:
@@ -179,7 +180,9 @@ def _plain(p: ContractionProblem, operands: Iterable[Operand]) -> GemmProblem:
 
 
 def _flat(p: ContractionProblem) -> GemmProblem:
-    """That with the strides of the first mode of each group: all of it where groups have one mode."""
+    """That with the strides of the first mode of each group: all of it where groups have one
+    mode.
+    """
     return _plain(p, (t.matrix(t.first[0][1], t.second[0][1]) for t in _tensors(p)))
 
 
@@ -315,14 +318,17 @@ def _matrices(t: _Tensor, role: Role) -> _Matrices:
     own = [mode for mode in t.batch if mode[1]]
     matrices = prod(_extents(own))
     small = prod(extents) * matrices * item < _LEAST_PACKED
-    contiguous = 1 in merged_strides or (1 in extents and max(extents) * matrices * item < _LEAST_PACKED)
+    contiguous = 1 in merged_strides or (1 in extents
+                                         and max(extents) * matrices * item < _LEAST_PACKED)
     if None not in merged_strides and (contiguous or small):
         return _Matrices(t.matrix(*merged_strides))            # type: ignore[arg-type]
-    inner = min((0, 1), key=lambda group: (extents[group] == 1, min(abs(s) for _e, s in groups[group]), group))
+    inner = min((0, 1), key=lambda group: (extents[group] == 1,
+                                           min(abs(s) for _e, s in groups[group]), group))
     pitch = row_pitch(extents[inner], _PITCH)
     packed = (1, pitch) if inner == 0 else (pitch, 1)
     steps, elements = compact(_extents(own), pitch * extents[1 - inner])
-    here = [*steps, *(step for group, first in zip(groups, packed, strict=True) for step in compact(_extents(group), first)[0])]
+    here = [*steps, *(step for group, first in zip(groups, packed, strict=True)
+                      for step in compact(_extents(group), first)[0])]
     shape, there = zip(*own, *t.first, *t.second, strict=True)
     strides, alignments = (there, tuple(here)), (alignment, 16)
     if role == "c":
@@ -370,7 +376,8 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     if seconds >= least or (device.workspace_limit is not None and workspace.nbytes > device.workspace_limit):
         return None
     ends = {role: ("dst", "src") if role == "c" else ("src", "dst") for role in moves}
-    moving = {role: placed(move.launches, dict(zip(ends[role], (place(role), places[role]), strict=True)))
+    moving = {role: placed(move.launches,
+                           dict(zip(ends[role], (place(role), places[role]), strict=True)))
               for role, move in moves.items()}
     launches = (*moving.get("a", ()), *moving.get("b", ()), *placed(plan.launches, places), *moving.get("c", ()))
     copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
@@ -387,7 +394,8 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
     """
     steps, below = compact(_extents((*p.m, *p.n, *p.batch)), 1)
     each = iter(steps)
-    m, n, batch = (tuple((*mode[:-1], next(each)) for mode in group) for group in (p.m, p.n, p.batch))
+    m, n, batch = (tuple((*mode[:-1], next(each)) for mode in group)
+                   for group in (p.m, p.n, p.batch))
     (_k, in_a, in_b), *nested = p.k
     step = (0, 0) if nested else (choice.chunk * in_a, choice.chunk * in_b)
     return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)), c=Storage(accumulator), alpha="one", beta="zero")
@@ -417,13 +425,15 @@ def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, a.access(), b.access(), c.access(choice.tile.values[0]),
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, modes=(len(p.m), len(p.n), len(p.k)))
     views = {name: _view(t, roles[name]) for name, t in zip("ABC", (a, b, c), strict=True)}
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), views, _values(p), choice.values, K=_nested(_extents(p.k)))
+    return launch(gemm_simt(config), (choice.blocks, 1, 1), views, _values(p), choice.values,
+                  K=_nested(_extents(p.k)))
 
 
 def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> Launch:
     """The launch that adds the slices."""
     c, outputs = _tensors(p)[2], prod((flat.m, flat.n, *flat.batch))
-    config = ReduceConfig(flat.accumulator, p.c.dtype, OperandAccess(c.access(1).unit), alpha_kind(p.alpha), p.beta, len(p.batch),
+    config = ReduceConfig(flat.accumulator, p.c.dtype, OperandAccess(c.access(1).unit),
+                          alpha_kind(p.alpha), p.beta, len(p.batch),
                           max(c.span, choice.slices * outputs) >= NARROW_SPAN, (len(p.m), len(p.n)))
     blocks = tiles_of_c(flat, REDUCE_TILE)
     return launch(reduce_split(config), (blocks, 1, 1), _values(p), W=place("workspace"), C=_view(c, "c"), S=choice.slices)

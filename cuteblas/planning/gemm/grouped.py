@@ -23,7 +23,18 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, tiles_of_c, width_along
+from ..operands import (
+    NARROW_SPAN,
+    Roles,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    second_element,
+    tiles_of_c,
+    width_along,
+)
 from ..plan import Argument, Plan, aligned
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
 from .dispatch import plan_gemm
@@ -299,11 +310,13 @@ def _members(index: int, p: GemmProblem) -> list[Member]:
     for at in product(*map(range, p.batch)):
         offsets: dict[str, int] = {}
 
-        def one(role: str, x: Operand, at: tuple[int, ...] = at, offsets: dict[str, int] = offsets) -> Operand:
+        def one(role: str, x: Operand, at: tuple[int, ...] = at,
+                offsets: dict[str, int] = offsets) -> Operand:
             offset = sum(i * s for i, s in zip(at, x.batch_strides, strict=True)) * dtype(x.dtype).bytes
             if offset:
                 offsets[role] = offset
-            return replace(x, batch_strides=(), alignment=min(x.alignment, offset & -offset or x.alignment))
+            return replace(x, batch_strides=(),
+                           alignment=min(x.alignment, offset & -offset or x.alignment))
 
         flat = replace(with_matrices(p, one), batch=())
         members.append(Member(index, flat, offsets=tuple(offsets.items())))
@@ -329,7 +342,8 @@ def _common(operands: Sequence[tuple[Operand, tuple[int, int]]], vectors: tuple[
     for mode in (0, 1):
         if not all(_contiguous(x, extents, mode) for x, extents in operands):
             continue
-        widths = (width_along(mode, replace(x, batch_strides=()), extents, most) for x, extents in operands)
+        widths = (width_along(mode, replace(x, batch_strides=()), extents, most)
+                  for x, extents in operands)
         width = gcd(*widths) if mode in vectors else 1
         if best.unit is None or width > best.width:
             best = OperandAccess(mode, width, first.conj)
@@ -382,7 +396,9 @@ class _Choice(NamedTuple):
         return sum(blocks) / device.multiprocessors
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of a launch: of the work on all multiprocessors or of the longest block, and the ramp of that."""
+        """The estimated time of a launch: of the work on all multiprocessors or of the longest
+        block, and the ramp of that.
+        """
         longest = max(self.of_block(member.problem.depth) for member in members)
         return max(self.work(members, device), longest) + self.ramp * longest + device.seconds(launches=1)
 
@@ -393,7 +409,8 @@ class _Simt:
 
     name = "gemm_simt"
     run_mode = 0
-    vectors: tuple[int, ...] = (0,)                    # modes of A and B along which they may be read
+    # modes of A and B along which they may be read
+    vectors: tuple[int, ...] = (0,)
     widest = MAX_VECTOR
 
     def oriented(self, member: Member) -> Member:
@@ -413,7 +430,8 @@ class _Simt:
             if t.chains > 1:
                 depth = max(member.problem.k for member in members)
                 blocks = sum(tiles_of_c(member.problem, (t.m, t.n)) for member in members)
-            yield _Choice(summing(t, depth, blocks, accumulator.bytes, device), candidate.ramp(device.fitted), of_block)
+            yield _Choice(summing(t, depth, blocks, accumulator.bytes, device),
+                          candidate.ramp(device.fitted), of_block)
 
     def inputs(self, members: Sequence[Member]) -> tuple[OperandAccess, OperandAccess]:
         """How A and B of all are read."""
@@ -422,19 +440,23 @@ class _Simt:
                 _common([(p.b, (p.n, p.k)) for p in problems], self.vectors, self.widest))
 
     def output(self, members: Sequence[Member], most: int) -> tuple[OperandAccess, dict[str, Any]]:
-        """How C of all is written, along a thread's runs if they are contiguous, and what both configurations say alike."""
+        """How C of all is written, along a thread's runs if they are contiguous, and what both
+        configurations say alike.
+        """
         problems, run_mode = [member.problem for member in members], self.run_mode
         c = _common([(p.c, (p.m, p.n)) for p in problems], (run_mode,), most)
         c = c if c.unit == run_mode else replace(c, width=1)
-        return c, {"alpha": _scalar({alpha_kind(p.alpha) for p in problems}), "beta": _scalar({p.beta for p in problems}),
+        return c, {"alpha": _scalar({alpha_kind(p.alpha) for p in problems}),
+                   "beta": _scalar({p.beta for p in problems}),
                    "grouped": True, "wide": max(map(gemm_span, problems)) >= NARROW_SPAN,
                    "epilogue": _fusion(problems, run_mode, c.width)}
 
     def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
         """The kernel with a tile."""
         p, (c, alike) = members[0].problem, self.output(members, tile.values[0])
-        return gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, *self.inputs(members), c, **alike, accumulator=p.accumulator,
-                                    element_b=p.b.dtype if p.b.dtype != p.a.dtype else None))
+        return gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, *self.inputs(members), c, **alike,
+                                    accumulator=p.accumulator,
+                                    element_b=second_element(p)))
 
 
 @dataclass(frozen=True)
@@ -451,7 +473,8 @@ class _Mma(_Simt):
         atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
         for tile in mma_tiles(atom, device):
-            yield _Choice(tile, mma_ramp(tile, device), partial(mma_block_seconds, tile, device=device))
+            yield _Choice(tile, mma_ramp(tile, device),
+                          partial(mma_block_seconds, tile, device=device))
 
     def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
         """The kernel with a tile."""
@@ -461,7 +484,8 @@ class _Mma(_Simt):
 
 def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
     """The launch of products that share a kernel."""
-    priced = ((choice.seconds(members, device), choice.tile) for choice in family.choices(members, device))
+    priced = ((choice.seconds(members, device), choice.tile)
+              for choice in family.choices(members, device))
     seconds, tile = min(priced, key=lambda found: found[0])
     kernel = family.kernel(members, tile)
     first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])

@@ -12,7 +12,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
 from ..cost.alternatives import Alternative, together
 from ..floors import compulsory_bytes, from_memory
-from ..operands import NARROW_SPAN, VECTOR_BYTES, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
+from ..operands import NARROW_SPAN, VECTOR_BYTES, alpha_kind, fused, gemm_span, gemm_values, launch, oriented, second_element
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .simt import simt_access, types
@@ -236,5 +236,5 @@ def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
     a = replace(simt_access(p.a, (p.m, p.k)), width=1)
     return OuterConfig(p.a.dtype, p.c.dtype, tile, a, simt_access(p.b, (p.n, p.k), most), OperandAccess(1, tile.width),
                        alpha_kind(p.alpha), p.beta, len(p.batch), wide=reached >= NARROW_SPAN, epilogue=fused(p, 1, most),
-                       element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, whole=whole,
+                       element_b=second_element(p), accumulator=p.accumulator, whole=whole,
                        dense=_pitch(p) == p.n)

@@ -25,6 +25,7 @@ from ..operands import (
     launch,
     of_triangle,
     oriented,
+    second_element,
     tiles_of_c,
     unit_mode,
     width_along,
@@ -350,7 +351,7 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
     c = _written(p, choice.tile, device)
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
-                        element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
+                        element_b=second_element(p),
                         accumulator=p.accumulator, gate=gate, triangle=p.triangle, hermitian=p.hermitian, turn=turn)
     return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), {} if turn else choice.values,
                   gate_values(gate))

@@ -31,13 +31,15 @@ from ..operands import (
     output_span,
     pairs_along_n,
     scalar_values,
+    tiles_of_c,
+    turned,
     view,
     why_not_mapped,
     why_not_on_wgmma,
     width_along,
 )
 from ..plan import Launch, Plan, Role, place
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..problem import DeviceInfo, GemmProblem, Operand
 from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes
 from .simt import plan_simt
 from .slices import Choice, adding_seconds, in_slices, most_workspace
@@ -90,9 +92,7 @@ def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
 
 def _facing(p: GemmProblem) -> Oriented:
     """The problem whose B is the smaller operand."""
-    if p.n > p.m:
-        return Oriented(transposed(p), ("b", "a"), True, "B is the smaller operand")
-    return Oriented(p, ("a", "b"), False)
+    return turned(p, p.n > p.m, "B is the smaller operand")
 
 
 def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
@@ -123,7 +123,7 @@ def _slowest(p: GemmProblem, device: DeviceInfo) -> float:
 def _estimated(p: GemmProblem, device: DeviceInfo, columns: int, slices: int, slowest: float) -> Choice[int]:
     """Columns of a tile, slices of K, and the estimated time."""
     costs, chunk = device.fitted["gemm_skinny"], -(-p.k // (DEPTH * slices))
-    tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
+    tiles = tiles_of_c(p, (_ROWS, columns)) * slices
     waves = -(-tiles // device.multiprocessors)
     stage = max(device.seconds(costs[f"{columns} columns: clocks of a stage"]), slowest)
     seconds = waves * (chunk * stage + device.seconds(costs["tile: clocks"])) + device.seconds(launches=costs["overhead: launches"])

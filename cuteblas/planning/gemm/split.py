@@ -41,6 +41,7 @@ from ..operands import (
     staged_map,
     staging,
     tiles_of_c,
+    turned,
     vector_access,
     view,
     why_not_on_wgmma,
@@ -126,7 +127,7 @@ def _facing(p: GemmProblem) -> Oriented:
     if parts_of(p) == 1 or in_a == in_b:
         return oriented(p, 1)
     purpose = "the smaller operand is doubled"
-    return Oriented(transposed(p), ("b", "a"), True, purpose) if in_a < in_b else Oriented(p, ("a", "b"), False)
+    return turned(p, in_a < in_b, purpose)
 
 
 @dataclass(frozen=True)

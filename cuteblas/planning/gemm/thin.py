@@ -25,10 +25,14 @@ from ..operands import (
     gemm_values,
     launch,
     power_of_two,
+    second_element,
+    settled,
+    tiles_of_c,
+    turned,
     vector_access,
 )
 from ..plan import Launch, Plan
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..problem import DeviceInfo, GemmProblem, Operand
 from .simt import types
 from .slices import MOST_BLOCKS, Choice, in_slices, most_workspace, refuse_larger_grids
 
@@ -89,15 +93,13 @@ def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 def _facing(p: GemmProblem) -> Oriented:
     """The problem whose result has few columns."""
-    if p.n > p.m or (p.n == p.m and p.a.strides[1] != 1 and p.b.strides[1] == 1):
-        return Oriented(transposed(p), ("b", "a"), True, "columns are few")
-    return Oriented(p, ("a", "b"), False)
+    swapped = p.n > p.m or (p.n == p.m and p.a.strides[1] != 1 and p.b.strides[1] == 1)
+    return turned(p, swapped, "columns are few")
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How an operand is read or written, be the strides of modes of extent 1 what they are."""
-    first, second = (0 if n == 1 else s for n, s in zip(extents, operand.strides, strict=True))
-    return vector_access(replace(operand, strides=(first, second)), extents)
+    return vector_access(settled(operand, extents), extents)
 
 
 def _read(p: GemmProblem) -> _Read:
@@ -144,7 +146,7 @@ class _Model:
     def slices(self, tile: ThinTile) -> list[int]:
         """Numbers of slices of K that fill the device."""
         p, steps = self.p, -(-self.p.k // tile.k)
-        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * self._batch
+        blocks = tiles_of_c(p, (tile.m, tile.n))
         most = min(steps // _LEAST_STEPS, most_workspace(self.device) // max(1, self._result))
         numbers = (min(most, full * self.device.multiprocessors // blocks) for full in _FULL)
         return sorted({1, *(-(-steps // -(-steps // x)) for x in numbers if x > 1)})
@@ -170,7 +172,7 @@ class _Model:
         (vm, vk), (rm, rk), (a, b, _sums) = tile.values, tile.rest, self._items
         all_steps = -(-p.k // tile.k)
         chunk = -(-all_steps // slices) * tile.k
-        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * self._batch * slices
+        blocks = tiles_of_c(p, (tile.m, tile.n)) * slices
         steps, on_one = -(-min(chunk, depth) // tile.k), -(-blocks // device.multiprocessors)
         # Of a warp in a step: wavefronts of loads, and multiply-adds.
         loads_a = rm * rk * vm * vk // read.a.width
@@ -322,7 +324,7 @@ def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None)
     c = replace(c, width=gcd(c.width, run))
     return ThinConfig(p.a.dtype, p.c.dtype, tile, read.a, read.b, c, alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
                       gemm_span(p, choice.chunk) >= NARROW_SPAN, False, fused(p, 1 if c.unit == 1 else 0, c.width),
-                      element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, gate=gate)
+                      element_b=second_element(p), accumulator=p.accumulator, gate=gate)
 
 
 def _product(p: GemmProblem, choice: Choice[ThinTile], roles: dict, gate: int | None) -> Launch:

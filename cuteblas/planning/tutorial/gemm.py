@@ -43,7 +43,8 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     ValueError
         If the kernel cannot sum the types, the extents do not divide for a kernel without predicates, or the grid is too large.
     """
-    facing = replace(oriented(problem, 0), purpose="C is M-major")     # the order in which neighbouring threads own it
+    # the order in which neighbouring threads own it
+    facing = replace(oriented(problem, 0), purpose="C is M-major")
     p = facing.problem
     try:
         accumulator = accumulator_of(p.a.dtype, p.b.dtype, p.c.dtype)
@@ -58,18 +59,24 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     if any(blocks > most for blocks, most in zip(grid, _MAX_GRID, strict=True)):
         needed, largest = (" x ".join(map(str, blocks)) for blocks in (grid, _MAX_GRID))
         raise ValueError(f"{name} needs a grid of {needed} blocks; a grid has at most {largest}")
-    config = TutorialConfig(p.a.dtype, p.b.dtype, p.c.dtype, shape, (unit_mode(p.a), unit_mode(p.b), unit_mode(p.c)),
-                            (p.a.conj, p.b.conj), predicated, alpha_kind(p.alpha), p.beta, len(p.batch),
+    config = TutorialConfig(p.a.dtype, p.b.dtype, p.c.dtype, shape,
+                            (unit_mode(p.a), unit_mode(p.b), unit_mode(p.c)),
+                            (p.a.conj, p.b.conj), predicated, alpha_kind(p.alpha), p.beta,
+                            len(p.batch),
                             gemm_span(p) >= NARROW_SPAN)
     kernel = gemm_tutorial(config)
     reason = (f"variant {name}: block {shape.block}, {shape.threads} threads, {p.a.dtype} and {p.b.dtype} summed in {accumulator} "
               f"to {p.c.dtype}{facing.note}")
     rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock("gemm_tutorial", accumulator, device)
-    return Plan(problem, device, "gemm_tutorial", config, (launch(kernel, grid, gemm_values(p, facing.by_name)),), reason=reason,
-                facts=kernel.facts, seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k, prod(grid), accumulator, rate, device))
+    return Plan(problem, device, "gemm_tutorial", config,
+                (launch(kernel, grid, gemm_values(p, facing.by_name)),), reason=reason,
+                facts=kernel.facts, seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k,
+                                                              prod(grid), accumulator, rate,
+                                                              device))
 
 
-def seconds_of_blocks(products: int, blocks: int, accumulator: str, rate: float, device: DeviceInfo) -> float:
+def seconds_of_blocks(products: int, blocks: int, accumulator: str, rate: float,
+                      device: DeviceInfo) -> float:
     """The expected time of blocks with so many products each, at so many real ones in a clock."""
     parts = 2 if dtype(accumulator).is_complex else 1
     of_block = products * parts**2 / (rate * device.clock_hz)

@@ -70,7 +70,8 @@ class Policy:
 _P = Policy
 _SINGLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 8), "large": _P((64, 64), (8, 8), 8),
            "tall": _P((128, 32), (8, 4), 8), "wide": _P((32, 128), (4, 8), 8), "huge": _P((128, 128), (8, 8), 8)}
-_DOUBLE = {**_SINGLE, "medium": _P((32, 32), (4, 4), 16), "large": _P((64, 64), (4, 4), 8), "huge": _P((64, 128), (8, 8), 8)}
+_DOUBLE = {**_SINGLE, "medium": _P((32, 32), (4, 4), 16), "large": _P((64, 64), (4, 4), 8),
+           "huge": _P((64, 128), (8, 8), 8)}
 _HALF = {"small": _P((32, 32), (4, 4), 8), "medium": _P((32, 32), (8, 4), 16), "large": _P((64, 64), (16, 8), 8),
          "tall": _P((128, 32), (16, 4), 8), "wide": _P((32, 128), (8, 8), 8), "huge": _P((128, 128), (16, 8), 8)}
 _BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32), "large": _P((64, 64), (8, 4), 32),
@@ -148,20 +149,23 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
         reason += f"; dp4a on words of {_PACKED} along K"
         reason += f", after {', '.join(copies)} has been rearranged to lie along K" if copies else ""
     along_m, along_n = policy.thread
-    rate = min(_WORDS_RATE if words else _MOST_RATE, _RATE * along_m * along_n / (along_m + along_n))
+    rate = min(_WORDS_RATE if words else _MOST_RATE,
+               _RATE * along_m * along_n / (along_m + along_n))
     rate *= multiply_adds_per_clock("gemm_simt", p.accumulator, device) * (1 if aligned else _PREDICATED)
     seconds = seconds_of_blocks(prod(policy.block) * p.k, blocks, p.accumulator, rate, device)
     choice = Choice(tile, 1, p.k, blocks, seconds)
     product = simt_product(p, device, choice, roles, aligned=aligned)
     launches = *(each for plan in copies.values() for each in plan.launches), product
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes, reason + facing.note, product.kernel.facts,
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
+                reason + facing.note, product.kernel.facts,
                 seconds + sum(plan.seconds or 0.0 for plan in copies.values()))
 
 
 def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: DeviceInfo,
               name: str) -> tuple[GemmProblem, dict[str, Plan]]:
-    """A product of int8 as one of words of 4 neighbours along K, and what rearranges operands in another order into the
-    workspace, where ``roles`` has them from then on."""
+    """A product of int8 as one of words of 4 neighbours along K, and what rearranges operands in
+    another order into the workspace, where ``roles`` has them from then on.
+    """
     if p.c.dtype != "int32":
         raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
     if p.k % _PACKED:
@@ -176,7 +180,8 @@ def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: Device
                                (*target.batch_strides, *target.strides), 1, operand.alignment)
             moved, source, operand = plan_copy(copy, device), place(roles[pointer]), target
             roles[pointer] = there = workspace.take(nbytes)
-            copies[pointer] = replace(moved, launches=placed(moved.launches, {"src": source, "dst": there}))
+            copies[pointer] = replace(moved, launches=placed(moved.launches,
+                                                             {"src": source, "dst": there}))
         words.append(replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
                              batch_strides=tuple(s // _PACKED for s in operand.batch_strides)))
     return replace(p, k=p.k // _PACKED, a=words[0], b=words[1]), copies
@@ -190,7 +195,8 @@ def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:
 def _variant(shape: str, policy: Policy, aligned: bool) -> Variant:
     (m, n), (tm, tn) = policy.block, policy.thread
     extents = "extents that the tile divides" if aligned else "ragged extents by predicates"
-    return Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm", f"{_SOURCE}: CUTLASS GEMM policies",
+    return Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm",
+                   f"{_SOURCE}: CUTLASS GEMM policies",
                    f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), double "
                    f"buffering, {extents}", "sm_75", partial(plan_policy, shape, aligned))
 

@@ -37,8 +37,9 @@ def _check_device(problem: CopyProblem, device: DeviceInfo) -> None:
 
 
 def _source_or_target(problem: CopyProblem, side: int, offset: int, others: Sequence[Mode]) -> Argument:
-    """The memory of the source (0) or the target (1), if a tensor map describes it: ``others`` are all modes but the contiguous
-    one."""
+    """The memory of the source (0) or the target (1), if a tensor map describes it: ``others`` are
+    all modes but the contiguous one.
+    """
     item, what = problem.itemsize, ("source", "target")[side]
     alignment = (problem.src_alignment, problem.dst_alignment)[side]
     if alignment % _ALIGNMENT or offset * item % _ALIGNMENT:
@@ -51,20 +52,26 @@ def _source_or_target(problem: CopyProblem, side: int, offset: int, others: Sequ
     return Argument(("src", "dst")[side], offset=offset * item)
 
 
-def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | TmaTransposeConfig, blocks: int,
+def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | TmaTransposeConfig,
+             blocks: int,
              values: dict[str, Any], reason: str) -> Plan:
     """The plan of one launch."""
     if blocks > MOST_BLOCKS:
         raise ValueError(f"{problem.variant} would need {blocks} blocks for shape {problem.shape}; a grid has at most 2^31 - 1")
     kernel = tma_copy(config) if isinstance(config, TmaCopyConfig) else tma_transpose(config)
-    maps = {name: view.map.tensor_map for name, view in values.items() if isinstance(view, View) and view.map}
-    facts = {**kernel.facts, **{f"tensor map {name}": _described(spec) for name, spec in maps.items()}}
-    return Plan(problem, device, str(problem.variant), config, (launch(kernel, (blocks, 1, 1), values),),
+    maps = {name: view.map.tensor_map for name, view in values.items() if isinstance(view, View)
+            and view.map}
+    facts = {**kernel.facts, **{f"tensor map {name}": _described(spec)
+                                for name, spec in maps.items()}}
+    return Plan(problem, device, str(problem.variant), config,
+                (launch(kernel, (blocks, 1, 1), values),),
                 reason=reason, facts=facts, seconds=named_seconds("tma_", problem, device))
 
 
 def _row_stride(extent: int, item: int) -> int:
-    """Elements of so many, and of the gap to the next multiple of what TMA takes: a stride where any will do."""
+    """Elements of so many, and of the gap to the next multiple of what TMA takes: a stride where
+    any will do.
+    """
     return -(-extent * item // _ALIGNMENT) * _ALIGNMENT // item
 
 
@@ -98,7 +105,8 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     if len(modes) > _MOST_MODES or any(m.extent > _MOST_EXTENT for m in (i, j, *batch)):
         raise ValueError(f"a tensor map has at most {_MOST_MODES} modes of at most 2^31 - {_MOST_BOX} elements, "
                          f"got shape {problem.shape}")
-    memory = [_source_or_target(problem, side, offset, (j, *batch)) for side, offset in enumerate(offsets)]
+    memory = [_source_or_target(problem, side, offset, (j, *batch))
+              for side, offset in enumerate(offsets)]
     if i.extent * item % _ALIGNMENT:
         raise ValueError(f"TMA stores whole pieces of {_ALIGNMENT} bytes, so rows are multiples of that, got {i.extent} elements "
                          f"of {item} bytes")
@@ -109,8 +117,10 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     views = {name: View(map=replace(there, tensor_map=config.box.map(extents, steps)))
              for name, there, steps in zip("SD", memory, strides, strict=True)}
     reason = f"TMA loads boxes of {columns} x {rows} elements into shared memory and stores them; no thread touches an element"
-    return _planned(problem, device, config, -(-i.extent // columns) * -(-j.extent // rows) * prod(extents[2:]),
-                    {**views, "I": i.extent, "J": j.extent, **batch_values(extents[:1:-1])}, reason)
+    return _planned(problem, device, config,
+                    -(-i.extent // columns) * -(-j.extent // rows) * prod(extents[2:]),
+                    {**views, "I": i.extent, "J": j.extent, **batch_values(extents[:1:-1])},
+                    reason)
 
 
 def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
@@ -130,15 +140,19 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
     source = _source_or_target(problem, 0, src_offset, (m,))
     if max(m.extent, n.extent) > _MOST_EXTENT:
         raise ValueError(f"a tensor map has modes of at most 2^31 - {_MOST_BOX} elements, got shape {problem.shape}")
-    vector = gcd(VECTOR_BYTES // item, max(1, problem.dst_alignment // item), dst_offset, m.extent, n.dst if n.extent > 1 else 0)
+    vector = gcd(VECTOR_BYTES // item, max(1, problem.dst_alignment // item), dst_offset, m.extent,
+                 n.dst if n.extent > 1 else 0)
     config = TmaTransposeConfig(item, vector * item, wide=is_wide((m, n)))
     _, vectors, line = config.tile
     spec = config.box.map((vector, m.extent // vector, n.extent), (m.src, vector * m.src, 1))
-    target = View(Argument("dst", offset=dst_offset * item), (1, vector // config.packed, n.dst // config.packed))
+    target = View(Argument("dst", offset=dst_offset * item),
+                  (1, vector // config.packed, n.dst // config.packed))
     reason = (f"TMA loads tiles of {vector * vectors} lines of {line} elements, swizzled; threads read their columns and write "
               f"vectors of {config.store} bytes")
-    return _planned(problem, device, config, -(-m.extent // (vector * vectors)) * -(-n.extent // line),
-                    {"S": View(map=replace(source, tensor_map=spec)), "D": target, "H": m.extent // vector, "N": n.extent}, reason)
+    return _planned(problem, device, config,
+                    -(-m.extent // (vector * vectors)) * -(-n.extent // line),
+                    {"S": View(map=replace(source, tensor_map=spec)), "D": target,
+                     "H": m.extent // vector, "N": n.extent}, reason)
 
 
 def _described(spec: TensorMapSpec) -> str:

@@ -54,7 +54,8 @@ def _kernel(name: str, item: int, predicated: bool, wide: bool) -> tuple[NaiveCo
         naive = NaiveConfig(item, ALONG_N if name == "read" else ALONG_M, predicated, wide)
         return naive, naive_transpose(naive)
     layouts: dict[str, Layout | ComposedLayout] = {
-        "conflict_read": Layout(TILE, (TILE[1], 1)), "conflict_write": Layout(TILE, (1, TILE[0])), "padded": padded(item),
+        "conflict_read": Layout(TILE, (TILE[1], 1)), "conflict_write": Layout(TILE, (1, TILE[0])),
+        "padded": padded(item),
         "swizzled": swizzled(item)}
     shared = SharedConfig(item, name, layouts[name], predicated, wide)
     return shared, shared_transpose(shared)
