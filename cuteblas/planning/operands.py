@@ -29,6 +29,7 @@ __all__ = [
     "alpha_kind",
     "batch_values",
     "compact",
+    "divisors",
     "fused",
     "fusion_values",
     "gemm_span",
@@ -300,6 +301,12 @@ def compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
         strides.append(step)
         step *= n
     return tuple(strides), step
+
+
+def divisors(number: int, most: int | None = None) -> list[int]:
+    """The divisors of a number, up to a largest one."""
+    last = number if most is None else min(number, most)
+    return [i for i in range(1, last + 1) if number % i == 0]
 
 
 def power_of_two(n: int) -> int:

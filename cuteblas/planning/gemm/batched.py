@@ -22,6 +22,7 @@ from ..operands import (
     VECTOR_BYTES,
     Roles,
     batch_values,
+    divisors,
     fused,
     fusion_values,
     gemm_span,
@@ -32,7 +33,6 @@ from ..operands import (
 )
 from ..plan import Plan, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed, with_matrices
-from .blocks import divisors
 from .simt import types
 from .slices import refuse_larger_grids
 

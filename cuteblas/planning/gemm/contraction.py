@@ -142,11 +142,10 @@ class _Tensor:
         width = vector_width(self.storage, limit, extent, *others) if unit == 0 else 1
         return OperandAccess(unit, width, self.storage.conj)
 
-    def matrix(self, *strides: int) -> Operand:
+    def matrix(self, first: int, second: int) -> Operand:
         """It as a matrix with these strides, or a batch of them."""
-        kept = self.storage
-        return Operand(kept.dtype, strides, tuple(s for _e, s in self.batch[::-1]), kept.conj,
-                       kept.alignment)  # type: ignore[arg-type]
+        kept, batch = self.storage, tuple(s for _e, s in self.batch[::-1])
+        return Operand(kept.dtype, (first, second), batch, kept.conj, kept.alignment)
 
     @property
     def span(self) -> int:

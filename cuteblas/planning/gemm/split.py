@@ -27,6 +27,7 @@ from ..operands import (
     alpha_kind,
     batch_values,
     compact,
+    divisors,
     fused,
     fusion_values,
     launch,
@@ -48,7 +49,7 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .blocks import Blocks, divisors
+from .blocks import Blocks
 from .simt import plan_simt, simt_seconds
 
 __all__ = ["LEAST_K", "STAGES", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "planes_alternatives",
