@@ -147,12 +147,12 @@ class _Copy:
                 scale, halo = config.scale, config.halo
             counted = [("J", other), ("I", first)]
         batch = self.others(0, q)
-        blocks = -(-(first.extent + halo) // along) * -(-other.extent // across) * prod(m.extent for m in batch)
+        tiles = -(-(first.extent + halo) // along) * -(-other.extent // across)
         extents = [min({q: across, 0: along}.get(i, 1), m.extent)
                    for i, m in enumerate(self.modes)]
         return self.kernel(config, [(name, _by_words(m, scale)) for name, m in counted],
-                           [_by_words(m, scale) for m in batch],
-                           extents, blocks, reason)
+                           [_by_words(m, scale) for m in batch], extents,
+                           tiles * prod(m.extent for m in batch), reason)
 
     def kernel(self, config: CopyConfigs, counted: Sequence[tuple[str, Mode]],
                batch: Sequence[Mode], extents: Sequence[int],
@@ -162,12 +162,15 @@ class _Copy:
         ``counted`` are the modes that it does not take for batch modes, by the names of their
         extents.
         """
-        work, family = work_of(self.permuted, config, extents, blocks), _family(config, self.problem)
+        work = work_of(self.permuted, config, extents, blocks)
+        family = _family(config, self.problem)
 
         def plan() -> Plan:
             if blocks > _MOST_BLOCKS:
-                what = "transposition of shape {} in place" if self.problem.in_place else "copy of shape {}"
-                raise ValueError(f"a {what.format(self.problem.shape)} needs {blocks} blocks; a grid has at most 2^31 - 1")
+                shape = f"shape {self.problem.shape}"
+                in_place = self.problem.in_place
+                what = f"transposition of {shape} in place" if in_place else f"copy of {shape}"
+                raise ValueError(f"a {what} needs {blocks} blocks; a grid has at most 2^31 - 1")
             final = laid_out(config) if isinstance(config, RearrangeConfig) else config
             made = _KERNELS[type(final)](final)
             values: dict[str, Any] = {name: m.extent
@@ -200,7 +203,9 @@ def _by_words(mode: Mode, elements: int) -> Mode:
 def _family(config: CopyConfigs, problem: CopyProblem) -> str:
     if isinstance(config, RearrangeConfig):
         return config.family
-    return "copy" if isinstance(config, CopyConfig) else "transpose_in_place" if problem.in_place else "transpose"
+    if isinstance(config, CopyConfig):
+        return "copy"
+    return "transpose_in_place" if problem.in_place else "transpose"
 
 
 def _name(config: CopyConfigs) -> str:
@@ -262,14 +267,9 @@ def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[Alternat
     copy = _Copy(problem, device, problem.itemsize, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1]))
     while (wider := copy.wider()) is not None:
         copy = wider
-    j = _innermost(copy.modes)
+    j = copy.permuted.orders[0][0]
     chosen = _transpose(copy, j) if j != 0 and copy.modes[j].src == 1 else _straight(copy)
     return [chosen, *(_boxes(copy) if _in_boxes(copy, j, chosen) else ())]
-
-
-def _innermost(modes: Sequence[Mode]) -> int:
-    """The mode with the smallest stride in the source."""
-    return min(range(len(modes)), key=lambda q: (modes[q].src == 0, abs(modes[q].src), q))
 
 
 def is_wide(modes: Sequence[Mode]) -> bool:
@@ -316,34 +316,35 @@ def _box(copy: _Copy, found: Boxes) -> _Kernel:
 # -- copies along the rows ------------------------------------------------------------------------
 def _straight(copy: _Copy) -> _Kernel:
     item, first, modes = copy.item, copy.modes[0], copy.modes
-    # the longest other mode, if there is one
+    # The longest other mode, if there is one.
     q = max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)
     rows, contiguous = modes[q].extent if q else 1, first.strides == (1, 1)
     word = gcd(copy.vector(0, 0), copy.vector(1, 0)) if contiguous else item
     if contiguous and word < _WORD and first.extent >= _RAGGED_COPY_FROM:
         return _ragged_copy(copy, q, rows)
     along = first.extent * item // word
-    tile = (1024, 1) if along >= 1024 or rows == 1 else (256, 4) if along >= 256 else (64, 16) if along >= 64 else (32, 32)
+    width = 1024 if rows == 1 else next((n for n in (1024, 256, 64) if along >= n), 32)
+    tile = width, 1024 // width
     config = CopyConfig(word, tile, 256, first.src == 1, first.dst == 1, len(copy.others(0, q)),
                         is_wide(modes))
     return copy.tiles(config, q,
-                      f"both sides run along the same mode: vectors of {word} bytes straight through registers, "
-                                 f"tile {tile} vectors")
+                      f"both sides run along the same mode: vectors of {word} bytes straight "
+                      f"through registers, tile {tile} vectors")
 
 
 def _ragged_copy(copy: _Copy, q: int, rows: int) -> _Kernel:
     """A copy of small elements between rows that begin anywhere."""
-    item, vector, others, tile = copy.item, VECTOR_BYTES // copy.item, copy.others(0, q), (32, 16)
+    item, vector, others = copy.item, VECTOR_BYTES // copy.item, copy.others(0, q)
     vectors = -(-(copy.modes[0].extent + vector - 1) // vector)
-    if -(-vectors // 32) * -(-rows // 16) * prod(m.extent for m in others) < _RAGGED_COPY_BLOCKS * copy.device.multiprocessors:
-        tile = 32, 8
-    tile = (256, 1) if rows < 8 else tile
+    large = -(-vectors // 32) * -(-rows // 16) * prod(m.extent for m in others)
+    enough = large >= _RAGGED_COPY_BLOCKS * copy.device.multiprocessors
+    tile = (256, 1) if rows < 8 else (32, 16 if enough else 8)
     beyond = {q: tile[1], 0: 1 + 2 * tile[0] * vector}
     config = CopyConfig(item, tile, modes=len(others), wide=copy.is_wide(beyond), anywhere=True)
     elements = tile[0] * vector, tile[1]
     return copy.tiles(config, q,
-                      f"both sides run along the same mode, and rows begin anywhere: tile {elements}, writes "
-                                 "of 16 bytes, each read as the 4-byte words that cover it")
+                      f"both sides run along the same mode, and rows begin anywhere: tile {elements}, "
+                      "writes of 16 bytes, each read as the 4-byte words that cover it")
 
 
 # -- transposes -----------------------------------------------------------------------------------
@@ -406,7 +407,7 @@ def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, in
         return max(item, _WORD), max(item, _WORD), VECTOR_BYTES
     if item < _WORD <= min(load, store):
         return _WORD, load, store
-    # one vector for both sides, so that neither meets a bank twice
+    # One vector for both sides, so that neither meets a bank twice
     both = min(load, store) if item >= _WORD else item
     return item, both, both
 
@@ -421,11 +422,15 @@ def _transpose(copy: _Copy, j: int) -> _Kernel:
     rowwise = mode_i.dst == 1
     store = copy.vector(1, 0) if rowwise else item
     whole = store == VECTOR_BYTES and all(m.dst * item % _SECTOR == 0 for m in copy.others(0))
-    tiling = _whole_tiling(item, mode_j.extent, mode_i.extent, copy.vector(0, j)) if whole else _usual_tiling(item)
+    tiling = _usual_tiling(item)
+    if whole:
+        tiling = _whole_tiling(item, mode_j.extent, mode_i.extent, copy.vector(0, j))
     most = tiling.load or _read_bytes(item)
     load = copy.vector(0, j, most)
-    ragged = rowwise and not (whole and load == most) and min(mode_i.extent, mode_j.extent) >= _RAGGED_FROM
-    cut, tiling = (_SECTOR * (1 + (item >= 8)), _ragged_tiling(item)) if ragged else (0, tiling)
+    small = min(mode_i.extent, mode_j.extent) < _RAGGED_FROM
+    ragged, cut = rowwise and not small and not (whole and load == most), 0
+    if ragged:
+        cut, tiling = _SECTOR if item < 8 else 2 * _SECTOR, _ragged_tiling(item)
     word, load, store = _words(item, load, store, ragged)
     # All indices of batch modes between I and J in the target have a strip, then of one tile,
     # before the next one begins: so rows of the target are written in order through all of them.
@@ -434,23 +439,23 @@ def _transpose(copy: _Copy, j: int) -> _Kernel:
                              len(others),
                              group=1 if inner else tiling.group, inner=inner,
                              min_blocks=tiling.min_blocks, cut=cut)
-    # addresses, not accesses, may be outside
+    # Addresses, not accesses, may be outside.
     beyond = {j: 1 + config.tile[0], 0: 1 + 2 * config.rows} if ragged else {}
     config = replace(config, wide=copy.is_wide(beyond))
     if ragged:
-        reason = (f"source and target run along different modes, and rows begin anywhere: tiles of {config.tile} elements "
-                  f"through swizzled shared memory, reads of {word} and writes of 16 bytes, the target's rows cut at multiples "
-                  f"of {cut}")
+        reason = (f"source and target run along different modes, and rows begin anywhere: tiles of "
+                  f"{config.tile} elements through swizzled shared memory, reads of {word} and writes of "
+                  f"16 bytes, the target's rows cut at multiples of {cut}")
     else:
-        reason = (f"source and target run along different modes: tiles of {config.tile} elements through swizzled shared "
-                  f"memory, reads of {load} and writes of {store} bytes")
+        reason = (f"source and target run along different modes: tiles of {config.tile} elements "
+                  f"through swizzled shared memory, reads of {load} and writes of {store} bytes")
     return copy.tiles(config, j, reason)
 
 
 def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
     """Whether short rows of the source or of the target follow each other without gaps, for which there are kernels."""
     rows, columns = mode_i.extent, mode_j.extent
-    if item not in _SHORT_ROWS_WORDS or mode_i.dst != 1 or mode_j.src != 1 or rows * columns * item < _SMALL_MATRIX:
+    if item not in _SHORT_ROWS_WORDS or mode_i.dst != 1 or rows * columns * item < _SMALL_MATRIX:
         return ""
     if mode_i.src == columns < _SHORT and rows >= _FROM_SHORT_ROWS_FROM:
         return "source"
@@ -463,7 +468,8 @@ def _twos(n: int) -> int:
 
 
 def _to_short_rows(copy: _Copy, j: int) -> _Kernel:
-    item, rows, columns, modes = copy.item, copy.modes[0].extent, copy.modes[j].extent, len(copy.others(0, j))
+    item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
+    modes = len(copy.others(0, j))
     most, longest = _SHORT_ROWS_WORDS[item]
 
     def shape(along_i: int) -> ShortRowsConfig:
@@ -483,17 +489,18 @@ def _to_short_rows(copy: _Copy, j: int) -> _Kernel:
     config = min(map(shape, (8, 4, 2, 1)), key=cost)
     config = replace(config, wide=copy.is_wide({0: 1, j: 1 + config.tile[0]}))
     return copy.tiles(config, j,
-                      "source and target run along different modes, and rows of the target follow each other: "
-                                 f"{config.tile[0]} at a time through shared memory, in the order of the target, reads of "
-                                 f"{config.word}, writes of 16 bytes")
+                      "source and target run along different modes, and rows of the target follow each "
+                      f"other: {config.tile[0]} at a time through shared memory, in the order of the "
+                      f"target, reads of {config.word}, writes of 16 bytes")
 
 
 def _from_short_rows(copy: _Copy, j: int) -> _Kernel:
     """Blocks of a matrix have as many rows each; few blocks are smaller, with more of their
     threads along J.
     """
-    item, rows, columns, others = copy.item, copy.modes[0].extent, copy.modes[j].extent, copy.others(0, j)
-    most, packed, batch = 12 if item < _WORD else 8, max(1, _WORD // item), prod(m.extent for m in others)
+    item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
+    others, most, packed = copy.others(0, j), 12 if item < _WORD else 8, max(1, _WORD // item)
+    batch = prod(m.extent for m in others)
     large = _FROM_SHORT_ROWS_BLOCKS * copy.device.multiprocessors
     along_j = 1 << (-(-columns // most)).bit_length() - 1
     lanes = _SHORT_ROWS_THREADS // along_j
@@ -514,9 +521,10 @@ def _from_short_rows(copy: _Copy, j: int) -> _Kernel:
                      wide=copy.is_wide({0: 1 + at_a_time + config.border,
                                         j: 1 + longest - columns}))
     return copy.tiles(config, j,
-                      "source and target run along different modes, and rows of the source follow each other: "
-                                 f"{at_a_time} at a time through shared memory, in the order of the source, reads of 16 bytes, "
-                                 f"writes of {config.word}, the target's rows cut at multiples of {_SECTOR}")
+                      "source and target run along different modes, and rows of the source follow each "
+                      f"other: {at_a_time} at a time through shared memory, in the order of the source, "
+                      f"reads of 16 bytes, writes of {config.word}, the target's rows cut at multiples of "
+                      f"{_SECTOR}")
 
 
 # -- transposes in place --------------------------------------------------------------------------
@@ -550,12 +558,14 @@ def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]]
     """The transposition that a permutation in place amounts to: the extent of the square matrices, their strides (the smaller one
     first) and the batch modes. ``None`` if it is none, or if nothing moves.
     """
-    modes = merged(tuple(zip(problem.shape, problem.src_strides, problem.dst_strides, strict=True)) or ((1, 0, 0),))
-    moving = [mode for mode in modes if mode[1] != mode[2] and mode[0] > 1]
-    if len(moving) != 2 or (moving[0][0], moving[0][1], moving[0][2]) != (moving[1][0], moving[1][2], moving[1][1]):
+    modes = [Mode(*mode) for mode in merged(tuple(zip(problem.shape, problem.src_strides,
+                                                      problem.dst_strides, strict=True)))]
+    moving = [mode for mode in modes if mode.src != mode.dst and mode.extent > 1]
+    if len(moving) != 2 or moving[0] != Mode(moving[1].extent, moving[1].dst, moving[1].src):
         return None
-    inner, outer = sorted(moving[0][1:], key=lambda stride: (stride != 1, abs(stride)))
-    return moving[0][0], inner, outer, tuple(Mode(*mode) for mode in modes if mode not in moving and mode[0] > 1)
+    inner, outer = sorted(moving[0].strides, key=lambda stride: (stride != 1, abs(stride)))
+    batch = tuple(mode for mode in modes if mode not in moving and mode.extent > 1)
+    return moving[0].extent, inner, outer, batch
 
 
 def _in_place(problem: CopyProblem, device: DeviceInfo) -> _Kernel:
@@ -565,8 +575,9 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> _Kernel:
                          f"{problem.src_strides} in the source and {problem.dst_strides} in the target")
     n, inner, outer, batch = found
     item, unit, strides = problem.itemsize, inner == 1, [outer, *(m.dst for m in batch)]
-    copy = _Copy(problem, device, item, (Mode(n, outer, inner), Mode(n, inner, outer), *batch), (0, 0))
-    ragged = unit and item < VECTOR_BYTES and n >= _RAGGED_FROM and copy.vector(1, 0) < VECTOR_BYTES
+    square = Mode(n, outer, inner), Mode(n, inner, outer)
+    copy = _Copy(problem, device, item, (*square, *batch), (0, 0))
+    ragged = unit and n >= _RAGGED_FROM and copy.vector(1, 0) < VECTOR_BYTES
     split = unit and any(stride * item % (_LINE if n >= _LONG_SQUARE else _SECTOR)
                          for stride in strides)
     tiling = _ragged_square_tiling(item, device) if ragged else _square_tiling(item, split)
