@@ -254,7 +254,9 @@ def oriented(p: GemmProblem, mode: int) -> Oriented:
 
 def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
     """The problem, or that of C^T where that is good for a purpose."""
-    return Oriented(transposed(p), ("b", "a"), True, purpose) if swapped else Oriented(p, ("a", "b"), False, purpose)
+    if swapped:
+        return Oriented(transposed(p), ("b", "a"), True, purpose)
+    return Oriented(p, ("a", "b"), False, purpose)
 
 
 def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> Operand:

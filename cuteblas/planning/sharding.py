@@ -215,7 +215,8 @@ class Cost(NamedTuple):
         """The time of a part of C."""
         products = self.seconds - self.prepare * (extents.batch * (extents.m + extents.n)
                                                   * extents.k)
-        return products * (batch * m * n) / max(prod(extents[:3]), 1) + self.prepare * (batch * (m + n) * extents.k)
+        preparing = self.prepare * (batch * (m + n) * extents.k)
+        return products * (batch * m * n) / max(prod(extents[:3]), 1) + preparing
 
 
 @lru_cache(maxsize=256)

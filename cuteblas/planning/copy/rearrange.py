@@ -20,7 +20,8 @@ from ..problem import DeviceInfo
 __all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "runs_of"]
 
 _RUN_BYTES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
-_BOX_BYTES, _MOST_BYTES = (4096, 8192, 16384), 16384         # bytes up to which boxes grow, once they have these; the most of a box
+_BOX_BYTES = 4096, 8192, 16384                     # up to which boxes grow, once they have these
+_MOST_BYTES = _BOX_BYTES[-1]                       # of a box
 _MOST_SHARED = 49152                                 # bytes that it may take in shared memory
 _SECTOR, _WARP, _BANKS, _WORD = 32, 32, 32, 4
 _THREADS, _MANY = (256, 512), 32                   # of a block, and of one whose threads would move more words than so many
@@ -342,10 +343,12 @@ def _with_threads(side: BoxSide, box: tuple[int, ...], item: int, threads: int) 
 
 def laid_out(config: RearrangeConfig) -> RearrangeConfig:
     """The same with a layout in shared memory for which few banks are met twice: takes longer to find than all else of a box."""
-    return replace(config, held=_shared_strides(config.box, config.item, config.source, config.target))
+    strides = _shared_strides(config.box, config.item, config.source, config.target)
+    return replace(config, held=strides)
 
 
-def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> tuple[int, ...]:
+def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
+                    target: BoxSide) -> tuple[int, ...]:
     """Strides of a box in shared memory: neighbours are in different banks.
 
     They are in the order of one side, so that its words can be those of shared memory; neighbouring lanes of the other side access

@@ -131,7 +131,8 @@ class _Matrices:
         self.order, self.run, next_stride = tuple(order) or (0,), 0, 1
         for i, q in enumerate(order):
             # Between other modes, the matrices of a block are only a part of their mode.
-            if q not in modes or modes[q][1] != next_stride or (q == MATRICES and 0 < i < len(order) - 1):
+            between = q == MATRICES and 0 < i < len(order) - 1
+            if between or q not in modes or modes[q][1] != next_stride:
                 break
             next_stride *= modes[q][0]
             self.run += 1
@@ -205,7 +206,8 @@ def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) 
     item, places = x.item, _places(tile)
     if tile.whole:
         apart = each * tile.whole
-        elements = prod(n for n, step in zip(x.extents, held, strict=False) if step) * (tile.whole if each else 1)
+        of_one = prod(n for n, step in zip(x.extents, held, strict=False) if step)
+        elements = of_one * (tile.whole if each else 1)
         width = gcd(elements, max(1, VECTOR_BYTES // item), apart)
         loads, addresses = elements // width, [lane * apart * item for lane in range(len(places))]
         return wavefronts(addresses, width * item)[0] * loads, loads
@@ -321,7 +323,8 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
         found = []
         for pads in x.pads(matrices, VECTOR_BYTES // x.item):
             side = x.side(matrices, pads)
-            copied = prod(x.box(matrices)[q] for q in x.order) / side.width * max(1.0, side.width * x.item / 4) / _WARP
+            vectors = prod(x.box(matrices)[q] for q in x.order) / side.width
+            copied = vectors * max(1.0, side.width * x.item / 4) / _WARP
             of_warp, loads_of_warp = _loads(tile, mode, (p.m, p.n, p.k), x, side.held)
             found.append((of_warp * tile.multiplying / _WARP + copied * 2, loads_of_warp, pads))
         best = min(found)
@@ -378,7 +381,8 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
             width = gcd(prod(c.extents) * tile.whole, VECTOR_BYTES // sums, step)
             addresses = [lane * step * sums for lane in range(len(places))]
         else:
-            width, (x, y, z), (vm, vn) = tile.stored((p.m, p.n, p.k), side.held, sums), side.held, tile.run
+            width = tile.stored((p.m, p.n, p.k), side.held, sums)
+            (x, y, z), (vm, vn) = side.held, tile.run
             addresses = [(row * vm * x + column * vn * y + matrix * z) * sums
                          for row, column, _part, matrix in places]
         return wavefronts(addresses, width * sums)[0] / width

@@ -271,7 +271,8 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         launches: tuple[Launch, ...] = (_product(p, choice, roles),)
     else:
         slices = _slices(p, choice, flat.accumulator)
-        launches = _product(slices, choice, {**roles, "C": "workspace"}), _reduction(p, choice, flat)
+        launches = (_product(slices, choice, {**roles, "C": "workspace"}),
+                    _reduction(p, choice, flat))
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
     refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
@@ -312,8 +313,9 @@ def _merged_stride(group: Pairs) -> int | None:
 
 def _matrices(t: _Tensor, role: Role) -> _Matrices:
     """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix has is contiguous."""
-    item, groups, alignment = dtype(t.storage.dtype).bytes, (t.first, t.second), t.storage.alignment
-    merged_strides, extents = tuple(map(_merged_stride, groups)), tuple(prod(_extents(group)) for group in groups)
+    item, groups = dtype(t.storage.dtype).bytes, (t.first, t.second)
+    merged_strides = tuple(map(_merged_stride, groups))
+    extents = tuple(prod(_extents(group)) for group in groups)
     own = [mode for mode in t.batch if mode[1]]
     matrices = prod(_extents(own))
     small = prod(extents) * matrices * item < _LEAST_PACKED
@@ -329,7 +331,7 @@ def _matrices(t: _Tensor, role: Role) -> _Matrices:
     here = [*steps, *(step for group, first in zip(groups, packed, strict=True)
                       for step in compact(_extents(group), first)[0])]
     shape, there = zip(*own, *t.first, *t.second, strict=True)
-    strides, alignments = (there, tuple(here)), (alignment, 16)
+    strides, alignments = (there, tuple(here)), (t.storage.alignment, 16)
     if role == "c":
         strides, alignments = strides[::-1], alignments[::-1]
     each = iter(steps)

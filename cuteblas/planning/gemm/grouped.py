@@ -312,7 +312,8 @@ def _members(index: int, p: GemmProblem) -> list[Member]:
 
         def one(role: str, x: Operand, at: tuple[int, ...] = at,
                 offsets: dict[str, int] = offsets) -> Operand:
-            offset = sum(i * s for i, s in zip(at, x.batch_strides, strict=True)) * dtype(x.dtype).bytes
+            elements = sum(i * s for i, s in zip(at, x.batch_strides, strict=True))
+            offset = elements * dtype(x.dtype).bytes
             if offset:
                 offsets[role] = offset
             return replace(x, batch_strides=(),
@@ -400,7 +401,8 @@ class _Choice(NamedTuple):
         block, and the ramp of that.
         """
         longest = max(self.of_block(member.problem.depth) for member in members)
-        return max(self.work(members, device), longest) + self.ramp * longest + device.seconds(launches=1)
+        busy = max(self.work(members, device), longest)
+        return busy + self.ramp * longest + device.seconds(launches=1)
 
 
 @dataclass(frozen=True)

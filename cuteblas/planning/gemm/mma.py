@@ -134,7 +134,8 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     if not p.depth:
         return "there is nothing to multiply"
     for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
-        if atom.per_register == 4 and vector_access(settled(operand, extents, units=True), extents).unit != 1:
+        access = vector_access(settled(operand, extents, units=True), extents)
+        if atom.per_register == 4 and access.unit != 1:
             return f"8-bit operands must be contiguous along K, but {name} has strides {operand.strides}"
     return None
 

@@ -12,7 +12,17 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
 from ..cost.alternatives import Alternative, together
 from ..floors import compulsory_bytes, from_memory
-from ..operands import NARROW_SPAN, VECTOR_BYTES, alpha_kind, fused, gemm_span, gemm_values, launch, oriented, second_element
+from ..operands import (
+    NARROW_SPAN,
+    VECTOR_BYTES,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    oriented,
+    second_element,
+)
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .simt import simt_access, types

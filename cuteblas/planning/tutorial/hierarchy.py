@@ -119,7 +119,8 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     types = problem.a.dtype, problem.b.dtype, problem.c.dtype
     if types != ("int8", "int8", "int32"):
-        raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, got {} by {} to {}".format(*types))
+        raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, "
+                         "got {} by {} to {}".format(*types))
     shape = next((s for s in ("huge", "large", "medium") if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
 
@@ -133,8 +134,8 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
     p, roles = facing.problem, facing.by_name
     extents, by = (problem.m, problem.n, p.depth), (*policy.block, policy.depth)
     if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
-        raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not multiples of the tile "
-                         f"{'x'.join(map(str, by))}")
+        raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not "
+                         f"multiples of the tile {'x'.join(map(str, by))}")
     policy = policy.transposed if facing.swapped else policy
     blocks, tile = _blocks(p, policy), policy.tile
     if blocks > MOST_BLOCKS:
@@ -147,11 +148,13 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
         tile = replace(tile, k=tile.k // _PACKED)
         p, copies = _in_words(p, roles, workspace, device, name)
         reason += f"; dp4a on words of {_PACKED} along K"
-        reason += f", after {', '.join(copies)} has been rearranged to lie along K" if copies else ""
+        if copies:
+            reason += f", after {', '.join(copies)} has been rearranged to lie along K"
     along_m, along_n = policy.thread
     rate = min(_WORDS_RATE if words else _MOST_RATE,
                _RATE * along_m * along_n / (along_m + along_n))
-    rate *= multiply_adds_per_clock("gemm_simt", p.accumulator, device) * (1 if aligned else _PREDICATED)
+    rate *= 1 if aligned else _PREDICATED
+    rate *= multiply_adds_per_clock("gemm_simt", p.accumulator, device)
     seconds = seconds_of_blocks(prod(policy.block) * p.k, blocks, p.accumulator, rate, device)
     choice = Choice(tile, 1, p.k, blocks, seconds)
     product = simt_product(p, device, choice, roles, aligned=aligned)
@@ -197,8 +200,8 @@ def _variant(shape: str, policy: Policy, aligned: bool) -> Variant:
     extents = "extents that the tile divides" if aligned else "ragged extents by predicates"
     return Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm",
                    f"{_SOURCE}: CUTLASS GEMM policies",
-                   f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), double "
-                   f"buffering, {extents}", "sm_75", partial(plan_policy, shape, aligned))
+                   f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), "
+                   f"double buffering, {extents}", "sm_75", partial(plan_policy, shape, aligned))
 
 
 VARIANTS: tuple[Variant, ...] = (

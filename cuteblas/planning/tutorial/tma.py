@@ -36,7 +36,8 @@ def _check_device(problem: CopyProblem, device: DeviceInfo) -> None:
         raise ValueError(f"TMA moves elements of 1, 2, 4 or 8 bytes, got {problem.itemsize}")
 
 
-def _source_or_target(problem: CopyProblem, side: int, offset: int, others: Sequence[Mode]) -> Argument:
+def _source_or_target(problem: CopyProblem, side: int, offset: int,
+                      others: Sequence[Mode]) -> Argument:
     """The memory of the source (0) or the target (1), if a tensor map describes it: ``others`` are
     all modes but the contiguous one.
     """
@@ -47,8 +48,8 @@ def _source_or_target(problem: CopyProblem, side: int, offset: int, others: Sequ
                          f"{gcd(alignment, offset * item, _ALIGNMENT)}")
     for stride in (m.strides[side] for m in others):
         if stride <= 0 or stride * item % _ALIGNMENT or stride * item >= MAPPED_STRIDE:
-            raise ValueError(f"TMA needs strides that are positive multiples of {_ALIGNMENT} bytes, below 2^40, "
-                             f"got {stride} elements of {item} bytes in the {what}")
+            raise ValueError(f"TMA needs strides that are positive multiples of {_ALIGNMENT} bytes, "
+                             f"below 2^40, got {stride} elements of {item} bytes in the {what}")
     return Argument(("src", "dst")[side], offset=offset * item)
 
 
