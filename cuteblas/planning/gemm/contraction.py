@@ -345,12 +345,12 @@ def _in_orders(p: ContractionProblem) -> dict[Role, _Matrices]:
     def orders(group: Modes) -> tuple[Modes, ...]:
         return tuple(dict.fromkeys(tuple(sorted(group, key=lambda mode: (abs(mode[column]), mode))) for column in (1, 2)))
 
-    def packed(found: dict[Role, _Matrices]) -> int:
-        return sum(x.nbytes for x in found.values())
-
-    choices = ({role: _matrices(t, role) for role, t in zip("abc", _tensors(replace(p, m=m, n=n, k=k)), strict=True)}
+    ordered = (_tensors(replace(p, m=m, n=n, k=k))
                for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
-    return min(choices, key=packed)
+    choices = ([_matrices(t, role) for role, t in zip("abc", tensors, strict=True)]
+               for tensors in ordered)
+    fewest = min(choices, key=lambda found: sum(x.nbytes for x in found))
+    return dict(zip("abc", fewest, strict=True))
 
 
 def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: DeviceInfo, direct: Plan) -> Plan | None:
@@ -376,11 +376,13 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     places = {role: workspace.take(x.nbytes) for role, x in copies.items()}
     if seconds >= least or (device.workspace_limit is not None and workspace.nbytes > device.workspace_limit):
         return None
-    ends = {role: ("dst", "src") if role == "c" else ("src", "dst") for role in moves}
-    moving = {role: placed(move.launches,
-                           dict(zip(ends[role], (place(role), places[role]), strict=True)))
-              for role, move in moves.items()}
-    launches = (*moving.get("a", ()), *moving.get("b", ()), *placed(plan.launches, places), *moving.get("c", ()))
+    before, after = list[Launch](), list[Launch]()
+    for role, move in moves.items():
+        if role == "c":
+            after += placed(move.launches, {"dst": place(role), "src": places[role]})
+        else:
+            before += placed(move.launches, {"src": place(role), "dst": places[role]})
+    launches = (*before, *placed(plan.launches, places), *after)
     copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
                    "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
