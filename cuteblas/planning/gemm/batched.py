@@ -29,6 +29,7 @@ from ..operands import (
     launch,
     oriented,
     scalar_values,
+    settled,
     view,
 )
 from ..plan import Plan, place
@@ -435,7 +436,9 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 def _values(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, object]:
     """What the kernel takes."""
-    values: dict[str, object] = {"matrices": prod(p.batch), **scalar_values(p.alpha, p.beta), **fusion_values(p.fusion, roles)}
+    fusion = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True)).fusion
+    values: dict[str, object] = {"matrices": prod(p.batch), **scalar_values(p.alpha, p.beta),
+                                 **fusion_values(fusion, roles)}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
         rows, columns = (stride if q in side.order else 0 for q, stride in enumerate(operand.strides))
         if side.packed:
