@@ -22,9 +22,6 @@ from .inttuple import (
     unflatten,
 )
 
-__all__ = ["INVERSE_LIMIT", "coalesce", "complement", "filter_zeros", "filtered", "flatten", "get_1d_coord", "get_flat_coord",
-           "get_hier_coord", "is_bijective", "is_injective", "left_inverse", "nullspace", "right_inverse"]
-
 INVERSE_LIMIT = 1 << 12
 """How far the values of a layout may reach for :func:`left_inverse` to search."""
 

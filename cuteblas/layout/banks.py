@@ -11,8 +11,6 @@ from .checks import checked, integer, with_domain
 from .errors import LayoutError, described
 from .inttuple import size
 
-__all__ = ["BANKS", "BANK_BYTES", "BankReport", "bank_of", "bank_report", "lanes_together", "meeting", "wavefronts"]
-
 BANKS, BANK_BYTES, LANES = 32, 4, 32
 _MOST = 1 << 20                                          # elements that a report looks at
 

@@ -20,8 +20,6 @@ from typing import Any
 from .errors import LayoutError, described
 from .symbolic import Expr, IntLike
 
-__all__ = ["ArithTuple", "E", "ScaledBasis", "Stride", "scale_of"]
-
 _MODES, _NESTING = 1 << 10, 64                           # positions in a tuple, levels of tuples
 
 

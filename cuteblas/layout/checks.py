@@ -17,9 +17,6 @@ from .basis import ArithTuple, ScaledBasis
 from .errors import LayoutError, described
 from .symbolic import Expr
 
-__all__ = ["BITS", "MODES", "NESTING", "Shaped", "as_inttuple", "checked", "coordinate", "described_by_modes", "divisor", "index",
-           "integer", "inttuple", "nested", "positive", "shape_like", "strides", "tiler_like", "with_domain"]
-
 BITS = 1024
 """Bits of an integer that is given, at most: each of them can be printed, and none makes a computation long."""
 
@@ -155,9 +152,9 @@ def _check_profile(x: tuple, op: str, levels: int) -> None:
 
 def positive(x: Any, op: str) -> int:
     """An integer above 0."""
-    if integer(x, op) <= 0:
+    if (n := integer(x, op)) <= 0:
         raise LayoutError(op, f"expected an integer above 0, got {described(x)}")
-    return integer(x, op)
+    return n
 
 
 def with_domain(x: Any, op: str) -> Any:

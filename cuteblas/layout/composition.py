@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product as _cartesian
+from operator import add
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
@@ -25,8 +26,6 @@ from .errors import LayoutError, described
 from .inttuple import basis_like, dot_digits, entry_at, map_leaves, merge_modes, quotient, size, surely_less
 from .swizzle import ComposedLayout, Swizzle, compose_swizzles, swizzle_through
 from .symbolic import Expr, bounds
-
-__all__ = ["FIT_LIMIT", "compose", "composition", "tiler_to_layout", "with_shape"]
 
 FIT_LIMIT = 1 << 18
 """Values that fitting looks at, at most; larger static layouts that the division refuses stay undecided and are refused."""
@@ -302,7 +301,8 @@ class _Fit:
                 run += 1
             where = None if len(values) % run == 0 else run
             if where is None:
-                where = next((x for x in range(run, len(values)) if values[x] != _plus(values[x % run], values[x - x % run])), None)
+                where = next((x for x in range(run, len(values))
+                              if values[x] != tuple(map(add, values[x % run], values[x - x % run]))), None)
             if where is not None:
                 raise self.refuse(f"mode {i} of the tiler, {s}:{d}, goes in steps of {self.spell(e)} up to its coordinate "
                                   f"{(run - 1) * step}; no layout then has {self.spell(values[where])} at {where * step}")
@@ -337,7 +337,3 @@ class _Fit:
 
 def _kind(stride: Any) -> tuple[int, ...]:
     return stride.modes if isinstance(stride, ScaledBasis) else ()
-
-
-def _plus(a: tuple, b: tuple) -> tuple:
-    return tuple(x + y for x, y in zip(a, b, strict=True))

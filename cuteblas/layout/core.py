@@ -31,12 +31,6 @@ from .inttuple import (
 )
 from .symbolic import Expr, Var, bounds
 
-__all__ = ["Layout", "Measured", "append", "coshape", "cosize", "group_modes",
-           "make_fragment_like", "make_identity_layout", "make_layout", "make_layout_like",
-           "make_ordered_layout", "on_domain", "plain_layout", "prepend", "replace",
-           "select", "slice_and_offset", "take", "trusted"]
-
-
 _P = ParamSpec("_P")
 _Domain = TypeVar("_Domain", bound=Shaped)
 

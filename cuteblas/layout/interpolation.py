@@ -15,8 +15,6 @@ from math import gcd
 
 from .core import Layout
 
-__all__ = ["layout_through"]
-
 
 @dataclass(frozen=True)
 class _Strides:

@@ -30,14 +30,6 @@ from .checks import (
 from .errors import LayoutError, described
 from .symbolic import Expr, IntLike
 
-__all__ = ["IntTuple", "basis_like", "ceil_div", "check_coordinate", "colex_leq", "colex_less", "compact_stride", "compatible",
-           "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_geq", "elem_gtr", "elem_leq",
-           "elem_less", "elem_scale", "entry_at", "evenly_divides", "flatten", "gcd", "get", "has_none", "idx2crd",
-           "inner_product", "leaves", "lex_leq", "lex_less", "map_leaves", "merge_modes", "product", "product_each",
-           "product_like", "product_of", "quotient", "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_",
-           "spell", "surely_less", "transform_leaf", "tuple_max", "tuple_min", "tuple_sum", "unflatten", "unwrap", "value_at",
-           "weakly_congruent", "wrap", "zero_of"]
-
 IntTuple = IntLike | tuple["IntTuple", ...]
 _INTEGERS = (int, Expr)
 

@@ -15,8 +15,6 @@ from .errors import LayoutError
 from .inttuple import has_none, product_of
 from .symbolic import Expr, IntLike, bits_of, bounds, xor_parts
 
-__all__ = ["THROUGH_LIMIT", "ComposedLayout", "Swizzle", "compose_swizzles", "make_swizzle", "swizzle_through"]
-
 THROUGH_LIMIT = 1 << 16
 """Values that :func:`swizzle_through` looks at, at most."""
 

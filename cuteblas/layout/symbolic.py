@@ -34,10 +34,6 @@ from typing import Any
 
 from .errors import LayoutError, described
 
-__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "combined", "disjoint_bits", "entry", "equal",
-           "evaluate", "functions_of", "is_condition", "is_static", "less", "maximum", "minimum", "operands", "select", "spelled",
-           "substitute", "to_c", "total", "variables", "xor_parts"]
-
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "mul": operator.mul, "div": operator.floordiv, "mod": operator.mod, "and": operator.and_, "xor": operator.xor,
@@ -238,11 +234,6 @@ def bounds(x: IntLike) -> tuple[int | None, int | None]:
 def bits_of(x: IntLike) -> int:
     """Mask of the bits of ``x`` that can be one, in two's complement."""
     return x if isinstance(x, int) else x.bits
-
-
-def disjoint_bits(a: IntLike, b: IntLike) -> bool:
-    """Whether ``a + b`` never carries, so that ``a + b == a ^ b``."""
-    return bits_of(a) & bits_of(b) == 0
 
 
 def _trailing_zeros(mask: int) -> int:

@@ -17,11 +17,6 @@ from .swizzle import ComposedLayout
 from .symbolic import Expr
 from .tiling import zipped_divide
 
-__all__ = ["CoordinateIterator", "CountingIterator", "Engine", "Tensor", "counting_iterator", "domain_offset",
-           "inner_partition", "local_partition", "local_tile", "make_identity_tensor", "make_tensor", "make_tma_tensor",
-           "outer_partition"]
-
-
 _TMA_DIMENSIONS = 5
 
 

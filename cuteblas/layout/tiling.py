@@ -26,10 +26,6 @@ from .inttuple import leaves, product_each, quotient, size
 from .swizzle import ComposedLayout
 from .symbolic import Expr
 
-__all__ = ["blocked_product", "flat_divide", "flat_product", "logical_divide", "logical_product", "make_layout_tv", "raked_product",
-           "tile_extents", "tile_to_shape", "tiled_divide", "tiled_product", "tv_owners", "zipped_divide", "zipped_product"]
-
-
 _MOST = 1 << 20                                          # values whose owners are listed
 
 

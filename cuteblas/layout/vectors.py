@@ -15,8 +15,6 @@ from .inttuple import leaves, quotient, size, unflatten
 from .swizzle import ComposedLayout, Swizzle
 from .symbolic import Expr, bits_of
 
-__all__ = ["domain_distribute", "downcast", "max_alignment", "max_common_layout", "max_common_vector", "recast_layout", "upcast"]
-
 
 def _unswizzled(x: Any) -> tuple[Layout, int | None]:
     """The layout under a tensor or swizzle, and the longest run that the swizzle keeps together (None: any)."""
@@ -61,7 +59,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
         if common != s:
             break
     runs = [run for run in (a_run, b_run) if run is not None]
-    return _first(shape, stride, min(runs)) if runs else _first(shape, stride, current)
+    return _first(shape, stride, min(runs, default=current))
 
 
 def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) -> Any:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["MOST", "Cell", "Grid", "grid_of"]
-
 MOST = 64
 """Rows and columns of a grid that are drawn, at most; a note under the picture says what is left out."""
 
