@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib.resources import files
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 from ..dtypes import DType
@@ -44,7 +44,7 @@ _MMA_TYPES = {
 
 @cache
 def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _wgmma_of_bytes(n: int, element_a: str, element_b: str) -> str:
