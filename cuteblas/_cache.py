@@ -9,6 +9,7 @@ made again by every process, and a warning says so once. This module imports the
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections import Counter
@@ -21,7 +22,8 @@ from stat import S_ISREG, S_ISVTX
 from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
-__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "find", "keep", "usable_folder", "usage", "user_directory"]
+__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "export_to", "find", "import_from", "keep", "usable_folder",
+           "usage", "user_directory"]
 
 Part = Literal["entries", "calls", "emulator"]
 """The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of calls on GPUs, ``emulator`` the
@@ -120,7 +122,12 @@ def find(part: Part, name: str) -> bytes | None:
         return None
     with suppress(OSError):                             # of root, or in a file system that is not writable
         os.utime(path)
-    data, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    return _contents(name, data)
+
+
+def _contents(name: str, file: bytes) -> bytes | None:
+    """The contents of a file; ``None`` if its digest is wrong."""
+    data, digest = file[:-_DIGEST_BYTES], file[-_DIGEST_BYTES:]
     return data if digest == _digest(name, data) else None
 
 
@@ -147,16 +154,7 @@ def usable_folder(part: Part) -> Path:
 def keep(part: Part, name: str, data: bytes) -> None:
     """Write a file; warn, once, if that is not possible."""
     try:
-        folder = usable_folder(part)
-        with NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as new:
-            try:
-                new.write(data + _digest(name, data))
-                new.close()
-                os.replace(new.name, folder / name)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(new.name)
-                raise
+        folder = _write(part, name, data)
     except OSError as error:
         if not _warned:
             _warned.append(error)
@@ -166,6 +164,20 @@ def keep(part: Part, name: str, data: bytes) -> None:
     if _writes[folder] % _WRITES == 0:
         _forget_the_oldest(part)
     _writes[folder] += 1
+
+
+def _write(part: Part, name: str, data: bytes) -> Path:
+    folder = usable_folder(part)
+    with NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as new:
+        try:
+            new.write(data + _digest(name, data))
+            new.close()
+            os.replace(new.name, folder / name)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(new.name)
+            raise
+    return folder
 
 
 def _forget_the_oldest(part: Part) -> None:
@@ -210,3 +222,56 @@ def clear(part: Part) -> int:
             path.unlink()
             removed += 1
     return removed
+
+
+_MEMBER = re.compile(r"\A(entries|calls)/([0-9a-f]{64})\Z")   # the emulator's libraries are for one machine
+_ARCHITECTURE = slice(48, 50)           # of a cubin: one of these bytes, by the version of its form
+
+
+def export_to(path: str, arch: str = "") -> int:
+    """Write the kernels and calls for GPUs, or those of one architecture, to an archive; returns how many there were."""
+    from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+    with ZipFile(path, "w") as archive:
+        for part in CAPACITIES:
+            for name in sorted(file.name for _time, _size, file in _files(part)):
+                member = f"{part}/{name}"
+                if _MEMBER.match(member) and (data := find(part, name)) is not None and (
+                        not arch or (arch.encode() in data if part == "calls" else int(arch[3:]) in data[_ARCHITECTURE])):
+                    archive.writestr(ZipInfo(member), data + _digest(name, data), ZIP_DEFLATED)
+        return len(archive.namelist())
+
+
+def import_from(path: str) -> int:
+    """Keep all files of an archive of :func:`export_to`, or none; returns how many there were.
+
+    Raises
+    ------
+    ValueError
+        If the archive was damaged, or holds anything else or more than the cache may.
+    OSError
+        If the archive cannot be read, or the cache cannot be written.
+    """
+    from zipfile import ZipFile
+
+    found = []
+    try:
+        with ZipFile(path) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > CAPACITIES["entries"]:
+                raise ValueError
+            for member in members:
+                ((part, name),) = _MEMBER.findall(member.filename)
+                if (data := _contents(name, archive.read(member))) is None:
+                    raise ValueError
+                found.append((part, name, data))
+    except OSError:
+        raise
+    except Exception:                   # of zipfile, zlib, or whatever damage leads to
+        raise ValueError(f"nothing was imported from {path}: it was damaged, holds more than the cache may, or `cache export` "
+                         "did not write it") from None
+    for each in found:
+        _write(*each)
+    for part in CAPACITIES:
+        _forget_the_oldest(part)
+    return len(found)

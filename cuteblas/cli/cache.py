@@ -1,10 +1,18 @@
-"""Show or clear the cache on disk: compiled kernels, and calls that have run."""
+"""Show or clear the cache on disk: compiled kernels, and calls that have run. A file carries those for GPUs to other machines.
+
+  # the kernels of one card
+  python -m cuteblas cache export kernels.zip --device h200
+  # into the cache of this user
+  python -m cuteblas cache import kernels.zip
+"""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from .._cache import Part, cache_directory, clear, usage
+from .._cache import Part, cache_directory, clear, export_to, import_from, usage
+from ..planning.devices import DEVICES, device_named
+from .command import CommandError
 
 _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs", "emulator": "for the emulator"}
 
@@ -12,10 +20,29 @@ _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs", "emu
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--clear", action="store_true", help="remove all files from it")
+    parser.add_argument("action", nargs="?", choices=("export", "import"), help="write kernels and calls to a file, or read it")
+    parser.add_argument("file", nargs="?", metavar="FILE")
+    parser.add_argument("--device", metavar="CARD", help=f"export what is for one of {', '.join(DEVICES)}; default: all")
 
 
 def run(options: Namespace) -> int:
-    """Print the directory and what it holds, or clear it."""
+    """Print the directory and what it holds, clear it, or write or read a file.
+
+    Raises
+    ------
+    CommandError
+        If the card is unknown, there is no name of a file, or ``export`` did not write the file.
+    """
+    if options.action:
+        try:
+            if options.file is None:
+                raise ValueError(f"cache {options.action} needs a FILE")
+            arch = device_named(options.device).arch if options.device else ""
+            count = export_to(options.file, arch) if options.action == "export" else import_from(options.file)
+        except ValueError as error:
+            raise CommandError(error) from None
+        print(f"files {options.action}ed: {count}")
+        return 0
     print(cache_directory())
     for part, purpose in _PARTS.items():
         used = usage(part)

@@ -17,9 +17,11 @@ from .. import emulator
 from .._cache import cache_directory, usable_folder, usage
 from ..array import numpy_loops
 from ..engines.settings import answered_libraries
+from ..planning.cost.hosts import HOST
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
 from ..runtime import DriverError, MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
+from ..runtime.costs import host_costs
 from ..runtime.driver import driver_function
 from ..runtime.errors import INSTALL, require
 from .command import PROGRAM
@@ -149,6 +151,9 @@ def _driver(name: str) -> Iterator[Finding]:
                                            f"{info.clock_hz / 1e6:.0f} MHz, {info.bandwidth / 1e9:.0f} GB/s in a copy, "
                                            f"{info.shared_bytes_per_block // 1024} KiB of shared memory")
         yield _costs(f"costs of {ordinal}", info)
+    estimated = host_costs() is HOST
+    yield Finding("host rates", "estimated, and corrected while calls run" if estimated else "measured by calibrate --host",
+                  f"{PROGRAM} calibrate --host measures them" if estimated else "")
 
 
 def _costs(name: str, device: DeviceInfo) -> Finding:

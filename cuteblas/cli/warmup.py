@@ -1,9 +1,12 @@
-"""Compile kernels before they are needed: for the calls that cuteblas.record() saved to a file, or for products of two shapes each.
+"""Compile kernels before they are needed: for the calls that cuteblas.record() saved to a file, for products
+of two shapes each, or for the first calls of NumPy programs.
 
   # for this machine's GPU
   python -m cuteblas warmup calls.json
   # for another card, into the cache on disk; this needs no GPU
   python -m cuteblas warmup calls.json --device h200
+  # the first kernels of NumPy programs
+  python -m cuteblas warmup --numpy --device h200
   # two products
   python -m cuteblas warmup 4096x4096 4096x4096 1x4096 4096x512
 """
@@ -22,7 +25,8 @@ from .explain import shapes
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("calls", nargs="+", metavar="FILE|SHAPE", help="a file, or an even number of shapes: 64x32 32x48")
+    parser.add_argument("calls", nargs="*", metavar="FILE|SHAPE", help="a file, or an even number of shapes: 64x32 32x48")
+    parser.add_argument("--numpy", action="store_true", help="the start set: typical products and transposes of NumPy arrays")
     parser.add_argument("--dtype", default="float32", help="element type of the operands (default: %(default)s)")
     parser.add_argument("--order", default="CC", metavar="ORDERS", help="order of each operand: CF is a @ b.T (default: CC)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
@@ -38,8 +42,11 @@ def run(options: Namespace) -> int:
     CommandError
         If the file or the options are not understood, or there is no such device.
     """
+    if options.numpy == bool(options.calls):
+        raise CommandError("warmup takes files, shapes or --numpy")
     try:
-        for calls in options.calls if os.path.exists(options.calls[0]) else [_pairs(options.calls)]:
+        files = options.numpy or os.path.exists(options.calls[0])
+        for calls in options.calls or [None] if files else [_pairs(options.calls)]:
             print(warmup(calls, dtype=options.dtype, order=options.order.upper(), precision=options.precision,
                          device=options.device))
     except (TypeError, ValueError, OSError) as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..layout import Tensor
 from ..layout.banks import wavefronts
-from ..layout.symbolic import Expr, IntLike, evaluate, variables
+from ..layout.symbolic import Expr, IntLike, combined, operands
 from .engine import Element
 
 __all__ = ["AccessCounter", "sectors", "wavefronts"]
@@ -78,10 +78,20 @@ class AccessCounter:
     definitions: dict[str, IntLike] = field(default_factory=dict)
     parameters: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    _known: dict[Expr, int | list[int]] = field(default_factory=dict)
+
+    @property
+    def _lanes(self) -> int:
+        return min(32, self.threads)
 
     def parameter(self, name: str, *, extent: bool, value: int | None = None) -> None:
         """Remember an integer parameter: an extent or a stride, for which this or a usual value stands."""
         self.parameters[name] = value or (_SAMPLE_EXTENT if extent else _SAMPLE_STRIDE)
+
+    def define(self, name: str, value: IntLike) -> None:
+        """Remember what a named integer stands for; another one may have had the name."""
+        self.definitions[name] = value
+        self._known.clear()
 
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
         """Count one access: ``width`` elements at ``element``."""
@@ -89,7 +99,8 @@ class AccessCounter:
         if pointer.space == "rmem":
             return
         nbytes, index = width * pointer.dtype.bytes, pointer.origin + element.index
-        addresses = [value * pointer.dtype.bytes for value in self._values(index, {})]
+        values = self._values(index)
+        addresses = [value * pointer.dtype.bytes for value in (values if isinstance(values, list) else [values] * self._lanes)]
         measure = wavefronts if pointer.space == "smem" else sectors
         kind = "shared" if pointer.space == "smem" else "global"
         write = call == "store_global" or call == "store_shared" or (call == "cp_async" and pointer.space == "smem")
@@ -109,17 +120,18 @@ class AccessCounter:
         return {what: "; ".join(widths) + (" (no bank conflict)" if what.startswith("shared") and what not in conflicts else "")
                 for what, widths in texts.items()}
 
-    def _values(self, x: IntLike, known: dict[str, list[int]]) -> list[int]:
-        """The value of an expression for every lane; ``known`` are those of definitions, each of which is looked at once."""
-        lanes = min(32, self.threads)
-        names = variables(x)
-        for name in names - known.keys():
-            if self.thread is not None and name == self.thread.args[0]:
-                known[name] = list(range(lanes))
-            elif name in self.definitions:
-                known[name] = self._values(self.definitions[name], known)
+    def _values(self, x: IntLike) -> int | list[int]:
+        """The value of an expression: for every lane, if not all have the same."""
+        if isinstance(x, int):
+            return x
+        found = self._known.get(x)
+        if found is None:
+            name = x.args[0]
+            if x.op != "var":
+                found = combined(x, [self._values(part) for part in operands(x)])
+            elif x == self.thread:
+                found = list(range(self._lanes))
             else:
-                known[name] = [self.parameters.get(name, 0)] * lanes
-        if all(known[name][0] == value for name in names for value in known[name]):
-            return [evaluate(x, {name: known[name][0] for name in names})] * lanes
-        return [evaluate(x, {name: known[name][lane] for name in names}) for lane in range(lanes)]
+                found = self._values(self.definitions[name]) if name in self.definitions else self.parameters.get(name, 0)
+            self._known[x] = found
+        return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
-from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less
+from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less, to_c
 from .access import AccessCounter
 from .dtypes import DType, dtype
 from .engine import CodegenError, Element, Lines, Pointer, static_extents
@@ -325,7 +325,7 @@ class KernelBuilder:
                over: str | None = None) -> Tensor:
         """A tensor in the block's shared memory; with ``over``, in the memory of another tensor, not in use meanwhile."""
         dt = dtype(element)
-        elements = _cosize(layout)
+        elements = cosize(layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
         self._shared_at[name] = offset
         self._shared_tensors.append((name, dt.name, layout))
@@ -345,7 +345,7 @@ class KernelBuilder:
     def registers(self, name: str, element: str, layout: Layout) -> Tensor:
         """A fragment: a tensor in the thread's registers."""
         dt = dtype(element)
-        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{_cosize(layout)}];"
+        declaration = f"alignas(16) {dt.ctype} {self._fresh(name)}[{cosize(layout)}];"
         self._registers[declaration] = name
         self._line(declaration)
         self.note(f"{name}: registers {dt.name} {layout}")
@@ -487,12 +487,10 @@ class KernelBuilder:
     @contextmanager
     def loops(self, extents: Sequence[int], names: str = "ijklmn") -> Iterator[tuple[IntLike, ...]]:
         """Nested loops over static extents, the first innermost, unrolled if the kernel's are; yields the coordinates."""
-        if not extents:
-            yield ()
-            return
-        *inner, last = extents
-        with self.loop(names[len(inner)], last, unroll=self._unroll or None) as i, self.loops(inner, names) as rest:
-            yield (*rest, i)
+        with ExitStack() as stack:
+            at = [0 if extent == 1 else stack.enter_context(self.loop(name, extent, unroll=self._unroll or None))
+                  for name, extent in reversed(list(zip(names, extents, strict=False)))]
+            yield (*reversed(at),)
 
     @contextmanager
     def when(self, condition: Value | Expr | bool) -> Iterator[None]:
@@ -646,7 +644,7 @@ class KernelBuilder:
 
     def _c(self, x: Operand) -> str:
         """An operand as C++; what it calls is recorded."""
-        return self._recorded(rendered(x)).c
+        return to_c(x) if type(x) is int else self._recorded(rendered(x)).c
 
     def _value(self, x: Operand, kind: DType | None) -> str:
         """A value of a certain type as C++; what it calls is recorded."""
@@ -663,7 +661,7 @@ class KernelBuilder:
         self._line(f"{self._int} const {self._fresh(name)} = {text};")
         variable = Var(name, facts.lo, facts.hi, facts.bits)
         if facts != variable:
-            self._access.definitions[name] = facts
+            self._access.define(name, facts)
         return variable
 
     def _fresh(self, name: str) -> str:
@@ -679,7 +677,7 @@ class KernelBuilder:
 
 
 def _checked_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+    if not (name.isascii() and name.isidentifier()):
         raise CodegenError(f"{name!r} is not a name in C++")
     return name
 
@@ -695,8 +693,3 @@ def _declaration(p: Param) -> str:
     if p.kind == "tensor_map":
         return f"const __grid_constant__ cb::TensorMap {p.name}"
     return f"{p.dtype.ctype} {p.name}"
-
-
-def _cosize(layout: Layout | ComposedLayout) -> int:
-    """Elements to allocate; a swizzled layout fills whole blocks that its swizzle permutes."""
-    return cosize(layout)

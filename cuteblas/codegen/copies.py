@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..layout import Tensor, size
-from ..layout.symbolic import Expr, IntLike, Var, all_of
+from ..layout import ComposedLayout, Swizzle, Tensor, size
+from ..layout.inttuple import divides
+from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of
 from .builder import Guard, KernelBuilder
 from .engine import CodegenError, Element, Pointer, static_extents
 from .intrinsics import Argument
@@ -265,14 +266,25 @@ def _prove_vector(tensor: Tensor, width: int) -> None:
     nbytes = width * pointer.dtype.bytes
     if nbytes > _MOST_BYTES:
         raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are not a vector of 1 to {_MOST_BYTES} bytes")
-    if width == 1 and pointer.space == "rmem":
+    if pointer.aligned_to(0, nbytes) and (width == 1 or _consists_of_runs(tensor, width)):
         return
     extent, *rest = static_extents(tensor)
-    start = Var("_0", 0, extent // width - 1) * width
-    others = [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
+    start, others = Var("_0", 0, extent // width - 1) * width, [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
     first = tensor(start, *others).index
     if any(tensor(start + v, *others).index - first != v for v in range(1, width)):
         raise CodegenError(f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous")
     if not pointer.aligned_to(first, nbytes):
         raise CodegenError(f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
                            f"to {nbytes} bytes")
+
+
+def _consists_of_runs(tensor: Tensor, width: int) -> bool:
+    """Whether a tensor visibly consists of runs of ``width`` elements that begin at multiples of ``width``."""
+    layout, starts = tensor.layout, [tensor.engine.offset]
+    if isinstance(layout, ComposedLayout):
+        if not isinstance(layout.outer, Swizzle) or 1 << layout.outer.base < width:
+            return False                                 # a swizzle moves runs, but takes none apart
+        starts.append(layout.offset)
+        layout = layout.inner
+    (s, d), *others = [(s, d) for s, d in layout.pairs if s != 1]
+    return d == 1 and divides(width, s) and all(bits_of(x) & (width - 1) == 0 for x in (*starts, *(d for _, d in others)))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
-from ..layout import Layout, Tensor, rank, size
-from ..layout.symbolic import IntLike, bits_of, is_static, maximum, minimum
+from ..layout import Layout, Tensor
+from ..layout.symbolic import IntLike, bits_of, functions_of, is_static, maximum, minimum, to_c
 from .dtypes import DType
 from .errors import CodegenError
-from .values import Rendered, Value, integer, rendered
+from .values import Rendered, Use, Value, integer
 
 __all__ = ["CodegenError", "Element", "Lines", "Pointer", "Space", "static_extents"]
 
@@ -52,8 +52,8 @@ class Element(Value):
         return self.pointer.dtype
 
     def rendered(self) -> Rendered:
-        index = rendered(self.index)
-        return Rendered(f"{self.pointer.name}[{index.c}]", self.pointer.dtype, uses=index.uses)
+        uses = frozenset(map(Use, functions_of(self.index)))
+        return Rendered(f"{self.pointer.name}[{to_c(self.index)}]", self.pointer.dtype, uses=uses)
 
     @property
     def address(self) -> str:
@@ -106,7 +106,7 @@ class Pointer:
     const: bool = False
 
     def __add__(self, offset: IntLike) -> Pointer:
-        return replace(self, offset=self.offset + offset)
+        return Pointer(self.space, self.name, self.dtype, self.offset + offset, self.alignment, self.root, self.origin, self.const)
 
     def __getitem__(self, offset: IntLike) -> Element:
         return Element(self, self.offset + offset)
@@ -201,8 +201,7 @@ def static_extents(tensor: Tensor) -> tuple[int, ...]:
     >>> static_extents(Tensor(counting_iterator(), Layout((4, (2, 3)))))
     (4, 6)
     """
-    layout = tensor.layout
-    extents = tuple(size(layout[i]) for i in range(rank(layout)))
-    if not all(is_static(n) for n in extents):
-        raise CodegenError(f"the extents of {layout} are not known when the kernel is generated")
+    extents = tensor.extents
+    if not all(map(is_static, extents)):
+        raise CodegenError(f"the extents of {tensor.layout} are not known when the kernel is generated")
     return extents

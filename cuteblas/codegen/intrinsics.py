@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from typing import TypeAlias
 
 from ..layout import Tensor
@@ -55,7 +55,7 @@ class Parameter:
     optional: bool = False
     several: bool = False
 
-    @property
+    @cached_property
     def element(self) -> DType | None:
         """The element type, if it is a certain one."""
         return DTYPES.get(self.type)
@@ -468,21 +468,29 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
     >>> called("add", (), (local("x", "float32"), local("y", "float32"))).c
     'cb::add(x, y)'
     """
+    row, parameters, types, use, head = _form(name, len(arguments), *of)
+    types = dict(types)
+    for p, x in zip(parameters, arguments, strict=True):
+        kind = x.dtype if isinstance(x, Value) else _type_of(x)
+        if kind is not None and p.type != "void":
+            wanted = p.element or types.setdefault(p.type, kind)
+            if wanted.ctype != kind.ctype:               # than the row's, or than what the letter stands for already
+                raise CodegenError(f"cb::{row.name} takes {wanted.name}, got {kind.name}")
+    passed = [_passed(row, p, x, p.element or types.get(p.type)) for p, x in zip(parameters, arguments, strict=True)]
+    letter, _, part = row.result.partition(".")
+    kind = DTYPES.get(letter) or types.get(letter)
+    return Rendered(f"{head}({', '.join([text for text, _ in passed])})", kind.part if part and kind else kind,
+                    uses=use.union(*[uses for _, uses in passed]))
+
+
+@lru_cache(None, typed=True)
+def _form(name: str, count: int, *of: object) -> tuple[Intrinsic, tuple[Parameter, ...], dict[str, DType], frozenset[Use], str]:
+    """What calls with so many arguments and these template arguments share."""
     row = intrinsic(name)
     template = row.template(of)
     types = {p.type: dtype(x) for p, x in zip(row.of, of, strict=False) if p.element is None and isinstance(x, str)}
-    parameters = row.accepting(len(arguments))
-    for p, x in zip(parameters, arguments, strict=True):
-        _check(row, p, x, types)
-    texts, uses = [], {Use(name, template)}
-    for p, x in zip(parameters, arguments, strict=True):
-        text, inside = _passed(row, p, x, p.element or types.get(p.type))
-        texts.append(text)
-        uses |= inside
-    letter, _, part = row.result.partition(".")
-    result = DTYPES.get(letter) or types.get(letter)
     listed = f"<{', '.join(template)}>" if template else ""
-    return Rendered(f"cb::{name}{listed}({', '.join(texts)})", result.part if part and result else result, uses=frozenset(uses))
+    return row, row.accepting(count), types, frozenset({Use(name, template)}), f"cb::{name}{listed}"
 
 
 _NO_NUMBER = (Tensor, Pointer, str)
@@ -519,21 +527,9 @@ def result_of(name: str, elements: tuple[str, ...]) -> DType | None:
 
 
 def _type_of(x: Argument) -> DType | None:
-    """The element type of an argument that has one."""
-    if isinstance(x, Value):
-        return x.dtype
+    """The element type of an argument that is not a value, if it has one."""
     pointer = x.engine if isinstance(x, Tensor) else x
     return pointer.dtype if isinstance(pointer, Pointer) else None
-
-
-def _check(row: Intrinsic, parameter: Parameter, x: Argument, types: dict[str, DType]) -> None:
-    """Refuse an argument of another type than the row's, or than a letter stands for already."""
-    kind = _type_of(x)
-    if kind is None or parameter.type == "void":
-        return
-    wanted = parameter.element or types.setdefault(parameter.type, kind)
-    if wanted.ctype != kind.ctype:
-        raise CodegenError(f"cb::{row.name} takes {wanted.name}, got {kind.name}")
 
 
 def _passed(row: Intrinsic, parameter: Parameter, x: Argument, kind: DType | None) -> tuple[str, frozenset[Use]]:

@@ -104,7 +104,7 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
     nested: tuple[Layout, ...] = tuple(layout.outer)  # type: ignore[arg-type]
     inner = layout.inner
     linear = len(nested)
-    leaves = [_Leaf(s, d) for s, d in zip(inner.flat_shape, inner.flat_stride, strict=True)]
+    leaves = [_Leaf(s, d) for s, d in inner.pairs]
     functions: list[Callable[[IntLike], IntLike] | None] = [None] * linear
     start: list[IntLike] = [0] * linear
     base: IntLike = 0

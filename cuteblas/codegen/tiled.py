@@ -8,7 +8,7 @@ layouts are checked once, when they are made: every position of the tile is cove
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from ..layout import (
@@ -32,6 +32,7 @@ from .engine import CodegenError
 __all__ = ["TiledCopy", "TiledMma", "partition", "raked_tv"]
 
 
+@lru_cache(256)
 def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[int, ...]]:
     """The thread-value layout in which each thread owns a dense tile of ``values``, and the tile that all of them cover.
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..layout import ComposedLayout, Tensor, coalesce, flatten, size
+from ..layout import ComposedLayout, Tensor, coalesce, size
+from ..layout.inttuple import leaves
 from ..layout.symbolic import Expr, IntLike, bits_of, ceil_div, minimum, to_c
 from .builder import Guard, KernelBuilder
 from .copies import refuse_predicates
@@ -55,7 +56,7 @@ class TmaBox:
         for which in range(self.layout.rank):
             mode = coalesce(self.layout.inner[which])
             step = 1
-            for n, d in zip(_leaves(mode.shape), _leaves(mode.stride), strict=True):
+            for n, d in zip(leaves(mode.shape), leaves(mode.stride), strict=True):
                 boxes = next((i for i in range(1, n) if n % i == 0 and n // i <= self.most), 1)
                 if n > 1:
                     modes.append((d, n // boxes, which, step))
@@ -144,10 +145,6 @@ class TmaBox:
         order = [*self.order, *(i for i in range(tiled, len(extents)) if strides[i] != 0)]
         return TensorMapSpec(dtype(self.element), tuple(max(1, extents[i]) for i in order),
                              tuple(strides[i] * item for i in order[1:]), (*self.box, *(1 for _ in order[tiled:])), self.swizzle)
-
-
-def _leaves(x) -> tuple[int, ...]:
-    return tuple(flatten(x)) if isinstance(x, tuple) else (x,)
 
 
 def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,

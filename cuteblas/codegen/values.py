@@ -253,7 +253,8 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
     if isinstance(x, Value):
         return x.rendered()
     if isinstance(x, Expr):
-        return Rendered(*_spelled(x), frozenset(Use(name) for name in functions_of(x)))
+        text, level = spelled(x)
+        return Rendered(text, _BOOL if is_condition(x) else None, level, frozenset(map(Use, functions_of(x))))
     if isinstance(x, bool):
         return Rendered(str(x).lower(), _BOOL)
     suffix = "" if like is None else _SUFFIX.get(like.ctype, "")
@@ -264,11 +265,6 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
     if like is None or like.ctype not in ("float", "double") or not isfinite(x):
         raise CodegenError(f"{x!r} is not a number of type {'int' if like is None else like.name}")
     return Rendered(f"{x!r}{suffix}", like, _ATOM if x >= 0 else _SUM)
-
-
-def _spelled(x: Expr) -> tuple[str, DType | None, int]:
-    text, level = spelled(x)
-    return text, _BOOL if is_condition(x) else None, level
 
 
 def _common(x: Operand, y: Operand, sign: str) -> tuple[Rendered, Rendered, DType | None]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..layout import ComposedLayout, Figure, Layout, Tensor, composition, is_bijective, make_layout, size, tv_picture
+from ..layout import ComposedLayout, Figure, Layout, Tensor, coalesce, composition, is_bijective, make_layout, size, tv_picture
 from ..layout.symbolic import IntLike, ceil_div
 from .builder import KernelBuilder
 from .dtypes import dtype
@@ -84,7 +84,8 @@ class WgmmaOperand:
             canonical = Layout(((8, max(1, extent // 8)), depth), ((row, stride // item), 1))
         else:
             canonical = Layout(((row, max(1, extent // row)), (8, 2)), ((1, leading // item), (row, stride // item)))
-        along = [*((m, 0) for m in range(extent)), *((0, d) for d in range(1, depth))]
+        rows = range(0 if coalesce(canonical[0]) == coalesce(self.layout.inner[0]) else extent)
+        along = [*((m, 0) for m in rows), *((0, d) for d in range(depth))]
         wrong = [at for at in along if canonical(*at) != self.layout.inner(*at)]
         if wrong:
             raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "

@@ -18,7 +18,7 @@ from .._forks import forget_in_children, surviving, use_cuda
 from ..emulator.compiler import build
 from ..emulator.errors import CompilerError
 from ..runtime.link import Link
-from ..runtime.mover import SOURCE, Mover
+from ..runtime.mover import BUILT, SOURCE, Mover
 from ..runtime.ring import Ring
 from .counters import tally
 from .cuda import CUDA, current_device, wait_from_now_on
@@ -61,8 +61,7 @@ def new_ring(link: Any, compiles: bool = True, **sizes: int) -> Ring | Mover:
         reason = "the driver is not found by its name"
     else:
         try:
-            return Mover(link, build(SOURCE.read_text("utf-8"), "threads that move NumPy arrays", optimize="-O3", headers=(),
-                                     flags=("-pthread",), compiles=compiles), **sizes)
+            return Mover(link, build(SOURCE.read_text("utf-8"), **BUILT, compiles=compiles), **sizes)
         except CompilerError as error:
             reason = str(error)
     tally("threads", "moved", f"by Python's threads: {reason}").tick()

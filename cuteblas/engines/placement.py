@@ -3,17 +3,20 @@
 ``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA, planning and compilation are jobs
 of other threads (:mod:`.background`), while calls stay on the host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at
 once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU would have saved until
-then: so a program never takes more than twice the time of the better choice (the ski-rental rule).
+then: so a program never takes more than twice the time of the better choice (the ski-rental rule). The times that longer calls take
+correct what is expected of others.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from threading import main_thread
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 __all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "require_cuda",
-           "start_soon", "stays", "where_it_runs", "work_of"]
+           "start_soon", "staying", "stays", "where_it_runs", "work_of"]
 
 FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
@@ -66,19 +69,24 @@ class Work:
     symmetric: bool = False
 
     def never_moves(self) -> bool:
-        """Whether the host is expected to be faster, whatever has been started."""
+        """Whether the host is expected to be faster, whatever has been started, in a time from which nothing is learned."""
         here, there = self.seconds()
-        return there >= here
+        return there >= here < _NOTICED
 
     def seconds(self) -> tuple[float, float]:
         """The expected times by NumPy and by the GPU."""
-        count, costs = _processors(), _costs()
-        name = _name(self.dtype)
+        count, costs, name = _processors(), _costs(), self.kind
         if self.products:
             here = costs.host_product(name, self.products / (1 + self.symmetric), self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
-        return here, costs.gpu_call(name, self.products, self.up, self.down, count)
+        there = costs.gpu_call(name, self.products, self.up, self.down, count)
+        return here * _corrections[False, name], there * _corrections[True, name]
+
+    @property
+    def kind(self) -> str:
+        """The kind of calls whose times say something about this one: by type, or by the order of a copy."""
+        return _name(self.dtype) if self.products else "transposes" if self.transposes else "copies"
 
 
 @cache
@@ -103,6 +111,46 @@ def _costs() -> HostCosts:
 def gpu_seconds(dtype: np.dtype, products: float) -> float:
     """The expected time of a sum of products of what is on the GPU."""
     return _costs().gpu_product(dtype.name, products)
+
+
+# -- what calls have taken --------------------------------------------------------------------------------------------------------
+_NOTICED = 1e-3                         # seconds of a call from which others are corrected
+_FORGOTTEN = 30.0                       # seconds of calls on one side after which a correction of the other one has faded
+_MOST_KINDS = 4096
+
+staying: set[tuple[Any, ...]] = set()
+"""Shapes and types of operands that the host is expected to multiply faster; empty again when that has to be reconsidered."""
+
+
+_corrections: defaultdict[tuple[bool, str], float] = defaultdict(lambda: 1.0)
+"""By how much calls of a kind take longer than expected, by whether they moved."""
+_calls: Counter[str] = Counter()        # that have said so, by the kind
+_carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loaded
+
+
+def _learn(moved: bool, work: Work, seconds: float) -> None:
+    """Let the time of a call correct what is expected of its kind there, and the correction of the other side fade."""
+    if seconds < _NOTICED:
+        return
+    kind, ratio = work.kind, seconds / work.seconds()[moved]
+    _corrections[moved, kind] = _within(8.0, _corrections[moved, kind] * _within(4.0, ratio) ** 0.25)
+    _corrections[not moved, kind] **= max(1 - seconds / _FORGOTTEN, 0.0)
+    if _within(1.3, ratio) != ratio:
+        staying.clear()
+    _calls[kind] += 1
+    tally("rates", "corrected", f"{'GPU' if moved else 'host'}: {kind}").tick()
+
+
+def _within(most: float, ratio: float) -> float:
+    return min(max(ratio, 1 / most), most)
+
+
+def _rates(work: Work) -> str:
+    """Where the expected times of a call come from."""
+    from ..planning.cost.hosts import HOST
+
+    source, calls = "estimated" if _costs() is HOST else "measured by calibrate --host", _calls[work.kind]
+    return f"{source}, corrected by {calls} call{'s' * (calls > 1)}" if calls else source
 
 
 # -- whether there is a GPU -------------------------------------------------------------------------------------------------------
@@ -217,7 +265,7 @@ def host_engine() -> Engine:
     return EMULATOR if current_backend() == "emulator" else HOST_CUDA
 
 
-def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
+def _reason_for(work: Work) -> tuple[bool, str]:
     """Whether a call runs on the GPU, and why in a few words."""
     where = current_backend()
     if where == "cuda":
@@ -227,8 +275,8 @@ def _reason_for(work: Work, waits: bool = True) -> tuple[bool, str]:
     if not _possible():
         return False, "there is no GPU"
     here, there = work.seconds()
-    times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU"
-    if there >= here or _started or not waits:
+    times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU ({_rates(work)})"
+    if there >= here or _started:
         return there < here, times
     started = "is being started" if _starting is not None else f"starts when calls like this would have saved {_time(_GAIN)}"
     return False, f"{times}; CUDA {started}"
@@ -329,6 +377,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         compiled = _compiling.pop(kind, None)
         waits = current_backend() == "cuda" or (compiled is not None and compiled.exception() is not None)      # raised once more
         limit = workspace_limit()
+        begin = perf_counter()
         try:
             with nullcontext() if waits else without_waiting():
                 result = None if stream is None else stream()
@@ -338,12 +387,20 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
             _compiling[kind] = compiling.ready
             continue
         if result is not None:
+            if kind in _carried:                # else it was compiled, loaded or planned
+                _learn(True, work, perf_counter() - begin)
+            elif len(_carried) < _MOST_KINDS:
+                _carried.add(kind)
             return result
         why = "no memory on the GPU"
         break
     tally(function, "moved", f"stayed: {why}").tick()
+    begin = perf_counter()
     with backend("numpy"):
-        return stay()
+        result = stay()
+    if all(job is None or job.done() for job in (_starting, *_compiling.values())):      # which take processors
+        _learn(False, work, perf_counter() - begin)
+    return result
 
 
 def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:

@@ -13,7 +13,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import fast_paths, kind_of, own_call
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
-from ..engines.placement import FEW, Work, offload, stays, work_of
+from ..engines.placement import FEW, Work, offload, staying, stays, work_of
 from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
@@ -98,7 +98,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
             if type(x2) is _NDARRAY and precision is None and (out is None or type(out) is _NDARRAY):
                 where = chosen_backend() or backend_of_environment()
                 if where == "numpy" or (where == "auto" and (x1.size * x2.size <= _MANY or stays(x1, x2)
-                                                             or (x1.shape, x1.dtype.char, x2.shape, x2.dtype.char) in _staying)):
+                                                             or (x1.shape, x1.dtype.char, x2.shape, x2.dtype.char) in staying)):
                     dtype = x1.dtype
                     if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
                             and (x1.size > SMALL or x2.size > SMALL) \
@@ -148,8 +148,6 @@ def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refu
     return matmul_over(x1, x2, out, devices, precision, multiply_tile)
 
 
-_staying: set[tuple[Any, ...]] = set()
-"""Shapes and types of operands that the host is expected to multiply faster."""
 _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
 """Products of operands that may go to the GPU, by shapes, strides and types."""
 _MOST_KNOWN = 4096
@@ -199,8 +197,8 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
     if resolved.engine.moves:
         a, b = resolved.arrays
         work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
-        if len(_staying) < _MOST_KNOWN and work.never_moves():
-            _staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
+        if len(staying) < _MOST_KNOWN and work.never_moves():
+            staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
         if not arguments and variant is None and precision == "auto":
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()

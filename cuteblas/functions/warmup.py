@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import index
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Recording", "Warmup", "record", "warmup"]
 
 _FORM = "cuteblas problems 1"
+
+_START_SET = [*((n, n, n) for n in (1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000, 768)), (20000, 1024, 784),
+              (60000, 256, 100), (20000, 100, 1024), (256, 1024, 20000)]
+"""Rows, columns and length of the sum of products, the most probable first: kernels of these run many others."""
 
 
 @dataclass
@@ -146,8 +150,8 @@ def record() -> Iterator[Recording]:
             recording.problems.extend(found)
 
 
-def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]], *, dtype: Any = np.float32,
-           order: Literal["CC", "CF", "FC", "FF"] = "CC", precision: Precision = "auto",
+def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]] | None = None,
+           *, dtype: Any = np.float32, order: Literal["CC", "CF", "FC", "FF"] = "CC", precision: Precision = "auto",
            device: Card | DeviceInfo | None = None) -> Warmup:
     """Compile and load the kernels of calls, so that the first call does not wait and can be captured in a CUDA graph.
 
@@ -156,8 +160,9 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
 
     Parameters
     ----------
-    calls : Recording, path, or iterable of pairs of shapes
-        The recording of :func:`record`, the file that it was saved to, or shapes of operands of ``matmul``.
+    calls : Recording, path, or iterable of pairs of shapes, optional
+        The recording of :func:`record`, the file that it was saved to, or shapes of operands of ``matmul``. Without it, the start
+        set: products and transposes of typical extents that NumPy programs move to the GPU, the most probable first.
     dtype : dtype
         The type of operands that are given by shapes; float32 by default.
     order : str
@@ -195,9 +200,12 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     from concurrent.futures import ThreadPoolExecutor
 
     from .. import runtime
+    from ..emulator.compiler import build
+    from ..emulator.errors import CompilerError
     from ..engines.settings import limited
     from ..runtime.architectures import target_architecture
     from ..runtime.compiler import is_compiled
+    from ..runtime.mover import BUILT, SOURCE
 
     card = device_for(device)
     here = card is None
@@ -208,7 +216,10 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
             raise RuntimeError("warmup cannot load kernels while a stream is being captured: call it before the capture")
         card = runtime.device_info()
     target = limited(card)
-    problems = _problems(calls, np.dtype(dtype), order, precision)
+    problems = _start_set() if calls is None else _problems(calls, np.dtype(dtype), order, precision)
+    if calls is None:
+        with suppress(CompilerError):               # Python's threads move arrays, too
+            build(SOURCE.read_text("utf-8"), **BUILT)
     plans = [_plan(problem, target) for problem in dict.fromkeys(problems)]
     kernels = {(launch.kernel.name, launch.kernel.digest): launch.kernel for plan in plans for launch in plan.launches}
 
@@ -239,7 +250,28 @@ def _plan(problem: Problem, device: DeviceInfo) -> Plan:
     return plan_grouped(problem, device) if isinstance(problem, GroupedProblem) else plan_for(problem, device)
 
 
-def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[Problem]:
+def _start_set() -> Iterator[Any]:
+    """The problems of tiles of products, and of transposes, that move between the host and a GPU."""
+    from itertools import product
+
+    from ..engines.placement import gpu_seconds
+    from ..engines.problems import copy_problem
+    from ..planning.streaming import Extents, schedule
+
+    types = map(np.dtype, ("float64", "float32", "complex128", "complex64"))
+    for (m, n, k), dtype, order in product(_START_SET, types, ("CC", "CF", "FC")):
+        size = dtype.itemsize
+        moved = Extents(m, n, k, 1, 1, size, size, size, seconds=gpu_seconds(dtype, m * n * k))
+        plan = schedule(moved, 1 << 40)
+        assert plan
+        for shape in {(len(range(m)[tile.m]), len(range(n)[tile.n])) for tile in plan.tiles}:
+            yield from (found := _problems([((shape[0], k), (k, shape[1]))], dtype, order, "auto"))
+            yield from (replace(each, triangle="both") for each in found if each.is_gram)
+            source, target = (Memory(shape, _strides(shape, letter, dtype), dtype) for letter in "FC")
+            yield copy_problem(source, target)
+
+
+def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[Any]:
     if isinstance(calls, Recording):
         return calls.problems
     if isinstance(calls, (str, os.PathLike)):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from operator import or_
 
-from ..codegen.builder import KernelBuilder
+from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Element, Pointer
 from ..codegen.signature import TensorParam
+from ..codegen.tiled import TiledCopy
 from ..codegen.values import Value, cast
-from ..layout import Layout, Tensor, rank, size
-from ..layout.symbolic import IntLike, ceil_div, minimum
+from ..layout import Layout, Tensor, domain_offset, make_identity_tensor, rank, size
+from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
-__all__ = ["PAIRS", "OperandAccess", "clear", "combine", "copy_element", "cut_words", "grouped_raster",
-           "join_words", "mapped", "operand", "split_words", "tile_of_block", "transpose_words"]
+__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
+           "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
+           "operand", "packed_strides", "split_words", "tile_and_item", "tile_of_block", "transpose_words"]
+
+GROUP, WARP = 128, 32
+"""Threads of a warpgroup and of a warp."""
 
 _RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
 
@@ -47,6 +54,19 @@ class OperandAccess:
         if self.covering and (self.unit is None or self.width != 1):
             raise CodegenError(f"covering needs a mode with stride 1 and single elements (width 1), got {self}")
 
+    def letter(self, modes: str) -> str:
+        """The letter of the mode with stride 1; "s" if there is none."""
+        return "s" if self.unit is None else modes[self.unit]
+    def check_run(self, run: int) -> None:
+        """Refuse vectors of C that are longer than the run along N that a thread has."""
+        if self.width > run or (self.width > 1 and self.unit != 1):
+            raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {self}")
+
+
+def batch_letters(present_a: tuple[bool, ...], present_b: tuple[bool, ...]) -> str:
+    """The batch modes as a part of a kernel's name: a letter each that says which of A and B has it."""
+    return "".join("nabc"[a + 2 * b] for a, b in zip(present_a, present_b, strict=True))
+
 
 PAIRS = OperandAccess(1, 2)
 """How C is written at best by warps that multiply on tensor cores: a thread holds pairs along N."""
@@ -64,6 +84,11 @@ def mapped(name: str, modes: str, element: str) -> TensorParam:
     return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
 
 
+def existing(k: KernelBuilder, name: str, partition: Callable[[Tensor], Tensor], extents: tuple[IntLike, ...]) -> Guard:
+    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the first."""
+    return Guard(k.pin(name, partition(make_identity_tensor(extents))), extents)
+
+
 def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, IntLike], batched: bool, group: int = 0,
                   inner: IntLike = 1) -> tuple[IntLike, IntLike, IntLike]:
     """Tile coordinates of a block along two modes, and its flat batch index.
@@ -73,24 +98,28 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
     """
     block = k.each_block("block")
     tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
+    if not group:
+        tile_0 = k.let("tile_0", block % tiles_0)
+        if not batched:
+            return tile_0, k.let("tile_1", block // tiles_0), 0
+        rest, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1", ceil_div(extents[1], tile[1]))
+        return tile_0, k.let("tile_1", rest % tiles_1), k.let("batch", rest // tiles_1)
+    tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
     if group == 1:
-        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
-        tile_1, above = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)
+        tile_1, rest = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)
         if not batched:
-            return above, tile_1, 0
-        strip = k.let("strip", above // inner)
-        return (k.let("tile_0", strip % tiles_0), tile_1, k.let("batch", above % inner + strip // tiles_0 * inner))
-    if group:
-        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
-        if not batched:
-            return *grouped_raster(k, block, tiles_0, tiles_1, group), 0
-        tiles = k.let("tiles", tiles_0 * tiles_1)
-        return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1, group), k.let("batch", block // tiles)
-    tile_0 = k.let("tile_0", block % tiles_0)
+            return rest, tile_1, 0
+        strip = k.let("strip", rest // inner)
+        return k.let("tile_0", strip % tiles_0), tile_1, k.let("batch", rest % inner + strip // tiles_0 * inner)
     if not batched:
-        return tile_0, k.let("tile_1", block // tiles_0), 0
-    above, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1", ceil_div(extents[1], tile[1]))
-    return tile_0, k.let("tile_1", above % tiles_1), k.let("batch", above // tiles_1)
+        return *grouped_raster(k, block, tiles_0, tiles_1, group), 0
+    tiles = k.let("tiles", tiles_0 * tiles_1)
+    return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1, group), k.let("batch", block // tiles)
+
+
+def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike, batched: bool) -> tuple[IntLike, IntLike]:
+    """The tile of a block among those of a matrix, and its flat batch index."""
+    return (k.let("tile", block % tiles), k.let("item", block // tiles)) if batched else (block, 0)
 
 
 def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str = "word") -> None:
@@ -128,6 +157,35 @@ def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
     k.assign(target(0), reduce(or_, shifted) if packed > 1 else source(0))
 
 
+def butterfly(lanes: int, apart: int = 1) -> Iterator[int]:
+    """The masks by which so many lanes, ``apart`` from each other, combine what they have: nearest first."""
+    return (apart << i for i in range(lanes.bit_length() - 1))
+
+
+def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLike, fragments: tuple[Tensor, Tensor],
+                by: str = "add", width: int = 1) -> None:
+    """Fold what threads have along the second mode of shared memory, half onto half: the first ones get all of it.
+
+    ``fragments`` are what a thread has, and as many registers more; ``along`` is its place along the mode.
+    """
+    total, part = fragments
+    mine, half = k.pin("tRsR", tiled.partition(shared, k.thread)), size(shared.layout[1])
+    k.copy(Vector(width), total, mine)
+    while half > 1:
+        half //= 2
+        k.barrier()
+        with k.when(less(along, half)):
+            k.copy(Vector(width), tiled.partition(domain_offset((0, half), shared), k.thread), part)
+            k.fold(total, part, by)
+            if half > 1:
+                k.copy(Vector(width), total, mine)
+
+
+def packed_strides(box: tuple[int, ...], order: Sequence[int]) -> dict[int, int]:
+    """The strides of modes of a box that follow each other without gaps in this order."""
+    return {q: prod(box[x] for x in order[:i]) for i, q in enumerate(order)}
+
+
 def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) -> None:
     """Copy an element through a register of a name."""
     single = k.registers(name, source.dtype.name, Layout(1))
@@ -154,16 +212,16 @@ def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: 
     return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
 
 
-def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value, alpha: Value | None, beta: Value | None,
-            beta_kind: str) -> Value:
+def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value | None, alpha: Value | None,
+            beta: Value | None) -> Value:
     """``alpha * acc + beta * c``, rounded to the output type once.
 
-    ``alpha`` and ``beta`` are ``None`` where they are one (or, by ``beta_kind``, zero): one times an infinite complex number is not
-    that number.
+    ``alpha`` and ``beta`` are ``None`` where they are one, since one times an infinite complex number is not that number; ``c`` is
+    ``None`` where ``beta`` is zero.
     """
     def scaled(x: Value, factor: Value | None, of: str) -> Value:
         return k.call("scale", x, factor, of=of) if factor else k.convert(x, of)
 
-    if beta_kind == "zero":
+    if c is None:
         return scaled(acc, alpha, output)
     return k.convert(k.call("add", scaled(acc, alpha, accumulator), scaled(c, beta, accumulator)), output)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
@@ -20,9 +20,9 @@ from ..codegen.signature import GlobalTensor, TensorParam
 from ..codegen.values import Value, local
 from ..layout import Layout, Tensor, _, composition, flatten, rank, size
 from ..layout.symbolic import Expr, IntLike, equal, select
-from .common import OperandAccess, combine
+from .common import combine
 
-__all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "Pieces"]
+__all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
 _MOST_BYTES = 16                        # of one access
 
@@ -89,6 +89,71 @@ class FusedEpilogue:
         return "_".join(("e" + self.graph.digest, *(m.tag for m in (*self.operands, *self.outputs))))
 
 
+@dataclass(frozen=True)
+class OutputTriangle:
+    """The triangle of C that is written, at one tile.
+
+    Attributes
+    ----------
+    part : {"lower", "upper", "both"}
+        What is written; of both triangles, the lower one is computed.
+    crossed : Expr
+        Whether the tile may have elements of the other triangle.
+    mirrored : Tensor, optional
+        The tile of C^T, where both triangles are written.
+    hermitian : bool
+        Whether the imaginary parts of sums on the diagonal are zero, but for rounding.
+    """
+
+    part: str
+    crossed: Expr | bool
+    mirrored: Tensor | None = None
+    hermitian: bool = False
+
+
+@dataclass(frozen=True)
+class OutputTile:
+    """A tile of C, and the elements of it that a thread computes and writes.
+
+    Attributes
+    ----------
+    c : Tensor
+        The tile of C.
+    partition : callable
+        Gives a thread's part of a tile: (run, rest...), as its sums are. A run is contiguous in C if C is contiguous at all.
+    tile_of : callable
+        Gives the tile of a matrix of C's extents.
+    extents : tuple
+        Extents M and N.
+    item : IntLike or tuple
+        The index of the matrix in the batch.
+    guard : Guard, optional
+        Which elements exist, in the modes of sums.
+    pieces : context manager, optional
+        Where C goes instead of memory, piece by piece along the last mode: yields the number of a piece and a thread's part of
+        it.
+    single : bool
+        Whether elements are read and written one by one.
+    triangle : OutputTriangle, optional
+        Of a triangle of C, which elements are written; it needs a guard.
+    """
+
+    c: Tensor
+    partition: Callable[[Tensor], Tensor]
+    tile_of: Callable[[Tensor], Tensor]
+    extents: tuple[IntLike, IntLike]
+    item: IntLike | tuple[IntLike, ...]
+    guard: Guard | None = None
+    pieces: Pieces | None = None
+    single: bool = False
+    triangle: OutputTriangle | None = None
+
+    def within(self, triangle: str, c: Tensor | None = None) -> OutputTile:
+        """The elements of a triangle alone, in memory, of this tile of C or another one."""
+        guard = self.guard and replace(self.guard, triangle=triangle)
+        return replace(self, c=c or self.c, guard=guard, pieces=None, single=True, triangle=None)
+
+
 class Epilogue:
     """The end of a kernel, whose parameters are declared here.
 
@@ -96,26 +161,22 @@ class Epilogue:
     ----------
     k : KernelBuilder
         The kernel.
-    accumulator, output : str
-        NumPy's names of the types of sums, alpha and beta, and of C.
-    c : OperandAccess
-        How C is read and written.
-    alpha, beta : {"one", "value", "device"}, {"zero", "one", "value", "device"}
-        What is known of the scalars; ``"device"``: they are in device memory.
-    fused : FusedEpilogue, optional
-        What is done instead of ``alpha * sum + beta * C``.
+    config : object
+        What the kernel is specialised on: C's type (``output``) and how it is accessed (``c.width``), ``alpha`` ("one", "value" or
+        "device": it is in device memory), ``beta`` (these or "zero"), and the :class:`FusedEpilogue` that is done instead, if any.
+    accumulator : str
+        NumPy's name of the type of sums, alpha and beta.
     sums : str, optional
         The type of the sums as they come, if they are converted first: of bytes, tensor cores have int32 alone.
     """
 
-    def __init__(self, k: KernelBuilder, accumulator: str, output: str, c: OperandAccess, alpha: str, beta: str,
-                 fused: FusedEpilogue | None, sums: str | None = None):
-        self.k, self._accumulator, self._output, self._c, self._fused = k, accumulator, output, c, fused
+    def __init__(self, k: KernelBuilder, config: Any, accumulator: str, sums: str | None = None):
+        self.k, self._config, self._accumulator, self._output = k, config, accumulator, config.output
+        self._fused = fused = config.epilogue
         self._converts = sums not in (None, accumulator)
-        self._beta_kind = beta
         self._absent: dict[str, Expr] = {}                  # flags: a scalar in device memory turned out to be zero
         self._addresses: dict[str, Pointer] = {}            # of scalars in device memory
-        self._alpha, self._beta = self._scalar("alpha", alpha), self._scalar("beta", beta)
+        self._alpha, self._beta = self._scalar("alpha", config.alpha), self._scalar("beta", config.beta)
         matrices = (*fused.operands, *fused.outputs) if fused else ()
         inputs = len(fused.operands) if fused else 0
         self._matrices = [self._matrix(m, i >= inputs) for i, m in enumerate(matrices)]
@@ -154,7 +215,7 @@ class Epilogue:
 
     @property
     def _reads_c(self) -> bool:
-        return bool(self._fused.graph.leaves("c")) if self._fused else self._beta_kind != "zero"
+        return bool(self._fused.graph.leaves("c")) if self._fused else self._config.beta != "zero"
 
     @property
     def touches_memory(self) -> bool:
@@ -162,72 +223,44 @@ class Epilogue:
         return self._reads_c or bool(self._matrices)
 
     # -- the work -----------------------------------------------------------------------------------------------------------------
-    def store_triangle(self, part: str, diagonal: Expr | bool, accumulators: Tensor | Parked,
-                       partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard, extents: tuple[IntLike, IntLike],
-                       item: IntLike | tuple[IntLike, ...], tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None,
-                       mirrored: Tensor | None = None, hermitian: bool = False) -> None:
-        """The same of a tile of which a triangle is written, or both, the elements below the diagonal in two places.
-
-        Parameters
-        ----------
-        part : {"lower", "upper", "both"}
-            What is written; of both triangles, the lower one is computed.
-        diagonal : Expr
-            Whether the tile may have elements of the other triangle.
-        accumulators, partition, gC, guard, extents, item, tile, pieces
-            See :meth:`store`.
-        mirrored : Tensor, optional
-            The tile of C^T, where both are written.
-        hermitian : bool
-            Whether the imaginary parts of sums on the diagonal are zero, but for rounding.
-        """
-        k = self.k
-        with k.when(diagonal):
-            if hermitian and isinstance(accumulators, Tensor):
-                elements = tuple(size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
-                with k.loops(elements) as at, k.when(equal(*guard.coordinates(*at))):
-                    k.assign(accumulators(*at).im, 0)
-            within = replace(guard, triangle="upper" if part == "upper" else "lower")
-            self.store(accumulators, partition, gC, within, extents, item, tile, single=True)
-        with k.otherwise():
-            self.store(accumulators, partition, gC, guard, extents, item, tile, pieces)
-        if mirrored is not None:
-            k.comment("The other triangle")
-            self.store(accumulators, partition, mirrored, replace(guard, triangle="below"), extents, item, tile, single=True)
-
-    def store(self, accumulators: Tensor | Parked, partition: Callable[[Tensor], Tensor], gC: Tensor, guard: Guard | None,
-              extents: tuple[IntLike, IntLike], item: IntLike | tuple[IntLike, ...],
-              tile: Callable[[Tensor], Tensor], pieces: Pieces | None = None, single: bool = False) -> None:
+    def store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
         """Turn sums into C, rounded once.
 
         Parameters
         ----------
-        accumulators : Tensor or Parked
-            (run, rest...): a run is contiguous in C if C is contiguous at all.
-        partition : callable
-            Gives a thread's part of a tile of C in the same modes.
-        gC : Tensor
-            The tile of C.
-        guard : Guard, optional
-            Which elements exist, in the same modes.
-        extents, item
-            Extents M and N; the index of the matrix in the batch.
-        tile : callable
-            Gives the tile of a matrix of C's extents.
-        pieces : context manager, optional
-            Where C goes instead of memory, piece by piece along the last mode: yields the number of a piece and a thread's part of
-            it.
-        single : bool
-            Whether elements are read and written one by one.
+        sums : Tensor or Parked
+            A thread's sums.
+        tile : OutputTile
+            Where they go.
         """
-        width = 1 if single else self._c.width
-        k, fused = self.k, self._fused
+        k, triangle = self.k, tile.triangle
+        if triangle is None or tile.guard is None:
+            self._store(sums, tile)
+            return
+        with k.when(triangle.crossed):
+            if triangle.hermitian and isinstance(sums, Tensor):
+                with k.loops(_extents(sums)) as at, k.when(equal(*tile.guard.coordinates(*at))):
+                    k.assign(sums(*at).im, 0)
+            self._store(sums, tile.within("upper" if triangle.part == "upper" else "lower"))
+        with k.otherwise():
+            self._store(sums, tile)
+        if triangle.mirrored is not None:
+            k.comment("The other triangle")
+            self._store(sums, tile.within("below", triangle.mirrored))
+
+    def _store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
+        """Write the elements of a tile that its guard admits."""
+        k, fused, guard, pieces = self.k, self._fused, tile.guard, tile.pieces
+        width = 1 if tile.single else self._config.c.width
         formula = f"{fused.graph.name}: C = {fused.graph.result}" if fused else "C = alpha * accumulator + beta * C"
         k.comment(f"Epilogue: {formula}")
         reads_c = self._reads_c
-        tCgC = k.pin("tCgC", partition(gC)) if reads_c or pieces is None else partition(gC)
-        parts = [k.pin(f"tCg_{matrix.param.name}", partition(tile(matrix.at(item, extents)))) for matrix in self._matrices]
-        run, *rest = (size(accumulators.layout[i]) for i in range(rank(accumulators.layout)))
+        tCgC = tile.partition(tile.c)
+        if reads_c or pieces is None:
+            tCgC = k.pin("tCgC", tCgC)
+        parts = [k.pin(f"tCg_{matrix.param.name}", tile.partition(tile.tile_of(matrix.at(tile.item, tile.extents))))
+                 for matrix in self._matrices]
+        run, *rest = _extents(sums)
 
         def one(at: tuple[IntLike, ...], target: Tensor, own: Callable[[IntLike], Value] | None = None) -> None:
             """One run of C."""
@@ -236,7 +269,7 @@ class Epilogue:
 
             def summed(i: IntLike) -> Value:
                 """A sum in the type of sums."""
-                total = own(i) if own else accumulators(i, *at)         # type: ignore[operator]
+                total = own(i) if own else sums(i, *at)         # type: ignore[operator]
                 return k.convert(total, self._accumulator) if self._converts else total
 
             tCrD = k.registers("tCrD", self._output, Layout(run))
@@ -248,23 +281,23 @@ class Epilogue:
                 k.copy(Vector(width), tCgC[here], tCrD, guard=inside)
             if fused is None:
                 with k.loops((run,)) as (i,):
-                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i), tCrD(i), self._alpha,
-                                              self._beta, self._beta_kind))
+                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i),
+                                              tCrD(i) if reads_c else None, self._alpha, self._beta))
             else:
                 self._apply(fused, summed, tCrD, parts, here, run, inside)
             if pieces is None:
                 k.copy(Vector(width), tCrD, target, guard=inside)
             else:
-                k.copy(Vector(1 if single else min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD, target)
+                k.copy(Vector(1 if tile.single else min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD, target)
 
         if pieces is None:
             with k.loops(rest) as at:
-                column = None if isinstance(accumulators, Tensor) else accumulators.loaded(at[-1], 1)
+                column = None if isinstance(sums, Tensor) else sums.loaded(at[-1], 1)
                 one(at, tCgC[(_, *at)], column and (lambda i: column(i, *at[:-1], 0)))
             return
         with pieces as (piece, target):
-            *inner, last = (size(target.layout[i]) for i in range(1, rank(target.layout)))
-            columns = None if isinstance(accumulators, Tensor) else accumulators.loaded(last * piece, last)
+            _run, *inner, last = _extents(target)
+            columns = None if isinstance(sums, Tensor) else sums.loaded(last * piece, last)
             with k.loops((*inner, last)) as (*outer, i):
                 one((*outer, i + last * piece), target[(_, *outer, i)], columns and (lambda r: columns(r, *outer, i)))
 
@@ -310,3 +343,7 @@ class Epilogue:
 
         k.copy(Vector(1), first(source), fragment, guard=inside and Guard(first(inside.coordinates), inside.extents))
         return Tensor(fragment.engine, Layout(run, 0))
+
+
+def _extents(sums: Tensor | Parked) -> tuple[int, ...]:
+    return tuple(size(sums.layout[i]) for i in range(rank(sums.layout)))

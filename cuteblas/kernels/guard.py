@@ -19,18 +19,19 @@ There are two ways to find it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
-from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.builder import KernelBuilder
 from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.mbarrier import Mbarriers
 from ..codegen.signature import TensorParam
 from ..codegen.tiled import TiledCopy
 from ..codegen.values import Term, Value, choose
-from ..layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ..layout import Layout, Tensor, _, local_tile
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
+from .common import WARP, butterfly, existing
 
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
@@ -40,7 +41,6 @@ HOLDS = 0
 NEXT, NATIVE = 1, 2
 """The verdicts if it does not: the fallback of the algorithm's own, and native arithmetic, which takes any elements."""
 
-_WARP = 32
 _RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them
 
 
@@ -93,6 +93,25 @@ class Record:
         """The declaration of all records, for the kernel that leaves them."""
         return TensorParam(name, ("record",), "float32", (1,), self.size, written=True, batch=False)
 
+    def registers(self, k: KernelBuilder, name: str) -> Tensor:
+        """Registers for a record."""
+        return k.registers(name, "float32", Layout(self.size))
+
+    def clear(self, k: KernelBuilder, record: Tensor) -> None:
+        """Begin a record, which has seen no elements."""
+        for at, field in enumerate(self.fields):
+            k.assign(record(at), field.start)
+
+    def add(self, k: KernelBuilder, record: Tensor, other: Tensor) -> None:
+        """Add what another record has seen."""
+        for at, field in enumerate(self.fields):
+            k.assign(record(at), k.call(field.combine, record(at), other(at)))
+
+    def fold_lanes(self, k: KernelBuilder, record: Tensor, masks: Sequence[int]) -> None:
+        """Combine those of lanes whose numbers differ by masks."""
+        for at, field in enumerate(self.fields):
+            k.fold_lanes(record(at), field.combine, masks)
+
     def leave(self, k: KernelBuilder, record: Tensor, records: Pointer, index: IntLike) -> None:
         """Store a record; one thread does this."""
         k.copy(Vector(self.size), record, Tensor(records, Layout((self.size, index + 1)))[_, index])
@@ -136,8 +155,8 @@ class Verdict:
         """
         k, fields = self._k, self._record.fields
         k.comment(comment)
-        lane = k.let("lane", k.thread % _WARP)
-        reader, step = TiledCopy(Layout((1, _WARP)), (len(fields), 1)), (len(fields), _WARP * _RECORDS_AT_ONCE)
+        lane = k.let("lane", k.thread % WARP)
+        reader, step = TiledCopy(Layout((1, WARP)), (len(fields), 1)), (len(fields), WARP * _RECORDS_AT_ONCE)
         at_once = Layout((len(fields), 1, _RECORDS_AT_ONCE))
 
         def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
@@ -149,7 +168,7 @@ class Verdict:
             folded.append([k.declare(f"{field.name}_{name}", "float32", field.start) for field in fields])
             found.append(k.registers(f"found_{name}", "float32", at_once))
             sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((len(fields), count))))))
-            exist.append(Guard(k.pin(f"t{name}_c", mine(make_identity_tensor((len(fields), count)))), (None, count)))
+            exist.append(replace(existing(k, f"t{name}_c", mine, (len(fields), count)), extents=(None, count)))
         counts: list[IntLike] = [count for _pointer, count in self._records]
         with k.loop("i", ceil_div(reduce(maximum, counts), step[1]), unroll=False) as i:
             for source, fragment, exists in zip(sources, found, exist, strict=True):
@@ -160,7 +179,7 @@ class Verdict:
                         k.assign(number, k.call(field.combine, number, fragment(at, 0, j)))
         for at, field in enumerate(fields):
             for numbers in folded:
-                k.fold_lanes(numbers[at], field.combine, (1 << i for i in range(_WARP.bit_length() - 1)))
+                k.fold_lanes(numbers[at], field.combine, butterfly(WARP))
         verdict = k.declare("verdict", "uint32", condition(folded), const=True)
         with k.when(equal(lane, 0)):
             with k.when(equal(k.block_index("judge", "x"), 0)):

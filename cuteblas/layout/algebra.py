@@ -7,7 +7,7 @@ from typing import Any
 
 from .basis import ScaledBasis, scale_of
 from .checks import checked, index, nested, shape_like
-from .core import Layout, make_layout, on_domain, plain_layout
+from .core import Layout, make_layout, on_domain, plain_layout, trusted
 from .errors import LayoutError, described
 from .interpolation import layout_through
 from .inttuple import (
@@ -15,16 +15,12 @@ from .inttuple import (
     check_coordinate,
     crd2idx,
     leaves,
-    map_leaves,
     merge_modes,
     quotient,
     size,
     surely_less,
     unflatten,
 )
-
-__all__ = ["INVERSE_LIMIT", "coalesce", "complement", "filter_zeros", "filtered", "flatten", "get_1d_coord", "get_flat_coord",
-           "get_hier_coord", "is_bijective", "is_injective", "left_inverse", "nullspace", "right_inverse"]
 
 INVERSE_LIMIT = 1 << 12
 """How far the values of a layout may reach for :func:`left_inverse` to search."""
@@ -65,8 +61,8 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
             raise LayoutError("coalesce", "the profile has more modes than the layout", layout, profile)
         modes = list(layout)
         return make_layout(*(coalesce(m, p) for m, p in zip(modes, profile, strict=False)), *modes[len(profile):])
-    runs = merge_modes(layout.flat_shape, layout.flat_stride) or [(1, 0)]
-    return Layout(*runs[0]) if len(runs) == 1 else Layout(*zip(*runs, strict=True))
+    runs = merge_modes(layout.pairs) or [(1, 0)]
+    return trusted(*runs[0]) if len(runs) == 1 else trusted(*zip(*runs, strict=True))
 
 
 @on_domain
@@ -88,8 +84,7 @@ def filter_zeros(layout: Layout) -> Layout:
     >>> print(filter_zeros(Layout((4, 8, 2), (0, 1, 8))))
     (1,8,2):(0,1,8)
     """
-    flat = iter([1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)])
-    return Layout(map_leaves(layout.shape, lambda _: next(flat)), layout.stride)
+    return Layout(unflatten([1 if d == 0 else s for s, d in layout.pairs], layout.shape), layout.stride)
 
 
 @on_domain
@@ -162,7 +157,7 @@ def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
     if any(s == 0 for s in layout.flat_shape):
         raise LayoutError(op, "the layout is empty", layout)
     modes, before = [], 1
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+    for s, d in layout.pairs:
         if s != 1 and d != 0:
             modes.append((s, d, before))
         before = before * s
@@ -246,7 +241,7 @@ def right_inverse(layout: Layout) -> Layout:
     layout = _as_layout("right_inverse", layout)
     flat = coalesce(layout)
     modes, before = [], 1
-    for s, d in zip(flat.flat_shape, flat.flat_stride, strict=True):
+    for s, d in flat.pairs:
         modes.append((s, d, before))
         before = before * s
     shape: list[Any] = []
@@ -350,7 +345,7 @@ def nullspace(layout: Layout) -> Layout:
     """
     layout = _as_layout("nullspace", layout)
     shape, stride, before = [], [], 1
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+    for s, d in layout.pairs:
         if d == 0:
             shape.append(s)
             stride.append(before)
@@ -403,7 +398,7 @@ def is_injective(layout: Layout) -> bool:
     (True, False)
     """
     layout = _as_layout("is_injective", layout)
-    modes = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
+    modes = [(s, d) for s, d in layout.pairs if s != 1]
     if any(s == 0 for s, _ in modes):
         return True
     if any(not isinstance(d, ScaledBasis) and d == 0 for _, d in modes):
@@ -456,7 +451,7 @@ def get_hier_coord(layout: Layout, value: Any) -> Any:
     (((1, 2), 2), (5, 2), 69)
     """
     current: Any = 1
-    order = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1]
+    order = [(s, d) for s, d in layout.pairs if s != 1]
     digits: dict[Any, Any] = {}
     total = size(layout)
     check_coordinate(value, total, "get_hier_coord", layout)
@@ -467,7 +462,7 @@ def get_hier_coord(layout: Layout, value: Any) -> Any:
         s = found[0]
         digits[current] = value // current % s if current * s != total else value // current
         current = current * s
-    return unflatten([digits[d] if s != 1 else 0 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)], layout.shape)
+    return unflatten([digits[d] if s != 1 else 0 for s, d in layout.pairs], layout.shape)
 
 
 @checked(layout=plain_layout, value=index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,12 @@ from .checks import checked, integer, with_domain
 from .errors import LayoutError, described
 from .inttuple import size
 
-__all__ = ["BANKS", "BANK_BYTES", "BankReport", "bank_of", "bank_report", "lanes_together", "meeting", "wavefronts"]
-
 BANKS, BANK_BYTES, LANES = 32, 4, 32
 _MOST = 1 << 20                                          # elements that a report looks at
 
 
 def _addresses(x: Any, op: str) -> Any:
-    if not isinstance(x, Sequence) or not all(isinstance(a, int) and a >= 0 for a in x):
+    if not isinstance(x, Sequence) or not {int, bool}.issuperset(map(type, x)) or min(x, default=0) < 0:
         raise LayoutError(op, f"expected addresses, which are integers from 0, got {described(x)}")
     return x
 
@@ -54,11 +53,8 @@ def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
     group = lanes_together(nbytes)
     actual = 0
     for start in range(0, len(addresses), group):
-        words: dict[int, set[int]] = {}
-        for a in addresses[start:start + group]:
-            for w in range(a // BANK_BYTES, (a + nbytes - 1) // BANK_BYTES + 1):
-                words.setdefault(w % BANKS, set()).add(w)
-        actual += max(len(v) for v in words.values())
+        words = {w for a in addresses[start:start + group] for w in range(a // BANK_BYTES, (a + nbytes - 1) // BANK_BYTES + 1)}
+        actual += max(Counter([w % BANKS for w in words]).values())
     return actual, -(-len(addresses) // group)
 
 

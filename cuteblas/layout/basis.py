@@ -20,8 +20,6 @@ from typing import Any
 from .errors import LayoutError, described
 from .symbolic import Expr, IntLike
 
-__all__ = ["ArithTuple", "E", "ScaledBasis", "Stride", "scale_of"]
-
 _MODES, _NESTING = 1 << 10, 64                           # positions in a tuple, levels of tuples
 
 
@@ -64,7 +62,11 @@ class ScaledBasis:
         return value + "".join(f"@{m}" for m in reversed(self.modes))
 
     def __mul__(self, k: IntLike) -> ScaledBasis:
-        return ScaledBasis(self.value * k, self.modes) if isinstance(k, (int, Expr)) else NotImplemented
+        if not isinstance(k, (int, Expr)):
+            return NotImplemented
+        scaled = object.__new__(ScaledBasis)             # of valid parts, which need no check
+        scaled.__dict__.update(value=self.value * k, modes=self.modes)
+        return scaled
 
     __rmul__ = __mul__
 
@@ -104,7 +106,7 @@ class ArithTuple(tuple):
 
     def __new__(cls, *entries: Any) -> ArithTuple:
         try:
-            return super().__new__(cls, (ArithTuple(*e) if isinstance(e, tuple) else e for e in entries))
+            return super().__new__(cls, [ArithTuple(*e) if isinstance(e, tuple) else e for e in entries])
         except RecursionError:
             raise LayoutError("ArithTuple", "tuples nest too deep") from None
 
@@ -122,7 +124,7 @@ class ArithTuple(tuple):
             other = other.as_tuple()
         if isinstance(other, tuple):
             n = max(len(self), len(other))
-            return ArithTuple(*map(_add, _extend(self, n), _extend(ArithTuple(*other), n)))
+            return ArithTuple(*map(_add, _extend(self, n), _extend(other if type(other) is ArithTuple else ArithTuple(*other), n)))
         if isinstance(other, int) and other == 0:
             return self
         if isinstance(other, (int, Expr)):

@@ -10,14 +10,12 @@ import operator
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 from .basis import ArithTuple, ScaledBasis
 from .errors import LayoutError, described
 from .symbolic import Expr
-
-__all__ = ["BITS", "MODES", "NESTING", "Shaped", "as_inttuple", "checked", "coordinate", "described_by_modes", "divisor", "index",
-           "integer", "inttuple", "nested", "positive", "shape_like", "strides", "tiler_like", "with_domain"]
 
 BITS = 1024
 """Bits of an integer that is given, at most: each of them can be printed, and none makes a computation long."""
@@ -59,23 +57,7 @@ def integer(x: Any, op: str) -> int:
 
 
 def as_inttuple(x: Any, op: str = "inttuple", strides: bool = False, free: bool = False) -> Any:
-    """``x`` with its leaves made plain integers (anything with ``__index__`` is one).
-
-    Parameters
-    ----------
-    x : int, Expr or tuple
-        What is checked.
-    op : str
-        The operation that errors name.
-    strides, free : bool
-        Whether leaves may be basis elements, and ``None``.
-
-    Raises
-    ------
-    LayoutError
-        For a list, an empty tuple, a bool or anything else that is not an integer; for more than :data:`BITS` bits or
-        :data:`NESTING` levels.
-    """
+    """``x`` with its leaves made plain integers (anything with ``__index__`` is one)."""
     return _inttuple(x, op, strides, free, NESTING)
 
 
@@ -170,9 +152,9 @@ def _check_profile(x: tuple, op: str, levels: int) -> None:
 
 def positive(x: Any, op: str) -> int:
     """An integer above 0."""
-    if integer(x, op) <= 0:
+    if (n := integer(x, op)) <= 0:
         raise LayoutError(op, f"expected an integer above 0, got {described(x)}")
-    return integer(x, op)
+    return n
 
 
 def with_domain(x: Any, op: str) -> Any:
@@ -189,14 +171,15 @@ def checked(**kinds: Kind) -> Callable[[_F], _F]:
         op = f.__name__.rstrip("_")
         parameters = signature(f).parameters
         by_name = {name: _or_none(kind) if parameters[name].default is None else kind for name, kind in kinds.items()}
-        each = [by_name.get(p.name, _anything) for p in parameters.values() if p.kind is not Parameter.VAR_POSITIONAL]
-        rest = [by_name.get(p.name, _anything) for p in parameters.values() if p.kind is Parameter.VAR_POSITIONAL]
+        each = [by_name.get(name, _anything) for name in parameters]
+        several = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
+        further = each.pop() if several else _anything   # no parameter follows one of several arguments
 
         @wraps(f)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            further = rest * (len(args) - len(each)) or [_anything] * (len(args) - len(each))
-            return f(*[kind(x, op) for kind, x in zip((*each, *further), args, strict=False)],
-                     **{name: by_name.get(name, _anything)(x, op) for name, x in kwargs.items()})
+            if kwargs:
+                kwargs = {name: by_name.get(name, _anything)(x, op) for name, x in kwargs.items()}
+            return f(*[kind(x, op) for kind, x in zip(chain(each, repeat(further)), args, strict=False)], **kwargs)
 
         return wrapper  # type: ignore[return-value]
 

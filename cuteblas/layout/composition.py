@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product as _cartesian
+from operator import add
 from typing import Any
 
 from .basis import ScaledBasis, scale_of
@@ -25,8 +26,6 @@ from .errors import LayoutError, described
 from .inttuple import basis_like, dot_digits, entry_at, map_leaves, merge_modes, quotient, size, surely_less
 from .swizzle import ComposedLayout, Swizzle, compose_swizzles, swizzle_through
 from .symbolic import Expr, bounds
-
-__all__ = ["FIT_LIMIT", "compose", "composition", "tiler_to_layout", "with_shape"]
 
 FIT_LIMIT = 1 << 18
 """Values that fitting looks at, at most; larger static layouts that the division refuses stay undecided and are refused."""
@@ -125,7 +124,7 @@ def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
     if tiler.has_basis:
         factors = _by_position(layout, tiler, beyond)
     else:
-        factors = _factor(layout, list(zip(tiler.flat_shape, tiler.flat_stride, strict=True)), beyond, tiler)
+        factors = _factor(layout, list(tiler.pairs), beyond, tiler)
     return _arrange(tiler.shape, iter(factors))
 
 
@@ -176,7 +175,7 @@ def _arrange(shape: Any, factors: Iterator[_Factors]) -> Layout:
 def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
     """Compose modes ``s:d@i`` of the tiler with mode ``i`` of the layout."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for i, (s, d) in enumerate(zip(tiler.flat_shape, tiler.flat_stride, strict=True)):
+    for i, (s, d) in enumerate(tiler.pairs):
         if isinstance(d, ScaledBasis):
             groups.setdefault(d.modes, []).append(i)
         elif d == 0 or s == 1:
@@ -198,7 +197,7 @@ def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
 
 def _runs(layout: Layout) -> list[tuple[Any, Any]]:
     """The modes of a layout, coalesced; modes of extent 1 count only where there is no other."""
-    return merge_modes(layout.flat_shape, layout.flat_stride) or [(layout.flat_shape[-1], layout.flat_stride[-1])]
+    return merge_modes(layout.pairs) or [(layout.flat_shape[-1], layout.flat_stride[-1])]
 
 
 def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tiler: Layout) -> list[_Factors]:
@@ -302,7 +301,8 @@ class _Fit:
                 run += 1
             where = None if len(values) % run == 0 else run
             if where is None:
-                where = next((x for x in range(run, len(values)) if values[x] != _plus(values[x % run], values[x - x % run])), None)
+                where = next((x for x in range(run, len(values))
+                              if values[x] != tuple(map(add, values[x % run], values[x - x % run]))), None)
             if where is not None:
                 raise self.refuse(f"mode {i} of the tiler, {s}:{d}, goes in steps of {self.spell(e)} up to its coordinate "
                                   f"{(run - 1) * step}; no layout then has {self.spell(values[where])} at {where * step}")
@@ -337,7 +337,3 @@ class _Fit:
 
 def _kind(stride: Any) -> tuple[int, ...]:
     return stride.modes if isinstance(stride, ScaledBasis) else ()
-
-
-def _plus(a: tuple, b: tuple) -> tuple:
-    return tuple(x + y for x, y in zip(a, b, strict=True))

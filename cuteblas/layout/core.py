@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from .basis import ArithTuple, ScaledBasis, scale_of
@@ -25,16 +25,11 @@ from .inttuple import (
     product_of,
     size,
     spell,
+    unflatten,
     value_at,
     wrap,
 )
 from .symbolic import Expr, Var, bounds
-
-__all__ = ["Layout", "Measured", "append", "coshape", "cosize", "group_modes",
-           "make_fragment_like", "make_identity_layout", "make_layout", "make_layout_like",
-           "make_ordered_layout", "modes_of", "on_domain", "plain_layout", "prepend", "replace",
-           "select", "slice_and_offset", "take", "trusted"]
-
 
 _P = ParamSpec("_P")
 _Domain = TypeVar("_Domain", bound=Shaped)
@@ -49,6 +44,11 @@ class Measured(Shaped):
     def rank(self) -> int:
         """The number of modes."""
         return len(self.shape) if isinstance(self.shape, tuple) else 1
+
+    @property
+    def extents(self) -> tuple[Any, ...]:
+        """The sizes of the modes."""
+        return tuple(map(product_of, wrap(self.shape)))
 
     @property
     def depth(self) -> int:
@@ -109,6 +109,11 @@ class Layout(Measured):
         """The leaves of the stride."""
         return leaves(self.stride)
 
+    @property
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Extent and stride of every leaf."""
+        return zip(self.flat_shape, self.flat_stride, strict=True)
+
     @cached_property
     def is_static(self) -> bool:
         """Whether every leaf is known now."""
@@ -131,25 +136,24 @@ class Layout(Measured):
         :func:`slice_and_offset` returns where it starts in ``L``.
         """
         c = coord[0] if len(coord) == 1 else coord
-        if isinstance(c, tuple):
-            c = coordinate(c, "Layout")
-        if has_none(c):
-            return slice_and_offset(c, self)[0]
-        if not isinstance(c, tuple):
-            return self._at_index(c)
-        return self._value(value_at(c, self.shape, self.stride))
+        return slice_and_offset(c, self)[0] if has_none(c) else self.at(c)
 
-    def _at_index(self, c: Any) -> Any:
+    def at(self, c: Any) -> Any:
+        """The value at a coordinate without ``None``."""
         if type(c) is not int and not isinstance(c, Expr):
-            return self._value(value_at(c, self.shape, self.stride))
+            try:
+                return self._value(value_at(c, self.shape, self.stride))
+            except (LayoutError, RecursionError):          # the check names the fault
+                coordinate(c, "Layout")
+                raise
         check_coordinate(c, self._size, "Layout", self)
         if type(c) is int:
             return self._value(dot_digits(c, self.flat_shape, self.flat_stride))
-        runs = merge_modes(self.flat_shape, self.flat_stride)       # fewer divisions in the index expression
+        runs = merge_modes(self.pairs)                   # fewer divisions in the index expression
         return self._value(dot_digits(c, *zip(*runs, strict=True)) if runs else 0)
 
     def _value(self, x: Any) -> Any:
-        return ArithTuple() + x if self.has_basis else x
+        return ArithTuple() + x if self.has_basis and type(x) is not ArithTuple else x
 
     @cached_property
     def _size(self) -> Any:
@@ -357,8 +361,7 @@ def make_ordered_layout(shape: Any, order: Any) -> Layout:
     for i in ranked:
         strides[i] = current if flat[i] != 1 else 0
         current = current * flat[i]
-    it = iter(strides)
-    return Layout(shape, map_leaves(shape, lambda _: next(it)))
+    return Layout(shape, unflatten(strides, shape))
 
 
 def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
@@ -397,12 +400,11 @@ def make_layout_like(layout: Layout) -> Layout:
     >>> print(make_layout_like(Layout((4, 8), (100, 1))))
     (4,8):(8,1)
     """
-    shape = tuple(1 if d == 0 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True))
+    shape = tuple(1 if d == 0 else s for s, d in layout.pairs)
     if any(isinstance(d, ScaledBasis) for d in layout.flat_stride):
         raise LayoutError("make_layout_like", "basis strides have no order", layout)
     order = tuple(abs(d) if isinstance(d, int) else d for d in layout.flat_stride)
-    strides = iter(make_ordered_layout(shape, order).flat_stride)
-    return Layout(layout.shape, map_leaves(layout.shape, lambda _: next(strides)))
+    return Layout(layout.shape, unflatten(make_ordered_layout(shape, order).flat_stride, layout.shape))
 
 
 def make_fragment_like(layout: Any) -> Layout:
@@ -436,8 +438,7 @@ def make_fragment_like(layout: Any) -> Layout:
             raise LayoutError("make_fragment_like", "expected a layout or a tensor", layout)
         layout = found
     values, rest = layout[0], layout[1:] if layout.rank > 1 else None
-    shape = iter([1 if d == 0 else s for s, d in zip(values.flat_shape, values.flat_stride, strict=True)])
-    stored = Layout(map_leaves(values.shape, lambda _: next(shape)))
+    stored = Layout(unflatten([1 if d == 0 else s for s, d in values.pairs], values.shape))
     first = Layout(values.shape, stored.stride)
     if rest is None:
         return make_layout(first) if isinstance(layout.shape, tuple) else first
@@ -496,7 +497,7 @@ def coshape(layout: Layout) -> Any:
     (20, ArithTuple(3, 7))
     """
     top: Any = 0
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+    for s, d in layout.pairs:
         if s == 0:
             return 0
         scale = scale_of(d)
@@ -549,6 +550,7 @@ def cosize(x: Any, *mode: int) -> Any:
 # -- acting on the domain of what has one -----------------------------------------------------------------------------------------
 def on_domain(f: Callable[Concatenate[Layout, _P], Layout]) -> Callable[Concatenate[_Domain, _P], _Domain]:
     """Extend ``f(layout, ...)`` to everything with a layout on its domain side: composed layouts and tensors."""
+    @wraps(f)
     def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Layout):
             return f(x, *args, **kwargs)
@@ -556,17 +558,7 @@ def on_domain(f: Callable[Concatenate[Layout, _P], Layout]) -> Callable[Concaten
             return x.map_domain(lambda layout: wrapper(layout, *args, **kwargs))
         raise LayoutError(f.__name__, f"expected a layout or a tensor, got {described(x)}")
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, name, getattr(f, name))
-    wrapper.__wrapped__ = f  # type: ignore[attr-defined]
     return wrapper
-
-
-def modes_of(x: Any) -> tuple[tuple, Callable]:
-    """The modes of a tuple or layout, and how to build one from modes."""
-    if isinstance(x, Layout):
-        return tuple(x), lambda modes: make_layout(*modes)
-    return wrap(x), tuple
 
 
 class _Surgery(Protocol[_P]):
@@ -578,20 +570,15 @@ class _Surgery(Protocol[_P]):
 
 def _surgery(f: Callable[Concatenate[tuple[Any, ...], _P], tuple[Any, ...]]) -> _Surgery[_P]:
     """Extend ``f(modes, ...) -> modes`` to tuples, layouts and what has a layout."""
+    @wraps(f)
     def wrapper(x: Any, /, *args: Any, **kwargs: Any) -> Any:
         if hasattr(x, "map_domain"):
             return x.map_domain(lambda layout: wrapper(layout, *args, **kwargs))
-        modes, build = modes_of(x if isinstance(x, Layout) else described_by_modes(x, f.__name__))
-        return build(f(modes, *args, **kwargs))
+        if isinstance(x, Layout):
+            return make_layout(*f(tuple(x), *args, **kwargs))
+        return f(wrap(described_by_modes(x, f.__name__)), *args, **kwargs)
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, name, getattr(f, name))
-    wrapper.__wrapped__ = f  # type: ignore[attr-defined]
     return wrapper
-
-
-def _bundle(modes: tuple) -> Any:
-    return make_layout(*modes) if isinstance(modes[0], Layout) else tuple(modes)
 
 
 def _check_modes(op: str, modes: tuple, indices: Iterable[int]) -> None:
@@ -698,7 +685,8 @@ def group_modes(modes: tuple, begin: int, end: int) -> tuple:
     """
     if not 0 <= begin < end <= len(modes):
         raise LayoutError("group_modes", f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
-    return (*modes[:begin], _bundle(modes[begin:end]), *modes[end:])
+    bundle = make_layout(*modes[begin:end]) if isinstance(modes[0], Layout) else modes[begin:end]
+    return (*modes[:begin], bundle, *modes[end:])
 
 
 def _padding(modes: tuple, n: int | None, with_: Any) -> tuple:

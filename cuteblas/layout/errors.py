@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LayoutError", "described"]
-
 _LONGEST = 160                                           # characters of an operand in a message
 
 

@@ -15,8 +15,6 @@ from math import gcd
 
 from .core import Layout
 
-__all__ = ["layout_through"]
-
 
 @dataclass(frozen=True)
 class _Strides:
@@ -73,20 +71,7 @@ def _bezout(a: int, b: int) -> tuple[int, int, int]:
 
 
 def layout_through(points: dict[int, int]) -> Layout | None:
-    """The flat layout with ``layout(x) == points[x]`` for every ``x``, or None if there is none.
-
-    Parameters
-    ----------
-    points : dict of int to int
-        Indices from 0 on; the value at 0 is 0, as a layout's is.
-
-    Examples
-    --------
-    >>> str(layout_through({0: 0, 2: 1, 3: 2, 5: 3}))
-    '(2,3):(1,1)'
-    >>> layout_through({0: 0, 1: 3, 2: 1, 3: 2}) is None
-    True
-    """
+    """The flat layout with ``layout(x) == points[x]`` for every ``x``, or None if there is none."""
     if points.get(0, 0) != 0:
         return None
     xs = sorted(points)

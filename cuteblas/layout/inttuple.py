@@ -7,7 +7,6 @@ colexicographically: the leftmost mode is the fastest.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import islice
@@ -31,15 +30,8 @@ from .checks import (
 from .errors import LayoutError, described
 from .symbolic import Expr, IntLike
 
-__all__ = ["IntTuple", "basis_like", "ceil_div", "check_coordinate", "colex_leq", "colex_less", "compact_stride", "compatible",
-           "congruent", "crd2crd", "crd2idx", "depth", "dice", "divides", "dot_digits", "elem_geq", "elem_gtr", "elem_leq",
-           "elem_less", "elem_scale", "entry_at", "evenly_divides", "flatten", "gcd", "get", "has_none", "idx2crd",
-           "inner_product", "leaves", "lex_leq", "lex_less", "map_leaves", "merge_modes", "product", "product_each",
-           "product_like", "product_of", "quotient", "rank", "repeat_like", "round_up", "shape_div", "shape_of", "size", "slice_",
-           "spell", "surely_less", "transform_leaf", "tuple_max", "tuple_min", "tuple_sum", "unflatten", "unwrap", "value_at",
-           "weakly_congruent", "wrap", "zero_of"]
-
 IntTuple = IntLike | tuple["IntTuple", ...]
+_INTEGERS = (int, Expr)
 
 
 def shape_of(x: Any) -> Any:
@@ -315,20 +307,16 @@ def flatten(x: Any) -> Any:
     return leaves(x) if isinstance(x, tuple) else x
 
 
-def _leaves(x: tuple, out: list) -> None:
-    for i in x:
-        if isinstance(i, tuple):
-            _leaves(i, out)
-        else:
-            out.append(i)
-
-
 def leaves(x: Any) -> tuple:
     """The leaves from left to right, always as a tuple."""
     if not isinstance(x, tuple):
         return (x,)
     out: list = []
-    _leaves(x, out)
+    for i in x:
+        if isinstance(i, tuple):
+            out += leaves(i)
+        else:
+            out.append(i)
     return tuple(out)
 
 
@@ -1051,18 +1039,18 @@ def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
     """Refuse a coordinate that is certainly outside ``[0, n)``."""
     if type(c) is int and type(n) is int and 0 <= c < n:
         return
-    lo, hi = symbolic.bounds(c)
-    top = symbolic.bounds(n)[1]
+    lo, hi = (c, c) if isinstance(c, int) else (c.lo, c.hi)
+    top = n if isinstance(n, int) else n.hi
     if (hi is not None and hi < 0) or (top is not None and lo is not None and lo >= top):
         raise LayoutError(op, f"the coordinate {c} is outside [0,{n})", *operands)
 
 
 def _integer(c: Any, op: str, shape: Any) -> IntLike:
-    if type(c) is int or isinstance(c, Expr):
+    if isinstance(c, Expr):
         return c
     if isinstance(c, bool) or not hasattr(type(c), "__index__"):
         raise LayoutError(op, f"a coordinate is an integer or a tuple, got {described(c)}", shape)
-    return operator.index(c)
+    return integer(c, op)
 
 
 @checked(coord=inttuple, shape=inttuple, stride=strides)
@@ -1098,45 +1086,57 @@ def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
 
 def value_at(coord: Any, shape: Any, stride: Any) -> Any:
     """:func:`crd2idx` of a layout's own shape and strides, and of a coordinate that is one."""
-    return _as_value(_crd2idx(coord, shape, stride, coord, shape))
+    parts: list[Any] = []
+    _products(coord, shape, stride, parts, coord, shape)
+    return _added(parts)
 
 
-def _as_value(x: Any) -> Any:
-    return x.as_tuple() if isinstance(x, ScaledBasis) else x
-
-
-def _crd2idx(c: Any, s: Any, d: Any, coord: Any, shape: Any) -> Any:
+def _products(c: Any, s: Any, d: Any, out: list[Any], coord: Any, shape: Any) -> None:
+    """Append what each mode adds to the value at a coordinate."""
     if type(c) is int and type(s) is int and 0 <= c < s:
-        return c * d
-    if isinstance(c, tuple):
+        out.append(c * d)
+    elif isinstance(c, tuple):
         if not isinstance(s, tuple) or len(c) != len(s):
             raise LayoutError("crd2idx", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", coord, shape)
-        total: Any = 0
         for ci, si, di in zip(c, s, d, strict=True):
-            total = total + _crd2idx(ci, si, di, coord, shape)
-        return total
-    c = _integer(c, "crd2idx", shape)
-    check_coordinate(c, product_of(s), "crd2idx", coord, shape)
-    if not isinstance(s, tuple):
-        return c * d
-    return dot_digits(c, leaves(s), leaves(d))
+            _products(ci, si, di, out, coord, shape)
+    else:
+        c = _integer(c, "crd2idx", shape)
+        if isinstance(s, tuple):
+            check_coordinate(c, product_of(s), "crd2idx", coord, shape)
+            out += _digits(c, leaves(s), leaves(d))
+        else:
+            check_coordinate(c, s, "crd2idx", coord, shape)
+            out.append(c * d)
+
+
+def _added(parts: list[Any]) -> Any:
+    for part in parts:
+        if not isinstance(part, _INTEGERS):
+            return sum(parts, 0)
+    return symbolic.total(parts)
 
 
 def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
     """``sum(digit * stride)`` over the colexicographic digits of ``c`` in a flat shape; the last digit is not reduced."""
-    total: Any = 0
+    return _added(_digits(c, shape, stride))
+
+
+def _digits(c: Any, shape: Sequence, stride: Sequence) -> list[Any]:
+    out = []
     last = len(shape) - 1
     for k in range(last):
         s = shape[k]
-        total = total + (c % s) * stride[k]
+        out.append(c % s * stride[k])
         c = c // s
-    return total + c * stride[last]
+    out.append(c * stride[last])
+    return out
 
 
-def merge_modes(shape: Sequence, stride: Sequence) -> list[tuple[Any, Any]]:
+def merge_modes(modes: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Flat modes ``s0:d0, s1:s0*d0`` merged into ``s0*s1:d0``, without modes of extent 1; perhaps none is left."""
     runs: list[tuple[Any, Any]] = []
-    for s, d in zip(shape, stride, strict=True):
+    for s, d in modes:
         if type(s) is int and s == 1:
             continue
         if runs and runs[-1][0] * runs[-1][1] == d:
@@ -1225,7 +1225,15 @@ def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
 # -- slices -----------------------------------------------------------------------------------------------------------------------
 def has_none(coord: Any) -> bool:
     """Whether a coordinate leaves a mode free."""
-    return any(map(has_none, coord)) if isinstance(coord, tuple) else coord is None
+    if not isinstance(coord, tuple):
+        return coord is None
+    waiting = list(coord)
+    for c in waiting:                    # which grows: however deep tuples nest, this does not
+        if c is None:
+            return True
+        if isinstance(c, tuple):
+            waiting += c
+    return False
 
 
 @checked(coord=coordinate, x=nested)

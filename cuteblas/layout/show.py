@@ -11,9 +11,6 @@ from .inttuple import size, spell
 from .tensor import Tensor
 from .tiling import tile_extents, tv_owners
 
-__all__ = ["layout_table", "print_layout", "print_tensor", "tensor_table", "tv_table"]
-
-
 _MOST = 1 << 18                                          # elements that are listed
 
 

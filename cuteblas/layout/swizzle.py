@@ -15,8 +15,6 @@ from .errors import LayoutError
 from .inttuple import has_none, product_of
 from .symbolic import Expr, IntLike, bits_of, bounds, xor_parts
 
-__all__ = ["THROUGH_LIMIT", "ComposedLayout", "Swizzle", "compose_swizzles", "make_swizzle", "swizzle_through"]
-
 THROUGH_LIMIT = 1 << 16
 """Values that :func:`swizzle_through` looks at, at most."""
 
@@ -80,6 +78,8 @@ class Swizzle:
         if isinstance(x, Expr) and len(parts := xor_parts(x)) > 1:
             return reduce(xor, (self(p) for p in parts))
         picked = x & self.mask
+        if isinstance(picked, int) and picked == 0:
+            return x
         return x ^ (picked >> self.shift if self.shift >= 0 else picked << -self.shift)
 
     def __str__(self) -> str:
@@ -136,7 +136,11 @@ class ComposedLayout(Measured):
         if has_none(c):
             sub, start = slice_and_offset(c, self.inner)
             return ComposedLayout(self.outer, self.offset + start, sub)
-        return self.outer(self.offset + self.inner(c))
+        return self.at(c)
+
+    def at(self, c: Any) -> Any:
+        """The value at a coordinate without ``None``."""
+        return self.outer(self.offset + self.inner.at(c))
 
     def __len__(self) -> int:
         return self.inner.rank
@@ -237,21 +241,7 @@ def make_swizzle(read: int, changed: int) -> Swizzle:
 
 
 def compose_swizzles(outer: Swizzle, inner: Any) -> Any:
-    """``outer`` after a layout, a swizzle or a swizzled layout.
-
-    Two swizzles are one swizzle exactly if every bit that changes does so by one other bit at the same distance, and these bits are
-    neighbours: both swizzles are linear over exclusive or, so what happens to single bits decides.
-
-    Raises
-    ------
-    LayoutError
-        If two swizzles are not one: which bit shows it.
-
-    Examples
-    --------
-    >>> str(compose_swizzles(Swizzle(1, 0, 3), Swizzle(2, 1, 3))), str(compose_swizzles(Swizzle(2, 0, 3), Swizzle(2, 0, 3)))
-    ('S<3,0,3>', 'S<0,0,3>')
-    """
+    """``outer`` after a layout, a swizzle or a swizzled layout."""
     if isinstance(inner, Swizzle):
         return _merged(outer, inner)
     if not isinstance(inner, ComposedLayout):
@@ -279,22 +269,7 @@ def _merged(outer: Swizzle, inner: Swizzle) -> Swizzle:
 
 
 def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> ComposedLayout:
-    """``c -> layout(tiler(c))`` as a swizzle after a layout.
-
-    Parameters
-    ----------
-    layout : Layout
-        The outer function.
-    tiler : ComposedLayout
-        A swizzled layout into the domain of ``layout``.
-    inner : Layout
-        ``c -> layout(tiler.inner(c))``, the same without the swizzle.
-
-    Raises
-    ------
-    LayoutError
-        If no swizzle, after ``inner`` and an offset, gives the values (every one that may is tried); if leaves are symbolic.
-    """
+    """``c -> layout(tiler(c))`` as a swizzle after a layout."""
     offset, swizzle = tiler.offset, tiler.outer
     if not isinstance(swizzle, Swizzle):
         raise LayoutError("composition", "the outer part of the tiler is not a swizzle", layout, tiler)

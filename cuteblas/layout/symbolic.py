@@ -26,24 +26,35 @@ Examples
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial, reduce
+from itertools import repeat
 from math import gcd
 from typing import Any
 
 from .errors import LayoutError, described
 
-__all__ = ["Expr", "IntLike", "Var", "all_of", "bits_of", "bounds", "ceil_div", "disjoint_bits", "entry", "equal",
-           "evaluate", "functions_of", "is_condition", "is_static", "less", "maximum", "minimum", "select", "spelled", "substitute",
-           "to_c", "variables", "xor_parts"]
-
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_BINARY: dict[str, Callable[[int, int], int]] = {
-    "div": operator.floordiv, "mod": operator.mod, "and": operator.and_, "min": min, "max": max,
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "mul": operator.mul, "div": operator.floordiv, "mod": operator.mod, "and": operator.and_, "xor": operator.xor,
+    "all": operator.and_, "min": min, "max": max,
     "lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}
 
 
-class Expr:
+class _Fields:
+    """An expression that is being made."""
+
+    __slots__ = ("_hash", "_spelled", "args", "bits", "hi", "lo", "op")
+    op: str
+    args: tuple[Any, ...]
+    lo: int | None
+    hi: int | None
+    bits: int
+    _hash: int
+    _spelled: tuple[str, int] | None                     # as :func:`spelled` returns it
+
+
+class Expr(_Fields):
     """An immutable integer (or, for comparisons, boolean) expression.
 
     Build expressions from :func:`Var` with operators. ``==`` and ``hash`` are structural, so expressions can be dictionary keys and
@@ -67,22 +78,15 @@ class Expr:
     i * 4 + 1 0
     """
 
-    __slots__ = ("_hash", "args", "bits", "hi", "lo", "op")
-    op: str
-    args: tuple[Any, ...]
-    lo: int | None
-    hi: int | None
-    bits: int
-    _hash: int
+    __slots__ = ()
 
-    def __init__(self, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None):
-        set_ = object.__setattr__
-        set_(self, "op", op)
-        set_(self, "args", args)
-        set_(self, "lo", lo)
-        set_(self, "hi", hi)
-        set_(self, "bits", _refine(-1 if bits is None else bits, lo, hi))
-        set_(self, "_hash", hash((op, args)))
+    def __new__(cls, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None) -> Expr:
+        x: Any = object.__new__(_Fields)
+        x.op, x.args, x.lo, x.hi, x._hash, x._spelled = op, args, lo, hi, hash((op, args)), None
+        bits = -1 if bits is None else bits
+        x.bits = bits & ((1 << hi.bit_length()) - 1) if lo is not None and lo >= 0 and hi is not None else bits
+        x.__class__ = cls
+        return x
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("an Expr is immutable")
@@ -106,7 +110,10 @@ class Expr:
 
     # -- arithmetic -----------------------------------------------------------------------------------------------------------
     def __add__(self, other: IntLike) -> IntLike:
-        return _sum((self, other)) if _intlike(other) else NotImplemented
+        if type(other) is int:
+            const, terms = _terms(self)
+            return _make_sum(const + other, terms) if other else self
+        return total((self, other)) if isinstance(other, _INTEGERS) else NotImplemented
 
     __radd__ = __add__
 
@@ -114,27 +121,27 @@ class Expr:
         return _scale(self, -1)
 
     def __sub__(self, other: IntLike) -> IntLike:
-        return _sum((self, _scale(other, -1))) if _intlike(other) else NotImplemented
+        return total((self, _scale(other, -1))) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __rsub__(self, other: IntLike) -> IntLike:
-        return _sum((other, _scale(self, -1))) if _intlike(other) else NotImplemented
+        return total((other, _scale(self, -1))) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __mul__(self, other: IntLike) -> IntLike:
-        return _mul(self, other) if _intlike(other) else NotImplemented
+        return _mul(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: IntLike) -> IntLike:
-        return _floordiv(self, other) if _intlike(other) else NotImplemented
+        return _floordiv(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __rfloordiv__(self, other: IntLike) -> IntLike:
-        return _floordiv(other, self) if _intlike(other) else NotImplemented
+        return _floordiv(other, self) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __mod__(self, other: IntLike) -> IntLike:
-        return _mod(self, other) if _intlike(other) else NotImplemented
+        return _mod(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __rmod__(self, other: IntLike) -> IntLike:
-        return _mod(other, self) if _intlike(other) else NotImplemented
+        return _mod(other, self) if isinstance(other, _INTEGERS) else NotImplemented
 
     def __divmod__(self, other: IntLike) -> tuple[IntLike, IntLike]:
         return _floordiv(self, other), _mod(self, other)
@@ -146,12 +153,12 @@ class Expr:
         return _floordiv(self, 1 << n)
 
     def __and__(self, other: IntLike) -> IntLike:
-        return _and(self, other) if _intlike(other) else NotImplemented
+        return _and(self, other) if isinstance(other, _INTEGERS) else NotImplemented
 
     __rand__ = __and__
 
     def __xor__(self, other: IntLike) -> IntLike:
-        return _xor((self, other)) if _intlike(other) else NotImplemented
+        return _xor((self, other)) if isinstance(other, _INTEGERS) else NotImplemented
 
     __rxor__ = __xor__
 
@@ -174,6 +181,7 @@ class Expr:
 
 
 IntLike = int | Expr
+_INTEGERS = (int, Expr)
 
 
 def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None = None) -> Expr:
@@ -213,10 +221,6 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------------------
-def _intlike(x: object) -> bool:
-    return isinstance(x, (int, Expr))
-
-
 def is_static(x: object) -> bool:
     """Whether ``x`` is a Python integer, that is, known when a kernel is generated."""
     return isinstance(x, int) and not isinstance(x, bool)
@@ -232,19 +236,8 @@ def bits_of(x: IntLike) -> int:
     return x if isinstance(x, int) else x.bits
 
 
-def disjoint_bits(a: IntLike, b: IntLike) -> bool:
-    """Whether ``a + b`` never carries, so that ``a + b == a ^ b``."""
-    return bits_of(a) & bits_of(b) == 0
-
-
 def _trailing_zeros(mask: int) -> int:
     return (mask & -mask).bit_length() - 1 if mask else 64
-
-
-def _refine(bits: int, lo: int | None, hi: int | None) -> int:
-    if lo is not None and lo >= 0 and hi is not None:
-        return bits & ((1 << hi.bit_length()) - 1)
-    return bits
 
 
 def _nonneg(x: IntLike) -> bool:
@@ -262,15 +255,20 @@ def _terms(x: IntLike) -> tuple[int, tuple[tuple[int, Expr], ...]]:
     return 0, ((1, x),)
 
 
-def _sum(parts: Iterable[IntLike]) -> IntLike:
+def total(parts: Iterable[IntLike]) -> IntLike:
+    """The sum of integers and expressions."""
     const = 0
     coef: dict[Expr, int] = {}
     for part in parts:
-        c, terms = _terms(part)
-        const += c
-        for k, t in terms:
-            coef[t] = coef.get(t, 0) + k
-    return _make_sum(const, tuple((k, t) for t, k in coef.items() if k))
+        if isinstance(part, int):
+            const += part
+        elif part.op == "sum":
+            const += part.args[0]
+            for k, t in part.args[1]:
+                coef[t] = coef.get(t, 0) + k
+        else:
+            coef[part] = coef.get(part, 0) + 1
+    return _make_sum(const, tuple([(k, t) for t, k in coef.items() if k]))
 
 
 def _make_sum(const: int, terms: tuple[tuple[int, Expr], ...]) -> IntLike:
@@ -280,21 +278,22 @@ def _make_sum(const: int, terms: tuple[tuple[int, Expr], ...]) -> IntLike:
         return terms[0][1]
     lo: int | None = const
     hi: int | None = const
-    bits, carry_free, low = const, True, 64 if const == 0 else _trailing_zeros(const)
+    bits = any_bits = const
+    carry_free = True
     for k, t in terms:
         tlo, thi = (t.lo, t.hi) if k > 0 else (t.hi, t.lo)
         lo = None if lo is None or tlo is None else lo + k * tlo
         hi = None if hi is None or thi is None else hi + k * thi
-        tbits = t.bits * k if k > 0 and k & (k - 1) == 0 else None
-        zeros = _trailing_zeros(t.bits) + _trailing_zeros(k)
-        if tbits is None:
-            tbits = -(1 << zeros)
-            if k > 0 and t.lo is not None and t.lo >= 0 and t.hi is not None:
-                tbits &= (1 << (k * t.hi).bit_length()) - 1
-        carry_free = carry_free and bits & tbits == 0
-        bits |= tbits
-        low = min(low, zeros)
-    return Expr("sum", (const, terms), lo, hi, bits if carry_free else -(1 << low))
+        tbits = k * t.bits
+        any_bits |= tbits
+        if carry_free:
+            if k < 0 or k & (k - 1):                     # only what divides all values is known of such a product
+                tbits = -(tbits & -tbits)
+                if k > 0 and tlo is not None and tlo >= 0 and thi is not None:
+                    tbits &= (1 << (k * thi).bit_length()) - 1
+            carry_free = bits & tbits == 0
+            bits |= tbits
+    return Expr("sum", (const, terms), lo, hi, bits if carry_free else -(any_bits & -any_bits))
 
 
 def _scale(x: IntLike, k: int) -> IntLike:
@@ -348,7 +347,7 @@ def _split(x: IntLike, d: int) -> tuple[IntLike, IntLike]:
             quotient.append((k // low, _shift_right(t, (d // low).bit_length() - 1)))
         else:
             rest.append((k, t))
-    q = _sum([_scale(t, k) for k, t in quotient])
+    q = total([_scale(t, k) for k, t in quotient])
     return q + const // d, _make_sum(const % d, tuple(rest))
 
 
@@ -462,7 +461,7 @@ def _and(a: IntLike, b: IntLike) -> IntLike:
         if len(terms) > 1 or const:
             parts = ([const] if const else []) + [_scale(t, k) for k, t in terms]
             if _carry_free(parts):
-                return _sum(_and(p, b) for p in parts)
+                return total(_and(p, b) for p in parts)
         return Expr("and", (a, b), 0 if b >= 0 else None, b if b >= 0 else None, live)
     return Expr("and", (a, b), 0 if _nonneg(a) or _nonneg(b) else None, None, a.bits & b.bits)
 
@@ -488,18 +487,17 @@ def _xor(parts: Iterable[IntLike]) -> IntLike:
     if not terms:
         return const
     # What shares no bit with the rest is added instead: sums cancel and fold, exclusive ors do not.
-    live = reduce(lambda m, t: m | t.bits, terms, 0)
+    live = reduce(operator.or_, [t.bits for t in terms])
     apart: list[IntLike] = [const & ~live] if const >= 0 and const & ~live else []
-    const = const & live if const >= 0 else const
-    for t in list(terms):
-        if not t.bits & reduce(lambda m, u: m if u is t else m | u.bits, terms, const):
-            terms.remove(t)
-            apart.append(t)
-    if len(terms) == 1 and const == 0:
-        apart.append(terms.pop())
-    if apart or not terms:
-        return _sum([*apart, _xor([const, *terms])])
-    bits = reduce(lambda m, t: m | t.bits, terms, const)
+    once = const = const & live if const >= 0 else const
+    twice = 0                                            # bits that several of them can have
+    for t in terms:
+        twice |= once & t.bits
+        once |= t.bits
+    apart += [t for t in terms if not t.bits & twice]
+    if apart:
+        return total([*apart, _xor([const, *(t for t in terms if t.bits & twice)])])
+    bits = const | live
     nonneg = bits >= 0 or (const >= 0 and all(_nonneg(t) for t in terms))
     return Expr("xor", (const, tuple(terms)), 0 if nonneg else None, bits if bits >= 0 else None, bits)
 
@@ -550,10 +548,14 @@ def select(condition: Expr | bool, a: IntLike, b: IntLike) -> IntLike:
         return a if condition else b
     if a == b:
         return a
-    (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
-    lo = None if alo is None or blo is None else min(alo, blo)
-    hi = None if ahi is None or bhi is None else max(ahi, bhi)
-    return Expr("select", (condition, a, b), lo, hi, bits_of(a) | bits_of(b))
+    lows, highs = zip(bounds(a), bounds(b), strict=True)
+    return Expr("select", (condition, a, b), _if_known(min, lows), _if_known(max, highs), bits_of(a) | bits_of(b))
+
+
+def _if_known(f: Callable[..., int], values: Iterable[int | None], among: bool = False) -> int | None:
+    """``f`` of bounds if all of them are known; or ``among`` them, of those that are."""
+    known = [v for v in values if v is not None]
+    return f(known) if known and (among or None not in values) else None
 
 
 def minimum(a: IntLike, b: IntLike) -> IntLike:
@@ -568,18 +570,13 @@ def maximum(a: IntLike, b: IntLike) -> IntLike:
 
 def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
     if isinstance(a, int) and isinstance(b, int):
-        return min(a, b) if op == "min" else max(a, b)
+        return _OPERATORS[op](a, b)
     less = _compare("le", a, b)
     if isinstance(less, bool):
         return a if less == (op == "min") else b
-    (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
-    if op == "min":
-        lo = None if alo is None or blo is None else min(alo, blo)
-        hi = min((v for v in (ahi, bhi) if v is not None), default=None)
-    else:
-        lo = max((v for v in (alo, blo) if v is not None), default=None)
-        hi = None if ahi is None or bhi is None else max(ahi, bhi)
-    return Expr(op, (a, b), lo, hi, bits_of(a) | bits_of(b))
+    f = _OPERATORS[op]
+    lows, highs = zip(bounds(a), bounds(b), strict=True)
+    return Expr(op, (a, b), _if_known(f, lows, op == "max"), _if_known(f, highs, op == "min"), bits_of(a) | bits_of(b))
 
 
 def entry(array: str, index: IntLike, value: IntLike) -> IntLike:
@@ -617,28 +614,16 @@ def _map(x: IntLike, leaf: Mapping[Expr, IntLike]) -> IntLike:
         return leaf[x]
     if x.op == "var":
         return x
-    if x.op == "sum":
-        return x.args[0] + sum((k * _map(t, leaf) for k, t in x.args[1]), 0)
-    if x.op == "xor":
-        return reduce(lambda u, v: u ^ v, (_map(t, leaf) for t in x.args[1]), x.args[0])
     if x.op == "entry":
         return entry(x.args[0], _map(x.args[1], leaf), _map(x.args[2], leaf))
-    a = [_map(v, leaf) for v in x.args]
-    if x.op == "mul":
-        return reduce(lambda u, v: u * v, a)
-    if x.op == "div":
-        return a[0] // a[1]
-    if x.op == "mod":
-        return a[0] % a[1]
-    if x.op == "and":
-        return a[0] & a[1]
+    parts = [_map(part, leaf) for part in operands(x)]
     if x.op in _COMPARISONS:
-        return _compare(x.op, a[0], a[1])
+        return _compare(x.op, *parts)
     if x.op == "all":
-        return all_of(*map(_truth, a))
+        return all_of(*map(_truth, parts))
     if x.op == "select":
-        return select(_truth(a[0]), a[1], a[2])
-    return _extreme(x.op, a[0], a[1])
+        return select(_truth(parts[0]), *parts[1:])
+    return _extreme(x.op, *parts) if x.op in ("min", "max") else combined(x, parts)
 
 
 def _truth(x: IntLike) -> Expr | bool:
@@ -650,63 +635,58 @@ def substitute(x: IntLike, values: Mapping[Expr, IntLike]) -> IntLike:
     return _map(x, values)
 
 
+def operands(x: Expr) -> Iterable[IntLike]:
+    """The expressions whose values make that of ``x``."""
+    if x.op == "xor":
+        return (x.args[0], *x.args[1])
+    return x.args[2:] if x.op == "entry" else _parts(x)
+
+
 def variables(x: IntLike) -> frozenset[str]:
     """The names of the variables in ``x``."""
     if isinstance(x, int):
         return frozenset()
-    if x.op == "var":
-        return frozenset(x.args)
-    if x.op == "entry":
-        return variables(x.args[2])
-    parts: Iterable[IntLike] = (t for _, t in x.args[1]) if x.op == "sum" else x.args[1] if x.op == "xor" else x.args
-    return frozenset().union(*(variables(p) for p in parts))
+    return frozenset(x.args) if x.op == "var" else frozenset().union(*map(variables, operands(x)))
 
 
 def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
-    """The value of ``x`` for given values of its variables.
-
-    Raises
-    ------
-    KeyError
-        If a variable of ``x`` has no value.
-    """
+    """The value of ``x`` for given values of its variables."""
     if isinstance(x, int):
         return x
-    if x.op == "var":
-        return values[x.args[0]]
+    return values[x.args[0]] if x.op == "var" else int(combined(x, [evaluate(part, values) for part in operands(x)]))
+
+
+def combined(x: Expr, values: Sequence[Any]) -> Any:
+    """The value of ``x`` from those of its :func:`operands`: integers, or lists of one for each of several cases."""
     if x.op == "sum":
-        return x.args[0] + sum(k * evaluate(t, values) for k, t in x.args[1])
-    if x.op == "xor":
-        return reduce(lambda u, t: u ^ evaluate(t, values), x.args[1], x.args[0])
-    if x.op == "entry":
-        return evaluate(x.args[2], values)
-    a = [evaluate(v, values) for v in x.args]
-    if x.op == "mul":
-        return reduce(lambda u, v: u * v, a)
+        total: Any = x.args[0]
+        for (k, _), value in zip(x.args[1], values, strict=True):
+            total = _each(operator.add, total, value if k == 1 else _each(operator.mul, k, value))
+        return total
     if x.op == "select":
-        return a[1] if a[0] else a[2]
-    if x.op == "all":
-        return int(all(a))
-    return int(_BINARY[x.op](*a))
+        return _each(lambda test, a, b: a if test else b, *values)
+    return values[0] if x.op == "entry" else reduce(partial(_each, _OPERATORS[x.op]), values)
+
+
+def _each(f: Callable, *values: Any) -> Any:
+    if list not in map(type, values):
+        return f(*values)
+    return list(map(f, *(v if type(v) is list else repeat(v) for v in values)))
 
 
 def to_c(x: IntLike) -> str:
-    """``x`` as a C expression.
-
-    Division and remainder by a power of two become shifts and masks; others need a non-negative dividend, as C rounds toward zero.
-
-    Raises
-    ------
-    ValueError
-        For a division whose dividend may be negative and whose divisor is not a power of two.
-    """
+    """``x`` as a C expression."""
     return spelled(x)[0]
 
 
 def spelled(x: IntLike) -> tuple[str, int]:
     """``x`` as a C expression (:func:`to_c`), and its precedence: see the levels below."""
-    _check_divisions(x)
-    return _c_parts(x)
+    if isinstance(x, int):
+        return _c_parts(x)
+    if x._spelled is None:
+        _check_divisions(x)
+        object.__setattr__(x, "_spelled", _c_parts(x))
+    return x._spelled  # type: ignore[return-value]
 
 
 def is_condition(x: IntLike) -> bool:
@@ -714,11 +694,13 @@ def is_condition(x: IntLike) -> bool:
     return isinstance(x, Expr) and (x.op in _COMPARISONS or x.op == "all")
 
 
-@lru_cache(4096)
 def functions_of(x: IntLike) -> frozenset[str]:
     """The names of the functions that :func:`to_c` calls."""
-    if isinstance(x, int) or x.op == "var":
-        return frozenset()
+    return frozenset() if isinstance(x, int) or x.op == "var" else _functions(x)
+
+
+@lru_cache(4096)
+def _functions(x: Expr) -> frozenset[str]:
     own = frozenset({x.op}) if x.op in ("min", "max") else frozenset()
     return own.union(*(functions_of(part) for part in _parts(x)))
 
@@ -731,7 +713,7 @@ def _parts(x: Expr) -> Iterable[IntLike]:
 
 
 def _check_divisions(x: IntLike) -> None:
-    if isinstance(x, int) or x.op == "var":
+    if isinstance(x, int) or x._spelled is not None or x.op == "var":
         return
     if x.op in ("div", "mod"):
         a, b = x.args
@@ -750,6 +732,8 @@ def _c(x: IntLike, level: int) -> str:
 def _c_parts(x: IntLike) -> tuple[str, int]:
     if isinstance(x, int):
         return (str(int(x)) if -(2**31) < x < 2**31 else f"{int(x)}LL"), (12 if x >= 0 else 9)
+    if x._spelled is not None:
+        return x._spelled
     if x.op == "var":
         return x.args[0], 12
     if x.op == "entry":

@@ -12,15 +12,10 @@ from .checks import as_inttuple, checked, coordinate, inttuple, tiler_like, with
 from .checks import index as index_kind
 from .core import Layout, Measured, cosize, make_identity_layout, make_layout, plain_layout, slice_and_offset
 from .errors import LayoutError, described
-from .inttuple import dot_digits, has_none, map_leaves, product_each, quotient, size, wrap, zero_of
+from .inttuple import dot_digits, has_none, product_each, quotient, size, unflatten, wrap, zero_of
 from .swizzle import ComposedLayout
 from .symbolic import Expr
 from .tiling import zipped_divide
-
-__all__ = ["CoordinateIterator", "CountingIterator", "Engine", "Tensor", "counting_iterator", "domain_offset",
-           "inner_partition", "local_partition", "local_tile", "make_identity_tensor", "make_tensor", "make_tma_tensor",
-           "outer_partition"]
-
 
 _TMA_DIMENSIONS = 5
 
@@ -174,7 +169,7 @@ class Tensor(Measured):
         if has_none(coord):
             layout, start = slice_and_offset(coord, self.layout)
             return Tensor(_advance(self.engine, start), layout)
-        return self.engine[self.layout(coord)]
+        return self.engine[self.layout.at(coord)]
 
     def __call__(self, *coord: Any) -> Any:
         return self[coord[0] if len(coord) == 1 else coord]
@@ -291,7 +286,7 @@ def make_tma_tensor(layout: Any) -> Tensor:
     at = 0
     for mode in layout:
         reach: Any = None
-        for s, d in zip(mode.flat_shape, mode.flat_stride, strict=True):
+        for s, d in mode.pairs:
             if s != 1 and d != 0:
                 if isinstance(d, int) and d < 0:
                     raise LayoutError("make_tma_tensor", f"the stride {d} is negative", layout)
@@ -306,8 +301,7 @@ def make_tma_tensor(layout: Any) -> Tensor:
                                              f"not {len(starts)} of strides {', '.join(str(d) for d, _ in starts)}", layout)
     starts.sort(key=lambda start: (not isinstance(start[0], int), start[0] if isinstance(start[0], int) else 0))
     strides = {leaf: k * E(i) for i, (_, members) in enumerate(starts) for leaf, k in members}
-    leaf = iter(range(at))
-    basis = map_leaves(layout.shape, lambda _: strides.get(next(leaf), 0))
+    basis = unflatten([strides.get(leaf, 0) for leaf in range(at)], layout.shape)
     return Tensor(counting_iterator((0,) * len(starts)), Layout(layout.shape, basis))
 
 

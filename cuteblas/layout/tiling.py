@@ -22,13 +22,9 @@ from .checks import checked, integer, inttuple, nested, tiler_like, with_domain
 from .composition import compose, composition
 from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain, plain_layout, trusted
 from .errors import LayoutError, described
-from .inttuple import ceil_div, leaves, product_each, quotient, size
+from .inttuple import leaves, product_each, quotient, size
 from .swizzle import ComposedLayout
 from .symbolic import Expr
-
-__all__ = ["blocked_product", "flat_divide", "flat_product", "logical_divide", "logical_product", "make_layout_tv", "raked_product",
-           "tile_extents", "tile_to_shape", "tiled_divide", "tiled_product", "tv_owners", "zipped_divide", "zipped_product"]
-
 
 _MOST = 1 << 20                                          # values whose owners are listed
 
@@ -70,9 +66,13 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
     >>> str(logical_divide(Layout((9, (4, 8)), (59, (13, 1))), (Layout(3, 3), Layout((2, 4), (1, 8)))))
     '((3,3),((2,4),(2,2))):((177,59),((13,2),(26,1)))'
     """
+    return _divide(layout, tiler)
+
+
+def _divide(layout: Layout, tiler: Any) -> Layout:
     if type(tiler) is int and tiler > 1 and not isinstance(layout.shape, tuple):
         s, d = layout.shape, layout.stride               # the usual case, spelled out: one mode and a number of elements
-        rest = ceil_div(s, tiler)
+        rest = (s + (tiler - 1)) // tiler
         return trusted((tiler, rest), (d, 0 if rest == 1 else d * tiler))
     tiler = _as_tiler(tiler, "logical_divide", layout)
     if tiler is None:
@@ -81,7 +81,7 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
         if len(tiler) > layout.rank:
             raise LayoutError("logical_divide", f"the tiler has more than {layout.rank} modes", layout, tiler)
         modes = list(layout)
-        return make_layout(*(logical_divide(m, t) for m, t in zip(modes, tiler, strict=False)), *modes[len(tiler):])
+        return make_layout(*(_divide(m, t) for m, t in zip(modes, tiler, strict=False)), *modes[len(tiler):])
     return compose(layout, make_layout(tiler, complement(tiler, size(layout))), beyond=True)
 
 
@@ -123,7 +123,7 @@ def zipped_divide(layout: Layout, tiler: Any) -> Layout:
     >>> [tiles(i, 3) for i in range(8)]
     [20, 28, 21, 29, 22, 30, 23, 31]
     """
-    return _unzip(logical_divide, layout, tiler, "zipped_divide")
+    return _unzip(_divide, layout, tiler, "zipped_divide")
 
 
 @on_domain

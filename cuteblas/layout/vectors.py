@@ -11,11 +11,9 @@ from .checks import checked, inttuple, positive, with_domain
 from .composition import composition
 from .core import Layout
 from .errors import LayoutError, described
-from .inttuple import leaves, map_leaves, quotient, size
+from .inttuple import leaves, quotient, size, unflatten
 from .swizzle import ComposedLayout, Swizzle
 from .symbolic import Expr, bits_of
-
-__all__ = ["domain_distribute", "downcast", "max_alignment", "max_common_layout", "max_common_vector", "recast_layout", "upcast"]
 
 
 def _unswizzled(x: Any) -> tuple[Layout, int | None]:
@@ -51,7 +49,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
     shape: list[Any] = []
     stride: list[Any] = []
     current: Any = 1
-    for s, d in zip(inverse.flat_shape, inverse.flat_stride, strict=True):
+    for s, d in inverse.pairs:
         common = _prefix(a, shape, stride, s, d, current)
         if common == 1:
             break
@@ -61,7 +59,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
         if common != s:
             break
     runs = [run for run in (a_run, b_run) if run is not None]
-    return _first(shape, stride, min(runs)) if runs else _first(shape, stride, current)
+    return _first(shape, stride, min(runs, default=current))
 
 
 def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) -> Any:
@@ -145,7 +143,7 @@ def max_alignment(layout: Any) -> int:
     """
     layout, run = _unswizzled(layout)
     flat = coalesce(layout)
-    modes = list(zip(flat.flat_shape, flat.flat_stride, strict=True))
+    modes = list(flat.pairs)
     chain, current = [], 1
     while found := [mode for mode in modes if isinstance(mode[0], int) and mode[1] == current and mode[0] > 1]:
         modes.remove(found[0])
@@ -202,7 +200,7 @@ def upcast(layout: Any, n: int) -> Any:
     _refuse_tensor(layout, "upcast")
     shape, stride = [], []
     inside: list[tuple[int, int]] = []
-    for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True):
+    for s, d in layout.pairs:
         q = quotient(d, n) if not isinstance(d, ScaledBasis) else None
         if s == 1 or q is not None:
             shape.append(s)
@@ -256,9 +254,9 @@ def downcast(layout: Any, n: int) -> Any:
     _refuse_tensor(layout, "downcast")
     if n == 1:
         return layout
-    if sum(d == 1 and s != 1 for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)) != 1:
+    if sum(d == 1 and s != 1 for s, d in layout.pairs) != 1:
         raise LayoutError("downcast", "not exactly one mode has stride 1", layout)
-    shape = [s * n if d == 1 and s != 1 else s for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)]
+    shape = [s * n if d == 1 and s != 1 else s for s, d in layout.pairs]
     stride = [d if d == 1 else d * n for d in layout.flat_stride]
     return _rebuild(layout, shape, stride)
 
@@ -269,8 +267,7 @@ def _refuse_tensor(x: Any, op: str) -> None:
 
 
 def _rebuild(layout: Layout, shape: list, stride: list) -> Layout:
-    s, d = iter(shape), iter(stride)
-    return Layout(map_leaves(layout.shape, lambda _: next(s)), map_leaves(layout.shape, lambda _: next(d)))
+    return Layout(unflatten(shape, layout.shape), unflatten(stride, layout.shape))
 
 
 def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> ComposedLayout:

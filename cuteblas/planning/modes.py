@@ -18,6 +18,11 @@ class Mode:
     src: int
     dst: int
 
+    @property
+    def strides(self) -> tuple[int, int]:
+        """In the source, and in the target."""
+        return self.src, self.dst
+
 
 def merged(modes: Modes) -> Modes:
     """The same group with as few modes as possible: without extents of 1, and pairs that are one mode in all tensors merged.

@@ -18,7 +18,7 @@ from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
 from .plan import Argument, Launch, Role, place
-from .problem import DeviceInfo, Fusion, GemmProblem, Operand, transposed
+from .problem import DeviceInfo, Fusion, GemmProblem, Operand, Storage, transposed
 
 __all__ = [
     "MAPPED_STRIDE",
@@ -29,6 +29,7 @@ __all__ = [
     "alpha_kind",
     "batch_values",
     "compact",
+    "divisors",
     "fused",
     "fusion_values",
     "gemm_span",
@@ -42,18 +43,24 @@ __all__ = [
     "oriented",
     "output_span",
     "pairs_along_n",
+    "power_of_two",
     "row_pitch",
     "scalar_values",
+    "second_element",
+    "settled",
     "span",
     "staged_map",
     "staging",
     "tiles_of_c",
+    "turned",
     "unit_mode",
     "vector_access",
+    "vector_width",
     "view",
     "why_not_mapped",
     "why_not_on_wgmma",
     "why_not_staged",
+    "width_along",
 ]
 
 Roles = dict[str, Role | Argument]
@@ -104,6 +111,22 @@ def output_span(p: GemmProblem) -> int:
     return max(operand_span(x, (p.m, p.n), p.batch) for x in (p.c, *(x for _name, x in fusion)))
 
 
+def vector_width(x: Operand | Storage, most: int, *multiples: int) -> int:
+    """Elements of the widest vector, at most so many, that an address and these extents and
+    strides allow.
+    """
+    item = dtype(x.dtype).bytes
+    return gcd(most, max(1, VECTOR_BYTES // item), max(1, x.alignment // item), *multiples)
+
+
+def width_along(mode: int, operand: Operand, extents: tuple[int, int], most: int) -> int:
+    """Elements of vectors along a mode with stride 1, be the stride of a mode of extent 1 what
+    it is.
+    """
+    other = operand.strides[1 - mode] if extents[1 - mode] > 1 else 0
+    return vector_width(operand, most, extents[mode], other, *operand.batch_strides)
+
+
 def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
     """The arguments of a kernel for a problem's epilogue.
 
@@ -114,10 +137,8 @@ def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
 
     def matrix(name: str, x: Operand) -> FusedMatrix:
         strides = tuple(s if s in (0, 1) else 0 if n == 1 else None for s, n in zip(x.strides, (p.m, p.n), strict=True))
-        width, item = 1, dtype(x.dtype).bytes
-        if x.strides[run_mode] == 1:
-            others = x.strides[1 - run_mode], *x.batch_strides
-            width = gcd(most, max(1, 16 // item), max(1, x.alignment // item), (p.m, p.n)[run_mode], *others)
+        others = (p.m, p.n)[run_mode], x.strides[1 - run_mode], *x.batch_strides
+        width = vector_width(x, most, *others) if x.strides[run_mode] == 1 else 1
         return FusedMatrix(name, x.dtype, strides, width)       # type: ignore[arg-type]
 
     operands, outputs = (tuple(matrix(*m) for m in matrices) for matrices in (p.fusion.operands, p.fusion.outputs))
@@ -137,7 +158,7 @@ def vector_access(operand: Operand, extents: tuple[int, int], most_bytes: int = 
         if operand.strides[mode] != 1:
             continue
         others = operand.strides[1 - mode], *operand.batch_strides
-        width = gcd(most_bytes // kind.bytes, max(1, operand.alignment // kind.bytes), extents[mode], *others)
+        width = vector_width(operand, most_bytes // kind.bytes, extents[mode], *others)
         if best.unit is None or width > best.width:
             best = replace(best, unit=mode, width=width)
     return best
@@ -212,7 +233,7 @@ class Oriented:
     problem: GemmProblem
     roles: tuple[Role, Role]
     swapped: bool
-    purpose: str = "C is written along its rows"
+    purpose: str
 
     @property
     def note(self) -> str:
@@ -227,9 +248,27 @@ class Oriented:
 
 def oriented(p: GemmProblem, mode: int) -> Oriented:
     """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if C is contiguous at all."""
-    if p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1:
-        return Oriented(transposed(p), ("b", "a"), True)
-    return Oriented(p, ("a", "b"), False)
+    return turned(p, p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1,
+                  "C is written along its rows")
+
+
+def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
+    """The problem, or that of C^T where that is good for a purpose."""
+    if swapped:
+        return Oriented(transposed(p), ("b", "a"), True, purpose)
+    return Oriented(p, ("a", "b"), False, purpose)
+
+
+def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> Operand:
+    """The operand with stride 0 in modes of extent 1, but where it is 1 if ``units`` stay."""
+    strides = (0 if n == 1 and not (units and s == 1) else s
+               for n, s in zip(extents, operand.strides, strict=True))
+    return replace(operand, strides=tuple(strides))       # type: ignore[arg-type]
+
+
+def second_element(p: GemmProblem) -> str | None:
+    """The element type of B, if it is not that of A."""
+    return p.b.dtype if p.b.dtype != p.a.dtype else None
 
 
 def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
@@ -264,6 +303,17 @@ def compact(extents: Iterable[int], step: int) -> tuple[tuple[int, ...], int]:
         strides.append(step)
         step *= n
     return tuple(strides), step
+
+
+def divisors(number: int, most: int | None = None) -> list[int]:
+    """The divisors of a number, up to a largest one."""
+    last = number if most is None else min(number, most)
+    return [i for i in range(1, last + 1) if number % i == 0]
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is not smaller."""
+    return 1 << max(0, n - 1).bit_length()
 
 
 def row_pitch(extent: int, multiple: int) -> int:

@@ -5,6 +5,7 @@ Inside, A is (M, K), B is (N, K) and C is (M, N); transposition and row- or colu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
 __all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem",
-           "GroupedProblem", "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage", "transposed"]
+           "GroupedProblem", "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage",
+           "transposed",
+           "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
 """What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call passes a number, or that each call
@@ -201,12 +204,22 @@ class GroupedProblem:
 
 def transposed(p: GemmProblem) -> GemmProblem:
     """The same problem as ``C^T = B A^T``."""
-    def flipped(matrices: tuple[tuple[str, Operand], ...]) -> tuple[tuple[str, Operand], ...]:
-        return tuple((name, replace(x, strides=x.strides[::-1])) for name, x in matrices)
+    flipped = with_matrices(p, lambda role, x: x if role in ("a", "b")
+                            else replace(x, strides=x.strides[::-1]))
+    return replace(flipped, m=p.n, n=p.m, a=p.b, b=p.a,
+                   triangle=_OTHER.get(p.triangle, p.triangle))
 
-    fusion = p.fusion and replace(p.fusion, operands=flipped(p.fusion.operands), outputs=flipped(p.fusion.outputs))
-    triangle = _OTHER.get(p.triangle, p.triangle)
-    return replace(p, m=p.n, n=p.m, a=p.b, b=p.a, c=replace(p.c, strides=p.c.strides[::-1]), fusion=fusion, triangle=triangle)
+
+def with_matrices(p: GemmProblem, change: Callable[[str, Operand], Operand]) -> GemmProblem:
+    """The same problem with its matrices, those of the epilogue too, changed by their roles."""
+    a, b, c, fusion = change("a", p.a), change("b", p.b), change("c", p.c), p.fusion
+    if fusion is not None:
+        matrices = (*fusion.operands, *fusion.outputs)
+        changed = [(name, change(role, x))
+                   for role, (name, x) in zip(fusion.roles, matrices, strict=True)]
+        first = len(fusion.operands)
+        fusion = replace(fusion, operands=tuple(changed[:first]), outputs=tuple(changed[first:]))
+    return replace(p, a=a, b=b, c=c, fusion=fusion)
 
 
 _OTHER: dict[str | None, Literal["lower", "upper"]] = {"lower": "upper", "upper": "lower"}

@@ -11,7 +11,7 @@ from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .estimates import reducing_seconds
 from .modes import merged
-from .operands import NARROW_SPAN, batch_values, launch, span, view
+from .operands import NARROW_SPAN, batch_values, compact, launch, power_of_two, span, vector_width, view
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem
 
@@ -22,7 +22,7 @@ _WARP = 32
 _BLOCKS = 8                             # of 256 threads on a multiprocessor: all that it holds
 _LEAST_STEPS = 8                        # a second launch takes as long as a few steps of a block
 _SECOND = place("b")
-_VECTOR_BYTES, _MAX_VECTOR = 16, 8       # elements: each is a register once it is converted
+_MAX_VECTOR = 8                         # elements: each is a register once it is converted
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,11 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Ar
         return _launch(p, choice, source, target, second),
     accumulator = p.accumulator
     outputs, item = p.i * prod(p.batch), dtype(accumulator).bytes
-    strides, below = [], p.i
-    for n in reversed(p.batch):
-        strides.append(below)
-        below *= n
-    compact = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))                  # (i, batch, slice)
+    strides, _end = compact(reversed(p.batch), p.i)
+    sums = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))                  # (i, batch, slice)
     x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides)) for z in (p.x, p.y))
-    slices = replace(p, x=x or p.x, y=y, r=compact, batch=(choice.slices, *p.batch))
-    rest = replace(p, j=choice.slices, x=replace(compact, strides=(1, outputs), batch_strides=compact.batch_strides[1:]),
+    slices = replace(p, x=x or p.x, y=y, r=sums, batch=(choice.slices, *p.batch))
+    rest = replace(p, j=choice.slices, x=replace(sums, strides=(1, outputs), batch_strides=sums.batch_strides[1:]),
                    compute=accumulator, y=None)
     parts = workspace.take(choice.slices * outputs * item)
     rest = _canonical(rest)
@@ -192,11 +189,6 @@ def _canonical(p: ReductionProblem) -> ReductionProblem:
     return replace(p, i=first[0], x=x, r=settled(p.r, 2, 0), y=y, batch=tuple(mode[0] for mode in batch))
 
 
-def _power_of_two(n: int) -> int:
-    """The least that is not smaller."""
-    return 1 << max(0, n - 1).bit_length()
-
-
 def choose_reduction(problem: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     """How :func:`plan_reduction` divides a reduction that has a result."""
     return _choose(_canonical(problem), device)
@@ -207,9 +199,9 @@ def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     extents = (p.i, p.j)
     lanes = min((1, 0), key=lambda mode: (p.x.strides[mode] == 0, abs(p.x.strides[mode])))
     width = _width(p.x, lanes, extents[lanes])
-    along = min(_WARP, _power_of_two(-(-extents[lanes] // width)))
-    across = min(_THREADS // along, max(_power_of_two(extents[1 - lanes]), _WARP // along))
-    along = min(_THREADS // across, _power_of_two(-(-extents[lanes] // width)))
+    along = min(_WARP, power_of_two(-(-extents[lanes] // width)))
+    across = min(_THREADS // along, max(power_of_two(extents[1 - lanes]), _WARP // along))
+    along = min(_THREADS // across, power_of_two(-(-extents[lanes] // width)))
     threads = (along, across) if lanes == 0 else (across, along)
     tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, width, lanes), threads, lanes).tile
     blocks, steps = -(-p.i // tile[0]) * prod(p.batch), -(-p.j // tile[1])
@@ -224,8 +216,7 @@ def _width(x: Operand, lanes: int, extent: int) -> int:
     """Elements that are read together."""
     if x.strides[lanes] != 1:
         return 1
-    item = dtype(x.dtype).bytes
-    return gcd(min(_MAX_VECTOR, _VECTOR_BYTES // item), max(1, x.alignment // item), extent, x.strides[1 - lanes], *x.batch_strides)
+    return vector_width(x, _MAX_VECTOR, extent, x.strides[1 - lanes], *x.batch_strides)
 
 
 def _access(x: Operand, width: int, lanes: int) -> OperandAccess:

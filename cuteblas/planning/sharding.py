@@ -5,11 +5,12 @@ Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from itertools import product as combinations_of
+from math import prod
 from typing import Any, NamedTuple
 
 from .streaming import Tile
@@ -64,9 +65,12 @@ class Held:
     bytes: int
     read: bool = False
 
-    def box(self, tile: Tile) -> dict[str, slice]:
-        """What a tile needs of it."""
-        return {axis: getattr(tile, axis) for axis in self.axes}
+    def met(self, start: int, stop: int) -> Iterator[tuple[Part, int, int]]:
+        """The parts that a range of its axis meets, and the ranges that they have of it."""
+        for part in self.parts:
+            low, high = max(start, part.start), min(stop, part.stop)
+            if low < high:
+                yield part, low, high
 
 
 class Piece(NamedTuple):
@@ -166,6 +170,16 @@ class Extents(NamedTuple):
         """One of them."""
         return getattr(self, axis)
 
+    def bounds(self, tile: Tile, axis: str) -> tuple[int, int]:
+        """Where a tile begins and ends along an axis."""
+        start, stop, _step = getattr(tile, axis).indices(self.of(axis))
+        return start, stop
+
+    def length(self, tile: Tile, axis: str) -> int:
+        """The extent of a tile."""
+        start, stop = self.bounds(tile, axis)
+        return max(0, stop - start)
+
 
 class Operands(NamedTuple):
     """Where A, B and C are."""
@@ -199,11 +213,10 @@ class Cost(NamedTuple):
 
     def of(self, extents: Extents, batch: int, m: int, n: int) -> float:
         """The time of a part of C."""
-        def elements(batch: int, m: int, n: int) -> int:
-            return batch * (m + n) * extents.k
-
-        products = self.seconds - self.prepare * elements(*extents[:3])
-        return products * (batch * m * n) / max(extents.batch * extents.m * extents.n, 1) + self.prepare * elements(batch, m, n)
+        products = self.seconds - self.prepare * (extents.batch * (extents.m + extents.n)
+                                                  * extents.k)
+        preparing = self.prepare * (batch * (m + n) * extents.k)
+        return products * (batch * m * n) / max(prod(extents[:3]), 1) + preparing
 
 
 @lru_cache(maxsize=256)
@@ -249,28 +262,29 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cos
 
 def _steps(share: Share, extents: Extents, held: Operands, most_slots: int | None) -> tuple[Step, ...]:
     """What the tiles of a share need."""
-    found: dict[str, list[Panel]] = {}
-    for name, one in zip("abc", held, strict=True):
+    found: list[list[Panel]] = []
+    for one in held:
         keys: dict[tuple[tuple[int, int], ...], int] = {}
         panels = []
         for tile in share.tiles:
-            region = {axis: cut.indices(extents.of(axis))[:2] for axis, cut in one.box(tile).items()}
-            pieces = tuple(_piece(one, part, box, region, extents) for part, box in _places(extents, one, tile))
+            region = {axis: extents.bounds(tile, axis) for axis in one.axes}
+            pieces = tuple(_piece(one, part, {**region, one.axis: bounds}, region)
+                           for part, *bounds in one.met(*region[one.axis]))
             here = len(pieces) == 1 and pieces[0].device == share.device
-            shape = tuple(stop - start for start, stop in region.values())
-            key = keys.setdefault((*region.values(),), len(keys)) if not here else 0
-            panels.append(Panel(shape, pieces, key, None if here else key % most_slots if most_slots else key))
-        found[name] = panels
-    return tuple(Step(*panels) for panels in zip(*found.values(), strict=True))
+            key = 0 if here else keys.setdefault((*region.values(),), len(keys))
+            slot = None if here else key % most_slots if most_slots else key
+            panels.append(Panel(tuple(stop - start for start, stop in region.values()), pieces,
+                                key, slot))
+        found.append(panels)
+    return tuple(Step(*panels) for panels in zip(*found, strict=True))
 
 
-def _piece(held: Held, part: Part, box: dict[str, slice], region: dict[str, tuple[int, int]], extents: Extents) -> Piece:
-    inside, within = [], []
-    for axis, cut in box.items():
-        low, high, _step = cut.indices(extents.of(axis))
-        first, start = part.start if axis == held.axis else 0, region[axis][0]
-        inside.append(slice(low - first, high - first))
-        within.append(slice(low - start, high - start))
+def _piece(held: Held, part: Part, box: Mapping[str, Sequence[int]],
+           region: Mapping[str, tuple[int, int]]) -> Piece:
+    """What a part has of a region: a box of it."""
+    inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds))
+              for axis, bounds in box.items()]
+    within = [slice(*(x - region[axis][0] for x in bounds)) for axis, bounds in box.items()]
     return Piece(held.parts.index(part), part.device, tuple(inside), tuple(within))
 
 
@@ -312,43 +326,62 @@ class _Product:
 
     def moved(self, name: str, device: int, tile: Tile, leaves: bool = False) -> _Moved:
         """What a tile needs of A, B or C and others hold, or what it gives them of C."""
-        one = getattr(self.held, name)
-        start, stop, _step = getattr(tile, one.axis).indices(self.extents.of(one.axis))
-        key = name, device, start, stop, leaves
+        one, extents = getattr(self.held, name), self.extents
+        key = name, device, *extents.bounds(tile, one.axis), leaves
         if (found := self.known.get(key)) is None:
-            found = self.known[key] = self._of_all(one, device, start, stop, leaves)
+            found = self.known[key] = self._of_all(one, device, extents.bounds(tile, one.axis),
+                                                   leaves)
         share = 1.0
         for axis in one.axes:
             if axis != one.axis:
-                share *= self.length(tile, axis) / max(self.extents.of(axis), 1)
+                share *= extents.length(tile, axis) / max(extents.of(axis), 1)
         return _Moved(*(share * number for number in found))
 
-    def _of_all(self, one: Held, device: int, start: int, stop: int, leaves: bool) -> _Moved:
+    def _of_all(self, one: Held, device: int, bounds: tuple[int, int], leaves: bool) -> _Moved:
         """The same of a range of the axis that is divided, and all of the others."""
         total = inside = seconds = 0.0
-        meets = 0
-        for part in one.parts:
-            low, high = max(start, part.start), min(stop, part.stop)
-            if low < high:
-                meets += 1
-                size = one.bytes * (high - low) / self.extents.of(one.axis)
-                if part.device == device:
-                    inside += size
-                    continue
-                total += size
-                seconds += size / self.rate(device, part.device) if leaves \
-                    else size * _readers(one, self.devices) / self.rate(part.device, device)
-        if meets < 2:
-            inside = 0.0
+        parts = list(one.met(*bounds))
+        for part, low, high in parts:
+            size = one.bytes * (high - low) / self.extents.of(one.axis)
+            if part.device == device:
+                inside += size
+                continue
+            total += size
+            seconds += size / self.rate(device, part.device) if leaves \
+                else size * _readers(one, self.devices) / self.rate(part.device, device)
+        inside = inside if len(parts) > 1 else 0.0
         return _Moved(total, inside, seconds + inside / _INSIDE)
-
-    def length(self, tile: Tile, axis: str) -> int:
-        """The extent of a tile."""
-        return len(range(*getattr(tile, axis).indices(self.extents.of(axis))))
 
     def seconds(self, tile: Tile) -> float:
         """The time of a tile on a device that has all that it needs."""
-        return self.cost.of(self.extents, *(self.length(tile, axis) for axis in ("batch", "m", "n"))) + _LAUNCHES
+        return self.cost.of(self.extents, *(self.extents.length(tile, axis)
+                                            for axis in ("batch", "m", "n"))) + _LAUNCHES
+
+    def run(self, device: int, tiles: Sequence[Tile]) -> tuple[float, int, int]:
+        """The time of tiles that follow each other while operands arrive in the same order and
+        results leave; the bytes that come from other devices, and those that go there.
+        """
+        # when copies in, kernels and copies out have ended
+        arrived = computed = left = 0.0
+        up = down = 0.0
+        there: dict[Any, float] = {}
+        for tile in tiles:
+            ready = 0.0
+            for name in "abc" if self.held.c.read else "ab":
+                key = name, *(self.extents.bounds(tile, axis)
+                              for axis in getattr(self.held, name).axes)
+                if key not in there:
+                    moved = self.moved(name, device, tile)
+                    arrived += moved.seconds
+                    up += moved.bytes
+                    there[key] = arrived if moved.seconds else 0.0
+                ready = max(ready, there[key])
+            computed = max(computed, ready) + self.seconds(tile)
+            leaving = self.moved("c", device, tile, leaves=True)
+            if leaving.bytes:
+                down += leaving.bytes
+                left = max(left, computed) + leaving.seconds
+        return max(computed, left), int(up), int(down)
 
 
 def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
@@ -372,13 +405,13 @@ def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
 
 def _shares(product: _Product, fractions: dict[str, list[float]], finer: int) -> tuple[tuple[Share, ...], list[float]]:
     extents, held, devices = product.extents, product.held, product.devices
-    ranges = {axis: _cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices)) for axis, parts in fractions.items()}
-    cells = [dict(zip(ranges, cell, strict=True)) for cell in combinations_of(*ranges.values())]
+    ranges = [_cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices))
+              for axis, parts in fractions.items()]
     shares, times = [], []
-    for device, cell in zip(devices, cells, strict=True):
-        tile = Tile(cell.get("batch", _ALL), cell.get("m", _ALL), cell.get("n", _ALL), _ALL)
+    for device, cell in zip(devices, combinations_of(*ranges), strict=True):
+        tile = Tile(_ALL, _ALL, _ALL, _ALL)._replace(**dict(zip(fractions, cell, strict=True)))
         tiles = _tiles(product, device, tile, finer)
-        seconds, up, down = _run_of(product, device, tiles)
+        seconds, up, down = product.run(device, tiles)
         shares.append(Share(device, tiles, up, down))
         times.append(seconds)
     return tuple(shares), times
@@ -418,7 +451,7 @@ def _tiles(product: _Product, device: int, tile: Tile, finer: int) -> tuple[Tile
         return (tile,)
     # of those that end at the same time the first one
     return min(_tilings(product, device, tile, missing, moves),
-               key=lambda tiles: round(_run_of(product, device, tiles)[0] / product.cost.seconds, 4))
+               key=lambda tiles: round(product.run(device, tiles)[0] / product.cost.seconds, 4))
 
 
 def _tilings(product: _Product, device: int, tile: Tile, missing: dict[str, int], moves: int) -> Iterator[tuple[Tile, ...]]:
@@ -426,14 +459,14 @@ def _tilings(product: _Product, device: int, tile: Tile, missing: dict[str, int]
     yield (tile,)
     others = {part.device for one in (product.held.a, product.held.b) for part in one.parts} - {device}
     slowest = min((product.rate(other, device) for other in others), default=1.0)
-    for axis in ("batch",) if product.length(tile, "batch") > 1 else ("m", "n"):
+    for axis in ("batch",) if product.extents.length(tile, "batch") > 1 else ("m", "n"):
         arriving = missing["a"] + missing["b"] if axis == "batch" else missing["a" if axis == "m" else "b"]
-        most = product.length(tile, axis) // (1 if axis == "batch" else _LEAST_EXTENT)
+        most = product.extents.length(tile, axis) // (1 if axis == "batch" else _LEAST_EXTENT)
         for inner in _by_place(product, device, tile, axis):
             if len(inner) > 1:
                 yield inner
             *first, last = inner
-            share = product.length(last, axis) / product.length(tile, axis)
+            share = product.extents.length(last, axis) / product.extents.length(tile, axis)
             for count in _COUNTS:
                 if count > min(moves, most * share):
                     break
@@ -447,7 +480,7 @@ def _by_place(product: _Product, device: int, tile: Tile, axis: str) -> Iterator
     for one in (product.held.a, product.held.b):
         own = [part for part in one.parts if part.device == device]
         if one.axis == axis and len(one.parts) > len(own) == 1:
-            start, stop, _step = getattr(tile, axis).indices(product.extents.of(axis))
+            start, stop = product.extents.bounds(tile, axis)
             low, high = max(start, own[0].start), min(stop, own[0].stop)
             if low < high and (start, stop) != (low, high):
                 rest = sorted(((start, low), (high, stop)), key=lambda part: part[1] - part[0])
@@ -459,19 +492,18 @@ def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: 
     """Many equal tiles along both axes."""
     if count < 2:
         return (tile,)
-    here = {axis: product.length(tile, axis) for axis in ("batch", "m", "n")}
-    axis = "batch" if here["batch"] > 1 else "m" if missing["a"] > missing["b"] or (missing["a"] == missing["b"]
-                                                                                and here["m"] >= here["n"]) else "n"
+    here = {axis: product.extents.length(tile, axis) for axis in ("batch", "m", "n")}
+    along_m = (missing["a"], here["m"]) >= (missing["b"], here["n"])
+    axis = "batch" if here["batch"] > 1 else "m" if along_m else "n"
     count = min(count, here[axis] if axis == "batch" else max(1, here[axis] * finer // _LEAST_EXTENT))
-    inner = _ranges(product, tile, axis, [1 / count] * count)
     if axis == "batch":
-        return tuple(tile._replace(**{axis: part}) for part in inner)
+        return tuple(_cut_tile(product, tile, axis, [1 / count] * count))
     other = "n" if axis == "m" else "m"
-    parts = min(finer, here[other])
-    found = []
-    for i, part in enumerate(_ranges(product, tile, other, [1 / parts] * parts)):
+    parts, found = min(finer, here[other]), list[Tile]()
+    for i, part in enumerate(_cut_tile(product, tile, other, [1 / parts] * parts)):
+        inner = _cut_tile(product, part, axis, [1 / count] * count)
         # there and back, so that panels are used again
-        found += [tile._replace(**{axis: each, other: part}) for each in (inner if i % 2 == 0 else reversed(inner))]
+        found += inner[::-1] if i % 2 else inner
     return tuple(found)
 
 
@@ -487,53 +519,14 @@ def _growing(least: float, arrives: float, work: float, leaves: bool) -> list[fl
     return found + last
 
 
-def _ranges(product: _Product, tile: Tile, axis: str, fractions: Sequence[float]) -> list[slice]:
-    """A tile's range of an axis in parts."""
-    start = getattr(tile, axis).start or 0
-    return [slice(start + part.start, start + part.stop) for part in _cut(product.length(tile, axis), fractions, None)
-            if part.stop > part.start]
-
-
 def _cut_tile(product: _Product, tile: Tile, axis: str, fractions: Sequence[float]) -> list[Tile]:
-    return [tile._replace(**{axis: part}) for part in _ranges(product, tile, axis, fractions)]
-
-
-def _places(extents: Extents, held: Held, tile: Tile) -> list[tuple[Part, dict[str, slice]]]:
-    """The parts of an operand that a tile meets, and the box of the whole that each of them has."""
-    box = held.box(tile)
-    start, stop, _step = box[held.axis].indices(extents.of(held.axis))
-    found = []
-    for part in held.parts:
-        low, high = max(start, part.start), min(stop, part.stop)
-        if low < high:
-            found.append((part, {**box, held.axis: slice(low, high)}))
-    return found
+    """A tile in parts along an axis."""
+    start = getattr(tile, axis).start or 0
+    parts = _cut(product.extents.length(tile, axis), fractions, None)
+    return [tile._replace(**{axis: slice(start + part.start, start + part.stop)})
+            for part in parts if part.stop > part.start]
 
 
 def _readers(held: Held, devices: Sequence[int]) -> int:
     """How many devices read from one at the same time."""
     return len(devices) - (held.parts[0].device in devices) if len(held.parts) == 1 else 1
-
-
-def _run_of(product: _Product, device: int, tiles: Sequence[Tile]) -> tuple[float, int, int]:
-    """The time of tiles that follow each other while operands arrive in the same order and results leave; the bytes that come from
-    other devices, and those that go there."""
-    arrived = computed = left = 0.0                     # when copies in, kernels and copies out have ended
-    up = down = 0.0
-    there: dict[Any, float] = {}
-    for tile in tiles:
-        ready = 0.0
-        for name in ("a", "b", "c") if product.held.c.read else ("a", "b"):
-            key = name, *((cut.start, cut.stop) for cut in getattr(product.held, name).box(tile).values())
-            if key not in there:
-                moved = product.moved(name, device, tile)
-                arrived += moved.seconds
-                up += moved.bytes
-                there[key] = arrived if moved.seconds else 0.0
-            ready = max(ready, there[key])
-        computed = max(computed, ready) + product.seconds(tile)
-        leaving = product.moved("c", device, tile, leaves=True)
-        if leaving.bytes:
-            down += leaving.bytes
-            left = max(left, computed) + leaving.seconds
-    return max(computed, left), int(up), int(down)

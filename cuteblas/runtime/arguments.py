@@ -5,40 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..codegen.dtypes import DType
 from .tensor_maps import EncodedTensorMap
 
 if TYPE_CHECKING:
-    from ..codegen.kernel import TensorMapSpec
+    from ..codegen.kernel import Param, TensorMapSpec
+    from ..planning.plan import Argument
 
-__all__ = ["SCALARS", "Argument", "ArgumentBlock", "Param"]
-
-
-class Param(Protocol):
-    """A parameter of a kernel: see :class:`cuteblas.codegen.kernel.Param`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def dtype(self) -> DType: ...
-
-
-class Argument(Protocol):
-    """The value of a parameter: see :class:`cuteblas.planning.plan.Argument`."""
-
-    @property
-    def role(self) -> str | None: ...
-    @property
-    def value(self) -> int | float | complex | None: ...
-    @property
-    def tensor_map(self) -> TensorMapSpec | None: ...
-    @property
-    def offset(self) -> int: ...
-
+__all__ = ["SCALARS", "ArgumentBlock"]
 
 MapEncoder = Callable[[int], EncodedTensorMap]
 

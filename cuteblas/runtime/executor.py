@@ -7,11 +7,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..codegen.architectures import capabilities
-from .arguments import Argument, ArgumentBlock, Param
+from .arguments import ArgumentBlock
 from .devices import device_info, is_captured
 from .errors import DriverError, require
 from .graphs import LaunchGraph, graph_of
-from .loading import Loadable, load_all
+from .loading import load_all
 from .overlap import OverlappingLaunch
 from .tensor_maps import tensor_map_encoder
 
@@ -51,24 +51,6 @@ def check_launch(launch: Launch, device: DeviceInfo) -> None:
         raise ValueError(f"kernel {kernel.name} runs in clusters, but its source does not declare them with __cluster_dims__")
 
 
-class _Kernel(Loadable, Protocol):
-    @property
-    def params(self) -> Sequence[Param]: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def waits(self) -> bool: ...
-
-
-class _Launch(Protocol):
-    @property
-    def kernel(self) -> _Kernel: ...
-    @property
-    def grid(self) -> tuple[int, int, int]: ...
-    @property
-    def arguments(self) -> Sequence[Argument]: ...
-
-
 class Launchable(Protocol):
     """A :class:`~cuteblas.planning.plan.Plan`, or the record of one."""
 
@@ -77,7 +59,7 @@ class Launchable(Protocol):
     @property
     def arch(self) -> str: ...
     @property
-    def launches(self) -> Sequence[_Launch]: ...
+    def launches(self) -> Sequence[Launch]: ...
     @property
     def workspace_bytes(self) -> int: ...
 
@@ -254,7 +236,7 @@ class Executor:
         arguments = ArgumentBlock(self.plan.launches, self._roles, tensor_map_encoder)
         launches = zip(self._functions, self.plan.launches, arguments.parameters, strict=True)
 
-        def call(function: int, launch: _Launch, parameters: int) -> _Call:
+        def call(function: int, launch: Launch, parameters: int) -> _Call:
             kernel = launch.kernel
             overlaps = kernel.waits and capabilities(self.plan.arch).overlapping_launches
             launch_kernel = self._overlapping() if overlaps else self._launch_kernel

@@ -17,9 +17,11 @@ from .errors import DriverError
 from .link import check_copy
 from .ring import processors
 
-__all__ = ["SOURCE", "Mover"]
+__all__ = ["BUILT", "SOURCE", "Mover"]
 
 SOURCE = Path(__file__).with_name("mover.cpp")
+BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "optimize": "-O3", "headers": (), "flags": ("-pthread",)}
+"""How :func:`cuteblas.emulator.compiler.build` makes the library of :data:`SOURCE`."""
 
 _MODES = 64
 _SLOT_BYTES = 4 << 20                   # the driver's part of a copy takes some 10 us

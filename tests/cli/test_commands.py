@@ -107,10 +107,15 @@ def test_doctor_describes_devices(monkeypatch):
 
     monkeypatch.setattr(doctor, "device_info", lambda ordinal: H200)
     found = list(doctor._driver("CUDA driver"))
-    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "costs of 0", "device 1", "costs of 1"]
+    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "costs of 0", "device 1", "costs of 1",
+                                                "host rates"]
     assert found[0].text == "runs CUDA 13.1 and older, 2 devices"
     assert found[1].text == "NVIDIA H200, sm_90, 132 multiprocessors at 1980 MHz, 4286 GB/s in a copy, 227 KiB of shared memory"
-    assert found[2].text == "measured on this kind of card, shipped with cuteblas" and not any(finding.remedy for finding in found)
+    assert found[2].text == "measured on this kind of card, shipped with cuteblas"
+    assert not any(finding.remedy for finding in found[:-1])
+    assert found[-1].text.startswith("estimated") and "calibrate --host" in found[-1].remedy
+    monkeypatch.setattr(doctor, "host_costs", lambda: None)
+    assert list(doctor._driver("CUDA driver"))[-1] == doctor.Finding("host rates", "measured by calibrate --host")
     scaled = doctor._costs("costs", DEVICES["a100"])
     assert "scaled from NVIDIA H200 by clock" in scaled.text and "calibrate measures this card" in scaled.remedy
     own = replace(DEVICES["a100"], costs=replace(default_costs(), device=DEVICES["a100"].name, origin="a100.json"))

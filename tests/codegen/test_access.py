@@ -66,3 +66,14 @@ def test_the_worst_of_several_accesses_counts():
     for column in (local_tile(tile, (1, 1), (0, k.thread)), local_tile(tile, (1, 1), (k.thread, 0))):
         k.copy(Vector(1), column, part)
     assert "32 wavefronts" in k.build().facts["shared load s"]
+
+
+def test_a_name_counts_as_what_it_stands_for_now():
+    """Names end with their block: a later one of the same name has another value."""
+    k = KernelBuilder("kernel", 32)
+    tile, part = k.shared("s", "float32", Layout((32, 32))), k.registers("r", "float32", Layout((1, 1)))
+    for value, expected in ((k.thread % 16, "1 wavefronts"), (k.thread * 32, "32 wavefronts")):
+        with k.when(k.thread.lt(31)):
+            own = k.let("own", value)
+            k.copy(Vector(1), local_tile(tile, (1, 1), (own % 32, own // 32)), part)
+        assert f": {expected} of" in k.build().facts["shared load s"]

@@ -33,7 +33,7 @@ placement._prepare()
 
 
 def output(program, seconds=0.3, then="pass"):
-    """What a program prints; it ends well and says nothing else. Python 3.12 warns of forks while there are threads."""
+    """The words that a program prints before it ends well; Python 3.12 warns of forks while there are threads."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUTEBLAS_BACKEND": "auto"}
     text = PRELUDE.format(seconds=seconds, then=then) + program
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text]

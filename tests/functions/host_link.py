@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -45,6 +46,7 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
         patch.setattr(placement, "_possible", lambda: True)
         patch.setattr(placement, "_started", True)
         patch.setattr(placement, "_compiling", {})
+        patch.setattr(placement, "_NOTICED", inf)               # what the late link takes says nothing
         patch.setattr("cuteblas.runtime.loading.are_compiled", lambda kernels, ordinal: True)
         try:
             with cuteblas.backend(backend):

@@ -1,5 +1,6 @@
 """Calls that are written down, and compiled before they run."""
 
+import importlib
 import importlib.util
 import json
 
@@ -7,14 +8,16 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas import blas, epilogues
+from cuteblas import blas, emulator, epilogues
 from cuteblas._cache import usage
 from cuteblas.cli import main
 from cuteblas.functions.warmup import Recording, _classes, _read, _written
 from cuteblas.planning import CopyProblem, GemmProblem
+from cuteblas.planning.devices import DEVICES
 from cuteblas.planning.problem import ContractionProblem, GroupedProblem
 from cuteblas.runtime import compiler_version
 
+start = importlib.import_module("cuteblas.functions.warmup")
 RNG = np.random.default_rng(0)
 
 
@@ -133,6 +136,54 @@ def test_the_command(compiles, tmp_path, capsys):
     assert first.startswith("1 plan for NVIDIA H200: 1 kernel, 1 compiled, in the cache on disk; ") and ", 0 compiled, " in second
     assert main(["warmup", "20x30", "--device", "h200"]) != 0 and "product needs two shapes" in capsys.readouterr().err
     assert main(["warmup", "calls.jsn"]) != 0 and "got 'calls.jsn'; no file has that name" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed")
+def test_the_start_set_is_what_numpy_programs_run(monkeypatch):
+    """In one piece, in panels and in blocks: the problems of all these calls, and no others."""
+    from cuteblas.functions import tiles
+    from cuteblas.planning import streaming
+
+    from .host_link import linked
+
+    extents = (120, 90, 110), (96, 96, 96), (64, 900, 32), (900, 16, 24), (530, 540, 8)
+    monkeypatch.setattr(start, "_START_SET", extents)
+    monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 1 << 12)
+    for name, value in {"_PANEL_BYTES": 1 << 14, "_BLOCK_ROWS": 128, "_LONG": 0.0}.items():
+        monkeypatch.setattr(streaming, name, value)
+    with linked(), cuteblas.record() as calls:
+        for m, n, k in extents:
+            for dtype in ("float64", "float32", "complex128", "complex64"):
+                a, b = matrix(m, k, dtype=dtype), matrix(k, n, dtype=dtype)
+                for x, y in ((a, b), (a, np.asfortranarray(b)), (np.asfortranarray(a), b)):
+                    cuteblas.matmul(x, y)
+    products = [*start._start_set()]
+    plain = {problem for problem in products if isinstance(problem, GemmProblem) and not problem.triangle}
+    assert plain == {*calls.problems}
+    assert len({(problem.m, problem.n) for problem in calls.problems}) == 10
+    with linked(), cuteblas.record() as calls:
+        square = matrix(96, 96)
+        cuteblas.matmul(square, square.T)
+        cuteblas.copy(matrix(96, 96, dtype=float).T, order="C")
+    gram, copy = calls.problems
+    assert gram.triangle and gram in products
+
+    def kernels(problem):
+        return {launch.kernel.name for launch in start._plan(problem, DEVICES["h200"]).launches}
+
+    assert kernels(copy) in [kernels(problem) for problem in products if isinstance(problem, CopyProblem)]
+
+
+def test_the_start_set_is_compiled(compiles, monkeypatch, capsys):
+    monkeypatch.setattr(start, "_START_SET", ((64, 64, 64),))
+    assert main(["warmup", "--numpy", "--device", "h200"]) == 0
+    said = capsys.readouterr().out
+    done = cuteblas.warmup(device="h200")
+    assert said.startswith(f"{done.plans} plans for NVIDIA H200: {done.kernels} kernels, {done.kernels} compiled")
+    assert not done.compiled and not done.loaded
+    assert usage("entries").files == done.kernels and usage("emulator").files == emulator.available()
+    for wrong in ([], ["--numpy", "3x4", "4x3"]):
+        assert main(["warmup", *wrong]) == 2 and "files, shapes or --numpy" in capsys.readouterr().err
 
 
 def test_numbers_of_graphs_stay():

@@ -383,7 +383,7 @@ def test_other_architectures_use_another_kernel():
 def test_misuse_is_refused():
     with pytest.raises(CodegenError, match="cannot form clusters"):
         gemm_wgmma(WgmmaConfig("float16", "float32", cluster=Cluster(2, 1), divided=True))
-    with pytest.raises(CodegenError, match="vectors of 1 or 2 along N"):
+    with pytest.raises(CodegenError, match="vectors of at most 2 elements of C along N"):
         gemm_wgmma(WgmmaConfig("float16", "float32", c=OperandAccess(0, 2)))
     with pytest.raises(CodegenError, match="8 to 256 columns"):
         gemm_wgmma(WgmmaConfig("float16", "float32", columns=260))

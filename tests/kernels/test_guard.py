@@ -12,7 +12,8 @@ from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.signature import TensorParam, View
 from cuteblas.codegen.tiled import TiledCopy
 from cuteblas.codegen.values import choose, number
-from cuteblas.kernels.gemm.roles import WARP, begin
+from cuteblas.kernels.common import WARP
+from cuteblas.kernels.gemm.roles import begin
 from cuteblas.kernels.guard import HOLDS, NATIVE, NEXT, Field, Record, Verdict, gate_tag, leave_verdict
 from cuteblas.layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from cuteblas.layout.symbolic import equal, less

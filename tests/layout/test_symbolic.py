@@ -94,7 +94,7 @@ def test_simplifications_that_kernels_rely_on():
     assert (t * 8 + 5) // 8 == t and (t * 8 + 5) % 8 == 5
     assert (t % 32) // 8 == (t // 8) % 4
     assert str((t // 4) * 16 + t % 4) == "(t >> 2) * 16 + (t & 3)"
-    assert s.disjoint_bits((t // 4) * 16, t % 4)
+    assert not s.bits_of((t // 4) * 16) & s.bits_of(t % 4)
     assert ((t // 8) * 64) ^ ((t % 8) * 4) == (t // 8) * 64 + (t % 8) * 4
     assert (k * 2048 + t) & 0x380 == t & 0x80
     assert t.lt(256) is True and t.lt(0) is False and str(t.lt(100)) == "t < 100"

@@ -139,6 +139,16 @@ def test_what_tensor_maps_do_not_describe():
     assert span([(0, 5), (3, -2), (1, 100)]) == 4
 
 
+@pytest.mark.parametrize("m, n, strides", [(64, 1, (1, 67)), (5, 1, (1, 7)), (1, 5, (7, 1)), (5, 1, (3, 1)), (1, 1, (2, 3))])
+@pytest.mark.parametrize("batch", [(), (4000,)])
+def test_an_epilogue_operand_has_any_stride_along_one_element(m, n, strides, batch):
+    sums = Node("add", "float32", (Node("acc", "float32"), Node("operand", "float32", name="x")))
+    x = Operand("float32", strides, (4096,) * len(batch))
+    a, b, c = (Operand("float32", (pitch, 1), (4096,) * len(batch)) for pitch in (8, 8, n))
+    problem = GemmProblem(m, n, 8, a, b, c, batch, fusion=Fusion(EpilogueGraph("sum", sums), (("x", x),)))
+    assert plan_gemm(problem, H200).launches
+
+
 @pytest.mark.parametrize("element, item", [("float32", 4), ("float16", 2), ("float64", 8), ("int8", 1)])
 def test_vectors_of_epilogue_operands_are_aligned(element, item):
     """By their address, strides, batches and extents: each alone decides."""

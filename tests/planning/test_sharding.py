@@ -59,7 +59,7 @@ def test_devices_end_at_the_same_time(prepare):
     cost = Cost(34e-3, prepare / N**2)
     found = divided(*whole, cost=cost)
     product = sharding._Product(Extents(1, N, N, N), Operands(*whole), (0, 1), cost, lambda i, j: 390e9)
-    times = [sharding._run_of(product, share.device, share.tiles)[0] for share in found.shares]
+    times = [product.run(share.device, share.tiles)[0] for share in found.shares]
     assert max(times) < 1.03 * min(times)
     assert found.seconds == pytest.approx(max(times) + sharding._CALL)
 
@@ -71,10 +71,10 @@ def test_a_share_by_hand():
     tiles = [sharding.Tile(slice(None), slice(0, N // 2), part, slice(None)) for part in (slice(0, N // 4), slice(N // 4, N))]
     # seconds: A's half and a quarter of B 2 + 1, the rest of B 3; an eighth of C, then three of them, which leave in 0.5 and 1.5
     first, second = 1 / 8 + sharding._LAUNCHES, 3 / 8 + sharding._LAUNCHES
-    seconds, up, down = sharding._run_of(product, 1, tiles)
+    seconds, up, down = product.run(1, tiles)
     assert seconds == pytest.approx(max(3 + first, 6) + second + 1.5)
     assert (up, down) == (6 * N * N, 2 * N * N)
-    assert sharding._run_of(product, 0, tiles)[0] == pytest.approx(first + second)
+    assert product.run(0, tiles)[0] == pytest.approx(first + second)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -2,13 +2,17 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
+import warnings
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from cuteblas import _cache as cache
+from cuteblas import cli
 
 PARTS = [*cache.CAPACITIES]
 owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
@@ -276,3 +280,93 @@ def test_without_a_home_directory_commands_say_so(tmp_path):
                               env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
         assert expected in " ".join((done.stdout + done.stderr).split()) and "Traceback" not in done.stderr
     assert not [*tmp_path.rglob("cuteblas")]                           # CuPy makes a folder ~
+
+
+# -- archives ---------------------------------------------------------------------------------------------------------------------
+NAMES = [digit * 64 for digit in "0af"]
+
+
+@pytest.fixture
+def archive(here, tmp_path, monkeypatch):
+    """An archive of two kernels and a call, and an empty cache."""
+    for part, name, data in (("entries", NAMES[0], b"a kernel"), ("entries", NAMES[1], bytes(9999)), ("calls", NAMES[2], b"{}"),
+                             ("emulator", NAMES[0], b"a library"), ("entries", "name", b"of a test")):
+        cache.keep(part, name, data)
+    (here / "entries" / NAMES[2]).write_bytes(b"damaged")
+    (here / "entries" / ".new-1234").write_bytes(b"half of")
+    assert cache.export_to(tmp_path / "kernels.zip") == 3
+    monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path / "another"))
+    return tmp_path / "kernels.zip"
+
+
+def test_archives_carry_kernels_and_calls(archive, tmp_path):
+    with zipfile.ZipFile(archive) as found:
+        assert found.namelist() == [f"entries/{NAMES[0]}", f"entries/{NAMES[1]}", f"calls/{NAMES[2]}"]
+    assert archive.stat().st_size < 2000                            # compressed
+    assert cache.import_from(archive) == 3 == cache.import_from(archive)
+    assert cache.find("entries", NAMES[0]) == b"a kernel" and cache.find("calls", NAMES[2]) == b"{}"
+    assert (cache.usage("entries").files, cache.usage("calls").files, cache.usage("emulator").files) == (2, 1, 0)
+    assert cache.export_to(tmp_path / "again.zip") == 3
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
+
+
+def rewritten(archive, name, data):
+    with zipfile.ZipFile(archive, "a") as more, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)                # of a name that is there twice
+        more.writestr(name, data)
+
+
+def valid(name, data=b"data"):
+    return data + cache._digest(name, data)
+
+
+@pytest.mark.parametrize("wrong", [
+    *[lambda file, name=name: rewritten(file, name, valid(name.rpartition("/")[2]))
+      for name in (f"../{NAMES[0]}", f"entries/../../{NAMES[0]}", f"/entries/{NAMES[0]}", f"emulator/{NAMES[0]}", "entries/",
+                   f"entries/{NAMES[0]}/{NAMES[0]}", f"entries/{NAMES[0]}0", f"entries/{NAMES[0]}\n", f"entries/{NAMES[1].upper()}",
+                   "setup.py", f"entries\\{NAMES[0]}", f"x\nentries/{NAMES[0]}")],
+    lambda file: rewritten(file, f"entries/{NAMES[2]}", valid(NAMES[0])), lambda file: rewritten(file, f"entries/{NAMES[2]}", b""),
+    lambda file: rewritten(file, f"entries/{NAMES[0]}", valid(NAMES[0])[:-1]),
+    lambda file: file.write_bytes(file.read_bytes()[:-30]), lambda file: file.write_bytes(b""),
+    lambda file: file.write_bytes(file.read_bytes().replace(b"\x08\x00", b"\x63\x00")),                # another compression
+    lambda file: file.write_bytes(file.read_bytes()[:120] + bytes(9) + file.read_bytes()[129:]),
+    lambda file: rewritten(file, f"entries/{NAMES[2]}", valid(NAMES[2], bytes(2 << 20)))])              # more than the capacity
+def test_of_a_wrong_archive_nothing_is_imported(archive, monkeypatch, capsys, wrong):
+    monkeypatch.setitem(cache.CAPACITIES, "entries", 1 << 20)
+    wrong(archive)
+    with pytest.raises(ValueError, match=f"^nothing was imported from {re.escape(str(archive))}: it was damaged, holds more"):
+        cache.import_from(archive)
+    assert not cache.cache_directory().exists()
+    assert cli.main(["cache", "import", str(archive)]) == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_oldest_files_go_for_those_of_an_archive(archive, monkeypatch):
+    cache.keep("entries", NAMES[2], bytes(9000))
+    os.utime(cache.cache_directory() / "entries" / NAMES[2], (1, 1))
+    monkeypatch.setitem(cache.CAPACITIES, "entries", 12000)
+    assert cache.import_from(archive) == 3
+    assert cache.find("entries", NAMES[2]) is None and cache.find("entries", NAMES[1]) == bytes(9999)
+
+
+def test_an_archive_needs_a_cache_that_can_be_written(archive, here, monkeypatch, capsys):
+    monkeypatch.setattr(cache, "_write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        cache.import_from(archive)
+    assert cli.main(["cache", "import", str(archive)]) == 1 and "No space left" in capsys.readouterr().err
+    assert cli.main(["cache", "import", str(here / "missing.zip")]) == 1 and "No such file" in capsys.readouterr().err
+
+
+def test_the_command_exports_what_one_card_takes(here, tmp_path, capsys):
+    new, old = bytearray(b"\x7fELF\2\1\1\x41\x08".ljust(64, b"\0")), bytearray(b"\x7fELF\2\1\1\x33\x07".ljust(64, b"\0"))
+    for name, form, flags in ((NAMES[0], new, b"\4\x5a\0\6"), (NAMES[1], old, b"\x5a\5\x5a\0"), (NAMES[2], new, b"\2\x64\0\6")):
+        form[48:52] = flags                             # of CUDA 13 and 12 for sm_90, and for sm_100
+        cache.keep("entries", name, bytes(form))
+    cache.keep("calls", NAMES[0], b'{"arch": "sm_90", "sm": 100}')
+    for device, count in ((["--device", "h200"], 3), (["--device", "b200"], 1), (["--device", "a100"], 0), ([], 4)):
+        assert cli.main(["cache", "export", str(tmp_path / "kernels.zip"), *device]) == 0
+        assert capsys.readouterr().out == f"files exported: {count}\n"
+    assert cli.main(["cache", "import", str(tmp_path / "kernels.zip")]) == 0 and capsys.readouterr().out == "files imported: 4\n"
+    for wrong, said in ((["export"], "export needs a FILE"), (["import"], "import needs a FILE"),
+                        (["export", "x.zip", "--device", "x"], "device is one of")):
+        assert cli.main(["cache", *wrong]) == 2 and said in capsys.readouterr().err
+    assert cli.main(["cache", "export", str(tmp_path)]) == 1 and "Is a directory" in capsys.readouterr().err

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib.resources import files
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 from ..dtypes import DType
@@ -44,7 +44,7 @@ _MMA_TYPES = {
 
 @cache
 def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _wgmma_of_bytes(n: int, element_a: str, element_b: str) -> str:
@@ -135,15 +135,7 @@ _ATOMS: dict[str, Callable[[Iterable[Use]], str]] = {"wgmma": _wgmma_atoms, "mma
 
 
 def cuda_prelude(uses: Iterable[Use], types: Iterable[DType] = ()) -> str:
-    """The prelude that a kernel needs, as CUDA C++ without includes.
-
-    Parameters
-    ----------
-    uses : iterable of Use
-        What the kernel calls; only parts of the prelude that hold some of it are included.
-    types : iterable of DType
-        The types of its parameters.
-    """
+    """The prelude that a kernel needs, as CUDA C++ without includes."""
     needed = parts_of(uses, types)
     text = "\n".join(_ATOMS[name](needed[name]) if name in _ATOMS else _text(f"{name}.cuh") for name in _PARTS if name in needed)
     return text + ("\n" if "mma" in needed else "\n\n")        # the text of kernels that are in caches of compiled ones

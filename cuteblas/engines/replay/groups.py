@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...planning.plan import Plan
+from ...planning.problem import GroupedProblem
 from ..cuda import CUDA, current_device, current_stream, launcher_for, several_devices, uploaded
 from ..memory import Memory
 from .cupy import key_of_call, recorded
@@ -91,9 +93,6 @@ def record_group(function: str, recorder: Recorder, products: Sequence[Replayabl
     key = _key(function, products)
     if key is None or recorder.steps_taken != 1 or recorder.arrays_made != sum(p.out is None for p in products):
         return
-    from ...planning.plan import Plan
-    from ...planning.problem import GroupedProblem
-
     plan: Any = recorder.steps[0].work
     if not (isinstance(plan, Plan) and isinstance(plan.problem, GroupedProblem)):
         return

@@ -15,13 +15,14 @@ from hashlib import sha256
 from importlib import metadata
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from ..._cache import find, keep
 from ...codegen.dtypes import DType, dtype
+from ...planning.plan import Argument, Launch, Plan
 from ...runtime.architectures import target_architecture
 from ...runtime.compiler import cubin_name
 from ...runtime.configuration import costs_file
@@ -29,11 +30,8 @@ from ...runtime.executor import Executor
 from ...runtime.loading import is_loaded, load_cubin
 from ..cuda import CUDA, several_devices
 from ..settings import workspace_limit
-from .launches import Call, Launch, Place, Program, Shifted, picking
+from .launches import Call, Place, Placed, Program, Shifted, picking
 from .recording import Recorded, ticks_of
-
-if TYPE_CHECKING:
-    from ...planning.plan import Plan
 
 __all__ = ["executor_from_json", "fingerprint", "name_of", "plan_to_json", "read", "write"]
 
@@ -163,7 +161,7 @@ def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
     if isinstance(launch, Program):
         steps = [_launch_to_json(step, device) for step in launch.steps]
         return None if None in steps else {"steps": steps, "offsets": launch.offsets, "nbytes": launch.nbytes}
-    if isinstance(launch, (Launch, Shifted)):
+    if isinstance(launch, (Placed, Shifted)):
         inner = _launch_to_json(launch.launch, device)
         shifts = launch.shifts if isinstance(launch, Shifted) else None
         return None if inner is None else {"on": _numbers(launch.pick), "shifts": shifts, **inner}
@@ -188,7 +186,7 @@ def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
     if ready is None or "on" not in kept:
         return None if ready is None else ready.launch
     pick = picking(kept["on"])
-    return Launch(ready.launch, pick) if kept["shifts"] is None else Shifted(ready.launch, pick, tuple(kept["shifts"]))
+    return Placed(ready.launch, pick) if kept["shifts"] is None else Shifted(ready.launch, pick, tuple(kept["shifts"]))
 
 
 def _numbers(pick: Any) -> list[int]:
@@ -215,15 +213,6 @@ class _KeptMap(NamedTuple):
     swizzle: int
 
 
-class _KeptArgument(NamedTuple):
-    """The value of a parameter: see :class:`~cuteblas.planning.plan.Argument`."""
-
-    role: str | None
-    value: int | float | complex | None
-    tensor_map: Any
-    offset: int
-
-
 class _KeptKernel(NamedTuple):
     """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine code's name in the cache."""
 
@@ -236,20 +225,12 @@ class _KeptKernel(NamedTuple):
     cubin: str
 
 
-class _KeptLaunch(NamedTuple):
-    """A launch: see :class:`~cuteblas.planning.plan.Launch`."""
-
-    kernel: _KeptKernel
-    grid: tuple[int, int, int]
-    arguments: tuple[_KeptArgument, ...]
-
-
 class _KeptPlan(NamedTuple):
     """A plan: see :class:`~cuteblas.planning.plan.Plan`."""
 
     roles: tuple[str, ...]
     arch: str
-    launches: tuple[_KeptLaunch, ...]
+    launches: tuple[Launch, ...]
     workspace_bytes: int
 
 
@@ -293,14 +274,14 @@ def executor_from_json(kept: Mapping[str, Any], ordinal: int) -> Executor | None
         if (cubin := find("entries", kernel.cubin)) is None:
             return None
         functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
-        launches.append(_KeptLaunch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))
+        launches.append(Launch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))     # type: ignore[arg-type]
     plan = _KeptPlan(tuple(kept["roles"]), kept["arch"], tuple(launches), kept["workspace_bytes"])
     return Executor(plan, ordinal, functions, cupy.cuda.driver.launchKernel)
 
 
-def _argument(given: Any) -> _KeptArgument:
+def _argument(given: Any) -> Argument:
     role, value, offset, box = given
     if box is not None:
         of, shape, strides, extents, swizzle = box
         box = _KeptMap(dtype(of), tuple(shape), tuple(strides), tuple(extents), swizzle)
-    return _KeptArgument(role, complex(*value) if isinstance(value, list) else value, box, offset)
+    return Argument(role, complex(*value) if isinstance(value, list) else value, box, offset)

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from ...planning.plan import Plan
 from ..cuda import launcher_for
 from .recording import Recorder, Step
 
-__all__ = ["Call", "Launch", "Launcher", "Place", "Program", "Shifted", "as_launch", "as_program", "picking"]
+__all__ = ["Call", "Launcher", "Place", "Placed", "Program", "Shifted", "as_launch", "as_program", "picking"]
 
 _ALIGNMENT = 256                        # bytes, of intermediate results
 
@@ -37,7 +38,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Launch:
+class Placed:
     """A plan on some places."""
 
     launch: Callable[..., Any]
@@ -103,8 +104,6 @@ class Program:
 def as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> tuple[Any, Any] | None:
     """The launcher of a call that consisted of it alone, and what picks its addresses; one that copies an operand or a result has
     made an array."""
-    from ...planning.plan import Plan
-
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
         return None
     named, wanted = dict(zip(roles, (*inputs, result), strict=True)), plan.problem.roles
@@ -131,8 +130,6 @@ def as_program(recorder: Recorder, inputs: Sequence[Any], result: Any) -> tuple[
 
 def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int], device: int) -> Launcher | None:
     """A step on numbered places; ``None`` if it works on another array."""
-    from ...planning.plan import Plan
-
     work = step.work
     beginnings = [recorder.beginning(x) for x in step.arrays]
     numbers = [places.get(id(x), -1) for x in beginnings]
@@ -141,7 +138,7 @@ def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int], device:
         return None
     if isinstance(work, Plan):
         launch, pick = launcher_for(work, device), picking(numbers)
-        return Shifted(launch, pick, shifts) if any(shifts) else Launch(launch, pick)
+        return Shifted(launch, pick, shifts) if any(shifts) else Placed(launch, pick)
     return Call(work, tuple(Place(i, x.shape, x.dtype, x.strides) for i, x in zip(numbers, step.arrays, strict=True)), device)
 
 

@@ -63,7 +63,7 @@ class Captures:
         return self.holds()
 
     def compile(self) -> None:
-        """Make ``holds`` of what was gathered."""
+        """Make ``holds`` from all checks."""
         places = {"absent": _ABSENT}
         terms = ["True"]
         for i, (owner, expression, value) in enumerate(self._checks):

@@ -22,7 +22,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
-from ..common import copy_element, cut_words, split_words
+from ..common import copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
@@ -80,7 +80,7 @@ class BoxSide:
 
     def strides(self, box: tuple[int, ...]) -> tuple[int | None, ...]:
         """Strides in memory that are known: those of runs."""
-        known = {q: prod(box[x] for x in self.order[:n]) for n, q in enumerate(self.order[:self.run])}
+        known = packed_strides(box, self.order[:self.run])
         return tuple(known.get(q) for q in range(len(box)))
 
     @property
@@ -160,7 +160,7 @@ class RearrangeConfig:
     def ordered(self) -> bool:
         """Whether runs of the target are contiguous in shared memory."""
         run = self.target.order[:self.target.run]
-        return all(self.held[q] == prod(self.box[x] for x in run[:n]) for n, q in enumerate(run))
+        return all(self.held[q] == stride for q, stride in packed_strides(self.box, run).items())
 
     @property
     def family(self) -> str:
@@ -187,16 +187,16 @@ class _Word:
 
     Attributes
     ----------
-    at : Tensor
-        Its place in global memory.
-    held : tuple of Element
+    memory : Tensor
+        Its elements in global memory.
+    shared : tuple of Element
         Its elements in shared memory.
     exists : Expr or bool
         Whether it does, in this box.
     """
 
-    at: Tensor
-    held: tuple[Element, ...]
+    memory: Tensor
+    shared: tuple[Element, ...]
     exists: Expr | bool
 
 
@@ -206,21 +206,33 @@ class _Row:
 
     Attributes
     ----------
-    start : IntLike
-        Elements from the pointer to its first element.
-    above : IntLike
-        Elements of shared memory to it.
+    in_memory : IntLike
+        Its first element, counted from the pointer.
+    in_shared : IntLike
+        Its first element, counted from the start of the box in shared memory.
     exists : Expr or bool
         Whether it does, in this box.
     """
 
-    start: IntLike
-    above: IntLike
+    in_memory: IntLike
+    in_shared: IntLike
     exists: Expr | bool
 
 
 class _Side:
-    """One side of a kernel: its pointer, its strides, and what a thread moves there."""
+    """One side of a kernel: its pointer, its strides, and what a thread moves there.
+
+    Attributes
+    ----------
+    count : int
+        Runs of a box.
+    length : IntLike
+        Elements of a run that exist, in this box.
+    lane : IntLike
+        Which of the lanes that share a run this thread is.
+    words_of_lane : int
+        Words of a run that a lane moves.
+    """
 
     def __init__(self, k: KernelBuilder, config: RearrangeConfig, side: BoxSide, tensor: GlobalTensor):
         assert tensor.pointer is not None
@@ -229,29 +241,31 @@ class _Side:
         self.strides: tuple[Any, ...] = tensor.strides
         self._run, self._others = side.order[:side.run], side.order[side.run:]
         self._extents = tuple(config.box[q] for q in self._run) or (1,)
-        self.elements, self.count = prod(self._extents), prod(config.box[q] for q in self._others)
+        self._longest, self.count = prod(self._extents), prod(config.box[q] for q in self._others)
+        self.words_of_lane = -(-side.words(config.item, config.box) // side.lanes)
 
-    def begin(self, first: IntLike, limits: dict[int, IntLike]) -> None:
-        """A box that begins so far after the pointer, and of which so much exists along partial modes."""
+    def enter(self, box: IntLike, limits: dict[int, IntLike]) -> None:
+        """Begin with the box whose first element is counted from the pointer; limits are its extents along partial modes."""
         k, side, run = self._k, self.side, self._run
-        self._first, self._limits = first, limits
-        self.end = self.elements if not run or run[-1] not in limits else k.let(f"{self.name}_end",
-                                                                               limits[run[-1]] * prod(self._extents[:-1]))
+        self._box, self._limits = box, limits
+        self.length: IntLike = self._longest
+        if run and run[-1] in limits:
+            self.length = k.let(f"{self.name}_end", limits[run[-1]] * prod(self._extents[:-1]))
         self.lane = k.let(f"{self.name}_lane", k.thread % side.lanes)
         self._row = k.let(f"{self.name}_row", k.thread // side.lanes)
         self._busy = less(k.thread, side.lanes * side.rows)
-        self.pieces = -(-side.words(self._config.item, self._config.box) // side.lanes)
 
     def row(self, row: IntLike, name: str, exists: Expr | bool = True) -> _Row:
         """The run at a flat coordinate of the other modes."""
         k, others = self._k, self._others
         extents = tuple(self._config.box[q] for q in others) or (1,)
-        held, memory = (Layout(extents, tuple(strides[q] for q in others) or (0,)) for strides in (self._config.held, self.strides))
+        shared, memory = (Layout(extents, tuple(strides[q] for q in others) or (0,))
+                          for strides in (self._config.held, self.strides))
         at = _flat(idx2crd(row, extents))
-        above = k.let(f"{self.name}_above_{name}", held(*at))
-        start = k.let(f"{self.name}_start_{name}", self._first + memory(*at))
+        in_shared = k.let(f"{self.name}_above_{name}", shared(*at))
+        in_memory = k.let(f"{self.name}_start_{name}", self._box + memory(*at))
         partial = (less(i, self._limits[q]) for i, q in zip(at, others, strict=False) if q in self._limits)
-        return _Row(start, above, all_of(exists, less(row, self.count), *partial))
+        return _Row(in_memory, in_shared, all_of(exists, less(row, self.count), *partial))
 
     def rows(self) -> Iterator[_Row]:
         """Those of which this thread moves words."""
@@ -260,33 +274,45 @@ class _Side:
 
     def words(self, shared: Tensor) -> Iterator[_Word]:
         """The words of this thread, of which each is a part of one run, between global and shared memory."""
-        k, config, side = self._k, self._config, self.side
-        indices = [self.lane + c * side.lanes for c in range(self.pieces)]
-        pieces = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
-        placed = [] if side.grain else [self._places(index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
-        before = k.lines(f"{self.name}_lines", self.pointer, f"b{8 * config.item}", side.grain).before if side.grain else 0
-        for r, row in enumerate(self.rows()):
-            early = k.let(f"{self.name}_early_{r}", (before + row.start) % (side.grain // config.item)) if side.grain else 0
-            for c, at in enumerate(pieces):
-                if side.grain:
-                    at = k.let(f"{self.name}_at_{r}_{c}", at - early)
-                    places = self._places(maximum(at, 0) if len(self._extents) > 1 else at, f"{self.name}_place_{r}_{c}")
-                    inside = all_of(less(-1, at), less(at, self.end))
-                else:
-                    places = placed[c]
-                    whole = isinstance(self.end, int) and (c + 1) * side.lanes * side.word <= self.elements
-                    inside = True if whole else less(at, self.end)
-                yield _Word(self.pointer[row.start + at].run(side.word), tuple(shared(p + row.above) for p in places),
-                            all_of(row.exists, inside))
+        return self._words_from_grains(shared) if self.side.grain else self._words_from_runs(shared)
 
-    def _places(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
-        """The places of the elements of a word of a run in shared memory."""
+    def _words_from_runs(self, shared: Tensor) -> Iterator[_Word]:
+        """Words counted from the start of each run."""
+        k, side = self._k, self.side
+        indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
+        firsts = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
+        offsets = [self._shared_offsets(index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
+        for row in self.rows():
+            for c, first in enumerate(firsts):
+                whole = isinstance(self.length, int) and (c + 1) * side.lanes * side.word <= self._longest
+                yield self._word(shared, row, first, offsets[c], True if whole else less(first, self.length))
+
+    def _words_from_grains(self, shared: Tensor) -> Iterator[_Word]:
+        """Words counted from the multiple of ``grain`` bytes at which each run begins, or before."""
+        k, side, item = self._k, self.side, self._config.item
+        firsts = [k.let(f"{self.name}_at_{c}", (self.lane + c * side.lanes) * side.word) for c in range(self.words_of_lane)]
+        before = k.lines(f"{self.name}_lines", self.pointer, f"b{8 * item}", side.grain).before
+        for r, row in enumerate(self.rows()):
+            skipped = k.let(f"{self.name}_early_{r}", (before + row.in_memory) % (side.grain // item))
+            for c, at in enumerate(firsts):
+                first = k.let(f"{self.name}_at_{r}_{c}", at - skipped)
+                index = maximum(first, 0) if len(self._extents) > 1 else first
+                offsets = self._shared_offsets(index, f"{self.name}_place_{r}_{c}")
+                yield self._word(shared, row, first, offsets, all_of(less(-1, first), less(first, self.length)))
+
+    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: tuple[IntLike, ...], exists: Expr | bool) -> _Word:
+        """The word of a run that begins with an element of it."""
+        memory = self.pointer[row.in_memory + first].run(self.side.word)
+        return _Word(memory, tuple(shared(offset + row.in_shared) for offset in offsets), all_of(row.exists, exists))
+
+    def _shared_offsets(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
+        """The elements of a word of a run in shared memory, counted from the run's first."""
         k, word = self._k, self.side.word
         in_run = coalesce(Layout(self._extents, tuple(self._config.held[q] for q in self._run) or (0,)))
         (first, *extents), (step, *strides) = _flat(in_run.shape), _flat(in_run.stride)
         if first % word == 0:
-            place = k.let(name, Layout((first // word, *extents), (step * word, *strides))(index))
-            return tuple(place + e * step for e in range(word))
+            offset = k.let(name, Layout((first // word, *extents), (step * word, *strides))(index))
+            return tuple(offset + e * step for e in range(word))
         return tuple(k.let(f"{name}_{e}", in_run(index * word + e)) for e in range(word))
 
 
@@ -330,11 +356,11 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
     sE = k.shared("sE", element, Layout(cosize(config.shared) + border + (config.target.word if border else 0)))
-    source.begin(k.let("S_first", first_s), limits)
+    source.enter(k.let("S_first", first_s), limits)
     sB = domain_offset(border, sE)
     _box_in(k, config, list(source.words(sB)))
     k.barrier()
-    target.begin(k.let("D_first", first_d), limits)
+    target.enter(k.let("D_first", first_d), limits)
     if config.target.covering:
         _runs_out(k, config, target, sB, border)
     else:
@@ -349,7 +375,7 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
     if config.item * word >= _ASYNCHRONOUS and whole:
         for w in words:
             with k.when(w.exists):
-                k.copy(CpAsync(word), w.at, w.held[0].run(word))
+                k.copy(CpAsync(word), w.memory, w.shared[0].run(word))
         k.commit()
         k.wait(0)
         return
@@ -359,7 +385,7 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
     held = k.registers("tSrS", element, Layout((word, len(words))))
     for i, w in enumerate(words):
         with k.when(w.exists):
-            k.copy(Vector(word), w.at, held[None, i])
+            k.copy(Vector(word), w.memory, held[None, i])
     for i, w in enumerate(words):
         with k.when(w.exists):
             for of_registers, of_memory in _parts(held[None, i], w, word if whole else 1):
@@ -369,11 +395,11 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
 def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     """Words that stay whole in registers until their elements go to shared memory: else each element would take a register."""
     word, unit = config.source.word, f"b{8 * _WORD}"
-    lines = k.lines("S_words", words[0].at.engine, unit, _WORD)
+    lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
     held = k.registers("tSrS", unit, Layout(len(words)))
     for i, w in enumerate(words):
         with k.when(w.exists):
-            k.copy(Vector(1), lines.run(w.at(0).index), held(i))
+            k.copy(Vector(1), lines.run(w.memory(0).index), held(i))
     for i, w in enumerate(words):
         with k.when(w.exists):
             parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
@@ -391,45 +417,49 @@ def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> N
             held = k.registers(f"tDrD_{i}", element, Layout(word))
             for of_registers, of_memory in _parts(held, w, word if whole else 1):
                 k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
-            k.copy(Vector(word), held, w.at)
+            k.copy(Vector(word), held, w.memory)
 
 
 def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tensor]]:
     """A word in registers, by vectors of so many elements, and where these are in shared memory."""
-    for e in range(0, len(word.held), width):
-        yield held(e).run(width), word.held[e].run(width)
+    for e in range(0, len(word.shared), width):
+        yield held(e).run(width), word.shared[e].run(width)
 
 
 def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor, border: int) -> None:
-    """Runs of the target that begin anywhere: aligned words, each from the two words of shared memory that cover it."""
+    """Runs of the target that begin anywhere, by its words of memory: each is cut from the two of shared memory that cover it.
+
+    Words are counted from the multiple of ``border`` elements at which a run begins, or before.
+    """
     k.comment("Out, by the words of memory that are whole")
-    word, bits, end = config.target.word, 8 * config.item, target.end
+    word, lanes, length = config.target.word, config.target.lanes, target.length
     lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
     words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word) + 1), over="sE")
     for r, row in enumerate(target.rows()):
-        begin = k.let(f"D_begin_{r}", lines.place(target.pointer[row.start]))
-        early = k.let(f"D_early_{r}", begin % border)
-        held = k.let(f"D_held_{r}", row.above + (border - early))
-        line = k.let(f"D_line_{r}", lines.run(begin, target.pieces * config.target.lanes, whole=border // word))
-        between = k.let(f"D_bits_{r}", held % word * bits)
-        below, above = k.let(f"D_below_{r}", held // word), k.let(f"D_beyond_{r}", (held + (word - 1)) // word)
-        low, high = k.let(f"D_low_{r}", (early + (word - 1)) // word), k.let(f"D_high_{r}", (end + early) // word)
-        for c in range(target.pieces):
-            index = target.lane + c * config.target.lanes
-            with k.when(all_of(row.exists, less(low - 1, index), less(index, high))):
-                covering = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, Layout(2))
-                for n, at in enumerate((below, above)):         # one word, if it is whole
-                    k.copy(Covering(1), words(at + index), covering(n))
-                cut_words(k, covering, covering, between)
-                k.copy(Vector(1), covering(0), line(index))
+        run = k.let(f"D_begin_{r}", lines.place(target.pointer[row.in_memory]))
+        skipped = k.let(f"D_early_{r}", run % border)                                   # elements that are not of the run
+        element = k.let(f"D_held_{r}", row.in_shared + (border - skipped))              # of shared memory: the first, in words
+        line = k.let(f"D_line_{r}", lines.run(run, target.words_of_lane * lanes, whole=border // word))
+        bits = k.let(f"D_bits_{r}", element % word * 8 * config.item)
+        covering = k.let(f"D_below_{r}", element // word), k.let(f"D_beyond_{r}", (element + (word - 1)) // word)
+        first = k.let(f"D_low_{r}", (skipped + (word - 1)) // word)                     # word that is whole
+        end = k.let(f"D_high_{r}", (length + skipped) // word)
+        for c in range(target.words_of_lane):
+            index = target.lane + c * lanes
+            with k.when(all_of(row.exists, less(first - 1, index), less(index, end))):
+                cut = k.registers(f"tDrC_{r}_{c}", words.engine.dtype.name, Layout(2))
+                for n, at in enumerate(covering):               # one word, if it is whole
+                    k.copy(Covering(1), words(at + index), cut(n))
+                cut_words(k, cut, cut, bits)
+                k.copy(Vector(1), cut(0), line(index))
 
     k.comment("Elements of words that are not")
     most = 2 * (word - 1)                                       # of a run
     with k.loop("e", target.count * most, start=k.thread, step=k.threads) as e:
         row = target.row(e // most, "e")
-        begin = k.let("begin", lines.place(target.pointer[row.start]))
-        head, tail = k.let("head", (-begin) % word), k.let("tail", (begin + end) % word)
-        last = less(word - 2, e % most)
-        at = k.let("at", k.let("index", e % (word - 1)) + select(last, maximum(head, end - tail), 0))
-        with k.when(all_of(row.exists, less(at, select(last, end, minimum(head, end))))):
-            copy_element(k, "tDrE", shared(row.above + at), target.pointer[row.start + at])
+        run = k.let("begin", lines.place(target.pointer[row.in_memory]))
+        head, tail = k.let("head", (-run) % word), k.let("tail", (run + length) % word)
+        of_tail = less(word - 2, e % most)
+        at = k.let("at", k.let("index", e % (word - 1)) + select(of_tail, maximum(head, length - tail), 0))
+        with k.when(all_of(row.exists, less(at, select(of_tail, length, minimum(head, length))))):
+            copy_element(k, "tDrE", shared(row.in_shared + at), target.pointer[row.in_memory + at])

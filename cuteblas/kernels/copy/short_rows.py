@@ -148,36 +148,37 @@ class _Piece:
 
     Attributes
     ----------
-    begin : IntLike
-        Its place among the lines.
+    first : IntLike
+        Its first element, counted from the first of the lines.
     shift : IntLike
         Elements of its first vector that are before it.
     vectors : int
         The vectors that there is room for.
     width : int
         Words of a vector that are neighbours in shared memory.
-    memory, held : Tensor
+    memory, shared : Tensor
         The words of each vector, in global and in shared memory.
     elements : Tensor
         Those of shared memory.
     """
 
-    def __init__(self, k: KernelBuilder, config: PieceConfig, lines: Lines, begin: IntLike, most: int):
+    def __init__(self, k: KernelBuilder, config: PieceConfig, lines: Lines, first: IntLike, most: int):
         words, vectors = _VECTOR // config.word, -(-(most + config.vector - 1) // config.vector)
         self._config, self._words, self.vectors = config, words, vectors
-        self.begin = k.let("begin", begin)
-        self.shift = k.let("shift", self.begin % config.vector)
+        self.first = k.let("begin", first)
+        self.shift = k.let("shift", self.first % config.vector)
         self.width = 1 if config.twos else words
-        self.memory = lines.run(self.begin, Layout((words, vectors)), whole=words)
-        self.held = k.shared("sW", lines.words.dtype.name, ComposedLayout(config.swizzle(config.word), 0, Layout((words, vectors))))
+        self.memory = lines.run(self.first, Layout((words, vectors)), whole=words)
+        swizzled = ComposedLayout(config.swizzle(config.word), 0, Layout((words, vectors)))
+        self.shared = k.shared("sW", lines.words.dtype.name, swizzled)
         self.elements = k.shared("sE", f"b{8 * config.item}",
                                  ComposedLayout(config.swizzle(config.item), 0, Layout(config.vector * vectors)), over="sW")
 
     def parts(self, v: IntLike, fragment: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """A vector in shared memory, and a fragment, by words that are neighbours there."""
-        held, parts = (x.map_domain(lambda layout: zipped_divide(layout, self.width)) for x in (self.held[None, v], fragment))
+        words, parts = (x.map_domain(lambda layout: zipped_divide(layout, self.width)) for x in (self.shared[None, v], fragment))
         for w in range(self._words // self.width):
-            yield held[None, w], parts[None, w]
+            yield words[None, w], parts[None, w]
 
     def rows(self, shape: tuple[int, int], strides: tuple[IntLike, IntLike]) -> Tensor:
         """Elements of the piece in shared memory, along J and I."""
@@ -323,7 +324,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
 
     def at(v: IntLike) -> IntLike:
         """Where a vector begins in the matrix."""
-        return piece.begin // vector * vector + v * vector - matrix
+        return piece.first // vector * vector + v * vector - matrix
 
     def whole(v: IntLike) -> Expr | bool:
         return all_of(less(-1, at(v)), less(at(v) + (vector - 1), I * J))
@@ -340,7 +341,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                     k.copy(Vector(piece.width), of_registers, of_memory)
     else:
         with k.loop("v", count, start=k.thread, step=threads) as v, k.when(whole(v)):
-            k.copy(CpAsync(words), piece.memory[None, v], piece.held[None, v])
+            k.copy(CpAsync(words), piece.memory[None, v], piece.shared[None, v])
         k.commit()
         k.wait(0)
     if vector > 1:

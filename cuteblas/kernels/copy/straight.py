@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
@@ -21,7 +21,7 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
 from ...layout import Layout, Tensor, local_tile, make_identity_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import cut_words, tile_of_block
+from ..common import cut_words, existing, tile_of_block
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -107,10 +107,12 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
 def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor, D: GlobalTensor) -> None:
     extents = k.extent("i"), k.extent("j")
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
-    gS, gD = (local_tile(x.at(index), config.tile, (bi, bj)) for x in (S, D))
-    cS = local_tile(make_identity_tensor(extents), config.tile, (bi, bj))
-    tSgS, tSgD = k.pin("tSgS", tiled.partition(gS, k.thread)), k.pin("tSgD", tiled.partition(gD, k.thread))
-    guard = Guard(k.pin("tScS", tiled.partition(cS, k.thread)), extents)
+
+    def mine(tensor: Tensor) -> Tensor:
+        return tiled.partition(local_tile(tensor, config.tile, (bi, bj)), k.thread)
+
+    tSgS, tSgD = k.pin("tSgS", mine(S.at(index))), k.pin("tSgD", mine(D.at(index)))
+    guard = existing(k, "tScS", mine, extents)
     rest = tuple(t // p for t, p in zip(config.tile, tiled.tile, strict=True))
     tSrS = k.registers("tSrS", S.address.dtype.name, Layout((1, *rest)))
     k.copy(Vector(1), tSgS, tSrS, guard=guard)
@@ -118,15 +120,25 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A vector of the target that a thread writes: its row, its first element there, and its words; its place among those of the
-    source; whether all of it exists and the words that cover it are the array's memory.
+class _TargetVector:
+    """A vector of the target that a thread writes.
+
+    Attributes
+    ----------
+    j, i : IntLike
+        Its row, and its first element there.
+    words : Tensor
+        Its words in the target.
+    source : IntLike
+        Its first element in the source, counted from the first of the words there.
+    whole : Expr
+        Whether all of it exists, and the words of the source that cover it are the array's memory.
     """
 
     j: IntLike
     i: IntLike
     words: Tensor
-    place: IntLike
+    source: IntLike
     whole: Expr
 
 
@@ -141,7 +153,7 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
     rows, wide = config.tile[1] // tiled.tile[1], vector // packed
 
     k.comment("The vectors of each row of the target: a thread's begins at the row's element i")
-    held = []
+    mine = []
     for n in range(rows):
         column, row = tVcV((0, 0), 0, n)
         j = k.let(f"j_{n}", bj * config.tile[1] + row)
@@ -150,17 +162,17 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
         exists = (integer(j) < J) & (integer(i) >= 0) & (integer(i + vector) <= I)
         at = k.let(f"at_{n}", source(i, j))
         whole = k.flag(f"whole_{n}", exists & words.covered([at], vector))
-        held.append(_Held(j, i, vectors.run(begin + i, wide, whole=wide), words.place(at), whole))
+        mine.append(_TargetVector(j, i, vectors.run(begin + i, wide, whole=wide), words.place(at), whole))
     k.comment("In: the aligned words that cover vectors of which all elements exist")
     covering = k.registers("tVrC", word, Layout((wide + 1, rows)))
-    for n, each in enumerate(held):
+    for n, each in enumerate(mine):
         with k.when(each.whole.ne(0)):
-            k.copy(Vector(1), words.run(each.place, wide + 1), covering[None, n])
+            k.copy(Vector(1), words.run(each.source, wide + 1), covering[None, n])
     k.comment("Out: vectors, or elements one by one where rows begin and end")
-    for n, each in enumerate(held):
+    for n, each in enumerate(mine):
         with k.when(each.whole.ne(0)):
             cut = k.registers("tVrV", word, Layout(wide))
-            cut_words(k, covering[None, n], cut, words.bits(each.place))
+            cut_words(k, covering[None, n], cut, words.bits(each.source))
             k.copy(Vector(wide), cut, each.words)
         with k.otherwise():
             single = k.registers("tVrE", element, Layout((1, vector)))

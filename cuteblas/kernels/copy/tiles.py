@@ -20,7 +20,7 @@ raster
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ...codegen.builder import Guard, KernelBuilder
@@ -44,7 +44,7 @@ from ...layout import (
     size,
 )
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
-from ..common import copy_element, cut_words, grouped_raster, tile_of_block, transpose_words
+from ..common import copy_element, cut_words, existing, grouped_raster, tile_of_block, transpose_words
 
 __all__ = ["TransposeConfig", "transpose_kernel"]
 
@@ -189,7 +189,7 @@ class _Moved:
         The matrices, whose strides are those of (J, I).
     shared, elements : Tensor
         Where it is held, by words and by elements.
-    existing : (IntLike, IntLike)
+    limits : (IntLike, IntLike)
         The source's extents, but 0 of a tile that does not exist.
     exists : Expr or bool
         Whether it does.
@@ -201,7 +201,7 @@ class _Moved:
     target: Tensor
     shared: Tensor
     elements: Tensor
-    existing: tuple[IntLike, IntLike]
+    limits: tuple[IntLike, IntLike]
     exists: Expr | bool = True
 
 
@@ -295,13 +295,13 @@ def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, D: Gl
     read = D.at(index, (N // config.scale, N))
     written = read.map_domain(lambda layout: make_layout(layout[1], layout[0]))
     other = k.let("other", N * k.flag("two", integer(p) < q))
-    existing = (N // config.scale, N), (other // config.scale, other)
+    limits = (N // config.scale, N), (other // config.scale, other)
     below, right = p * config.tile[0], q * config.tile[0]
     if config.cut:
         below, right = k.let("first_p", below), k.let("first_q", right)
     tensors = [_held(k, config, tile, name) for name in "TU"]
-    return [_Moved("T", (right, below), read, written, *tensors[0], existing[0]),
-            _Moved("U", (below, right), read, written, *tensors[1], existing[1], less(p, q))]
+    return [_Moved("T", (right, below), read, written, *tensors[0], limits[0]),
+            _Moved("U", (below, right), read, written, *tensors[1], limits[1], less(p, q))]
 
 def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig, batched: bool) -> tuple[IntLike, IntLike, IntLike]:
     """The pair (p, q), p <= q, of tiles of a square matrix that a block exchanges, and its flat batch index.
@@ -356,10 +356,12 @@ class TransposedTile:
     def rows_in(self, k: KernelBuilder, moved: _Moved) -> Tensor:
         """Read what exists of a tile (words along J, I) to registers: ((words, packed), rest...)."""
         corner, name = (moved.corner[0] // self.scale, moved.corner[1]), moved.name
-        gS, cS = (local_tile(domain_offset(corner, x), self.read, (0, 0))
-                  for x in (moved.source, make_identity_tensor(moved.existing)))
-        tSgS = k.pin(f"tSg{name}", self.reader.partition(gS, k.thread))
-        guard = Guard(k.pin(f"tSc{name}", self.reader.partition(cS, k.thread)), moved.existing, halo=self.halo)
+
+        def mine(matrix: Tensor) -> Tensor:
+            return self.reader.partition(local_tile(domain_offset(corner, matrix), self.read, (0, 0)), k.thread)
+
+        tSgS = k.pin(f"tSg{name}", mine(moved.source))
+        guard = replace(existing(k, f"tSc{name}", mine, moved.limits), halo=self.halo)
         fragment = k.registers(f"tSr{name}", self.word, Layout(((self.vl, self.packed), *self.rest)))
         k.copy(Vector(self.vl), tSgS, fragment, guard=guard)
         return fragment
@@ -378,11 +380,14 @@ class TransposedTile:
 
     def columns_out(self, k: KernelBuilder, moved: _Moved) -> None:
         """Write a tile in shared memory to the target (J, words along I)."""
-        extents, corner, name = moved.target.layout.shape, (moved.corner[0], moved.corner[1] // self.scale), moved.name
-        gD, cD = (local_tile(domain_offset(corner, x), self.written, (0, 0)) for x in (moved.target, make_identity_tensor(extents)))
+        corner, name = (moved.corner[0], moved.corner[1] // self.scale), moved.name
+
+        def mine(matrix: Tensor) -> Tensor:
+            return self.writer.partition(local_tile(domain_offset(corner, matrix), self.written, (0, 0)), k.thread)
+
         tDsT = k.pin(f"tDs{name}", self.writer.partition(moved.shared, k.thread))
-        tDgD = k.pin(f"tDg{name}", self.writer.partition(gD, k.thread))
-        guard = Guard(k.pin(f"tDc{name}", self.writer.partition(cD, k.thread)), extents)
+        tDgD = k.pin(f"tDg{name}", mine(moved.target))
+        guard = existing(k, f"tDc{name}", mine, moved.target.layout.shape)
         rest = tuple(t // p for t, p in zip(self.written, self.writer.tile, strict=True))
         fragment = k.registers(f"tDr{name}", self.word, Layout(((1, self.vs), *rest)))
         k.copy(Vector(1), tDsT, fragment)
@@ -429,11 +434,11 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     tSgS, tScS = k.pin(f"tSg{name}", by_element.partition(gS, k.thread)), k.pin(f"tSc{name}", by_element.partition(cS, k.thread))
     j = tScS((0, 0), 0, 0)[0]
 
-    def existing(row: IntLike) -> IntLike:
+    def nearest(row: IntLike) -> IntLike:
         """A row that exists: this one, or the first or last."""
         return minimum(maximum(row, 0), extents[1] - 1)
 
-    borders = [k.let(f"{row}_{name}", source(corner[0], existing(corner[1] + i)))
+    borders = [k.let(f"{row}_{name}", source(corner[0], nearest(corner[1] + i)))
                for row, i in (("top", 0), ("bottom", along_i - 1))]
     inside = k.flag(f"inside_{name}", lines.covered(borders, along_j))
     k.comment("Rows in: the aligned words that cover the thread's words")
@@ -441,9 +446,9 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
         covers = k.registers("tSrC", tile.word, Layout((2, packed, blocks)))
         fragment = k.registers("tSrS", tile.word, Layout(((1, packed), 1, blocks)))
 
-        def read_existing(block: IntLike) -> None:
+        def read_block(block: IntLike) -> None:
             with k.loops((packed,)) as (row,):
-                begin = k.let("begin", lines.place(source(j, existing(tScS((0, row), 0, block)[1]))))
+                begin = k.let("begin", lines.place(source(j, nearest(tScS((0, row), 0, block)[1]))))
                 k.copy(Vector(1), lines.run(begin, 2), covers[None, row, block])
 
         rows = by_element.tile[1]                     # of all threads together: a multiple of a word's, so that theirs begin alike
@@ -457,10 +462,10 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
             with k.otherwise(), k.loops((blocks,)) as (block,):
                 first = corner[1] + block * rows
                 with k.when(all_of(less(-rows, first), less(first, extents[1]))):
-                    read_existing(block)
+                    read_block(block)
         else:
             with k.loops((blocks,)) as (block,):
-                read_existing(block)
+                read_block(block)
         for row in range(packed):                     # words of rows that are a multiple of words apart begin alike
             bits = k.let(f"bits_{row}", lines.bits(lines.place(source(j, tScS((0, row), 0, 0)[1]))))
             with k.loops((blocks,)) as (block,):

@@ -46,8 +46,8 @@ from ...layout import (
     zipped_divide,
 )
 from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
-from ..common import OperandAccess, transpose_words
-from ..epilogue import Epilogue, FusedEpilogue
+from ..common import packed_strides, transpose_words
+from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
 
@@ -164,7 +164,7 @@ class BatchedSide:
 
     def joined(self, box: Box) -> int:
         """How many of its modes are one mode, in memory and in shared memory: vectors go across them."""
-        dense = (self.held[q] == prod(box[x] for x in self.order[:i]) for i, q in enumerate(self.order[:self.run]))
+        dense = (self.held[q] == stride for q, stride in packed_strides(box, self.order[:self.run]).items())
         return next((i for i, same in enumerate(dense) if not same), self.run)
 
     def shared(self, box: Box, vectors: int) -> Layout:
@@ -178,9 +178,7 @@ class BatchedSide:
         if self.packed:
             return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
         modes = ("row", "column") if self.outermost or MATRICES not in self.order else ("row", "column", "matrix")
-        known: dict[int, int | None] = dict.fromkeys(self.order)
-        for i, q in enumerate(self.order[:self.run]):
-            known[q] = prod(box[x] for x in self.order[:i])
+        known = {**dict.fromkeys(self.order), **packed_strides(box, self.order[:self.run])}
         strides = tuple(known.get(q, 0) for q in range(len(modes)))
         return TensorParam(name, modes, element, strides, self.width, written, batch=self.outermost)
 
@@ -483,10 +481,8 @@ class _Whole:
     def _layout(self, side: BatchedSide, which: int) -> Layout:
         """Registers (row, column, matrix) for a span."""
         box = self._boxes[which]
-        strides = [0, 0, 0]
-        for i, q in enumerate(side.order):
-            strides[q] = prod(box[x] for x in side.order[:i])
-        return Layout(box, tuple(strides))
+        strides = packed_strides(box, side.order)
+        return Layout(box, tuple(strides.get(q, 0) for q in range(3)))
 
     def _span(self, side: BatchedSide, which: int, shared: Tensor, registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
         """How a thread's span is copied, where it is in shared memory, and in registers."""
@@ -528,20 +524,7 @@ def _as_one(tensor: Tensor) -> Tensor:
 def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : BatchedConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices are A, B and C; ``matrices`` is their number.
-
-    Raises
-    ------
-    CodegenError
-        If the work does not divide among the threads, or a vector width is not provable.
+    The matrices are A, B and C; ``matrices`` is their number.
     """
     tile, (m, n, depth), sums = config.tile, config.extents, config.accumulator
     if tile.multiplying > tile.threads or depth % (tile.step * tile.depth):
@@ -553,8 +536,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     declared = (side.declared(name, element, box, name == "C")
                 for (name, element, side), box in zip(sides, config.boxes, strict=True))
     tensors = k.tensors(*declared, batch=config.batch_modes)
-    epilogue = Epilogue(k, sums, config.output, OperandAccess(0, config.c.width), config.alpha, config.beta, config.epilogue,
-                        config.sums)
+    epilogue = Epilogue(k, config, sums, config.sums)
     count = k.integer("matrices", multiple=config.multiple)
     first = k.let("first", k.block_index("block", "x") * tile.matrices)
     limit = k.let("limit", minimum(count - first, tile.matrices))
@@ -585,5 +567,5 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     summed = [k.pin(f"tCsC{part}", C.mine(C.in_shared(sC[_, _, _, part]))) for part in range(tile.depth)]
     parked = _Parked(k, summed, lambda at: guard.at((0, at)))
     every: Any = None                                   # matrix of the batch: the tile of C has several
-    epilogue.store(parked, C.mine, C.memory, guard, (m, n), every, C.part_of)
+    epilogue.store(parked, OutputTile(C.memory, C.mine, C.part_of, (m, n), every, guard))
     return k.build()

@@ -19,9 +19,9 @@ from ...codegen.signature import GlobalTensor
 from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess, grouped_raster, operand
-from ..epilogue import Epilogue, FusedEpilogue, Pieces
+from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
 from ..guard import gate_tag
-from .triangle import Triangle, mirrored
+from .triangle import Triangle, output_triangle
 
 __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
@@ -113,8 +113,7 @@ class GemmConfig:
     @property
     def traits(self) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
-        major = {0: "m", 1: "k", None: "s"}
-        access = "".join(f"{major[o.unit]}{'w' if o.covering else o.width}{'c' if o.conj else ''}"
+        access = "".join(f"{o.letter('mk')}{'w' if o.covering else o.width}{'c' if o.conj else ''}"
                          for o in (self.a, self.b, self.c))
         flags = (("split", self.split_k), (f"turns{self.turn}", self.turn > 0), ("wide", self.wide),
                  ("aligned", self.aligned), ("grouped", self.grouped),
@@ -183,7 +182,7 @@ class GemmBlock:
                             operand("C", "mn", config.output, config.c, written=True),
                             modes="mnk", batch=config.batch_modes, multiples=multiples, nested=nested)
         batch = C.batch
-        self._epilogue = Epilogue(k, accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue)
+        self._epilogue = Epilogue(k, config, accumulator)
 
         M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
         triangle = None if config.triangle is None else Triangle(k, config.triangle, M, (tile.m, tile.n))
@@ -207,9 +206,9 @@ class GemmBlock:
         self._epilogue.load_scalars()
         depth = self._epilogue.depth(depth)
         bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
-        self._diagonal: Expr | bool = False
+        diagonal: Expr | bool = False
         if triangle is not None:
-            bm, bn, self._diagonal = triangle.at(bm, bn)
+            bm, bn, diagonal = triangle.at(bm, bn)
         self.at = bm, bn
         self.extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
@@ -228,8 +227,8 @@ class GemmBlock:
 
         mC = matrix(C)
         self.gA, self.gB = tiles_of(A, tile.m, bm), tiles_of(B, tile.n, bn)
-        self.gC = local_tile(mC, (tile.m, tile.n), (bm, bn))
-        self._mirrored = local_tile(mirrored(mC), (tile.m, tile.n), (bm, bn)) if config.triangle == "both" else None
+        self.gC = self._tile_of_c(mC)
+        self._triangle = output_triangle(config.triangle, diagonal, mC, self._tile_of_c, config.hermitian)
         self._item = item
 
     @property
@@ -261,27 +260,11 @@ class GemmBlock:
 
     def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], pieces: Pieces | None = None,
               single: bool = False) -> None:
-        """The end of the kernel: C from the sums, rounded once.
-
-        Parameters
-        ----------
-        accumulators : Tensor
-            (run, rest...): a run is contiguous in C if C is contiguous at all.
-        partition : callable
-            Gives a thread's part of the tile of C in the same modes.
-        pieces : context manager, optional
-            Where C goes instead of memory: see :meth:`~cuteblas.kernels.epilogue.Epilogue.store`.
-        single : bool
-            Whether elements are read and written one by one.
-        """
+        """The end of the kernel: C from the sums, rounded once. See :class:`~cuteblas.kernels.epilogue.OutputTile`."""
         self.k.let_next_launch_begin()
-        guard, extents = self.guard("tCcC", "mn", partition), (self.extents["m"], self.extents["n"])
+        extents, guard = (self.extents["m"], self.extents["n"]), self.guard("tCcC", "mn", partition)
+        tile = OutputTile(self.gC, partition, self._tile_of_c, extents, self._item, guard, pieces, single, self._triangle)
+        self._epilogue.store(accumulators, tile)
 
-        def tiled(matrix: Tensor) -> Tensor:
-            return local_tile(matrix, self._tile[:2], self.at)
-
-        if self.config.triangle is None or guard is None:
-            self._epilogue.store(accumulators, partition, self.gC, guard, extents, self._item, tiled, pieces, single)
-        else:
-            self._epilogue.store_triangle(self.config.triangle, self._diagonal, accumulators, partition, self.gC, guard, extents,
-                                          self._item, tiled, mirrored=self._mirrored, hermitian=self.config.hermitian)
+    def _tile_of_c(self, matrix: Tensor) -> Tensor:
+        return local_tile(matrix, self._tile[:2], self.at)

@@ -9,7 +9,7 @@ from ...codegen.pipeline import Pipeline
 from ...codegen.tma import TmaBox
 from ...layout import Tensor, local_tile, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less, select
-from .roles import GROUP
+from ..common import GROUP
 
 __all__ = ["ALONE", "Cluster", "Place"]
 

@@ -27,6 +27,7 @@ from ...codegen.values import Value, cast
 from ...codegen.wgmma import wgmma_delivered
 from ...layout import Layout, Tensor, size
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, select
+from .scheduler import Scheduler
 
 __all__ = ["MOST_PARKED", "ParkedSums", "planes_of", "sum_in_two_words", "sum_modulo", "sum_of_bools"]
 
@@ -132,14 +133,14 @@ class ParkedSums:
     words: Tensor
 
     @classmethod
-    def of(cls, k: KernelBuilder, memory: Pointer, accumulators: Layout, digits: int, threads: int, block: IntLike,
-           blocks: IntLike) -> ParkedSums:
+    def of(cls, k: KernelBuilder, memory: Pointer, accumulators: Layout, digits: int, threads: int,
+           schedule: Scheduler) -> ParkedSums:
         """Those of a thread in the memory of all blocks, each of so many threads that multiply."""
         columns = size(accumulators[2])
         # Four words of a thread are written together, and neighbouring threads write neighbouring ones.
-        everything = Layout(((_WORD, columns // _WORD), threads, digits, blocks),
+        everything = Layout(((_WORD, columns // _WORD), threads, digits, schedule.blocks),
                             ((1, _WORD * threads), _WORD, columns * threads, digits * columns * threads))
-        return cls(k, accumulators, k.pin("tPgP", Tensor(memory, everything)[None, k.thread, None, block]))
+        return cls(k, accumulators, k.pin("tPgP", Tensor(memory, everything)[None, k.thread, None, schedule.block]))
 
     @staticmethod
     def nbytes(threads: int, columns: int, digits: int, blocks: int) -> int:

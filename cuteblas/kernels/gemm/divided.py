@@ -11,7 +11,7 @@ from ...codegen.copies import Vector
 from ...codegen.engine import Pointer
 from ...layout import Layout, Tensor, _, size
 from ...layout.symbolic import Expr, IntLike, equal, less, maximum, minimum, select
-from .roles import GROUP
+from ..common import GROUP
 
 __all__ = ["Divided", "Share"]
 

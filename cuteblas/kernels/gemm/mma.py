@@ -23,7 +23,7 @@ from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
-from .main_loop import main_loop
+from .main_loop import MainLoop
 from .mma_operand import mma_operand
 from .rows import held_bytes, store_by_rows
 from .skinny import RANGE
@@ -122,27 +122,14 @@ class MmaConfig(GemmConfig):
 def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : MmaConfig
-        What the kernel is specialised on. C is read and written in vectors along N, of 1, 2 or 4.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
-
-    Raises
-    ------
-    CodegenError
-        If the tile does not divide among the threads, or a vector width is not provable.
+    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`; C is read and written in vectors along N, of
+    1, 2 or 4.
     """
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
     run = tile.run(config.output, config.triangle)
     if config.c.covering and (config.c.unit != 1 or config.triangle):
         raise CodegenError(f"C is written by rows along N, without a triangle, got {config}")
-    if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {config.c}")
+    config.c.check_run(run)
     operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
 
     k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
@@ -188,8 +175,9 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
             plane.split(fragment, seen)
         k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or fragments))
 
-    main_loop(block, tile.stages, tile.k // atom.shape[2], load=load, fetch=fetch, multiply=multiply, spelled=True,
-              beyond=not (config.a.covering or config.b.covering))
+    loop = MainLoop(block, tile.stages, tile.k // atom.shape[2], spelled=True,
+                    past_end=not (config.a.covering or config.b.covering))
+    loop.write(load, fetch, multiply)
     if config.a.conj and dtype(atom.element).is_complex:
         k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
         with k.loops((pairs, *tiled.atoms)) as at:

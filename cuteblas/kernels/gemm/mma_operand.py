@@ -7,7 +7,7 @@ where rows run along K, and made of single elements where they do not.
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Ldmatrix, Vector
@@ -19,17 +19,14 @@ from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
 from ...layout.symbolic import IntLike, all_of, less, minimum, select
 from ..common import OperandAccess
-from .block import GemmBlock
-
-if TYPE_CHECKING:
-    from .mma import MmaConfig, MmaTile
+from .block import GemmBlock, GemmConfig
 
 __all__ = ["MmaOperand", "mma_operand"]
 
 _MATRICES = 4                        # registers that one ldmatrix fills
 
 
-class MmaOperand(Protocol):
+class MmaOperand:
     """One operand, in the order in which a kernel declares what belongs to it.
 
     Attributes
@@ -42,6 +39,12 @@ class MmaOperand(Protocol):
 
     text: str
     registers: Tensor
+
+    def __init__(self, config: GemmConfig, mode: int):
+        self._tile, self._mode, self._name = config.tile, mode, "AB"[mode]
+        self._access = (config.a, config.b)[mode]
+        self._extent = (config.tile.m, config.tile.n)[mode]
+        self._k_major, self._modes = self._access.unit != 0, ("mk", "nk")[mode]
 
     def hold(self, k: KernelBuilder, tiles: Tensor) -> None:
         """Declare the ring of stages of (extent, K, k tile) in global memory."""
@@ -61,27 +64,6 @@ class MmaOperand(Protocol):
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         """Load what one step along K multiplies."""
 
-
-def mma_operand(config: MmaConfig, mode: int) -> MmaOperand:
-    """Operand A (mode 0) or B (1) of a kernel.
-
-    Raises
-    ------
-    CodegenError
-        If its tile does not divide among the threads.
-    """
-    return (_Covered if (config.a, config.b)[mode].covering else _Vectors)(config, mode)
-
-
-class _Operand:
-    """What both kinds have."""
-
-    def __init__(self, config: MmaConfig, mode: int):
-        self._config, self._tile, self._mode, self._name = config, config.tile, mode, "AB"[mode]
-        self._access = (config.a, config.b)[mode]
-        self._extent = (config.tile.m, config.tile.n)[mode]
-        self._k_major, self._modes = self._access.unit != 0, ("mk", "nk")[mode]
-
     def _registers(self, k: KernelBuilder) -> tuple[int, int]:
         """Declare the fragment; how many registers an atom has, and how many atoms."""
         tiled = self._tile.mma
@@ -95,16 +77,16 @@ class _Operand:
         return (tiled.partition_a, tiled.partition_b)[self._mode](tensor, thread)
 
 
-class _Vectors(_Operand):
+class _Vectors(MmaOperand):
     """An operand whose rows are read by vectors, in a swizzled ring."""
 
-    def __init__(self, config: MmaConfig, mode: int):
+    def __init__(self, config: GemmConfig, mode: int):
         super().__init__(config, mode)
-        self._loader = _by_vectors(self._extent, config.tile, self._access)
+        extents = self._extent, config.tile.k
+        self._loader = _by_vectors(extents, config.tile.mma.threads, self._access)
         self.text = str(self._loader.tv)
-        if any(e % by for e, by in zip((self._extent, config.tile.k), self._loader.tile, strict=True)):
-            raise CodegenError(f"{config.name}: the tile {(self._extent, config.tile.k)} of {self._name} does not divide into "
-                               f"{self._loader.tile}")
+        if any(e % by for e, by in zip(extents, self._loader.tile, strict=True)):
+            raise CodegenError(f"the tile {extents} of {self._name} does not divide into {self._loader.tile}, got {config.tile}")
 
     def hold(self, k: KernelBuilder, tiles: Tensor) -> None:
         tile = self._tile
@@ -140,7 +122,7 @@ class _Vectors(_Operand):
             self._operand = k.pin(f"tCs{name}", part.map_domain(lambda layout: make_layout(layout[0], *list(layout)[2:])))
             self._fragment = Tensor(self.registers.engine, Layout((per_atom * atoms, 2)))
         else:
-            raise CodegenError(f"{self._config.name}: ldmatrix does not load operand {name} of {tiled.atom.element}: 8-bit "
+            raise CodegenError(f"{k.name}: ldmatrix does not load operand {name} of {tiled.atom.element}: 8-bit "
                                "elements are contiguous along K, and a warp owns quadruples of registers")
 
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
@@ -150,7 +132,7 @@ class _Vectors(_Operand):
             self._k.copy(Vector(1), self._operand[_, step, stage], self._fragment[_, buffer])
 
 
-class _Covered(_Operand):
+class _Covered(MmaOperand):
     """An operand whose rows begin anywhere, in a ring of the words that cover them: each row at its own place in its first word."""
 
     text = "neighbours along rows of words"
@@ -238,10 +220,20 @@ class _Covered(_Operand):
             self._k.copy(JoinPairs(), self._operand[_, _, step, stage], self._fragment[_, buffer])
 
 
-def _by_vectors(extent: int, tile: MmaTile, access: OperandAccess) -> TiledCopy:
+def mma_operand(config: GemmConfig, mode: int) -> MmaOperand:
+    """Operand A (mode 0) or B (1) of a kernel.
+
+    Raises
+    ------
+    CodegenError
+        If its tile does not divide among the threads.
+    """
+    return (_Covered if (config.a, config.b)[mode].covering else _Vectors)(config, mode)
+
+
+def _by_vectors(extents: tuple[int, int], threads: int, access: OperandAccess) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a vector along it."""
-    threads = tile.mma.threads
-    along, across = (extent, tile.k) if access.unit == 0 else (tile.k, extent)
+    along, across = extents if access.unit == 0 else extents[::-1]
     lanes = gcd(along // access.width, threads)
     rows = gcd(across, threads // lanes)
     lanes = threads // rows

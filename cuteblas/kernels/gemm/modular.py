@@ -7,27 +7,30 @@ ends with the last plane that is needed, and does not begin if there is none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
-from ...codegen.tma import TmaBox, TmaLoad
+from ...codegen.tma import TmaBox
 from ...codegen.wgmma import WgmmaMma, wgmma_delivered
 from ...layout import Layout, _, make_identity_tensor
-from ...layout.symbolic import equal
-from ..common import mapped
+from ..common import GROUP, batch_letters, mapped
 from ..modular.residues import planes_of
-from ..modular.survey import CHOICE, MODULI
+from ..modular.survey import MOST, load_choice
 from .cluster import ALONE, Cluster
-from .multiplier import Multiplier
-from .roles import GROUP, begin, consumers, producers
-from .scheduler import Scheduler
+from .multiplier import Multiplier, Products
+from .producer import Step, keep_full, tma_operands
+from .roles import Finish, Multiply, Sums, begin, specialise
+from .scheduler import Scheduler, TileOfC, Work
 from .staged import StagedC
-from .tiles import TmaOperand, boxes, consumer_mma, depth_of, ring_of_tiles
+from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles
 
 __all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
 
@@ -86,10 +89,9 @@ class GemmModularConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
         rows, columns = self.tile
-        return (f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}_b{modes}"
-                + (f"_{self.triangle}" if self.triangle else ""))
+        return (f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}"
+                f"_b{batch_letters(self.batch_a, self.batch_b)}{f'_{self.triangle}' if self.triangle else ''}")
 
 
 @cache
@@ -99,7 +101,6 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     A and B are planes of signed bytes along K, R those of C along N. The words at ``words`` are the state of the product. The grid
     is one-dimensional, a multiple of the cluster, and may have fewer blocks than there are tiles.
     """
-    box_a, box_b = config.boxes
     mma, depth, planes = config.mma, depth_of(_ELEMENT), planes_of(config.element)
     k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), cluster=config.cluster.size,
                       summary="C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
@@ -110,55 +111,59 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     (M, N, K), batch = map(k.extent, "mnk"), R.batch
     words = k.pointer("words", "uint32", alignment=16)
 
-    tile_a, tile_b = boxes(_ELEMENT, *config.tile, (True, True))
-    sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
+    sA, sB = rings_of_tiles(k, boxes(_ELEMENT, *config.tile, (True, True)), config.stages)
     staged = StagedC(k, _RESIDUE, mma, R.map)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
     begin(k, pipeline.barriers, (A.map, B.map))
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
-    count = k.variable("planes", 0, hi=planes * len(MODULI))
+    chosen = load_choice(k, words)
+    count = k.variable("planes", 0, hi=planes * MOST)
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)
     schedule = Scheduler(k, (M, N, K), (*config.tile, depth), (*batch, count), config.cluster, triangle=config.triangle)
-    place = schedule.place
-    operands = (TmaOperand(0, A.map, box_a, sA, (M, K), (*batch, count), (*config.batch_a, True)),
-                TmaOperand(1, B.map, box_b, sB, (N, K), (*batch, count), (*config.batch_b, True)))
+    operands = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), (*batch, count),
+                            ((*config.batch_a, True), (*config.batch_b, True)))
 
-    with producers(k, config.groups, "one thread keeps the ring full"), k.when(equal(k.thread, GROUP * config.groups)):
-        stage = pipeline.state()
-        with schedule.works() as work, k.loop("k_tile", work.end, start=work.first) as k_tile:
-            pipeline.acquire(stage, tile_a.nbytes + tile_b.nbytes)
-            for x in operands:
-                tile, stage_of_x = x.tile(work.tile, k_tile), x.ring[_, _, stage.index]
-                brings = TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage), place.receivers(x.mode))
-                k.copy(brings, place.part(x.mode, x.box, tile), place.part(x.mode, x.box, stage_of_x))
-            stage.advance()
+    @contextmanager
+    def steps() -> Iterator[Step]:
+        with schedule.works() as work, work.steps(k) as k_tile:
+            yield work.tile, ([(k_tile,)], [(k_tile,)])
 
-    with consumers(k, config.groups):
-        multiplier = Multiplier(k, mma, pipeline, place, sA, sB, tile_b)
-        tCrC = multiplier.accumulators
-        with schedule.works() as work:
+    @contextmanager
+    def multiply() -> Iterator[Multiply]:
+        multiplier = Multiplier(schedule, mma, pipeline, sA, sB)
+        tCrC = multiplier.accumulators("tCrC")
+
+        def sums_of(work: Work) -> Sums:
             k.fill(tCrC)
-            multiplier.multiply(work.end)
+            multiplier.multiply(work.end, Products(tCrC))
             wgmma_delivered(k, tCrC)
+            return tCrC
 
+        yield sums_of
+
+    @contextmanager
+    def residues() -> Iterator[Finish]:
+        def write(tile: TileOfC, sums: Any) -> None:
             k.comment("Residues of the sums")
-            modulus = k.declare("modulus", "uint32", k.call("modulus_of", work.tile.batch[-1] // planes), const=True)
+            modulus = k.declare("modulus", "uint32", k.call("modulus_of", tile.batch[-1] // planes), const=True)
             offset = k.declare("offset", "uint32", k.call("residue_offset", modulus), const=True)
             reciprocal = k.declare("reciprocal", "uint32", k.call("residue_reciprocal", modulus), const=True)
             whole = make_identity_tensor((M, N))
-            with staged.pieces_of(work.tile, whole, (M, N), (*batch, count)) as (piece, target):
+            with staged.pieces_of(tile, whole, (M, N), (*batch, count)) as (piece, target):
                 pairs, rows, across = (2, 2, config.columns // 8)
                 of_piece = across * staged.columns // config.columns
                 written = k.registers("written", _RESIDUE, Layout(pairs))
                 with k.loops((rows, of_piece)) as (i, j):
                     with k.loops((pairs,)) as (v,):
-                        total = tCrC(v, i, j + of_piece * piece)
+                        total = sums(v, i, j + of_piece * piece)
                         k.assign(written(v), k.call("residue_of_sum", total, modulus, offset, reciprocal))
                     k.copy(Vector(pairs), written, target[_, i, j])
+
+        yield write
         k.let_next_launch_begin()
         staged.leave()
-    place.leave()
+
+    specialise(schedule, config.groups, multiply=multiply(), finish=residues(),
+               load=lambda: keep_full(schedule, GROUP * config.groups, pipeline, operands, steps()))
     return k.build()

@@ -1,71 +1,113 @@
-"""What a warpgroup does with the stages of a ring: it multiplies them on the tensor cores, and releases each a stage later."""
+"""The role that multiplies: warpgroups, on tensor cores that read both operands from a ring."""
 
 from __future__ import annotations
 
-from ...codegen.builder import KernelBuilder
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox
 from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
-from ...layout import Layout, Tensor, _, local_tile
-from ...layout.symbolic import IntLike, less
-from .cluster import Place
-from .roles import GROUP
+from ...layout import Layout, Tensor, _, local_tile, make_layout, size
+from ...layout.symbolic import Expr, IntLike, less
+from ..common import GROUP
+from .scheduler import Scheduler
 from .tiles import depth_of
 
-__all__ = ["Multiplier"]
+__all__ = ["Multiplier", "Products"]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products of a stage that are added to the same sums.
+
+    Attributes
+    ----------
+    sums : Tensor
+        Accumulators.
+    pairs : tuple
+        Which tile of A in the stage is multiplied by which of B, in this order.
+    fresh : bool
+        Whether sums are those of the stage alone.
+    """
+
+    sums: Tensor
+    pairs: tuple[tuple[int, int], ...] = ((0, 0),)
+    fresh: bool = False
 
 
 class Multiplier:
-    """A warpgroup at the stages of a ring, and its accumulators.
+    """A warpgroup at the stages of a ring.
 
     Parameters
     ----------
-    k : KernelBuilder
-        The kernel.
+    schedule : Scheduler
+        The block's walk over tiles of C.
     mma : WgmmaMma
         Who multiplies what.
     pipeline : Pipeline
         The barriers of the ring.
-    place : Place
-        The block in its cluster.
     a, b : Tensor
-        The tiles of A and of B, (MN, K, stage).
-    box_b : TmaBox
-        How a tile of B lies in shared memory.
-
-    Attributes
-    ----------
-    accumulators : Tensor
-        This thread's part of the tile of C.
+        The tiles of A and of B, (MN, K, tile of the ring).
+    overlaps : bool
+        Whether the last products of a stage still run while the next one is waited for: a stage is
+        then released one later.
     """
 
-    def __init__(self, k: KernelBuilder, mma: WgmmaMma, pipeline: Pipeline, place: Place, a: Tensor, b: Tensor, box_b: TmaBox):
-        atom = mma.atoms[0]
+    def __init__(self, schedule: Scheduler, mma: WgmmaMma, pipeline: Pipeline, a: Tensor, b: Tensor,
+                 overlaps: bool = True):
+        k, place, atom = schedule.k, schedule.place, mma.atoms[0]
         element, depth = atom.element, depth_of(atom.element)
         self._k, self._mma, self._pipeline, self._place = k, mma, pipeline, place
         self._stage = pipeline.state()
-        self._released = k.variable("released", 0, hi=pipeline.stages - 1)
+        self._released = k.variable("released", 0, hi=pipeline.stages - 1) if overlaps else None
         self._partner = place.partner()
-        # This group's rows: (64, K, stage).
+        # This group's rows: (64, K, tile of the ring).
         tCsA = local_tile(a, (64, depth), (k.let("group", k.thread // GROUP), 0))
-        operand_a = WgmmaOperand(element, operand_layout(64, depth, element, atom.k_major_a), atom.k_major_a)
-        operand_b = WgmmaOperand(element, box_b.layout, atom.k_major_b)
-        self._a, self._b = operand_a.tensor(k, "descriptor_a", tCsA), operand_b.tensor(k, "descriptor_b", b, atom.n)
-        self.accumulators = k.registers("tCrC", mma.accumulator, Layout((2, 2, sum(each.n for each in mma.atoms) // 8)))
+        tile_of_a = operand_layout(64, depth, element, atom.k_major_a)
+        operand_a = WgmmaOperand(element, tile_of_a, atom.k_major_a)
+        tile_of_b = b.layout.map_domain(lambda ring: make_layout(ring[0], ring[1]))
+        operand_b = WgmmaOperand(element, tile_of_b, atom.k_major_b)
+        self._a = operand_a.tensor(k, "descriptor_a", tCsA)
+        self._b = operand_b.tensor(k, "descriptor_b", b, atom.n)
+        self._tiles = size(b.layout.inner[2]) // pipeline.stages
 
-    def multiply(self, count: IntLike) -> None:
-        """Add the products of so many stages."""
-        k, stage = self._k, self._stage
+    def accumulators(self, name: str) -> Tensor:
+        """Registers for this thread's part of a tile of sums."""
+        values = Layout((2, 2, self._mma.columns // 8))
+        return self._k.registers(name, self._mma.accumulator, values)
+
+    def multiply(self, count: IntLike, *products: Products,
+                 and_then: Callable[[], None] | None = None) -> None:
+        """Add the products of so many stages, and do something else with the sums of each."""
+        k, stage, released = self._k, self._stage, self._released
         with k.loop("k_tile", count) as k_tile:
             self._pipeline.wait(stage)
             wgmma_fence(k)
-            k.gemm(self._mma, self.accumulators, self._a[_, _, stage.index], self._b[_, _, stage.index])
-            wgmma_commit(k)
-            # All but the newest group of instructions are done: the stage before can be filled again.
-            wgmma_wait(k, 1)
-            self._place.release(self._pipeline, self._released, self._partner, less(0, k_tile))
-            k.assign(self._released, stage.index)
+            for each in products:
+                self._issue(each)
+            if released is None:
+                wgmma_wait(k, 0)
+                self._release(stage.index)
+            else:
+                # All but the newest group of instructions are done: the stage before is free again.
+                wgmma_wait(k, 1)
+                self._release(released, less(0, k_tile))
+                k.assign(released, stage.index)
+            if and_then is not None:
+                and_then()
             stage.advance()
-        wgmma_wait(k, 0)
-        self._place.release(self._pipeline, self._released, self._partner, less(0, count))
+        if released is not None:
+            wgmma_wait(k, 0)
+            self._release(released, less(0, count))
+
+    def _issue(self, products: Products) -> None:
+        """Start the products of a stage."""
+        first = self._stage.index * self._tiles
+        for i, (a, b) in enumerate(products.pairs):
+            mma = replace(self._mma, accumulate=i > 0 or not products.fresh)
+            self._k.gemm(mma, products.sums, self._a[_, _, first + a], self._b[_, _, first + b])
+        wgmma_commit(self._k)
+
+    def _release(self, stage: IntLike, condition: Expr | bool = True) -> None:
+        self._place.release(self._pipeline, stage, self._partner, condition)

@@ -25,7 +25,7 @@ from ...codegen.signature import TensorParam
 from ...layout import Layout, Tensor, _, domain_offset, local_tile, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
 from ..common import operand, tile_of_block
-from ..epilogue import Epilogue
+from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig
 
 __all__ = ["SECTOR", "OuterConfig", "OuterTile", "gemm_outer"]
@@ -199,7 +199,7 @@ class _Vector:
 
             single = sums is not total
             epilogue.clear(sums)
-            epilogue.store(sums, lambda part: part, memory or mine(self._c), None, (M, N), item, mine, single=single)
+            epilogue.store(sums, OutputTile(memory or mine(self._c), lambda part: part, mine, (M, N), item, single=single))
 
         if self.config.whole:
             with k.when(all_of(less(m, M), less(self._column, N))):
@@ -250,21 +250,8 @@ def _column(run: Tensor) -> Tensor:
 def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : OuterConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices are A, B and C; a stretch is ``rows`` of C, ``length`` elements of memory, whole sectors; a block writes its
-        part of so many ``stretches``.
-
-    Raises
-    ------
-    CodegenError
-        If a vector width is not provable.
+    The matrices are A, B and C; a stretch is ``rows`` of C, ``length`` elements of memory, whole
+    sectors; a block writes its part of so many ``stretches``.
     """
     tile, width, (element_a, element_b) = config.tile, config.tile.width, config.elements
     k = KernelBuilder(config.name, tile.threads, min_blocks=_BLOCKS, wide=config.wide,
@@ -272,7 +259,7 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     of_c = TensorParam("C", "mn", config.output, ("n" if config.dense else None, 1), width if config.whole else 1, True, lowest=0)
     A, B, C = k.tensors(operand("A", "mk", element_a, config.a), operand("B", "nk", element_b, config.b), of_c,
                         modes="mnk", batch=config.batch_modes)
-    epilogue = Epilogue(k, config.scalars, config.output, config.c, config.alpha, config.beta, config.epilogue, config.sums)
+    epilogue = Epilogue(k, config, config.scalars, config.sums)
     rows, length = k.integer("rows", lo=1), k.integer("length", lo=1, multiple=config.sector)
     of_block = k.integer("stretches", lo=1)
     M, N, pitch = k.extent("m"), k.extent("n"), C.at().layout.stride[0]

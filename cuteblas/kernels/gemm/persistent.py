@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common import PAIRS, OperandAccess
+from ..common import PAIRS, OperandAccess, batch_letters
 from ..epilogue import FusedEpilogue
 from .cluster import ALONE, Cluster
 from .tiles import DEPTH
@@ -47,9 +47,8 @@ class PersistentConfig:
                cluster: Cluster = ALONE, depth: int = DEPTH) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = "".join("k" if x else "m" for x in k_major)
-        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
-        written = f"{unit}{self.c.width}{staged[0] if staged else ''}"
+        modes = batch_letters(self.batch_a, self.batch_b)
+        written = f"{self.c.letter('mn')}{self.c.width}{staged[0] if staged else ''}"
         return (f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{beta[0]}_b{modes}"
                 f"{'_wide' if self.wide else ''}{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
                 + (f"_{self.epilogue.tag}" if self.epilogue else ""))

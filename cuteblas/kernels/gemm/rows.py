@@ -19,7 +19,7 @@ from ...codegen.engine import CodegenError, static_extents
 from ...codegen.tiled import TiledCopy
 from ...layout import Layout, Tensor, _, cosize, make_layout
 from ...layout.symbolic import IntLike, all_of, equal, less, minimum
-from ..common import copy_element
+from ..common import WARP, copy_element
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
@@ -27,7 +27,7 @@ __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
 LEAST_ROW = 16
 """Elements of rows for which this is worth its while."""
 
-_WARP, _WORD = 32, 4                 # threads; bytes
+_WORD = 4                           # bytes
 
 _Partition = Callable[[Tensor], Tensor]
 
@@ -69,7 +69,7 @@ def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partiti
         raise CodegenError(f"C must be contiguous along rows or columns, got {config}")
     tile = config.tile.m, config.tile.n
     length, rows = tile[along], tile[1 - along]
-    line, item = gcd(length, _WARP), dtype(element).bytes
+    line, item = gcd(length, WARP), dtype(element).bytes
     pitch = held_bytes(1, length, item, apart) // item
     k.wait(0)
     k.barrier()

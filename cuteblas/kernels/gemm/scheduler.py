@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from ...codegen.builder import KernelBuilder
 from ...layout import Tensor, idx2crd
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, select
 from ..common import grouped_raster
+from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
 from .divided import Divided, Share
 from .triangle import Triangle
@@ -47,6 +48,10 @@ class Work:
     end: IntLike
     later: Expr | bool
 
+    def steps(self, k: KernelBuilder) -> AbstractContextManager[IntLike]:
+        """A loop over the tiles along K."""
+        return k.loop("k_tile", self.end, start=self.first)
+
     def count(self, k: KernelBuilder) -> IntLike:
         """The number of tiles along K, for a loop from 0: with another start, ptxas waits after every instruction of it."""
         return self.end if isinstance(self.first, int) else k.let("count", maximum(self.end - self.first, 0))
@@ -74,6 +79,8 @@ class Scheduler:
 
     Attributes
     ----------
+    k : KernelBuilder
+        The kernel.
     block, blocks : IntLike
         The block's index, and the number of blocks.
     place : Place
@@ -84,7 +91,7 @@ class Scheduler:
 
     def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike, IntLike], tile: tuple[int, int, int],
                  batch: tuple[IntLike, ...], cluster: Cluster = ALONE, divided: Divided | None = None, triangle: str | None = None):
-        self._k, self._batch, self._cluster = k, batch, cluster
+        self.k, self._batch, self._cluster = k, batch, cluster
         block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
         self.block, self.blocks = block, blocks
         self.place = Place(k, cluster, block)
@@ -107,7 +114,7 @@ class Scheduler:
             self._first = k.let("first_whole", tiles + self._first)
 
     def _at(self, tile: IntLike) -> TileOfC:
-        k = self._k
+        k = self.k
         if not self._batch:
             return self._of_block(*grouped_raster(k, tile, *self._tiles), ())
         index = k.let("item", tile // self._in_matrix)
@@ -124,7 +131,7 @@ class Scheduler:
     @contextmanager
     def works(self) -> Iterator[Work]:
         """A loop over what this block does."""
-        k, share = self._k, self._share
+        k, share = self.k, self._share
         if share is None:
             with k.loop("tile", self._total, start=self._first, step=self._step) as tile:
                 yield Work(self._at(tile), 0, self.k_tiles, less(self._first, tile))
@@ -137,19 +144,9 @@ class Scheduler:
             yield Work(self._at(tile), first, end, less(0, work))
 
     @contextmanager
-    def ended(self, work: Work, total: Tensor, groups: int) -> Iterator[None]:
-        """What a warpgroup does with the whole sum of a tile.
-
-        Parameters
-        ----------
-        work : Work
-            What has been done.
-        total : Tensor
-            Accumulators: this thread's of a part of the sum, then of all of it.
-        groups : int
-            Multiplying warpgroups.
-        """
-        if self._share is None:
+    def ended(self, work: Work, total: Tensor | Parked, groups: int) -> Iterator[None]:
+        """What a warpgroup does with the whole sum of a tile; accumulators have that of this block's work before."""
+        if self._share is None or not isinstance(total, Tensor):
             yield
         else:
             with self._share.ended(work.first, work.end, total, groups):

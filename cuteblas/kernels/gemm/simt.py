@@ -27,7 +27,7 @@ from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
-from .main_loop import main_loop
+from .main_loop import MainLoop
 from .rows import held_bytes, store_by_rows
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
@@ -221,20 +221,7 @@ class _Totals:
 def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : SimtConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
-
-    Raises
-    ------
-    CodegenError
-        If the tile does not divide among the threads, or a vector width is not provable.
+    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
     tile, (element_a, element_b) = config.tile, config.elements
     accumulator = config.accumulator or dtype(element_a).accumulator
@@ -289,13 +276,13 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         buffer = step % 2
         k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[_, _, _, step % chains], tCrA[_, _, buffer], tCrB[_, _, buffer])
 
+    loop = MainLoop(block, tile.stages, tile.k)
     if rounds:
         totals = _Totals(k, tile, tCrC, block.k_tiles)
-        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply, chunk=totals.chunk,
-                  end_chunk=totals.end_chunk)
+        loop.write(load, fetch, multiply, totals)
         sums = totals.finish()
     else:
-        main_loop(block, tile.stages, tile.k, load=load, fetch=fetch, multiply=multiply)
+        loop.write(load, fetch, multiply)
         sums = tCrC[_, _, _, 0]
 
     def runs(fragment: Layout) -> Layout:

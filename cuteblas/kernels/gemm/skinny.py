@@ -17,19 +17,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import ClassVar
 
 from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import fence_proxy_async
-from ...codegen.pipeline import Pipeline, PipelineState
+from ...codegen.pipeline import Pipeline
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tiled import TiledCopy
-from ...codegen.tma import TmaBox, TmaLoad
+from ...codegen.tma import TmaBox
 from ...codegen.values import Value
 from ...codegen.wgmma import (
     WgmmaOperand,
@@ -39,15 +40,17 @@ from ...codegen.wgmma import (
     wgmma_fence,
     wgmma_wait,
 )
-from ...layout import Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout, size
+from ...layout import Layout, Tensor, _, composition, local_tile, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import OperandAccess, mapped, operand
+from ..common import GROUP, WARP, OperandAccess, existing, mapped, operand
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .persistent import PersistentConfig
-from .roles import GROUP, WARP, begin, consumers, producers
-from .scheduler import Scheduler, TileOfC
-from .tiles import DEPTH, INSTRUCTION_DEPTH, TmaOperand, ring_of_tiles
+from .producer import Step, keep_full, tma_operands
+from .roles import Multiply, Sums, begin, specialise
+from .scheduler import Scheduler, Work
+from .staged import WarpgroupOutput
+from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
 
 __all__ = ["RANGE", "SkinnyConfig", "gemm_skinny"]
 
@@ -94,6 +97,7 @@ class SkinnyConfig(PersistentConfig):
     b: OperandAccess = _VECTORS
     tma: tuple[bool, bool] = (True, True)
     slices: bool = False
+    beta: ClassVar[str] = "zero"
 
     @property
     def k_major(self) -> tuple[bool, bool]:
@@ -161,7 +165,7 @@ class _Source:
 
         matrix = self.tensor.at(index[:len(self.tensor.batch)])
         tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}", copy.partition(ring, lane))
-        exists = Guard(k.pin(f"tXc{name}", mine(make_identity_tensor(matrix.shape))), matrix.shape)
+        exists = existing(k, f"tXc{name}", mine, matrix.shape)
         _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
             some = (_, i, _) if mode == 1 else (_, _, i)
@@ -172,20 +176,13 @@ class _Source:
 def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : SkinnyConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a word for each block. The
-        grid is one-dimensional and may have fewer blocks than tiles.
+    A and B are read by tensor maps, with the batch modes that they have, or by threads; status is a
+    word for each block. The grid is one-dimensional and may have fewer blocks than tiles.
     """
-    mma, (box_a, box_b) = config.mma, config.boxes
-    if config.columns % WARP or config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"tiles have a multiple of 32 columns, and C is written in vectors of 1 or 2 along N, got {config}")
+    mma = config.mma
+    config.c.check_run(2)
+    if config.columns % WARP:
+        raise CodegenError(f"tiles have a multiple of 32 columns, got {config}")
     k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch=oldest_with("wgmma"), wide=config.wide,
                       summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
                               f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
@@ -199,9 +196,9 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     chunk = k.extent("chunk") if config.slices else K
     a, b = _Source(A, config.a), _Source(B, config.b)
-    epilogue = Epilogue(k, "float32", config.output, config.c, config.alpha, "zero", config.epilogue)
+    epilogue = Epilogue(k, config, "float32")
 
-    sA, sB = ring_of_tiles(k, "sA", box_a, config.stages), ring_of_tiles(k, "sB", box_b, config.stages)
+    sA, sB = rings_of_tiles(k, config.boxes, config.stages)
     # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two along K.
     plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
     sP = ring_of_tiles(k, "sP", plane, _BUFFERS * _PLANES)
@@ -211,26 +208,22 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"), stage="buffer")
     summed = epilogue.depth(chunk)
-    by_tma = [TmaOperand(mode, tensor.map, box, ring, (extent, K), batch, present) for mode, (tensor, box, ring, extent, present)
-              in enumerate(((A, box_a, sA, M, config.batch_a), (B, box_b, sB, N, config.batch_b))) if tensor.map]
+    by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch, (config.batch_a, config.batch_b))
     # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
-    threads = not all(config.tma)
-    pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * threads,
-                        emptied=(_GROUPS + 1) * GROUP if threads else _GROUPS * GROUP // WARP + 1)
+    by_threads = not all(config.tma)
+    pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * by_threads,
+                        emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
     begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
     schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
-    producer = GROUP * (_GROUPS + 1)                    # its first thread: the warpgroup before it splits B
-    nbytes = sum(x.box.nbytes for x in by_tma)
+    output = WarpgroupOutput(k, config, mma, C, (M, N))
+    loader = GROUP * (_GROUPS + 1)                      # its first thread: the warpgroup before it splits B
 
     @contextmanager
-    def steps() -> Iterator[tuple[TileOfC, IntLike]]:
+    def steps() -> Iterator[Step]:
         """The tiles of C that the block works on, and the tiles along K of each."""
-        with schedule.works() as work, k.loop("k_tile", work.end, start=work.first) as k_tile:
-            yield work.tile, (work.tile.batch[-1] * (chunk // DEPTH) if config.slices else 0) + k_tile
-
-    def load(tile: TileOfC, k_tile: IntLike, stage: PipelineState) -> None:
-        for x in by_tma:
-            k.copy(TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage)), x.tile(tile, k_tile), x.ring[_, _, stage.index])
+        with schedule.works() as work, work.steps(k) as k_tile:
+            at = [((work.tile.batch[-1] * (chunk // DEPTH) if config.slices else 0) + k_tile,)]
+            yield work.tile, (at, at)
 
     in_range = k.declare("in_range", "bool", True)
 
@@ -267,55 +260,56 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                         k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
             fence_proxy_async(k)
             k.group_barrier(1, GROUP)
-            if threads:
+            if by_threads:
                 pipeline.release(stage.index)
             with k.when(equal(lane, 0)):
                 planes_of_b.commit(buffer.index)
-                if not threads:
+                if not by_threads:
                     pipeline.release(stage.index)
             stage.advance()
             buffer.advance()
         report(range_)
 
-    with producers(k, _GROUPS, f"{'a warpgroup' if threads else 'one thread'} keeps the ring full", _REGISTERS):
-        if not threads:
-            with k.when(equal(k.thread, producer)):
-                stage = pipeline.state()
-                with steps() as (tile, k_tile):
-                    pipeline.acquire(stage, nbytes)
-                    load(tile, k_tile, stage)
-                    stage.advance()
+    def load_by_threads() -> None:
+        lane = k.let("lane", k.thread % GROUP)
+        stage = pipeline.state()
+        newest, any_loaded = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
+
+        def announce(pending: int) -> None:
+            k.wait(pending)
+            with k.when(equal(any_loaded, 1)):
+                pipeline.commit(newest)
+
+        with steps() as step:
+            tile, (((k_tile,),), _of_b) = step
+            pipeline.acquire(stage)
+            if by_tma:
+                with k.when(equal(lane, 0)):
+                    pipeline.expect(stage, sum(x.nbytes(step) for x in by_tma))
+                    for x in by_tma:
+                        x.load(k, schedule.place, pipeline.barrier(stage), stage.index, step)
+            depth = k.let("depth", k_tile)
+            for source, ring, row in ((a, sA, tile.m), (b, sB, tile.n)):
+                if not source.tensor.map:
+                    source.load(k, tile.batch, (row, depth), ring, stage.index, lane)
+            k.commit()
+            announce(1)                                 # the stage before has come
+            k.assign(newest, stage.index)
+            k.assign(any_loaded, 1)
+            stage.advance()
+        announce(0)
+
+    def load() -> None:
+        if by_threads:
+            with k.when(less(loader - 1, k.thread)):
+                load_by_threads()
         else:
-            with k.when(less(producer - 1, k.thread)):
-                lane = k.let("lane", k.thread % GROUP)
-                stage = pipeline.state()
-                loaded, some = k.variable("loaded", 0, hi=config.stages - 1), k.variable("some", 0, hi=1)
-
-                def announce(pending: int) -> None:
-                    k.wait(pending)
-                    with k.when(equal(some, 1)):
-                        pipeline.commit(loaded)
-
-                with steps() as (tile, k_tile):
-                    pipeline.acquire(stage)
-                    if by_tma:
-                        with k.when(equal(lane, 0)):
-                            pipeline.expect(stage, nbytes)
-                            load(tile, k_tile, stage)
-                    depth = k.let("depth", k_tile)
-                    for source, ring, at in ((a, sA, tile.m), (b, sB, tile.n)):
-                        if not source.tensor.map:
-                            source.load(k, tile.batch, (at, depth), ring, stage.index, lane)
-                    k.commit()
-                    announce(1)                         # the stage before has come
-                    k.assign(loaded, stage.index)
-                    k.assign(some, 1)
-                    stage.advance()
-                announce(0)
-        with k.when(less(k.thread, producer)):
+            keep_full(schedule, loader, pipeline, by_tma, steps())
+        with k.when(less(k.thread, loader)):
             split_b()
 
-    with consumers(k, _GROUPS, _REGISTERS):
+    @contextmanager
+    def multiply() -> Iterator[Multiply]:
         tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
         tCrB = WgmmaOperand(_PLANE, plane.layout, k_major=True).tensor(k, "descriptor_b", sP)
         fragment = Layout((2, 2, config.columns // 8))
@@ -332,7 +326,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     planes = (plane(row + 2 * half) for plane in words[step % _BUFFERS])
                     k.do("split_pair", *map(values, mma.word(row, half)), *planes, *range_)
 
-        def multiply(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
+        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
                 k.gemm(replace(mma, accumulate=i > 0 or step > 0), accumulators, words[step % _BUFFERS][p],
                        tCrB[_, step, buffer.index * _PLANES + q])
@@ -346,8 +340,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 wgmma_delivered(k, part)
                 k.fold(total, part)
 
-        with schedule.works() as work:
-            tile = work.tile
+        def sums_of(work: Work) -> Sums:
             for tensor in (total, main, corrections):
                 k.fill(tensor)
             with k.loop("k_tile", work.end) as k_tile:
@@ -355,7 +348,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                 for step in range(last + 1):
                     k.copy(Vector(mma.width), tCsA[_, step, stage.index], values)
                     if step == last:
-                        if threads:
+                        if by_threads:
                             pipeline.release(stage.index)
                         else:
                             k.warp_barrier()
@@ -370,24 +363,20 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                         k.assign(released, buffer.index)
                         planes_of_b.wait(buffer)
                     wgmma_fence(k)
-                    multiply(corrections, _CORRECTIONS, step)
-                    multiply(main, _MAIN, step)
+                    issue(corrections, _CORRECTIONS, step)
+                    issue(main, _MAIN, step)
                     wgmma_commit(k)
                 stage.advance()
                 buffer.advance()
             settle(released, less(0, work.end))
-            at_c = tile.m, tile.n
+            return total
 
-            def partition(tensor: Tensor) -> Tensor:
-                return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
-
-            def tiled(matrix: Tensor) -> Tensor:
-                return local_tile(matrix, mma.tile, at_c)
-
-            guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-            gC = tiled(C.at(tile.batch))
-            epilogue.store(total, partition, gC, guard, (M, N), tile.batch, tiled)
+        yield sums_of
         report(range_)
+
+    loaders = "a warpgroup" if by_threads else "one thread"
+    specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue), loaders=loaders,
+               registers=_REGISTERS)
 
     k.comment("Whether all that the block has split was in range")
     leave_verdict(k, status.address, ~in_range, NATIVE)

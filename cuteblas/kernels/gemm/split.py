@@ -11,43 +11,36 @@ that a thread holds side by side along N are then the real and imaginary part of
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 
 from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.signature import TensorParam
-from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox, TmaLoad
+from ...codegen.tma import TmaBox
 from ...codegen.values import Value, complex_of, number
-from ...codegen.wgmma import (
-    WgmmaMma,
-    WgmmaOperand,
-    wgmma_commit,
-    wgmma_delivered,
-    wgmma_fence,
-    wgmma_wait,
-)
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, rank, size
-from ...layout.symbolic import Expr, equal, less
-from ..common import mapped, operand
-from ..epilogue import Epilogue
+from ...codegen.wgmma import WgmmaMma, wgmma_delivered
+from ...layout import Layout, Tensor, _, rank, size
+from ...layout.symbolic import equal
+from ..common import GROUP, WARP, mapped, operand
+from ..epilogue import Epilogue, OutputTile
 from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
 from ..split.planes import FORMATS
 from .divided import Divided
+from .multiplier import Multiplier, Products
 from .persistent import TmaConfig
-from .roles import GROUP, WARP, begin, consumers, producers
-from .scheduler import Scheduler, TileOfC
-from .staged import StagedC
-from .tiles import DEPTH, TmaOperand, boxes, consumer_mma, ring_of_tiles
-from .triangle import mirrored
+from .producer import Step, keep_full, tma_operands
+from .roles import Multiply, Sums, begin, specialise
+from .scheduler import Scheduler, TileOfC, Work
+from .staged import StagedC, WarpgroupOutput
+from .tiles import DEPTH, boxes, consumer_mma, rings_of_tiles
 
 __all__ = ["GemmSplitConfig", "gemm_split"]
 
@@ -120,24 +113,12 @@ class GemmSplitConfig(TmaConfig):
 def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : GemmSplitConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A and of B, SA and SB the
-        records of the blocks that split them. The grid
-        is one-dimensional and may have fewer blocks than tiles.
+    A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A and of B, SA and SB the records
+    of the blocks that split them. The grid is one-dimensional and may have fewer blocks than tiles.
     """
-    form, (box_a, box_b) = FORMATS[config.format], config.boxes
-    mma = config.mma
-    parts = config.parts
+    form, mma, parts = FORMATS[config.format], config.mma, config.parts
     run = 2 // parts
-    if config.c.width > run or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {config.c}")
+    config.c.check_run(run)
 
     k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
                       summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
@@ -152,10 +133,10 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     fallback = config.fallback
     verdict = None if fallback is None else Verdict(k, RECORD, ("SA", "SB"))
     divided = Divided.parameters(k) if config.divided else None
-    epilogue = Epilogue(k, config.element, config.output, config.c, config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, config, config.element)
 
     # The planes of a stage follow each other.
-    sA, sB = (ring_of_tiles(k, f"s{name}", box, config.stages * form.planes) for name, box in (("A", box_a), ("B", box_b)))
+    sA, sB = rings_of_tiles(k, config.boxes, config.stages * form.planes)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     of_verdict = [verdict.share()] if verdict else []
     epilogue.load_scalars()
@@ -164,27 +145,18 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     begin(k, (*pipeline.barriers, *of_verdict), (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (*config.tile, DEPTH // parts), batch, divided=divided,
                          triangle=config.triangle)
-    a = TmaOperand(0, A.map, box_a, sA, (M, K * parts, form.planes), batch, config.batch_a)
-    b = TmaOperand(1, B.map, box_b, sB, (N * parts, K * parts, form.planes), batch, config.batch_b)
 
-    def store(tile: TileOfC, total: Tensor) -> None:
-        """Undo the scaling of the rows, and end with the epilogue."""
-        at = tile.m, tile.n
+    output = WarpgroupOutput(k, config, mma, C, (M, N), staged)
 
-        def partition(tensor: Tensor) -> Tensor:
-            return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])       # without the modes of extent 1
-
-        def tiled(matrix: Tensor) -> Tensor:
-            return local_tile(matrix, mma.tile, at)
-
-        guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-        tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", partition(tiled(x.at(tile.batch)))) for x in (RA, RB))
+    def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
+        """Sums without the scaling of the rows."""
+        tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch)))) for x in (RA, RB))
         elements = Layout((run, 2, config.columns // 8))
         pair, half, column = (size(elements[i]) for i in range(rank(elements)))
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
         tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
-        k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=guard[0, _, 0])
-        k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=guard[_, 0, _])
+        k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
+        k.copy(Vector(1), tCgRB[_, 0, _], tCrRB, guard=c.guard and c.guard[_, 0, _])
 
         def scale(factor: Callable[[Value, Value], Value]) -> None:
             with k.loops((pair, half, column)) as (i, h, n):
@@ -208,93 +180,56 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             scale(lambda x, exponent: k.call("scaled", x, k.call("power_of_two", exponent)))
         with k.otherwise():
             scale(lambda x, exponent: k.call("scalbn", x, exponent))
-        mC = C.at(tile.batch)
-        gC = tiled(mC)
-        pieces = staged.pieces_of(tile, mC, (M, N), batch) if staged else None
-        if config.triangle is None:
-            epilogue.store(sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces)
-        else:
-            other = tiled(mirrored(mC)) if config.triangle == "both" else None
-            epilogue.store_triangle(config.triangle, tile.diagonal, sums, partition, gC, guard, (M, N), tile.batch, tiled, pieces,
-                                    other, parts == 2 and config.hermitian)
+        return sums
 
-    with producers(k, config.groups, "one thread keeps the ring full"):
-        first_thread = GROUP * config.groups
-        with k.when(equal(k.thread, first_thread)):
-            stage = pipeline.state()
-            with schedule.works() as work:
-                if verdict is not None:
-                    with k.when(work.later):
-                        verdict.leave_unless_it_holds()
-                with k.loop("k_tile", work.end, start=work.first) as k_tile:
-                    pipeline.acquire(stage, form.planes * (box_a.nbytes + box_b.nbytes))
-                    for x in (a, b):
-                        for p in range(form.planes):
-                            k.copy(TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage)), x.tile(work.tile, k_tile, p),
-                                   x.ring[_, _, stage.index * form.planes + p])
-                    stage.advance()
+    loader = GROUP * config.groups
+    extents = [(rows, K * parts, form.planes) for rows in (M, N * parts)]
+    operands = tma_operands((A, B), config.boxes, (sA, sB), extents, batch, (config.batch_a, config.batch_b))
+
+    @contextmanager
+    def steps() -> Iterator[Step]:
+        with schedule.works() as work:
+            if verdict is not None:
+                with k.when(work.later):
+                    verdict.leave_unless_it_holds()
+            with work.steps(k) as k_tile:
+                planes = [(k_tile, p) for p in range(form.planes)]
+                yield work.tile, (planes, planes)
+
+    def load() -> None:
+        keep_full(schedule, loader, pipeline, operands, steps())
         if verdict is not None and fallback is not None:
-            with k.when(equal(k.thread // WARP, first_thread // WARP + 1)):
+            with k.when(equal(k.thread // WARP, loader // WARP + 1)):
                 verdict.make(partial(verdict_on_rows, k, fallback=fallback),
                              "A verdict on all rows of both operands: see RECORD of split_planes")
 
-    overlap = bool(form.corrections)                    # products with lower planes still run while the main ones are added
-    values = Layout((2, 2, config.columns // 8))
-    with consumers(k, config.groups):
-        stage = pipeline.state()
-        released = k.variable("released", 0, hi=config.stages - 1) if overlap else stage.index
-        # This group's rows: (64, K, stage and plane).
-        tCsA = local_tile(sA, (64, DEPTH), (k.let("group", k.thread // GROUP), 0))
-        operand_a = WgmmaOperand(form.element, operand_layout(64, DEPTH, form.element, config.k_major_a), config.k_major_a)
-        operand_b = WgmmaOperand(form.element, box_b.layout, config.k_major_b)
-        tCrA, tCrB = operand_a.tensor(k, "descriptor_a", tCsA), operand_b.tensor(k, "descriptor_b", sB)
-        total, chunk = (k.registers(name, "float32", values) for name in ("total", "chunk"))
-        correction = [k.registers("correction", "float32", values)] if form.corrections else []
+    @contextmanager
+    def multiply() -> Iterator[Multiply]:
+        # Products with lower planes still run while the main ones are added.
+        multiplier = Multiplier(schedule, mma, pipeline, sA, sB, overlaps=bool(form.corrections))
+        total, chunk = map(multiplier.accumulators, ("total", "chunk"))
+        corrections = [multiplier.accumulators("correction")] if form.corrections else []
+        products = Products(chunk, form.main, fresh=True), *(Products(x, form.corrections) for x in corrections)
 
-        def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], fresh: bool) -> None:
-            first = stage.index * form.planes
-            for i, (p, q) in enumerate(products):
-                k.gemm(replace(mma, accumulate=i > 0 or not fresh), accumulators, tCrA[_, _, first + p], tCrB[_, _, first + q])
-            wgmma_commit(k)
+        def add_chunk() -> None:
+            wgmma_delivered(k, chunk)
+            k.fold(total, chunk)
 
-        def release(condition: Expr | bool = True) -> None:
-            schedule.place.release(pipeline, released, None, condition)
-
-        with schedule.works() as work:
-            for tensor in (total, *correction):
+        def sums_of(work: Work) -> Sums:
+            for tensor in (total, *corrections):
                 k.fill(tensor)
-            count = work.count(k)
-            with k.loop("k_tile", count) as k_tile:
-                pipeline.wait(stage)
-                wgmma_fence(k)
-                issue(chunk, form.main, fresh=True)
-                for tensor in correction:
-                    issue(tensor, form.corrections, fresh=False)
-                if overlap:
-                    # All but the newest group of instructions are done: the stage before can be filled again.
-                    wgmma_wait(k, 1)
-                    release(less(0, k_tile))
-                    k.assign(released, stage.index)
-                else:
-                    wgmma_wait(k, 0)
-                    release()
-                wgmma_delivered(k, chunk)
-                k.fold(total, chunk)
-                stage.advance()
-            if overlap:
-                wgmma_wait(k, 0)
-                release(less(0, count))
+            multiplier.multiply(work.count(k), *products, and_then=add_chunk)
             if verdict is not None:
                 verdict.leave_unless_it_holds()
-            for tensor in correction:
+            for tensor in corrections:
                 wgmma_delivered(k, tensor)
                 with k.loops((2, 2, config.columns // 8)) as where:
-                    scaled = k.call("scale", tensor(*where), number(2.0**-form.step, "float32"), of="float32")
-                    k.assign(total(*where), k.call("add", total(*where), scaled))
+                    lower = k.call("scale", tensor(*where), number(2.0**-form.step, "float32"), of="float32")
+                    k.assign(total(*where), k.call("add", total(*where), lower))
                 wgmma_delivered(k, total)               # corrections need no registers any more
-            with schedule.ended(work, total, config.groups):
-                store(work.tile, total)
-        if staged:
-            staged.leave()
-    schedule.place.leave()
+            return total
+
+        yield sums_of
+
+    specialise(schedule, config.groups, load=load, multiply=multiply(), finish=output.finished(epilogue, unscaled))
     return k.build()

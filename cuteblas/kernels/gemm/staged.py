@@ -1,25 +1,30 @@
-"""C on its way through shared memory, from the accumulators of warpgroups to whole lines in global memory."""
+"""C of warpgroups: what of a tile is a thread's, and the way through shared memory from accumulators to whole lines of C."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.mbarrier import fence_proxy_async
+from ...codegen.signature import GlobalTensor
 from ...codegen.swizzled import longest_row, swizzle_over
 from ...codegen.tiled import TiledCopy, partition
 from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
-from ...codegen.wgmma import WgmmaMma
+from ...codegen.wgmma import WgmmaMma, WgmmaRegisterMma
 from ...layout import ComposedLayout, Layout, Tensor, _, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import IntLike, equal
-from .roles import GROUP, WARP
+from ..common import GROUP, WARP, existing
+from ..epilogue import Epilogue, OutputTile
+from .persistent import PersistentConfig
+from .roles import Finish, Sums
 from .scheduler import TileOfC
+from .triangle import output_triangle
 
-__all__ = ["StagedC"]
+__all__ = ["StagedC", "WarpgroupOutput"]
 
 _ROWS_AT_ONCE = 4                   # of a piece that a warp takes away
 _PIECES = 2                         # of C that a warpgroup has in shared memory
@@ -114,7 +119,7 @@ class StagedC:
             return rows.partition(local_tile(tensor, (64, self._columns), at), lane)
 
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
-        exists = Guard(k.pin("tWcC", mine(make_identity_tensor(extents))), extents)
+        exists = existing(k, "tWcC", mine, extents)
         _value, steps, across = (size(tWsC.layout.inner[i]) for i in range(3))
         taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
@@ -130,3 +135,63 @@ class StagedC:
             return
         with self._k.when(equal(self._k.thread % GROUP, 0)):
             tma_store_wait(self._k)
+
+
+@dataclass(frozen=True)
+class WarpgroupOutput:
+    """C of a kernel whose warpgroups have its tiles in accumulators.
+
+    Attributes
+    ----------
+    k : KernelBuilder
+        The kernel.
+    config : PersistentConfig
+        What it is specialised on.
+    mma : WgmmaMma or WgmmaRegisterMma
+        Who has what of a tile.
+    c : GlobalTensor
+        C.
+    extents : tuple
+        Extents M and N.
+    staged : StagedC, optional
+        The way through shared memory.
+    guarded : bool
+        Whether threads ask which elements exist.
+    """
+
+    k: KernelBuilder
+    config: PersistentConfig
+    mma: WgmmaMma | WgmmaRegisterMma
+    c: GlobalTensor
+    extents: tuple[IntLike, IntLike]
+    staged: StagedC | None = None
+    guarded: bool = True
+
+    @contextmanager
+    def finished(self, epilogue: Epilogue,
+                 prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor] | None = None) -> Iterator[Finish]:
+        """The role that writes C by an epilogue, of sums that are prepared for it."""
+        def write(at: TileOfC, sums: Sums) -> None:
+            tile = self.tile(at)
+            epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor) else sums, tile)
+
+        yield write
+        if self.staged:
+            self.staged.leave()
+
+    def tile(self, at: TileOfC) -> OutputTile:
+        """A tile, as the epilogue takes it."""
+        k, config, extents, matrix = self.k, self.config, self.extents, self.c.at(at.batch)
+
+        def tile_of(tensor: Tensor) -> Tensor:
+            return local_tile(tensor, self.mma.tile, (at.m, at.n))
+
+        def partition(tensor: Tensor) -> Tensor:
+            with_ones = self.mma.partition_c(tensor, k.thread)
+            return with_ones.map_domain(lambda layout: layout[0])       # without the modes of extent 1
+
+        guard = existing(k, "tCcC", lambda identity: partition(tile_of(identity)), extents) if self.guarded else None
+        pieces = self.staged.pieces_of(at, matrix, extents, self.c.batch) if self.staged else None
+        hermitian = config.hermitian and dtype(self.c.param.element).is_complex
+        triangle = output_triangle(config.triangle, at.diagonal, matrix, tile_of, hermitian)
+        return OutputTile(tile_of(matrix), partition, tile_of, extents, at.batch, guard, pieces, triangle=triangle)

@@ -24,11 +24,11 @@ from ...codegen.pipeline import RingIndex
 from ...codegen.tiled import partition
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, all_of, equal, less
+from ..common import WARP
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["ThinConfig", "ThinTile", "gemm_thin"]
 
-_WARP = 32
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class ThinTile:
     stages: int = 1
 
     def __post_init__(self) -> None:
-        if prod(self.lanes) != _WARP or self.lanes[1] & (self.lanes[1] - 1):
+        if prod(self.lanes) != WARP or self.lanes[1] & (self.lanes[1] - 1):
             raise CodegenError(f"lanes must be powers of two along M and K, 32 together, got {self.lanes}")
 
     @cached_property
     def threads(self) -> int:
         """Threads of a block."""
-        return _WARP * prod(self.warps)
+        return WARP * prod(self.warps)
 
     @cached_property
     def pass_(self) -> tuple[int, int]:
@@ -153,20 +153,7 @@ class ThinConfig(GemmConfig):
 def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : ThinConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        Its matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
-
-    Raises
-    ------
-    CodegenError
-        If the tile does not divide among the threads, or a vector width is not provable.
+    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
     tile, (element_a, element_b) = config.tile, config.elements
     accumulator = config.accumulator or dtype(element_a).accumulator

@@ -1,20 +1,16 @@
-"""What a stage of a persistent block holds: tiles of A and B in shared memory, the TMA boxes that load them, their products."""
+"""What a stage of a persistent block holds: tiles of A and B in shared memory, the TMA boxes that load them, and who multiplies."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from ...codegen.builder import KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.swizzled import ROW_BYTES, longest_row, operand_layout
 from ...codegen.tma import TmaBox
 from ...codegen.wgmma import WgmmaAtom, WgmmaMma
-from ...layout import Layout, Tensor, local_tile, make_identity_tensor, make_layout, size
-from ...layout.symbolic import IntLike
+from ...layout import Layout, Tensor, make_layout, size
 from .cluster import ALONE, Cluster
-from .scheduler import TileOfC
 
-__all__ = ["DEPTH", "INSTRUCTION_DEPTH", "TmaOperand", "boxes", "consumer_mma", "depth_of", "ring_of_tiles"]
+__all__ = ["DEPTH", "INSTRUCTION_DEPTH", "boxes", "consumer_mma", "depth_of", "ring_of_tiles", "rings_of_tiles"]
 
 DEPTH = 64
 """K of a stage: one 128-byte row of a 16-bit type."""
@@ -26,47 +22,6 @@ _MOST_COLUMNS, _MOST_OF_THREE = 256, 192        # of an instruction, and of one 
 _CLIPPED_ROWS = 64                  # of a box at most, where those outside of an operand are not loaded
 
 
-@dataclass(frozen=True)
-class TmaOperand:
-    """An operand that TMA loads into a ring of tiles.
-
-    Attributes
-    ----------
-    mode : int
-        The mode of C along which its rows go: 0 of A, 1 of B.
-    tensor_map : str
-        Its tensor map.
-    box : TmaBox
-        How its tiles are loaded, or parts of them.
-    ring : Tensor
-        Its tiles in shared memory, (MN, K, stage).
-    extents : tuple
-        Its extents, (MN, K, ...): modes of the tensor map without those of the batch.
-    batch : tuple
-        Extents of all batch modes.
-    present : tuple of bool
-        Which of them it has.
-    """
-
-    mode: int
-    tensor_map: str
-    box: TmaBox
-    ring: Tensor
-    extents: tuple[IntLike, ...]
-    batch: tuple[IntLike, ...]
-    present: tuple[bool, ...]
-
-    def tile(self, of: TileOfC, *at: IntLike) -> Tensor:
-        """The coordinates of a tile, (MN, K): that of a tile of C, and where it is along K and further modes."""
-        rows, depth = (size(mode) for mode in self.ring.layout.shape[:2])
-        whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
-        return local_tile(whole, (rows, depth), ((of.m, of.n)[self.mode], *at, *self._those(of.batch)))
-
-    def _those(self, modes: tuple[IntLike, ...]) -> tuple[IntLike, ...]:
-        """Of batch modes, which may be followed by slices of K, those that it has."""
-        return tuple(mode for mode, has in zip(modes, self.present, strict=False) if has)
-
-
 def depth_of(element: str) -> int:
     """K of a stage of a type: a row of 128 bytes, which four matrix instructions multiply."""
     return ROW_BYTES // dtype(element).bytes
@@ -76,6 +31,11 @@ def ring_of_tiles(k: KernelBuilder, name: str, box: TmaBox, stages: int) -> Tens
     """A ring of tiles in shared memory: (MN, K, stage), every stage starting at a multiple of the swizzle's period."""
     ring = box.layout.map_domain(lambda tile: make_layout(*tile, Layout(stages, size(tile))))
     return k.shared(name, box.element, ring, alignment=1024)
+
+
+def rings_of_tiles(k: KernelBuilder, of_stage: tuple[TmaBox, TmaBox], tiles: int) -> tuple[Tensor, Tensor]:
+    """The rings of A and B."""
+    return ring_of_tiles(k, "sA", of_stage[0], tiles), ring_of_tiles(k, "sB", of_stage[1], tiles)
 
 
 def boxes(element: str, rows: int, columns: int, k_major: tuple[bool, bool], cluster: Cluster = ALONE,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import lcm
 
 from ...codegen.builder import KernelBuilder
 from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, ceil_div, equal, less, select
+from ..epilogue import OutputTriangle
 
-__all__ = ["TRIANGLES", "Triangle", "mirrored", "tiles_of_triangle"]
+__all__ = ["TRIANGLES", "Triangle", "output_triangle", "tiles_of_triangle"]
 
 TRIANGLES = ("lower", "upper", "both")
 """What is written of a square C: one triangle, or both, of which the lower one is computed."""
@@ -27,10 +29,18 @@ def tiles_of_triangle(extent: int, tile: tuple[int, int]) -> int:
     return squares * (squares + 1) // 2 * along_m * along_n
 
 
-def mirrored(matrix: Tensor) -> Tensor:
+def _mirrored(matrix: Tensor) -> Tensor:
     """The transpose of a square matrix, by the coordinates of the matrix."""
     rows, columns = matrix.layout.stride
     return Tensor(matrix.engine, Layout(matrix.layout.shape, (columns, rows)))
+
+
+def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor, tile_of: Callable[[Tensor], Tensor],
+                    hermitian: bool = False) -> OutputTriangle | None:
+    """What is written of a tile of a matrix C, where ``part`` names a triangle of it."""
+    if part is None:
+        return None
+    return OutputTriangle(part, crossed, tile_of(_mirrored(matrix)) if part == "both" else None, hermitian)
 
 
 class Triangle:

@@ -15,31 +15,33 @@ are planes of their bytes: :mod:`~cuteblas.kernels.gemm.digits`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
 from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
-from ...codegen.tma import TmaBox, TmaLoad
+from ...codegen.tma import TmaBox
 from ...codegen.wgmma import WgmmaMma
-from ...layout import Tensor, _, local_tile, make_identity_tensor
-from ...layout.symbolic import equal
-from ..common import mapped, operand
+from ...layout import Tensor
+from ...layout.symbolic import IntLike
+from ..common import GROUP, mapped, operand
 from ..epilogue import Epilogue
 from .cluster import ALONE, Cluster
 from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo, sum_of_bools
 from .divided import Divided
-from .multiplier import Multiplier
+from .multiplier import Multiplier, Products
 from .persistent import TmaConfig
-from .roles import GROUP, begin, consumers, producers
-from .scheduler import Scheduler
-from .staged import StagedC
-from .tiles import TmaOperand, boxes, consumer_mma, depth_of, ring_of_tiles
-from .triangle import mirrored
+from .producer import Step, keep_full, tma_operands
+from .roles import Multiply, Sums, begin, specialise
+from .scheduler import Scheduler, Work
+from .staged import StagedC, WarpgroupOutput
+from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles
 
 __all__ = ["WgmmaConfig", "gemm_wgmma"]
 
@@ -106,21 +108,11 @@ class WgmmaConfig(TmaConfig):
 def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Parameters
-    ----------
-    config : WgmmaConfig
-        What the kernel is specialised on.
-
-    Returns
-    -------
-    GeneratedKernel
-        The grid is one-dimensional, a multiple of the
-        cluster, and may have fewer blocks than tiles.
+    The grid is one-dimensional, a multiple of the cluster, and may have fewer blocks than tiles.
     """
     box_a, box_b = config.boxes
     mma, depth = config.mma, depth_of(config.element)
-    if config.c.width > 2 or (config.c.width > 1 and config.c.unit != 1):
-        raise CodegenError(f"a thread holds pairs along N: C is written in vectors of 1 or 2 along N, got {config.c}")
+    config.c.check_run(2)
     if config.divided and config.cluster.size > 1:
         raise CodegenError("blocks that share the sums of tiles cannot form clusters")
     if config.divided and config.digits > 1:
@@ -140,10 +132,9 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     divided = Divided.parameters(k, mma.accumulator) if config.divided else None
     memory = k.pointer("parked", "uint32", const=False) if config.parked else None
     sums = "uint64" if config.digits * 8 > _BITS else mma.accumulator
-    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue, sums)
+    epilogue = Epilogue(k, config, config.accumulator, sums)
 
-    tile_a, tile_b = boxes(config.element, config.rows, config.columns, (config.k_major_a, config.k_major_b))
-    sA, sB = ring_of_tiles(k, "sA", tile_a, config.stages), ring_of_tiles(k, "sB", tile_b, config.stages)
+    sA, sB = rings_of_tiles(k, boxes(config.element, *mma.tile, config.k_major), config.stages)
     staged = StagedC(k, config.output, mma, C.map or None) if config.staged else None
     epilogue.load_scalars()
     summed = epilogue.depth(K)
@@ -151,68 +142,49 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     begin(k, pipeline.barriers, (A.map, B.map))
     schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided,
                          config.triangle)
-    place = schedule.place
+    guarded = staged is None or epilogue.touches_memory or config.triangle is not None
+    output = WarpgroupOutput(k, config, mma, C, (M, N), staged, guarded)
     digits = (config.digits,) if config.digits > 1 else ()
-    a = TmaOperand(0, A.map, box_a, sA, (M, K, *digits), batch, config.batch_a)
-    b = TmaOperand(1, B.map, box_b, sB, (N, K, *digits), batch, config.batch_b)
+    operands = tma_operands((A, B), config.boxes, (sA, sB), ((M, K, *digits), (N, K, *digits)), batch,
+                            (config.batch_a, config.batch_b), config.clipped)
 
-    with producers(k, config.groups, "one thread keeps the ring full"), k.when(equal(k.thread, GROUP * config.groups)):
-        stage = pipeline.state()
+    @contextmanager
+    def steps() -> Iterator[Step]:
         planes = planes_of(k, config.digits, config.parked)
-        with schedule.works() as work, planes as plane, k.loop("k_tile", work.end, start=work.first) as k_tile:
-            pipeline.acquire(stage, tile_a.nbytes + tile_b.nbytes)
-            for x in (a, b):
-                tile, stage_of_x = x.tile(work.tile, k_tile, *plane[x.mode]), x.ring[_, _, stage.index]
-                brings = TmaLoad(x.tensor_map, x.box, pipeline.barrier(stage), place.receivers(x.mode),
-                                 x.extents[0] if config.clipped else None)
-                k.copy(brings, place.part(x.mode, x.box, tile), place.part(x.mode, x.box, stage_of_x))
-            stage.advance()
+        with schedule.works() as work, planes as (of_a, of_b), work.steps(k) as k_tile:
+            yield work.tile, ([(k_tile, *of_a)], [(k_tile, *of_b)])
 
-    with consumers(k, config.groups):
-        multiplier = Multiplier(k, mma, pipeline, place, sA, sB, tile_b)
-        tCrC, multiply = multiplier.accumulators, multiplier.multiply
+    @contextmanager
+    def multiply() -> Iterator[Multiply]:
+        multiplier = Multiplier(schedule, mma, pipeline, sA, sB)
+        tCrC = multiplier.accumulators("tCrC")
         total: Tensor | ParkedSums = tCrC
         if memory is not None:
-            total = ParkedSums.of(k, memory, tCrC.layout, config.digits, GROUP * config.groups, schedule.block, schedule.blocks)
+            total = ParkedSums.of(k, memory, tCrC.layout, config.digits, GROUP * config.groups, schedule)
         elif sums != mma.accumulator:
             total = k.registers("total", sums, tCrC.layout)
 
-        with schedule.works() as work:
+        def add(count: IntLike) -> None:
+            multiplier.multiply(count, Products(tCrC))
+
+        def sums_of(work: Work) -> Sums:
             k.fill(tCrC)
             count = work.count(k)
             if isinstance(total, ParkedSums):
-                total.sum(config.digits, count, tCrC, multiply)
+                total.sum(config.digits, count, tCrC, add)
             elif total is not tCrC:
-                sum_in_two_words(k, config.digits, depth, count, tCrC, total, multiply)
+                sum_in_two_words(k, config.digits, depth, count, tCrC, total, add)
             elif config.digits > 1:
-                sum_modulo(k, config.digits, count, tCrC, multiply)
+                sum_modulo(k, config.digits, count, tCrC, add)
             elif config.accumulator == "bool":
-                sum_of_bools(k, depth, count, tCrC, multiply)
+                sum_of_bools(k, depth, count, tCrC, add)
             else:
-                multiply(count)
-            with schedule.ended(work, tCrC, config.groups):
-                at = work.tile.m, work.tile.n
+                add(count)
+            return total
 
-                def partition(tensor: Tensor) -> Tensor:
-                    return mma.partition_c(tensor, k.thread).map_domain(lambda layout: layout[0])   # without the modes of extent 1
+        yield sums_of
 
-                def tiled(matrix: Tensor) -> Tensor:
-                    return local_tile(matrix, mma.tile, at)
-
-                mC = C.at(work.tile.batch)
-                gC = tiled(mC)
-                guard = None
-                if staged is None or epilogue.touches_memory or config.triangle:
-                    guard = Guard(k.pin("tCcC", partition(tiled(make_identity_tensor((M, N))))), (M, N))
-                pieces = staged.pieces_of(work.tile, mC, (M, N), batch) if staged else None
-                if config.triangle is None or guard is None:
-                    epilogue.store(total, partition, gC, guard, (M, N), work.tile.batch, tiled, pieces)
-                else:
-                    other = tiled(mirrored(mC)) if config.triangle == "both" else None
-                    epilogue.store_triangle(config.triangle, work.tile.diagonal, total, partition, gC, guard, (M, N),
-                                            work.tile.batch, tiled, pieces, other)
-        if staged:
-            staged.leave()
-    place.leave()
+    specialise(schedule, config.groups, multiply=multiply(), finish=output.finished(epilogue),
+               load=lambda: keep_full(schedule, GROUP * config.groups, pipeline, operands, steps()))
     return k.build()
 

@@ -10,31 +10,30 @@ instructions. One launch takes A and B, or one of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import prod
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
-from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, Element, Pointer
+from ...codegen.engine import Element, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import SIGNED_BYTES
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Term, Value, choose
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
+from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import OperandAccess, operand
-from .survey import CHOICE, MOST, NORMS, THREADS, WORD, numbers_of, parts_of
+from ..common import WARP, existing, operand
+from .survey import MOST, NORMS, THREADS, WORD, ModularOperand, load_choice, numbers_of, parts_of, plane_rows
 
 __all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
 
 K_MULTIPLE = 32
 """Bytes of a row of residues, of which those at the end may be zeros."""
 
-_WARP, _LANES = 32, 4               # a group of lanes has a row of a matrix of bytes
-_GROUPS = _WARP // _LANES
+_LANES = 4               # a group of lanes has a row of a matrix of bytes
+_GROUPS = WARP // _LANES
 _NUMBERS = 8                        # of elements of a thread
 _ROWS = 16                          # that a block reads where rows are across K: whole lines
 _MODULI = 8                         # by which a matrix product multiplies
@@ -46,32 +45,8 @@ def planes_of(element: str) -> int:
     return 2 * parts_of(element) - 1
 
 
-@dataclass(frozen=True)
-class ResiduesOperand:
-    """How one operand is read, and who computes its residues.
-
-    Attributes
-    ----------
-    x : OperandAccess
-        How the operand (rows, K) is read.
-    element : str
-        float64 or complex128.
-    batch_modes : int
-        Number of batch modes.
-    """
-
-    x: OperandAccess
-    element: str = "float64"
-    batch_modes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.element not in ("float64", "complex128"):
-            raise CodegenError(f"only float64 and complex128 have residues, got {self}")
-
-    @property
-    def k_major(self) -> bool:
-        """Whether elements are read along K; else they are turned in shared memory."""
-        return self.x.unit != 0
+class ResiduesOperand(ModularOperand):
+    """How one operand is read, and who computes its residues; rows that are not read along K are turned in shared memory."""
 
     @property
     def runs(self) -> int:
@@ -81,7 +56,7 @@ class ResiduesOperand:
     @property
     def worker(self) -> TiledCopy:
         """Who has which elements of rows: each warp those of one."""
-        return TiledCopy(Layout((THREADS // _WARP, _WARP), (_WARP, 1)), (1, WORD))
+        return TiledCopy(Layout((THREADS // WARP, WARP), (WARP, 1)), (1, WORD))
 
     @property
     def bringer(self) -> TiledCopy:
@@ -108,8 +83,7 @@ class ResiduesOperand:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
-        return f"{dtype(self.element).tag}{unit}{self.x.width}{'c' if self.x.conj else ''}_b{self.batch_modes}"
+        return f"{self.access}{'c' if self.x.conj else ''}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -152,18 +126,17 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     sides = [_Side.declared(k, i, x) for i, x in enumerate(config.operands)]
     blocks = [k.integer(f"blocks_{i}") for i in range(len(sides) - 1)]
     block = k.block_index("block", "x")
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
+    chosen = load_choice(k, words)
     multipliers = _Multipliers(k)
     k.stop(chosen.equals(0))
     count = k.variable("moduli", 0, hi=MOST)
     k.assign(count, k.call("moduli_of", chosen))
-    norms = numbers[NORMS // 8]
+    product = _Product(pitch, numbers[NORMS // 8], chosen, count, multipliers)
     with k.when(less(block, blocks[0]) if blocks else True), k.scratch():
-        _residues(k, sides[0], pitch, block, norms, chosen, count, multipliers)
+        _residues(k, sides[0], block, product)
     if blocks:
         with k.otherwise():
-            _residues(k, sides[1], pitch, k.let("block_of_1", maximum(block - blocks[0], 0)), norms, chosen, count, multipliers)
+            _residues(k, sides[1], k.let("block_of_1", maximum(block - blocks[0], 0)), product)
     return k.build()
 
 
@@ -204,7 +177,7 @@ class _Multipliers:
 
     def __init__(self, k: KernelBuilder):
         self._k, self._own = k, k.registers("own_weights", "uint32", Layout(2))
-        self._group, self._lane = k.let("group", k.thread % _WARP // _LANES), k.let("lane", k.thread % _LANES)
+        self._group, self._lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
         self.weights = k.registers("tCrB", "uint32", Layout((2, _LANES)))
         self.starts, self.inverses, self.minus = (
             k.registers(name, kind, Layout(_EACH)) for name, kind in
@@ -220,9 +193,19 @@ class _Multipliers:
             k.do("residue_factors", _EACH * self._lane + i + _MODULI * moduli, self.starts(i), self.inverses(i), self.minus(i))
 
 
-def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, norms_at: Element, chosen: Value, count: Expr,
-              by: _Multipliers) -> None:
-    config, X = side.config, side.x
+@dataclass(frozen=True)
+class _Product:
+    """What both operands of a product share: words of a row of residues, the most that norms may be, the choice, and moduli."""
+
+    pitch: IntLike
+    norms: Element
+    chosen: Value
+    count: Expr
+    multipliers: _Multipliers
+
+
+def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) -> None:
+    config, X, pitch, count, by = side.config, side.x, product.pitch, product.count, product.multipliers
     element, worker, runs, (rows, depth) = config.element, config.worker, config.runs, config.tile
     parts, planes, lines = parts_of(element), planes_of(element), rows // worker.tile[0]
     (M, K), matrices = (k.extent(f"{mode}{side.letter}") for mode in "mk"), prod(X.batch, start=1)
@@ -239,25 +222,24 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
         """The power of two that scales a row, which whoever is the first of its block leaves."""
         norms, squares, lowest = (k.declare(name, kind) for name, kind in
                                   (("norms", "float64"), ("squares", "float64"), ("lowest", "int32")))
-        k.do("load_global", norms, norms_at, of=1)
+        k.do("load_global", norms, product.norms, of=1)
         k.assign(squares, 0.0)
         k.assign(lowest, 0)
         flat = k.let("flat", row + side.matrix_rows * item)
         with k.when(less(row, M)):
             k.do("load_global", squares, side.squares[flat], of=1)
             k.do("load_global", lowest, side.lowest[flat], of=1)
-        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, chosen, norms), const=True)
+        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, product.chosen, norms), const=True)
         with k.when(all_of(less(row, M), first)):
             k.do("store_global", side.exponents[flat], scale, of=1)
         return scale
 
-    mX, elements = X.at(item), make_identity_tensor((M, K))
-    coordinates = k.pin("tXcX", mine(elements))
+    mX, exists_x = X.at(item), existing(k, "tXcX", mine, (M, K))
     if config.k_major:
         tXgX = k.pin("tXgX", mine(mX))
     else:
         sX = k.shared(f"sX{side.letter}", element, config.turned)
-        there = Guard(k.pin("tBcX", mine(elements, config.bringer)), (M, K))
+        there = existing(k, "tBcX", partial(mine, who=config.bringer), (M, K))
         source = k.pin("tBgX", mine(mX, config.bringer))
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
@@ -273,15 +255,14 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
     pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))                     # (number of a pair, word, pair, run)
     sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))             # (modulus, number of a pair, pair)
     written = k.registers("tCrP", "uint32", Layout((_LANES, _EACH)))
-    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (_WARP, _LANES, 1)), (1, _LANES, _EACH))
+    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, _LANES, _EACH))
 
     def mine_of_planes(tensor: Tensor) -> Tensor:                      # (words and moduli, rows, runs, blocks of moduli, ...)
         return writer.partition(local_tile(tensor, (rows, depth // WORD, MOST + 1), (*at, 0)), k.thread)
 
-    mP = Tensor(side.planes, Layout((M, pitch, MOST + 1, planes, matrices),
-                                    (pitch, 1, planes * pitch * M * matrices, pitch * M * matrices, pitch * M)))
+    mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
-    exists = Guard(k.pin("tPcP", mine_of_planes(make_identity_tensor((M, pitch, MOST + 1)))), (M, pitch, count))
+    exists = replace(existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1)), extents=(M, pitch, count))
 
     def number_of(plane: int, i: IntLike, run: IntLike) -> Value:
         return integers(i, run, 0) + integers(i, run, 1) if plane == 2 else integers(i, run, plane)
@@ -289,16 +270,16 @@ def _residues(k: KernelBuilder, side: _Side, pitch: IntLike, block: IntLike, nor
     k.let_next_launch_begin()
     with k.loop("line", lines, unroll=False) as line:
         if config.k_major:
-            k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=Guard(coordinates[_, line, _], (M, K)))
+            k.copy(Vector(config.x.width), tXgX[_, line, _], read, guard=exists_x[_, line, _])
         else:
             k.copy(Vector(1), tXsX[_, line, _], read)
         k.comment("The scale of the row, and its integers")
         if config.k_major:
-            row, along = coordinates(0, line, 0)
+            row, along = exists_x.coordinates(0, line, 0)
             scale = scale_of(row, equal(along, 0))
         else:
             scale = k.declare("scale", "int32")
-            k.do("load_shared", scale, scales(k.thread // _WARP + worker.tile[0] * line), of=1)
+            k.do("load_shared", scale, scales(k.thread // WARP + worker.tile[0] * line), of=1)
         factor = k.declare("factor", "float64", k.call("power_of_two_f64", scale), const=True)
         with k.loops((WORD, runs)) as (i, run):
             for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):

@@ -7,11 +7,11 @@ row and its column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import Pointer
@@ -19,22 +19,22 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import UNSIGNED_BYTES
 from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import cast, choose, complex_of
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, make_layout
+from ...layout import Layout, Tensor, _, local_tile, make_layout
 from ...layout.symbolic import IntLike, equal, less
-from ..common import OperandAccess, operand, tile_of_block, transpose_words
-from ..epilogue import Epilogue, FusedEpilogue
-from ..gemm.triangle import mirrored
+from ..common import WARP, OperandAccess, batch_letters, existing, operand, tile_of_block, transpose_words
+from ..epilogue import Epilogue, FusedEpilogue, OutputTile
+from ..gemm.triangle import output_triangle
 from .residues import planes_of
-from .survey import CHOICE, LIMBS, MOST, PRODUCT, WORD
+from .survey import LIMBS, MOST, PRODUCT, WORD, load_choice, plane_rows
 
 __all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
 
 N_MULTIPLE = 16
 """Bytes of a row of residues of C."""
 
-_THREADS, _WARP = 256, 32
+_THREADS = 256
 _LANES = 4                          # of a group: each reads the residues of four moduli, and gets one of each four elements
-_GROUPS = _WARP // _LANES
+_GROUPS = WARP // _LANES
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class RestoreConfig:
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and columns of C of a block: a row of each warp."""
-        return _THREADS // _WARP, _WARP * self.words
+        return _THREADS // WARP, WARP * self.words
 
     @property
     def returned(self) -> Layout:
@@ -88,9 +88,9 @@ class RestoreConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        modes = "".join("nabc"[x + 2 * y] for x, y in zip(self.batch_a, self.batch_b, strict=True))
-        return (f"modular_restore_{dtype(self.output).tag}_{unit}{self.c.width}_{self.alpha[0]}{self.beta[0]}_b{modes}"
+        modes = batch_letters(self.batch_a, self.batch_b)
+        return (f"modular_restore_{dtype(self.output).tag}_{self.c.letter('mn')}{self.c.width}"
+                f"_{self.alpha[0]}{self.beta[0]}_b{modes}"
                 f"{'_wide' if self.wide else ''}{'_symmetric' * self.symmetric}"
                 + (f"_{self.epilogue.tag}" if self.epilogue else ""))
 
@@ -112,7 +112,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
                       for side, mode in (("A", "m"), ("B", "n")))
     words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
     weights = k.pointer("weights", "uint32", alignment=16)
-    epilogue = Epilogue(k, element, element, config.c, config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, config, element)
     (M, N), batch = map(k.extent, "mn"), C.batch
 
     epilogue.load_scalars()
@@ -123,28 +123,27 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         above = less(tile_m * tile[0] + tile[0] - 1, tile_n * tile[1])
         if not isinstance(above, bool):
             k.stop(above)
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
+    chosen = load_choice(k, words)
     k.stop(chosen.equals(0))
     count = k.variable("moduli", 0, hi=MOST)
     k.assign(count, k.call("moduli_of", chosen))
 
-    group, lane = k.let("group", k.thread % _WARP // _LANES), k.let("lane", k.thread % _LANES)
-    reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (_WARP, _LANES, 1)), (1, many, WORD))
-    matrices = prod(batch, start=1)
-    residues = Tensor(R, Layout((M, pitch, MOST + 1, planes, matrices),
-                                (pitch, 1, planes * pitch * M * matrices, pitch * M * matrices, pitch * M)))
+    group, lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
+    reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, many, WORD))
+    residues = plane_rows(R, (M, pitch, MOST + 1, planes, prod(batch, start=1)))
 
     def mine(tensor: Tensor) -> Tensor:
         return reader.partition(local_tile(tensor, reader.tile, (*at, 0)), k.thread)
+
+    def tile_of(matrix: Tensor) -> Tensor:
+        return local_tile(matrix, tile, at)
 
     def mine_of_c(tensor: Tensor) -> Tensor:
         return partition(tensor, tile, config.returned, k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
     tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
-    exists = Guard(k.pin("tRcR", mine(make_identity_tensor((M, pitch, MOST + 1)))), (M, pitch, count))
-    coordinates = k.pin("tCcC", mine_of_c(local_tile(make_identity_tensor((M, N)), tile, at)))
-    guard = Guard(coordinates, (M, N))
+    exists = replace(existing(k, "tRcR", mine, (M, pitch, MOST + 1)), extents=(M, pitch, count))
+    guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
     found = k.registers("tRrR", "uint32", Layout((many, WORD)))
     turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))        # (element, word)
     fractions = _fractions(k, weights, group, lane)
@@ -155,12 +154,12 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     for number, offset in ((most, 0), (rest, 1)):
         k.do("load_global", number, numbers[PRODUCT // 8 + offset], of=1)
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32", Layout(many))
-    with k.when(less(coordinates(0, 0)[0], M)):
-        k.do("load_global", row_of, rows_a.at(item)(coordinates(0, 0)[0]), of=1)
+    with k.when(less(guard.coordinates(0, 0)[0], M)):
+        k.do("load_global", row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]), of=1)
     k.fill(columns_of)
     for word in range(many):
-        with k.when(less(coordinates(0, word)[1], N)):
-            k.do("load_global", columns_of(word), rows_b.at(item)(coordinates(0, word)[1]), of=1)
+        with k.when(less(guard.coordinates(0, word)[1], N)):
+            k.do("load_global", columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]), of=1)
     for plane in range(planes):
         k.comment(f"Fractions of plane {plane}")
         k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found, guard=exists[(0, _, _), 0, 0, 0])
@@ -188,15 +187,9 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         k.assign(product(0, i), complex_of(element, real, *imag) if imag else real)
     epilogue.clear(product)
 
-    def tiled_c(matrix: Tensor) -> Tensor:
-        return local_tile(matrix, tile, at)
-
-    if config.symmetric:
-        diagonal = less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
-        epilogue.store_triangle("both", diagonal, product, mine_of_c, tiled_c(C.at(item)), guard, (M, N), item, tiled_c,
-                                mirrored=tiled_c(mirrored(C.at(item))))
-    else:
-        epilogue.store(product, mine_of_c, tiled_c(C.at(item)), guard, (M, N), item, tiled_c)
+    mC, crossed = C.at(item), less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
+    triangle = output_triangle("both" if config.symmetric else None, crossed, mC, tile_of)
+    epilogue.store(product, OutputTile(tile_of(mC), mine_of_c, tile_of, (M, N), item, guard, triangle=triangle))
     return k.build()
 
 

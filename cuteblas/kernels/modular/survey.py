@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
@@ -20,13 +20,14 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value, cast, choose, integer
-from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor
+from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum
-from ..common import OperandAccess, operand
+from ..common import WARP, OperandAccess, butterfly, existing, operand
 from ..guard import HOLDS, NATIVE, Field, Record
 
 __all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS",
-           "WEIGHTS", "WORD", "SurveyConfig", "SurveyOperand", "choice", "numbers_of", "parts_of", "survey"]
+           "WEIGHTS", "WORD", "ModularOperand", "SurveyConfig", "SurveyOperand",
+           "choice", "load_choice", "numbers_of", "parts_of", "plane_rows", "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """Pairwise coprime: the largest numbers that are."""
@@ -51,15 +52,15 @@ the bytes that their residues are multiplied with, from the lowest, each a word 
 THREADS, ROWS = 256, 32
 """Threads of a block, and how many rows those of ``modular_choice`` have."""
 
-_WARP, _LOWEST = 32, 4096
+_LOWEST = 4096
 _PARTIALS = (("T", "float64"), ("S", "float64"), ("E", "int32"))
 _COMBINES = "add", "add", "min"
 _RECORDS_AT_ONCE = 4                # that a lane asks for before it looks at them
 
 
 @dataclass(frozen=True)
-class SurveyOperand:
-    """How one operand is read.
+class ModularOperand:
+    """How an operand of float64 or complex128 is read.
 
     Attributes
     ----------
@@ -69,21 +70,15 @@ class SurveyOperand:
         float64 or complex128.
     batch_modes : int
         Number of batch modes.
-    unroll : int
-        Vectors that a thread reads at a time.
-    steps : int
-        Times that it does.
     """
 
     x: OperandAccess
     element: str = "float64"
     batch_modes: int = 0
-    unroll: int = 4
-    steps: int = 8
 
     def __post_init__(self) -> None:
         if self.element not in ("float64", "complex128"):
-            raise CodegenError(f"only float64 and complex128 can be surveyed, got {self}")
+            raise CodegenError(f"only float64 and complex128 are multiplied by their residues, got {self}")
 
     @property
     def k_major(self) -> bool:
@@ -91,12 +86,33 @@ class SurveyOperand:
         return self.x.unit != 0
 
     @property
+    def access(self) -> str:
+        """How elements are read, as a part of a kernel's name."""
+        return f"{dtype(self.element).tag}{self.x.letter('mk')}{self.x.width}"
+
+
+@dataclass(frozen=True)
+class SurveyOperand(ModularOperand):
+    """How one operand is read by ``modular_survey``.
+
+    Attributes
+    ----------
+    unroll : int
+        Vectors that a thread reads at a time.
+    steps : int
+        Times that it does.
+    """
+
+    unroll: int = 4
+    steps: int = 8
+
+    @property
     def reader(self) -> TiledCopy:
         """Who reads what of a step: warps have rows of their own, or parts of K."""
-        warps = THREADS // _WARP
+        warps = THREADS // WARP
         if self.k_major:
-            return TiledCopy(Layout((warps, _WARP), (_WARP, 1)), (1, self.x.width))
-        return TiledCopy(Layout((_WARP, warps)), (self.x.width, 1))
+            return TiledCopy(Layout((warps, WARP), (WARP, 1)), (1, self.x.width))
+        return TiledCopy(Layout((WARP, warps)), (self.x.width, 1))
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -111,8 +127,7 @@ class SurveyOperand:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
-        return f"{dtype(self.element).tag}{unit}{self.x.width}_{self.unroll}x{self.steps}_b{self.batch_modes}"
+        return f"{self.access}_{self.unroll}x{self.steps}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -132,6 +147,20 @@ class SurveyConfig:
 def parts_of(element: str) -> int:
     """Real numbers of an element."""
     return 2 if dtype(element).is_complex else 1
+
+
+def load_choice(k: KernelBuilder, words: Pointer) -> Value:
+    """The choice that the state of a product has: 0 leaves it to native arithmetic."""
+    chosen = k.declare("chosen", "uint32")
+    k.do("load_global", chosen, words[CHOICE // 4], of=1)
+    return chosen
+
+
+def plane_rows(planes: Pointer, shape: tuple[IntLike, IntLike, int, int, IntLike]) -> Tensor:
+    """Planes of residues, (row, word of it, modulus, plane of a modulus, matrix)."""
+    rows, pitch, _moduli, of_modulus, matrices = shape
+    plane = pitch * rows * matrices
+    return Tensor(planes, Layout(shape, (pitch, 1, of_modulus * plane, plane, pitch * rows)))
 
 
 def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
@@ -180,7 +209,7 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
         return reader.partition(local_tile(part, (rows, depth), (0, _)), k.thread)
 
     tXgX = k.pin("tXgX", mine(x.at(item if x.batch else 0)))
-    exists = Guard(k.pin("tXcX", mine(make_identity_tensor((M, K)))), (M, K))
+    exists = existing(k, "tXcX", mine, (M, K))
     values = config.reader.values
     read = k.registers("tXrX", config.element, Layout((prod(values), 1, config.unroll)))
     own = _totals(k, values[0])
@@ -193,10 +222,10 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     k.let_next_launch_begin()
     if config.k_major:
         for total, by in zip(own, _COMBINES, strict=True):
-            k.fold_lanes(total(0), by, (1 << i for i in range(_WARP.bit_length() - 1)))
+            k.fold_lanes(total(0), by, butterfly(WARP))
     # Rows of all matrices one after the other, part after part.
     if config.k_major:
-        row, mine_alone = k.let("row", tile * rows + k.thread // _WARP), equal(k.thread % _WARP, 0)
+        row, mine_alone = k.let("row", tile * rows + k.thread // WARP), equal(k.thread % WARP, 0)
     else:
         row, mine_alone = k.let("row", tile * rows + k.thread), less(k.thread, rows)
         _add_up(k, own, rows)
@@ -219,13 +248,13 @@ def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
 def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
     """Warps have parts of K: of all rows of a block a thread for each adds them up."""
     k.comment("Warps have parts of K: a thread for each row adds them up")
-    warps, values = THREADS // _WARP, rows // _WARP
+    warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
         found = [(k.shared(f"s_{name}", element, Layout((rows, warps))), k.registers(f"of_{name}", element, Layout(warps)))
                  for name, element in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
             with k.loops((values,)) as (v,):
-                k.do("store_shared", shared(k.thread % _WARP * values + v, k.thread // _WARP), total(v), of=1)
+                k.do("store_shared", shared(k.thread % WARP * values + v, k.thread // WARP), total(v), of=1)
         k.barrier()
         with k.when(less(k.thread, rows)):
             for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
@@ -247,11 +276,11 @@ def choice(wide: bool = False) -> GeneratedKernel:
     k = KernelBuilder(f"modular_choice{'_wide' if wide else ''}", THREADS, wide=wide,
                       summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow")
     blocks_a, length = k.integer("blocks_A"), k.integer("length")
-    sides = {side: ([k.pointer(f"{name}{side}", element, alignment=8) for name, element in _PARTIALS],
-                    k.pointer(f"Q{side}", "float64", const=False, alignment=8),
-                    k.pointer(f"D{side}", "int32", const=False, alignment=4),
-                    k.integer(f"rows_{side}"), k.integer(f"parts_{side}"))
-             for side in "AB"}
+    of_a, of_b = (_Surveyed([k.pointer(f"{name}{side}", element, alignment=8) for name, element in _PARTIALS],
+                            k.pointer(f"Q{side}", "float64", const=False, alignment=8),
+                            k.pointer(f"D{side}", "int32", const=False, alignment=4),
+                            k.integer(f"rows_{side}"), k.integer(f"parts_{side}"))
+                  for side in "AB")
     records = k.pointer("R", "float32", const=False, alignment=8)
     least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
@@ -259,76 +288,82 @@ def choice(wide: bool = False) -> GeneratedKernel:
     numbers = k.pointer("numbers", "float64", const=False, alignment=8)
     block = k.block_index("block", "x")
     k.let_next_launch_begin()
-    record = k.registers("record", "float32", Layout(RECORD.size))
-    for at, field in enumerate(RECORD.fields):
-        k.assign(record(at), field.start)
+    record = RECORD.registers(k, "record")
+    RECORD.clear(k, record)
     with k.when(less(block, blocks_a)):
-        _rows(k, length, block, record, *sides["A"])
+        _rows(k, length, block, record, of_a)
     with k.otherwise():
-        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), record, *sides["B"])
+        _rows(k, length, k.let("block_of_B", maximum(block - blocks_a, 0)), record, of_b)
     k.comment("A record of the block")
-    k.stop(cast(integer(k.thread), "int32") >= _WARP)
-    _fold(k, record)
+    k.stop(cast(integer(k.thread), "int32") >= WARP)
+    RECORD.fold_lanes(k, record, [*butterfly(WARP)])
     before = k.declare("before", "uint32", 0)
     with k.when(equal(k.thread, 0)):
         RECORD.leave(k, record, records, block)
         k.assign(before, k.call("count_arrival", words[ARRIVED // 4]))
-    k.fold_lanes(before, "max", (1 << i for i in range(_WARP.bit_length() - 1)))
+    k.fold_lanes(before, "max", butterfly(WARP))
     blocks = k.grid_size("blocks", "x")
     k.stop(cast(before + 1, "int32") < cast(integer(blocks), "int32"))
     k.warp_barrier()
-    _choice(k, records, blocks_a, blocks, least, status, words, numbers)
+    k.comment("The last block makes the choice")
+    chosen = _choice(k, records, blocks_a, blocks, least)
+    _leave_choice(k, chosen, status, words, numbers)
     return k.build()
 
 
-def _fold(k: KernelBuilder, record: Tensor) -> None:
-    """Fold what the lanes of a warp have seen."""
-    for at, field in enumerate(RECORD.fields):
-        k.fold_lanes(record(at), field.combine, (1 << i for i in range(_WARP.bit_length() - 1)))
+@dataclass(frozen=True)
+class _Surveyed:
+    """What ``modular_survey`` leaves of the rows of an operand in parts, and where their sums go."""
+
+    partials: list[Pointer]
+    squares: Pointer
+    lowest: Pointer
+    rows: IntLike
+    parts: IntLike
 
 
-def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, partials: list[Pointer], squares_of: Pointer,
-          lowest_of: Pointer, rows: IntLike, parts: IntLike) -> None:
-    row, own = k.let("row", block * ROWS + k.thread % _WARP), _totals(k, 1)
-    with (k.when(less(row, rows)),
-          k.loop("part", parts, start=k.thread // _WARP, step=THREADS // _WARP, unroll=False) as part):
+def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, side: _Surveyed) -> None:
+    row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
+    with (k.when(less(row, side.rows)),
+          k.loop("part", side.parts, start=k.thread // WARP, step=THREADS // WARP, unroll=False) as part):
         found = [k.registers(f"found_{letter}", element, Layout(1)) for letter, element in _PARTIALS]
-        for pointer, fragment in zip(partials, found, strict=True):
-            k.copy(Vector(1), Tensor(pointer, Layout((rows, parts)))(row, part), fragment(0))
+        for pointer, fragment in zip(side.partials, found, strict=True):
+            k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part), fragment(0))
         for total, fragment, by in zip(own, found, _COMBINES, strict=True):
             k.assign(total(0), k.call(by, total(0), fragment(0)))
     _add_up(k, own, ROWS)
     sums, squares, lowest = (total(0) for total in own)
-    with k.when(all_of(less(k.thread, _WARP), less(row, rows))):
+    with k.when(all_of(less(k.thread, WARP), less(row, side.rows))):
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
-        k.do("store_global", squares_of[row], squares, of=1)
-        k.do("store_global", lowest_of[row], lowest, of=1)
+        k.do("store_global", side.squares[row], squares, of=1)
+        k.do("store_global", side.lowest[row], lowest, of=1)
 
 
-def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike, least: Value, status: Pointer, words: Pointer,
-            numbers: Pointer) -> None:
+def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike, least: Value) -> Value:
     """The choice of all records, by the first warp of a block."""
-    k.comment("The last block makes the choice")
-    folded = {side: k.registers(f"seen_{side}", "float32", Layout(RECORD.size)) for side in "AB"}
-    for numbers_of_side in folded.values():
-        for at, field in enumerate(RECORD.fields):
-            k.assign(numbers_of_side(at), field.start)
+    seen = [RECORD.registers(k, f"seen_{side}") for side in "AB"]
+    for of_side in seen:
+        RECORD.clear(k, of_side)
     found = k.registers("found", "float32", Layout((RECORD.size, _RECORDS_AT_ONCE)))
     tensor = Tensor(records, Layout((RECORD.size, blocks)))
-    with k.loop("first", blocks, start=k.thread, step=_WARP * _RECORDS_AT_ONCE, unroll=False) as first:
+    with k.loop("first", blocks, start=k.thread, step=WARP * _RECORDS_AT_ONCE, unroll=False) as first:
         # The last one again where there are no more.
-        indices = [k.let(f"record_{i}", minimum(first + _WARP * i, maximum(blocks - 1, 0))) for i in range(_RECORDS_AT_ONCE)]
+        indices = [k.let(f"record_{i}", minimum(first + WARP * i, maximum(blocks - 1, 0))) for i in range(_RECORDS_AT_ONCE)]
         for i, index in enumerate(indices):
             k.copy(Vector(RECORD.size), tensor[_, index], found[_, i])
         for i, index in enumerate(indices):
             with k.when(less(index, blocks_a)):
-                _see(k, found[_, i], folded["A"])
+                RECORD.add(k, seen[0], found[_, i])
             with k.otherwise():
-                _see(k, found[_, i], folded["B"])
-    for numbers_of_side in folded.values():
-        _fold(k, numbers_of_side)
-    seen = (folded[side](at) for side in "AB" for at in range(RECORD.size))
-    chosen = k.declare("chosen", "uint32", k.call("choose_moduli", *seen, least), const=True)
+                RECORD.add(k, seen[1], found[_, i])
+    for of_side in seen:
+        RECORD.fold_lanes(k, of_side, [*butterfly(WARP)])
+    bounds = (of_side(at) for of_side in seen for at in range(RECORD.size))
+    return k.declare("chosen", "uint32", k.call("choose_moduli", *bounds, least), const=True)
+
+
+def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer, numbers: Pointer) -> None:
+    """Leave the choice, the verdict, and the numbers that belong to them."""
     count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
     with k.when(equal(k.thread, 0)):
         verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"), const=True)
@@ -346,8 +381,3 @@ def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLi
         for i in range(2):
             k.assign(weight(i), k.call("weights_of_moduli", count, 2 * k.thread + i))
         k.copy(Vector(2), weight, weights[_, WEIGHTS // 8 + k.thread])
-
-
-def _see(k: KernelBuilder, found: Tensor, seen: Tensor) -> None:
-    for at, field in enumerate(RECORD.fields):
-        k.assign(seen(at), k.call(field.combine, seen(at), found(at)))

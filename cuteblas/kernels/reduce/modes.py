@@ -20,9 +20,9 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
-from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor
-from ...layout.symbolic import IntLike, ceil_div, less, minimum
-from ..common import OperandAccess, operand
+from ...layout import Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor
+from ...layout.symbolic import IntLike, ceil_div, minimum
+from ..common import WARP, OperandAccess, existing, fold_halves, operand, tile_and_item
 
 __all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
 
@@ -31,7 +31,6 @@ OPERATIONS = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 _UNROLL = 4                         # vectors along j that a thread has under way at once
 _MAX_VECTOR_BYTES = 16
-_WARP = 32
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     (I, J), batch = map(k.extent, "ij"), X.batch
 
     block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(I, config.tile[0]))
-    tile = k.let("tile", block % tiles) if batch else block
-    item: IntLike = k.let("item", block // tiles) if batch else 0
+    tile, item = tile_and_item(k, block, tiles, bool(batch))
     depth: IntLike = J
     if config.sliced:
         chunk = k.integer("chunk", multiple=X.param.along("j"))
@@ -145,7 +143,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
         return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
 
     parts = [k.pin(f"tXg{x.param.name}", mine(x.at(item, (I, depth)))) for x in inputs]
-    exists = Guard(k.pin("tXcX", mine(make_identity_tensor((I, depth)))), (I, depth))
+    exists = existing(k, "tXcX", mine, (I, depth))
     read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL))) for name in accesses)
     total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
 
@@ -165,25 +163,14 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
 
     results = config.tile[0], tj
     tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
-    if config.y and config.lanes == 1 and tj <= _WARP and dtype(accumulator).kind != "b":
+    if config.y and config.lanes == 1 and tj <= WARP and dtype(accumulator).kind != "b":
         k.comment("Fold the lanes along j")
         k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op], (1 << bit for bit in reversed(range(tj.bit_length() - 1))))
     elif tj > 1:
         k.comment("Fold the threads along j, half onto half")
         shared = k.shared("sR", accumulator, Layout(results, (1, results[0]) if config.lanes == 0 else (tj, 1)))
-        tRsR = k.pin("tRsR", folder.partition(shared, k.thread))
-        along = tRcR(0, 0, 0)[1]
-        vector = min(vi, _MAX_VECTOR_BYTES // dtype(accumulator).bytes)
-        k.copy(Vector(vector), total, tRsR)
-        half = tj
-        while half > 1:
-            half //= 2
-            k.barrier()
-            with k.when(less(along, half)):
-                k.copy(Vector(vector), folder.partition(domain_offset((0, half), shared), k.thread), part)
-                k.fold(total, part, OPERATIONS[config.op])
-                if half > 1:
-                    k.copy(Vector(vector), total, tRsR)
+        width = min(vi, _MAX_VECTOR_BYTES // dtype(accumulator).bytes)
+        fold_halves(k, folder, shared, tRcR(0, 0, 0)[1], (total, part), OPERATIONS[config.op], width)
 
     k.comment("The first threads along j have the results")
 

@@ -6,19 +6,19 @@ every run: in chains of additions that take turns, by one thread or, where slice
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
 from ...codegen.tiled import TiledCopy
-from ...layout import Layout, Tensor, _, domain_offset, local_tile, make_identity_tensor, product
+from ...layout import Layout, Tensor, _, local_tile, product
 from ...layout.symbolic import IntLike, less
-from ..common import OperandAccess, operand, tile_of_block
-from ..epilogue import Epilogue, FusedEpilogue
+from ..common import OperandAccess, existing, fold_halves, operand, tile_of_block
+from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..guard import gate_tag
 
 __all__ = ["TILE", "ReduceConfig", "reduce_split"]
@@ -77,9 +77,8 @@ class ReduceConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        unit = {0: "m", 1: "n", None: "s"}[self.c.unit]
-        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{unit}_{self.alpha[0]}{self.beta[0]}"
-                f"_b{self.batch_modes}{'_wide' if self.wide else ''}"
+        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{self.c.letter('mn')}"
+                f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' if self.wide else ''}"
                 + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
                 + (f"_along{self.along}" if self.along > 1 else "") + (f"_{self.triangle}" if self.triangle else "")
                 + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
@@ -99,7 +98,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mnS", batch=config.batch_modes,
                      nested=dict(zip("mn", config.modes, strict=True)))
     S, batch = k.extent("S"), C.batch
-    epilogue = Epilogue(k, config.accumulator, config.output, config.c, config.alpha, config.beta, config.epilogue)
+    epilogue = Epilogue(k, config, config.accumulator)
 
     M, N = (k.let(name, product(extent)) for name, extent in zip("MN", C.extents, strict=True))
     epilogue.load_scalars()
@@ -111,11 +110,15 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     tiled = TiledCopy(Layout(tile), (1, 1))
     thread = k.thread if along == 1 else k.let("element", k.thread % product(tile))
     first: IntLike = 0 if along == 1 else k.let("first", k.thread // product(tile))
-    gW = local_tile(mW, tile, (tile_m, tile_n))                        # (TM, TN, slice)
-    gC = local_tile(mC, tile, (tile_m, tile_n))
-    cC = local_tile(make_identity_tensor((M, N)), tile, (tile_m, tile_n))
-    tWgW = k.pin("tWgW", tiled.partition(gW, thread))
-    guard = Guard(k.pin("tCcC", tiled.partition(cC, thread)), (M, N), triangle=config.triangle)
+
+    def tile_of(matrix: Tensor) -> Tensor:
+        return local_tile(matrix, tile, (tile_m, tile_n))
+
+    def mine(tensor: Tensor) -> Tensor:
+        return tiled.partition(tensor, thread)
+
+    tWgW = k.pin("tWgW", mine(tile_of(mW)))                            # (1, 1, 1, slice)
+    guard = replace(existing(k, "tCcC", lambda identity: mine(tile_of(identity)), (M, N)), triangle=config.triangle)
     several = Layout((1, 1, 1, _CHAINS))
     totals, parts = (k.registers(name, config.accumulator, several) for name in ("total", "part"))
     total, part = totals[_, _, _, 0], parts[_, _, _, 0]
@@ -142,20 +145,9 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         k.comment("Fold the threads of an element, half onto half")
         sR = k.shared("sR", config.accumulator, Layout((product(tile), along)))
         shared = TiledCopy(Layout((product(tile), along)), (1, 1))
-        tRsR = k.pin("tRsR", shared.partition(sR, k.thread))
-        k.copy(Vector(1), total, tRsR)
-        half = along
-        while half > 1:
-            half //= 2
-            k.barrier()
-            with k.when(less(first, half)):
-                k.copy(Vector(1), shared.partition(domain_offset((0, half), sR), k.thread), part)
-                k.fold(total, part)
-                if half > 1:
-                    k.copy(Vector(1), total, tRsR)
+        fold_halves(k, shared, sR, first, (total, part))
     epilogue.clear(total)
     k.let_next_launch_begin()
     with k.when(less(first, 1) if along > 1 else True):
-        epilogue.store(total, lambda tensor: tiled.partition(tensor, thread), gC, guard, (M, N), item,
-                       lambda matrix: local_tile(matrix, tile, (tile_m, tile_n)))
+        epilogue.store(total, OutputTile(tile_of(mC), mine, tile_of, (M, N), item, guard))
     return k.build()

@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, StoreAsync, Vector
 from ...codegen.dtypes import dtype
-from ...codegen.engine import CodegenError, Element, Pointer
+from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise
 from ...codegen.signature import TensorParam
@@ -37,13 +37,13 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
-from ..common import OperandAccess, clear, operand
+from ..common import WARP, OperandAccess, butterfly, clear, existing, operand, tile_and_item
 from ..guard import gate_tag
 from .condition import RECORD, UNBOUNDED
 
 __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
-_WARP, _WORD = 32, 4
+_WORD = 4                           # bytes
 _PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # of a row, by each block of a cluster
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
 _PARTS = {"float32": 1, "complex64": 2}
@@ -132,7 +132,7 @@ class SplitOperand:
             raise CodegenError(f"threads are powers of two, got {self}")
         if self.run % self.x.width:
             raise CodegenError(f"a run must consist of whole vectors, got {self}")
-        if self.exchanged and prod(self.threads) % _WARP:
+        if self.exchanged and prod(self.threads) % WARP:
             raise CodegenError(f"threads that exchange elements must form whole warps, got {self}")
         if self.cluster > 1 and self.tile[0] * self.warps > prod(self.threads):
             raise CodegenError(f"blocks of a cluster need a thread for each warp and row of a tile, got {self}")
@@ -206,9 +206,9 @@ class SplitOperand:
         (ti, tj), vi, width = self.threads, self.values[0], self.x.width
         rows, number = ti * vi, self.run // width
         (along, others), (unit, other) = ((tj, ti), (rows, 1)) if self.k_major else ((ti, tj), (1, rows))
-        neighbours = min(along, _WARP)
-        lines = _WARP // neighbours
-        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((_WARP, number), (1, _WARP)))
+        neighbours = min(along, WARP)
+        lines = WARP // neighbours
+        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((WARP, number), (1, WARP)))
         warps = Layout((along // neighbours, others // lines), (neighbours * self.run * unit, lines * other))
         return make_layout(make_layout(vectors[0], warps), make_layout(Layout(width, unit), vectors[1]))
 
@@ -220,7 +220,7 @@ class SplitOperand:
     @property
     def lanes(self) -> int:
         """Lanes of a warp that share rows."""
-        return max(1, min(self.threads[1], _WARP // (1 if self.k_major else self.threads[0])))
+        return max(1, min(self.threads[1], WARP // (1 if self.k_major else self.threads[0])))
 
     @property
     def warps(self) -> int:
@@ -237,11 +237,10 @@ class SplitOperand:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        unit = {0: "m", 1: "k", None: "s"}[self.x.unit]
         kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
         shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
-        cluster = f"_c{self.cluster}" if self.cluster > 1 else ""
-        return f"{kind}{unit}{self.x.width}_{shape}_{f's{self.slots}' if self.slots else 'o'}{cluster}_b{self.batch_modes}"
+        through = (f"s{self.slots}" if self.slots else "o") + (f"_c{self.cluster}" if self.cluster > 1 else "")
+        return f"{kind}{self.x.letter('mk')}{self.x.width}_{shape}_{through}_b{self.batch_modes}"
 
 
 @dataclass(frozen=True)
@@ -371,9 +370,7 @@ class _Operand:
         rank: IntLike = 0
         if config.cluster > 1:
             rank, block = k.let("rank", block % config.cluster), k.let("group", block // config.cluster)
-        tiles = k.let("tiles", ceil_div(M, config.tile[0]))
-        tile = k.let("tile", block % tiles) if batch else block
-        item: IntLike = k.let("item", block // tiles) if batch else 0
+        tile, item = tile_and_item(k, block, k.let("tiles", ceil_div(M, config.tile[0])), bool(batch))
 
         def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:      # this block's steps of its rows
             tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
@@ -388,9 +385,8 @@ class _Operand:
             return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer, k.thread)
 
         tXgX = k.pin("tXgX", brought(self._x.at(item)))
-        elements = make_identity_tensor((M, K))
-        exists = Guard(k.pin("tXcX", mine(elements)), (M, K))
-        there = Guard(k.pin("tBcX", brought(elements)), (M, K)) if config.exchanged else exists
+        exists = existing(k, "tXcX", mine, (M, K))
+        there = existing(k, "tBcX", brought, (M, K)) if config.exchanged else exists
         read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
         mine_alone = Layout((vi, 1, 1))
 
@@ -405,7 +401,8 @@ class _Operand:
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
             strip = _Strip(k, config, K, rank, tXgX, there, read)
-            fold.meet()
+            if config.cluster > 1:
+                arrivals.meet()
             k.comment("The largest magnitudes of the rows")
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
@@ -454,7 +451,7 @@ class _Operand:
             targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
             # Runs are written as a whole: what is after the last element is a zero in the padding of the planes.
             whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
-            writable = Guard(k.pin("tXcP", mine(make_identity_tensor(whole), spread)), whole)
+            writable = existing(k, "tXcP", partial(mine, spread=spread), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
             with strip.steps(again=True) as step:
                 # Few rows are so small that it takes two factors. Neither rounds: what is between is no larger than the result.
@@ -510,7 +507,7 @@ class _Operand:
         """Fold what threads have counted to the record of the block."""
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
-        record = k.registers("record", "float32", Layout(RECORD.size))
+        record = RECORD.registers(k, "record")
         need, offer = record(0), record(1)
         k.assign(need, 0.0)
         k.assign(offer, UNBOUNDED)
@@ -544,9 +541,9 @@ class _Arrivals:
         self._parity: IntLike = 0
         if config.cluster == 1:
             return
-        self._barriers = Mbarriers(k, "came", 2, arrivals=1)
+        self.barriers = Mbarriers(k, "came", 2, arrivals=1)
         with k.when(equal(k.thread, 0)):
-            initialise(k, self._barriers)
+            initialise(k, self.barriers)
         if config.gate is not None:
             self._parity = k.variable("parity", 1, hi=1)
 
@@ -555,21 +552,32 @@ class _Arrivals:
         if isinstance(self._parity, Expr):
             self._k.assign(self._parity, 1 - self._parity)
 
-    def expect(self, stage: int, nbytes: int) -> None:
-        """Say how many bytes will be stored; one thread does this, before blocks of the cluster synchronise."""
-        self._barriers.expect(stage, nbytes)
-
     def meet(self) -> None:
         """Wait until all blocks of the cluster may be stored to: they have begun, and read what was stored before."""
         self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
 
     def wait(self, stage: int) -> None:
         """Wait until all of it is there."""
-        self._barriers.wait(stage, self._parity)
+        self.barriers.wait(stage, self._parity)
 
-    def barrier(self, stage: int) -> Element:
-        """The mbarrier on which stores complete."""
-        return self._barriers.at(stage)
+
+@dataclass(frozen=True)
+class _Part:
+    """What a warp has of rows: ``total`` in registers of the threads that split, which see the parts of all warps as ``seen``.
+
+    This thread's part of its row is ``own`` in shared memory and ``part`` in a register.
+    """
+
+    total: Tensor
+    combine: str
+    seen: Tensor
+    own: Tensor
+    part: Tensor
+
+    @property
+    def name(self) -> str:
+        """What is summed."""
+        return self.total.engine.name
 
 
 class _Fold:
@@ -588,6 +596,7 @@ class _Fold:
         self._folder = TiledCopy(config.order, (vi, 1))
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
         self.has_row = less(k.thread, self._rows * self._parts)
+        self._own = k.thread // self._parts, k.thread % self._parts         # the row of a thread, and its part of it
         if config.cluster == 1:
             return
         # What blocks of the cluster store here: words for the rows, from each of them. They may come at any time, so nothing else
@@ -599,7 +608,7 @@ class _Fold:
         with k.when(equal(k.thread, 0)):
             for stage, names in enumerate(self._stages):
                 with k.when(True if stage == 0 else equal(rank, 0)):    # counts come to the first block alone
-                    arrivals.expect(stage, len(names) * self._rows * config.cluster * _WORD)
+                    arrivals.barriers.expect(stage, len(names) * self._rows * config.cluster * _WORD)
 
     @property
     def _stages(self) -> list[list[str]]:
@@ -612,37 +621,34 @@ class _Fold:
         shape, stride = (1, self._rows, self._config.cluster), (0, 1, self._rows)
         return Tensor(self._partials[name].engine, Layout(shape, stride))[_, row, rank]
 
-    def meet(self) -> None:
-        """Wait until all blocks of the cluster have begun, and may be stored to."""
-        if self._config.cluster > 1:
-            self._arrivals.meet()
-
     def _in_warps(self, total: Tensor, combine: str) -> None:
         with self._k.loops(self._values) as at:
-            self._k.fold_lanes(total(*at), combine, (self._apart << i for i in range(self._config.lanes.bit_length() - 1)))
+            self._k.fold_lanes(total(*at), combine, butterfly(self._config.lanes, self._apart))
 
-    def _parts_of(self, *totals: tuple[Tensor, str]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Leave parts of rows in shared memory: as splitting threads see them, and this thread's; fold the latter in registers."""
-        k, parts, found = self._k, self._parts, []
-        for total, combine in totals:
-            self._in_warps(total, combine)
-            name, element = total.engine.name, total.engine.dtype.name
-            shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
-            everywhere = Layout((self._rows, self._config.threads[1], parts), (self._by_part[0], 0, self._by_part[1]))
-            seen = k.pin(f"tRs_{name}", self._folder.partition(Tensor(shared.engine, everywhere), k.thread))
-            own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, k.thread // parts, k.thread % parts]
-            found.append((seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1))))
+    def _part(self, total: Tensor, combine: str) -> _Part:
+        """Fold what the lanes of a warp have."""
+        self._in_warps(total, combine)
+        k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
+        shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
+        everywhere = Layout((self._rows, self._config.threads[1], parts), (self._by_part[0], 0, self._by_part[1]))
+        seen = k.pin(f"tRs_{name}", self._folder.partition(Tensor(shared.engine, everywhere), k.thread))
+        own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, *self._own]
+        return _Part(total, combine, seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1)))
+
+    def _parts_of(self, *totals: tuple[Tensor, str]) -> list[_Part]:
+        """Leave parts of rows in shared memory, and fold this thread's in registers."""
+        k, found = self._k, [self._part(*each) for each in totals]
         with k.when(equal(self._along % self._config.lanes, 0)):
-            for (total, _combine), (seen, _own, _part) in zip(totals, found, strict=True):
-                k.copy(Vector(1), total, seen[_, _, _, self._along // self._config.lanes])
+            for x in found:
+                k.copy(Vector(1), x.total, x.seen[_, _, _, self._along // self._config.lanes])
         k.barrier()
-        for _seen, _own, part in found:
-            k.fill(part)
+        for x in found:
+            k.fill(x.part)
         with k.when(self.has_row):
-            for _seen, own, part in found:
-                k.copy(Vector(1), own, part)
-        for (_total, combine), (_seen, _own, part) in zip(totals, found, strict=True):
-            k.fold_lanes(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
+            for x in found:
+                k.copy(Vector(1), x.own, x.part)
+        for x in found:
+            k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
         return found
 
     def to_all(self, total: Tensor, combine: str) -> None:
@@ -650,70 +656,69 @@ class _Fold:
         if self._parts == 1 and self._config.cluster == 1:
             self._in_warps(total, combine)
             return
-        ((seen, own, part),) = self._parts_of((total, combine))
+        (x,) = self._parts_of((total, combine))
         if self._config.cluster > 1:
-            self._from_all(total, combine, part)
+            self._from_all(x)
             return
         with self._k.when(self.has_row):
-            self._k.copy(Vector(1), part, own)
+            self._k.copy(Vector(1), x.part, x.own)
         self._k.barrier()
-        self._k.copy(Vector(1), seen[_, _, _, 0], total)
+        self._k.copy(Vector(1), x.seen[_, _, _, 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
         """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
-        found = self._parts_of(*totals)
-        k, parts, cluster = self._k, self._parts, self._config.cluster
-        row, own = k.thread // parts, k.thread % parts
-        if cluster > 1:
-            names = [total.engine.name for total, _combine in totals]
+        k, found, (row, own) = self._k, self._parts_of(*totals), self._own
+        if self._config.cluster > 1:
             with k.when(all_of(self.has_row, equal(own, 0))):
-                for name, (_seen, _own, part) in zip(names, found, strict=True):
-                    k.copy(StoreAsync(0, self._arrivals.barrier(1)), part, self._word(name, row, self._rank))
+                for x in found:
+                    k.copy(StoreAsync(0, self._arrivals.barriers.at(1)), x.part, self._word(x.name, row, self._rank))
             k.end_block(integer(self._rank).differs(0))
             self._arrivals.wait(1)
-            for name, (_total, combine), (_seen, _own, part) in zip(names, totals, found, strict=True):
-                other = k.registers(f"other_{name}", _PARTIALS[name], Layout(1))
-                k.fill(part)
-                with k.loop("from", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-                    k.copy(Vector(1), self._word(name, row, own + first), other)
-                    k.fold(part, other, combine)
-                k.fold_lanes(part(0), combine, (1 << i for i in range(parts.bit_length() - 1)))
-        return row, [part(0) for _seen, _own, part in found]
+            for x in found:
+                other = k.registers(f"other_{x.name}", _PARTIALS[x.name], Layout(1))
+                k.fill(x.part)
+                with self._others("from") as rank:
+                    k.copy(Vector(1), self._word(x.name, row, rank), other)
+                    k.fold(x.part, other, x.combine)
+                k.fold_lanes(x.part(0), x.combine, butterfly(self._parts))
+        return row, [x.part(0) for x in found]
 
-    def _from_all(self, total: Tensor, combine: str, part: Tensor) -> None:
+    @contextmanager
+    def _others(self, name: str) -> Iterator[IntLike]:
+        """A loop over blocks of the cluster, whom the threads of a row share."""
+        k, cluster, own = self._k, self._config.cluster, self._own[1]
+        with k.loop(name, cluster, step=self._parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
+            yield own + first
+
+    def _from_all(self, x: _Part) -> None:
         """Store what this block has of each row to all of the cluster, and fold what they have, for the threads that split."""
-        k, parts, cluster, name = self._k, self._parts, self._config.cluster, total.engine.name
-        row, own = k.thread // parts, k.thread % parts
-        with k.loop("to", cluster, step=parts) as first, k.when(all_of(self.has_row, less(own + first, cluster))):
-            k.copy(StoreAsync(own + first, self._arrivals.barrier(0)), part, self._word(name, row, self._rank))
+        k, cluster, total = self._k, self._config.cluster, x.total
+        with self._others("to") as rank:
+            k.copy(StoreAsync(rank, self._arrivals.barriers.at(0)), x.part, self._word(x.name, self._own[0], self._rank))
         self._arrivals.wait(0)
-        partials, everywhere = self._partials[name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
-        seen = k.pin(f"tRs_told_{name}", self._folder.partition(Tensor(partials.engine, everywhere), k.thread))
-        other = k.registers(f"other_{name}", _PARTIALS[name], total.layout)
-        vector = self._values[0]
-        k.copy(Vector(vector), seen[_, _, _, 0], total)
+        partials, everywhere = self._partials[x.name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
+        seen = k.pin(f"tRs_told_{x.name}", self._folder.partition(Tensor(partials.engine, everywhere), k.thread))
+        other = k.registers(f"other_{x.name}", _PARTIALS[x.name], total.layout)
+        vector = Vector(self._values[0])
+        k.copy(vector, seen[_, _, _, 0], total)
         with k.loop("from", cluster, start=1, unroll=True) as rank:
-            k.copy(Vector(vector), seen[_, _, _, rank], other)
-            k.fold(total, other, combine)
+            k.copy(vector, seen[_, _, _, rank], other)
+            k.fold(total, other, x.combine)
 
     def to_one(self, record: Tensor) -> None:
         """Thread 0 gets the record of all rows from those of each."""
-        k, warps = self._k, -(-self._rows * self._parts // _WARP)
-        combines = [field.combine for field in RECORD.fields]
-        masks = [1 << i for i in range(self._parts.bit_length() - 1, _WARP.bit_length() - 1)]
-        for at, combine in enumerate(combines):
-            k.fold_lanes(record(at), combine, masks)
+        k, warps = self._k, -(-self._rows * self._parts // WARP)
+        RECORD.fold_lanes(k, record, [*butterfly(WARP // self._parts, self._parts)])
         if warps == 1:
             return
         records = k.shared("records", "float32", Layout((RECORD.size, warps)))
-        other = k.registers("other", "float32", Layout(RECORD.size))
-        with k.when(all_of(self.has_row, equal(k.thread % _WARP, 0))):
-            k.copy(Vector(RECORD.size), record, records[_, k.thread // _WARP])
+        other = RECORD.registers(k, "other")
+        with k.when(all_of(self.has_row, equal(k.thread % WARP, 0))):
+            k.copy(Vector(RECORD.size), record, records[_, k.thread // WARP])
         k.barrier()
         with k.when(equal(k.thread, 0)), k.loop("i", warps, start=1) as i:
             k.copy(Vector(RECORD.size), records[_, i], other)
-            for at, combine in enumerate(combines):
-                k.assign(record(at), k.call(combine, record(at), other(at)))
+            RECORD.add(k, record, other)
 
 
 class _Strip:

@@ -271,7 +271,8 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
         if config.beta != "zero":
             k.copy(Vector(1), target, tCrD, guard=column)
         with k.loops(shape.values[:1]) as (i,):
-            k.assign(tCrD(i), combine(k, config.c, accumulator, tCrC(i, j), tCrD(i), alpha, beta, config.beta))
+            c = tCrD(i) if config.beta != "zero" else None
+            k.assign(tCrD(i), combine(k, config.c, accumulator, tCrC(i, j), c, alpha, beta))
         k.copy(Vector(1), tCrD, target, guard=column)
     return k.build()
 

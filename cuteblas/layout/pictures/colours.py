@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from colorsys import hls_to_rgb
 
-__all__ = ["EMPTY", "by_bank", "by_position", "by_thread"]
-
 EMPTY = "#e4e7eb"
 """A cell without an owner."""
 

@@ -16,9 +16,6 @@ from .colours import EMPTY, by_bank, by_position, by_thread
 from .figure import Figure
 from .grids import MOST, Cell, Grid, grid_of
 
-__all__ = ["bank_picture", "copy_picture", "draw", "layout_picture", "mma_picture", "notebook_svg", "to_latex", "to_svg",
-           "tv_picture"]
-
 _NOTEBOOK = 32                                           # rows and columns that a layout shows of itself
 
 

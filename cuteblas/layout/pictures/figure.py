@@ -11,8 +11,6 @@ from .latex import render as latex_of
 from .scene import Scene, scene_of
 from .svg import render as svg_of
 
-__all__ = ["Figure"]
-
 
 @dataclass(frozen=True)
 class Figure:

@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["MOST", "Cell", "Grid", "grid_of"]
-
 MOST = 64
 """Rows and columns of a grid that are drawn, at most; a note under the picture says what is left out."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One square of a grid.
-
-    Attributes
-    ----------
-    lines : tuple of str
-        Its text.
-    colour : str
-        ``#rrggbb``, light.
-    marked : bool
-        Drawn with a frame.
-    """
+    """One square of a grid."""
 
     lines: tuple[str, ...]
     colour: str
@@ -32,19 +20,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of cells.
-
-    Attributes
-    ----------
-    title : str
-        Above it; may be empty.
-    cells : tuple of tuples of Cell
-        By rows.
-    breaks : pair of tuples of int
-        Extents of nested modes along rows and columns: lines are drawn at their multiples.
-    row_notes, column_notes : tuple of str
-        Right of each row and below each column; a note that begins with ``!`` is drawn as a warning, without it.
-    """
+    """A table of cells. Lines are drawn at multiples of ``breaks``; a note that begins with ``!`` is a warning."""
 
     title: str
     cells: tuple[tuple[Cell, ...], ...]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .scene import Label, Scene
 
-__all__ = ["render"]
-
 _POINTS = 0.75                                           # per pixel
 _ESCAPES = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "#": r"\#", "$": r"\$", "%": r"\%", "&": r"\&", "_": r"\_",
             "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}"}

@@ -12,8 +12,6 @@ from typing import Literal
 
 from .grids import Grid
 
-__all__ = ["Label", "Rectangle", "Rule", "Scene", "scene_of"]
-
 CELL_FONT, AXIS_FONT, TITLE_FONT = 11, 10, 13
 _CHARACTER = 0.6                                         # width of a character by font size
 _LINE, _PAD, _GAP, _MARGIN = 13, 5, 26, 14

@@ -9,8 +9,6 @@ from html import escape
 
 from .scene import CELL_FONT, Label, Rectangle, Scene
 
-__all__ = ["render"]
-
 _STYLE = """\
 .cb text{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}
 .cb .paper{fill:#ffffff}.cb .box{stroke:#ffffff}.cb .rule,.cb .marked{stroke:#1f2328}.cb .cell{fill:#111418}

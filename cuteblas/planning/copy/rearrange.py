@@ -7,20 +7,22 @@ of memory that it touches, the instructions of its threads, and the part of a bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd, inf, prod
 
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
 from ..modes import Mode
+from ..operands import VECTOR_BYTES, divisors
 from ..problem import DeviceInfo
 
 __all__ = ["Boxes", "Permuted", "Runs", "boxes_of", "laid_out", "runs_of"]
 
-_REACHES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
-_SIZES, _MOST = (4096, 8192, 16384), 16384         # bytes up to which boxes grow, once they have these; the most of a box
-_MOST_HELD = 49152                                 # bytes that it may take in shared memory
+_RUN_BYTES = 32, 64, 128, 256, 512, 1024             # bytes of runs that candidates have on a side
+_BOX_BYTES = 4096, 8192, 16384                     # up to which boxes grow, once they have these
+_MOST_BYTES = _BOX_BYTES[-1]                       # of a box
+_MOST_SHARED = 49152                                 # bytes that it may take in shared memory
 _SECTOR, _WARP, _BANKS, _WORD = 32, 32, 32, 4
 _THREADS, _MANY = (256, 512), 32                   # of a block, and of one whose threads would move more words than so many
 _GRAIN_FROM = 64                                   # bytes of runs that begin anywhere, from which threads begin where sectors do
@@ -71,7 +73,15 @@ class Permuted:
 
     def stride(self, side: int, q: int) -> int:
         """The stride of a mode in the source (0) or in the target (1)."""
-        return self.modes[q].dst if side else self.modes[q].src
+        return self.modes[q].strides[side]
+
+    def vector(self, side: int, extent: int, strides: Iterable[int],
+               most: int = VECTOR_BYTES) -> int:
+        """Elements of the widest vector of a side, at most so many bytes, that its address, this
+        extent and the other strides allow.
+        """
+        return gcd(max(1, most // self.item), max(1, self.alignments[side] // self.item), extent,
+                   *strides)
 
     def spans(self, side: int, extents: Sequence[int]) -> tuple[int, int]:
         """Elements of a box that no sector of other elements separates in memory, and how many it is from the first to the last."""
@@ -137,17 +147,13 @@ class Boxes:
     touched: float
 
 
-Widest = Callable[[int, int, Iterable[int]], int]
-"""Elements of a word on a side, of runs of so many elements, beside other strides."""
-
-
-def boxes_of(permuted: Permuted, device: DeviceInfo, widest: Widest, most: int = 1) -> list[Boxes]:
+def boxes_of(permuted: Permuted, device: DeviceInfo, most: int = 1) -> list[Boxes]:
     """That many boxes of the least cost, or all that are small enough, the cheapest first."""
     ranked = sorted(sorted(_candidates(permuted)), key=lambda each: _seconds(permuted, each, device))
-    return [_boxes(permuted, extents, widest) for extents in ranked[:most]]
+    return [_boxes(permuted, extents) for extents in ranked[:most]]
 
 
-def _boxes(permuted: Permuted, extents: tuple[int, ...], widest: Widest) -> Boxes:
+def _boxes(permuted: Permuted, extents: tuple[int, ...]) -> Boxes:
     """What moves boxes of these extents."""
     modes, item = permuted.modes, permuted.item
     spanned = tuple(q for q, n in enumerate(extents) if n > 1) or (0,)
@@ -162,14 +168,14 @@ def _boxes(permuted: Permuted, extents: tuple[int, ...], widest: Widest) -> Boxe
         length, before = prod(extents[q] for q in run), prod(extents[q] for q in run[:-1])
         whole = gcd(length, *(modes[q].extent * before for q in run[-1:]))
         most = max(1, _WORD // item)                    # elements are gathered one by one: wider gains nothing
-        word = min(widest(side, whole, others), most)
+        word = min(permuted.vector(side, whole, others), most)
         covering = side == 1 and word < most and length * item >= _COVERING_FROM
         odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
         sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run), most if covering else word, 1, 1,
                              _SECTOR if odd or covering else 0, covering))
     words = prod(box) // min(each.word for each in sides)
     threads = min(_THREADS[words > _MANY * _THREADS[0]], -(-words // _WARP) * _WARP)
-    source, target = (_manned(side, box, item, threads) for side in sides)
+    source, target = (_with_threads(side, box, item, threads) for side in sides)
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
     partial = tuple(n for n in cut if modes[spanned[n]].extent % box[n])
     held = tuple(prod(box[x] for x in target.order[:target.order.index(q)]) for q in range(len(box)))
@@ -187,11 +193,11 @@ def _candidates(permuted: Permuted) -> set[tuple[int, ...]]:
     for source in _reaching(permuted, 0):
         for target in _reaching(permuted, 1):
             extents = tuple(map(max, source, target))
-            if prod(extents) * item <= _MOST:
-                found |= {extents, *(_grown(permuted, extents, size) for size in _SIZES)}
+            if prod(extents) * item <= _MOST_BYTES:
+                found |= {extents, *(_grown(permuted, extents, size) for size in _BOX_BYTES)}
     if not found:
-        found.add(_grown(permuted, (1,) * len(permuted.modes), _SIZES[0]))
-    return {extents for extents in found if prod(extents) * item <= _MOST}
+        found.add(_grown(permuted, (1,) * len(permuted.modes), _BOX_BYTES[0]))
+    return {extents for extents in found if prod(extents) * item <= _MOST_BYTES}
 
 
 def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
@@ -199,7 +205,7 @@ def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
     sectors if they can be.
     """
     found = set()
-    for reach in _REACHES:
+    for reach in _RUN_BYTES:
         extents, at = [1] * len(permuted.modes), 1
         for q in permuted.orders[side]:
             nbytes, extent = at * permuted.item, permuted.modes[q].extent
@@ -293,41 +299,42 @@ def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: 
     """
     count, at, even = prod(extents), 1, {1}
     for n in extents:
-        even |= {at * f for f in range(1, n + 1) if n % f == 0}
+        even |= {at * f for f in divisors(n)}
         at *= n
     inner = prod(run[:-1])                              # a multiple of it has one place in all modes but the last
-    best: tuple[float, int, int] | None = None
     fewest = -(-words // threads)
-    each = [-(-words // pieces) for pieces in range(fewest, fewest + 4)]
-    wanted = [-(-lanes // multiple) * multiple for lanes in each]
+    wanted = [-(-words // pieces) for pieces in range(fewest, fewest + 4)]
+    wanted = [-(-lanes // multiple) * multiple for lanes in wanted]
     wanted += [lanes // inner * inner for lanes in (*wanted, threads) if multiple == 1 and lanes >= inner]
-    for lanes in dict.fromkeys(min(threads, lanes) for lanes in wanted):
-        if best is not None and lanes < _WARP:
-            continue
-        most, pieces = min(count, threads // lanes), -(-words // lanes)
+    first, *others = dict.fromkeys(min(threads, lanes) for lanes in wanted)
+
+    def cost(choice: tuple[int, int]) -> float:
+        lanes, rows = choice
+        pieces = -(-words // lanes)
+        passes = (pieces + for_row) * -(-count // rows)
         apart = 1.0 if pieces == 1 or lanes % inner == 0 else 1.5
-        for rows in sorted({most} | {r for r in even if r <= most}, reverse=True)[:4]:
-            passes = (pieces + for_row) * -(-count // rows)
-            cost = passes * apart * (1.0 if rows in even else 1.15) * (1 + 0.02 * pieces)
-            if best is None or cost < best[0]:
-                best = cost, lanes, rows
-    assert best is not None
-    return best[1], best[2]
+        return passes * apart * (1.0 if rows in even else 1.15) * (1 + 0.02 * pieces)
+
+    choices = []
+    for lanes in (first, *(lanes for lanes in others if lanes >= _WARP)):
+        most = min(count, threads // lanes)
+        rows = sorted({most} | {r for r in even if r <= most}, reverse=True)
+        choices += [(lanes, r) for r in rows[:4]]
+    return min(choices, key=cost)
 
 
-def _manned(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> BoxSide:
+def _with_threads(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> BoxSide:
     """A side with the threads that move it."""
     run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run], side.order[side.run:]))
     whole = run[:1] and run[0] % side.word == 0 and not side.covering
     of_words = (run[0] // side.word, *run[1:]) if whole else ()
     if side.covering:                                   # what a row costs is shared by its words
         words, count = side.words(item, box), prod(rows)
-        sectors = _SECTOR // _WORD
 
         def cost(lanes: int) -> float:
             return -(-count // min(count, threads // lanes)) * (_FOR_RUN + -(-words // lanes) * _FOR_COVERED)
 
-        lanes = min((lanes for lanes in (sectors << n for n in range(5)) if lanes <= threads), key=cost)
+        lanes = min((lanes for lanes in (8, 16, 32, 64, 128) if lanes <= threads), key=cost)
         return replace(side, lanes=lanes, rows=min(count, threads // lanes))
     lanes, along = _lanes(side.words(item, box), of_words, rows, threads, max(1, side.grain // item),
                           _ROW_WORDS if item < _WORD else 0.0)
@@ -336,10 +343,12 @@ def _manned(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> Box
 
 def laid_out(config: RearrangeConfig) -> RearrangeConfig:
     """The same with a layout in shared memory for which few banks are met twice: takes longer to find than all else of a box."""
-    return replace(config, held=_held(config.box, config.item, config.source, config.target))
+    strides = _shared_strides(config.box, config.item, config.source, config.target)
+    return replace(config, held=strides)
 
 
-def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> tuple[int, ...]:
+def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
+                    target: BoxSide) -> tuple[int, ...]:
     """Strides of a box in shared memory: neighbours are in different banks.
 
     They are in the order of one side, so that its words can be those of shared memory; neighbouring lanes of the other side access
@@ -368,20 +377,17 @@ def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> 
             stride *= box[q]
         return tuple(strides)
 
-    def lanes_of(side: BoxSide) -> list[list[int]]:
+    def first_words(side: BoxSide) -> list[list[int]]:
         """Coordinates of the words of a warp's lanes, in the order of modes."""
-        words = side.word
         found = []
-        for lane in range(_WARP):
+        for place in range(0, _WARP * side.word, side.word):
             at = [0] * len(box)
-            rest = lane * words
             for q in side.order:
-                rest, at[q] = divmod(rest, box[q])
+                place, at[q] = divmod(place, box[q])
             found.append(at)
         return found
 
-    small = item < _WORD
-    lanes = {side: lanes_of(side) for side in (source, target)}
+    small, lanes = item < _WORD, {side: first_words(side) for side in (source, target)}
 
     def accesses(side: BoxSide, strides: tuple[int, ...]) -> float:
         """Of shared memory, for an element; those of lanes that meet in a bank count each."""
@@ -396,7 +402,7 @@ def _held(box: tuple[int, ...], item: int, source: BoxSide, target: BoxSide) -> 
 
     def cost(strides: tuple[int, ...]) -> float:
         reach = 1 + sum(stride * (n - 1) for stride, n in zip(strides, box, strict=True))
-        if reach * item > _MOST_HELD:
+        if reach * item > _MOST_SHARED:
             return inf
         return ((accesses(source, strides) if small else 1.0) + accesses(target, strides)) * (1 + reach / prod(box))
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -88,8 +88,8 @@ def _frozen(numbers: Numbers) -> Numbers:
 def _shipped() -> dict[str, Costs]:
     """The files of the package, by the names of cards."""
     found = {}
-    for file in files(__name__).joinpath("devices").iterdir():
-        if file.name.endswith(".json"):
+    for file in Path(__file__).with_name("devices").iterdir():
+        if file.suffix == ".json":
             costs = _read(file.read_text(encoding="utf-8"), file.name, "shipped")
             found[costs.device] = costs
     default = found[_DEFAULT]

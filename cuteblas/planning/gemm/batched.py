@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import pairwise, product
 from math import gcd, prod
+from typing import NamedTuple
 
 from ...codegen.dtypes import dtype
 from ...codegen.signature import View
@@ -16,28 +19,33 @@ from ..estimates import touched_bytes
 from ..floors import from_memory
 from ..operands import (
     NARROW_SPAN,
+    VECTOR_BYTES,
     Roles,
     batch_values,
+    divisors,
     fused,
     fusion_values,
     gemm_span,
     launch,
     oriented,
     scalar_values,
+    settled,
     view,
 )
 from ..plan import Plan, place
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..problem import DeviceInfo, GemmProblem, Operand, transposed, with_matrices
 from .simt import types
 from .slices import refuse_larger_grids
 
 __all__ = ["batched_alternatives", "batched_seconds", "plan_batched", "why_not_batched"]
 
+Pads = tuple[int, int]
+
 _MOST = 64                           # rows and columns of C
 _MOST_BYTES = 48 << 10               # of A and B of one matrix
 _BLOCK_BYTES = 32 << 10              # of shared memory that a block should need
 _THREADS, _MOST_THREADS = 128, 256   # that should multiply in a block; that may for a single matrix
-_VECTOR_BYTES = 16
+_WARP = 32
 _QUAD = 4                            # bytes that are multiplied together
 _WORD = 4                            # bytes
 _WORDS = 112                         # registers of operands and sums of a thread that has whole matrices
@@ -74,160 +82,181 @@ def _cut(p: GemmProblem) -> GemmProblem:
 def _cut_rows(p: GemmProblem) -> GemmProblem:
     """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole words: B is the same for
     them."""
-    parts = (d for d in range(_LEAST_PART, _MOST + 1) if p.m % d == 0 and d * dtype(p.a.dtype).bytes % _WORD == 0)
-    part = max(parts, key=lambda d: (d % _QUAD == 0, d), default=None)
-    if p.m <= _MOST or part is None:
+    parts = [d for d in divisors(p.m, _MOST) if d >= _LEAST_PART
+             and d * dtype(p.a.dtype).bytes % _WORD == 0]
+    if p.m <= _MOST or not parts:
         return p
+    part = max(parts, key=lambda d: (d % _QUAD == 0, d))
 
-    def cut(x: Operand) -> Operand:
-        return replace(x, batch_strides=(*x.batch_strides, part * x.strides[0]))
+    def cut(role: str, x: Operand) -> Operand:
+        step = 0 if role == "b" else part * x.strides[0]
+        return replace(x, batch_strides=(*x.batch_strides, step))
 
-    def all_cut(matrices: tuple[tuple[str, Operand], ...]) -> tuple[tuple[str, Operand], ...]:
-        return tuple((name, cut(x)) for name, x in matrices)
-
-    fusion = p.fusion and replace(p.fusion, operands=all_cut(p.fusion.operands), outputs=all_cut(p.fusion.outputs))
-    return replace(p, m=part, a=cut(p.a), b=replace(p.b, batch_strides=(*p.b.batch_strides, 0)), c=cut(p.c), fusion=fusion,
-                   batch=(*p.batch, p.m // part))
+    return replace(with_matrices(p, cut), m=part, batch=(*p.batch, p.m // part))
 
 
 def _flat_stride(operand: Operand, batch: tuple[int, ...]) -> int | None:
     """The stride from one matrix to the next, if it is one for all of them."""
     modes = [(n, s) for n, s in zip(batch, operand.batch_strides, strict=True) if n > 1][::-1]
-    step, inner = modes[0][1], 1
-    for extent, stride in modes:
-        if stride != step * inner:
-            return None
-        inner *= extent
-    return step
+    flat = all(inner[0] * inner[1] == outer[1] for inner, outer in pairwise(modes))
+    return modes[0][1] if flat else None
 
 
-def _order(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The modes of an operand, the smallest stride first, and how many of them follow each other without gaps.
+class _Matrices:
+    """A, B or C of a batch.
 
-    An operand that is one element everywhere has its rows as its only mode.
+    Attributes
+    ----------
+    operand, extents : Operand, tuple of int
+        One of its matrices.
+    count, item : int
+        Matrices of the batch, and bytes of an element.
+    order : tuple of int
+        Its modes, the smallest stride first, the matrices among them unless they share one; of one
+        element everywhere, its rows.
+    run : int
+        How many of them follow each other without gaps.
     """
-    modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True)) if n > 1 and s}
-    step = _flat_stride(operand, batch)
-    if step:
-        modes[MATRICES] = prod(batch), step
-    order = sorted(modes, key=lambda q: (abs(modes[q][1]), q == MATRICES))
-    if step is None:
-        order.append(MATRICES)
-    run, next_stride = 0, 1
-    for i, q in enumerate(order):
-        # Between other modes, the matrices of a block are only a part of their mode.
-        if q not in modes or modes[q][1] != next_stride or (q == MATRICES and 0 < i < len(order) - 1):
-            break
-        next_stride *= modes[q][0]
-        run += 1
-        if q == MATRICES:
-            break
-    return tuple(order) or (0,), run
+
+    def __init__(self, operand: Operand, extents: tuple[int, int], p: GemmProblem):
+        self.operand, self.extents, self.count = operand, extents, prod(p.batch)
+        self.item = dtype(operand.dtype).bytes
+        modes = {q: (n, s) for q, (n, s) in enumerate(zip(extents, operand.strides, strict=True))
+                 if n > 1 and s}
+        step = _flat_stride(operand, p.batch)
+        if step:
+            modes[MATRICES] = self.count, step
+        order = sorted(modes, key=lambda q: (abs(modes[q][1]), q == MATRICES))
+        if step is None:
+            order.append(MATRICES)
+        self.order, self.run, next_stride = tuple(order) or (0,), 0, 1
+        for i, q in enumerate(order):
+            # Between other modes, the matrices of a block are only a part of their mode.
+            between = q == MATRICES and 0 < i < len(order) - 1
+            if between or q not in modes or modes[q][1] != next_stride:
+                break
+            next_stride *= modes[q][0]
+            self.run += 1
+            if q == MATRICES:
+                break
+
+    @property
+    def outermost(self) -> bool:
+        """Whether the matrices are the last of its modes, if they are one."""
+        return MATRICES not in self.order[:-1]
+
+    def along(self, mode: int) -> bool:
+        """Whether a mode is the innermost one."""
+        return self.order[0] == mode
+
+    def with_matrices_last(self) -> _Matrices:
+        """The same whose matrices are a mode, the outermost, whatever their stride."""
+        found = copy(self)
+        found.order, found.run = (*(q for q in self.order if q != MATRICES), MATRICES), 0
+        return found
+
+    def box(self, matrices: int) -> Box:
+        """The extents of a block's part."""
+        return *self.extents, matrices
+
+    def side(self, matrices: int, pads: Pads = (0, 0), most: int = VECTOR_BYTES) -> BatchedSide:
+        """It with so many elements between rows, and between matrices, in shared memory, and the
+        widest vectors then.
+        """
+        box, order, run, operand = self.box(matrices), self.order, self.run, self.operand
+        held, step = [0, 0, 0], 1
+        for i, q in enumerate(order):
+            step += pads[min(i, 2) - 1] if i else 0
+            held[q] = step
+            step *= box[q]
+        side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), operand.conj)
+        joined = side.joined(box)
+        if not joined:
+            return side
+        # Vectors divide what is contiguous, all other strides, and how much of it there is at the
+        # end of the batch.
+        multiples = [prod(box[q] for q in order[:joined]), *(held[q] for q in order[joined:])]
+        multiples += [operand.strides[q] for q in order[run:] if q != MATRICES]
+        if MATRICES in order[run:]:
+            multiples += operand.batch_strides
+        if MATRICES in order[:joined]:
+            multiples.append(self.count * side.matrix(box) if side.outermost else self.count)
+        return replace(side, width=gcd(most // self.item, operand.alignment // self.item,
+                                       *multiples))
+
+    def pads(self, matrices: int, unit: int) -> Iterator[Pads]:
+        """Distances to try between rows, and between matrices, in shared memory: none, or so many
+        elements.
+        """
+        box, order = self.box(matrices), self.order
+        rows = len(order) == 3 and box[order[0]] % unit == 0
+        apart = len(order) > 1 and prod(box[q] for q in order[:-1]) % unit == 0
+        return product((0, unit)[:1 + rows], (0, unit)[:1 + apart])
 
 
-def _side(operand: Operand, p: GemmProblem, box: Box, pads: tuple[int, int], order: tuple[int, ...], run: int,
-          most: int = _VECTOR_BYTES) -> BatchedSide:
-    """An operand with so many elements between rows, and between matrices, in shared memory, and the widest vectors then."""
-    item, count = dtype(operand.dtype).bytes, prod(p.batch)
-    held, step = [0, 0, 0], 1
-    for i, q in enumerate(order):
-        if i:
-            step += pads[0] if i == 1 else pads[1]
-        held[q] = step
-        step *= box[q]
-    side = BatchedSide(order, run, 1, (held[0], held[1], held[2]), operand.conj)
-    joined = side.joined(box)
-    if not joined:
-        return side
-    strides = {0: operand.strides[0], 1: operand.strides[1]}
-    # Vectors divide what is contiguous, all other strides, and how much of it there is at the end of the batch.
-    width = gcd(most // item, operand.alignment // item, prod(box[q] for q in order[:joined]))
-    width = gcd(width, *(strides[q] for q in order[run:] if q in strides), *(held[q] for q in order[joined:]))
-    if MATRICES in order[run:]:
-        width = gcd(width, *operand.batch_strides)
-    if MATRICES in order[:joined]:
-        width = gcd(width, count * side.matrix(box) if side.outermost else count)
-    return replace(side, width=width)
+def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
+    """Of the lanes of a warp, those of a thread of a matrix along M, N and K, and the matrix."""
+    (tm, tn), lanes = tile.across, range(min(_WARP, tile.multiplying))
+    return [(lane // tn % tm, lane % tn, lane // (tn * tm) % tile.depth,
+             lane // (tn * tm * tile.depth)) for lane in lanes]
 
 
-def _pads(operand: Operand, box: Box, order: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Distances to try between rows, and between matrices, in shared memory: none, or the widest vector."""
-    unit = _VECTOR_BYTES // dtype(operand.dtype).bytes
-    rows = [0, unit] if len(order) == 3 and box[order[0]] % unit == 0 else [0]
-    for row in rows:
-        yield row, 0
-        if len(order) > 1 and prod(box[q] for q in order[:-1]) % unit == 0:
-            yield row, unit
-
-
-def _loads(tile: BatchedTile, mode: int, extents: Box, held: Box, item: int, box: Box) -> tuple[int, int]:
+def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> tuple[int, int]:
     """Wavefronts in which a warp loads all that it needs of an operand, and how many loads these are."""
-    lanes = range(min(32, tile.multiplying))
+    along, inner, each = held
+    item, places = x.item, _places(tile)
     if tile.whole:
-        each = held[MATRICES] * tile.whole
-        elements = prod(box[q] for q in (0, 1) if held[q]) * (tile.whole if held[MATRICES] else 1)
-        width = gcd(elements, max(1, _VECTOR_BYTES // item), each)
-        return wavefronts([lane * each * item for lane in lanes], width * item)[0] * (elements // width), elements // width
+        apart = each * tile.whole
+        of_one = prod(n for n, step in zip(x.extents, held, strict=False) if step)
+        elements = of_one * (tile.whole if each else 1)
+        width = gcd(elements, max(1, VECTOR_BYTES // item), apart)
+        loads, addresses = elements // width, [lane * apart * item for lane in range(len(places))]
+        return wavefronts(addresses, width * item)[0] * loads, loads
     _along, width = tile.loaded(mode, extents[mode], held, item)
-    (x, y, each), (tm, tn) = held, tile.across
-    addresses = []
-    for lane in lanes:
-        column, row, part, matrix = lane % tn, lane // tn % tm, lane // (tn * tm) % tile.depth, lane // (tn * tm * tile.depth)
-        addresses.append(((row, column)[mode] * tile.run[mode] * x + part * tile.step * y + matrix * each) * item)
-    loads = tile.rest(mode, extents[mode]) * tile.run[mode] * (extents[2] // tile.depth) // width
+    run = tile.run[mode]
+    addresses = [(place[mode] * run * along + part * tile.step * inner + matrix * each) * item
+                 for *place, part, matrix in places]
+    loads = tile.rest(mode, extents[mode]) * run * (extents[2] // tile.depth) // width
     if tile.words:
         loads, item = loads // _QUAD, _QUAD
     return wavefronts(addresses, width * item)[0] * loads, loads
 
 
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
-
-
-def _power(n: int, most: int) -> int:
-    """The largest power of two that divides ``n`` and is not above ``most``."""
-    return gcd(n, 1 << (most.bit_length() - 1))
-
-
 def _multiplies_bytes(p: GemmProblem) -> bool:
     """Whether sums of products of signed bytes in 32 bits are those that are asked for: of as many bits, or exact ones."""
-    exact = (p.a.dtype, p.b.dtype, p.accumulator) == ("int8", "int8", "int32")
-    return exact or all(dtype(name).bytes == 1 for name in (p.a.dtype, p.b.dtype, p.accumulator))
+    types = p.a.dtype, p.b.dtype, p.accumulator
+    return types == ("int8", "int8", "int32") or all(dtype(name).bytes == 1 for name in types)
 
 
-def _tiles(p: GemmProblem, orders: tuple[tuple[tuple[int, ...], int], ...]) -> Iterator[BatchedTile]:
+def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator[BatchedTile]:
     """Ways in which threads share a matrix, or have whole ones, for one matrix in a block."""
-    items = [dtype(x.dtype).bytes for x in (p.a, p.b)]
-    words = max(1, dtype(p.accumulator).bytes // 4)
-    operand_words = [max(1, item // 4) for item in items]
-    registers = p.m * p.n * words + p.m * p.k * operand_words[0] + p.n * p.k * operand_words[1]
-    outermost = all(MATRICES not in order or order[-1] == MATRICES for order, _run in orders)
-    if outermost and registers <= _WORDS:
-        group = 1
-        while any((MATRICES in order and group * prod(e) * item % 4) for (order, _run), e, item in
-                  zip(orders, ((p.m, p.k), (p.n, p.k)), items, strict=False)) and group < 4:
-            group *= 2
-        yield BatchedTile(group, 32, whole=group)
-    along_m, along_n = (order[:1] == (0,) for order, _run in orders[:2])
+    words = max(1, dtype(p.accumulator).bytes // _WORD)
+    registers = p.m * p.n * words + sum(prod(x.extents) * max(1, x.item // _WORD) for x in (a, b))
+    if registers <= _WORDS and all(x.outermost for x in (a, b, c)):
+        group = next(group for group in (1, 2, 4) if group == 4 or not any(
+            MATRICES in x.order and group * prod(x.extents) * x.item % _WORD for x in (a, b)))
+        yield BatchedTile(group, _WARP, whole=group)
     in_words = p.k % _QUAD == 0 and _multiplies_bytes(p) and all(
-        order[:1] == (1,) or (order[:1] == (0,) and extent % _QUAD == 0)
-        for (order, _run), extent in zip(orders, (p.m, p.n), strict=False))
-    step = _power(p.k, max(1, min(4, _VECTOR_BYTES // max(items))))
-    for vm in (1, 2, 3, 4, 5, 8):
-        for vn in (1, 2, 3, 4, 5, 8):
-            if vm * vn * words > 64 or (vm > p.m and vm > 1) or (vn > p.n and vn > 1):
-                continue
-            run = _power(gcd(p.m, vm), 4) if along_m else 1, _power(gcd(p.n, vn), 4) if along_n else 1
-            across = -(-p.m // vm), -(-p.n // vn)
-            if prod(across) > _MOST_THREADS:
-                continue
-            yield BatchedTile(1, 32, across, run, 1, step)
-            if in_words and not (along_m and run[0] != _QUAD) and not (along_n and run[1] != _QUAD):
-                yield BatchedTile(1, 32, across, run, 1, _power(p.k, 4 * _QUAD), words=True)
-            if prod(across) <= 4 and p.k >= _DEEP:
-                for depth in _divisors(p.k // step):
-                    if 4 <= depth <= 32 and prod(across) * depth <= _MOST_THREADS:
-                        yield BatchedTile(1, 32, across, run, depth, step)
+        x.along(1) or (x.along(0) and x.extents[0] % _QUAD == 0) for x in (a, b))
+    step = gcd(p.k, max(1, min(4, VECTOR_BYTES // max(a.item, b.item))))
+    for each in product((1, 2, 3, 4, 5, 8), repeat=2):
+        if prod(each) * words > 64 or any(v > max(1, n)
+                                          for v, n in zip(each, (p.m, p.n), strict=True)):
+            continue
+        run = tuple(gcd(x.extents[0], v, 4) if x.along(0) else 1
+                    for x, v in zip((a, b), each, strict=True))
+        across = -(-p.m // each[0]), -(-p.n // each[1])
+        if prod(across) > _MOST_THREADS:
+            continue
+        tile = BatchedTile(1, _WARP, across, run, 1, step)      # type: ignore[arg-type]
+        yield tile
+        if in_words and all(r == _QUAD or not x.along(0)
+                            for x, r in zip((a, b), run, strict=True)):
+            yield replace(tile, step=gcd(p.k, 4 * _QUAD), words=True)
+        if prod(across) <= 4 and p.k >= _DEEP:
+            for depth in divisors(p.k // step, min(_WARP, _MOST_THREADS // prod(across))):
+                if depth >= 4:
+                    yield replace(tile, depth=depth)
 
 
 def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
@@ -263,91 +292,104 @@ class _Choice:
     alone: float
 
 
+class _Priced(NamedTuple):
+    """A tile, and what its blocks take: all of them, one for each matrix, and one alone; and
+    distances in shared memory.
+    """
+
+    cost: float
+    of_matrix: float
+    alone: float
+    tile: BatchedTile
+    pads: list[Pads]
+
+
+def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matrices],
+            multiprocessors: int) -> _Priced:
+    """A tile with as many matrices as the threads of a block can have, as fit, and as leave blocks
+    for all multiprocessors.
+    """
+    count, sums = prod(p.batch), dtype(p.accumulator).bytes
+    own = sum(prod(x.extents) * x.item for x in operands if any(x.operand.batch_strides))
+    each, bytes_of_one = prod(one.across) * one.depth, max(own, p.m * p.n * sums)
+    most = max(1, min(_THREADS * max(1, one.whole) // each,
+                      _BLOCK_BYTES // (bytes_of_one * one.depth)))
+    matrices = max(one.matrices, 1 << (most.bit_length() - 1))
+    while matrices > max(one.matrices, 4) and count < 4 * matrices * multiprocessors:
+        matrices //= 2
+    tile = replace(one, matrices=matrices)
+    tile = replace(tile, threads=max(64, -(-tile.multiplying // _WARP) * _WARP))
+    waves, loads, chosen = 0.0, 0, []
+    for mode, x in enumerate(operands):
+        found = []
+        for pads in x.pads(matrices, VECTOR_BYTES // x.item):
+            side = x.side(matrices, pads)
+            vectors = prod(x.box(matrices)[q] for q in x.order) / side.width
+            copied = vectors * max(1.0, side.width * x.item / 4) / _WARP
+            of_warp, loads_of_warp = _loads(tile, mode, (p.m, p.n, p.k), x, side.held)
+            found.append((of_warp * tile.multiplying / _WARP + copied * 2, loads_of_warp, pads))
+        best = min(found)
+        waves, loads = waves + best[0], loads + best[1]
+        chosen.append(best[2])
+    shared = waves + 2 * p.m * p.n * sums * one.depth * matrices / 128
+    of_thread = _instructions(p, tile, loads)
+    issued = of_thread * tile.multiplying / 128
+    # Few threads on a multiprocessor do not hide latencies.
+    clocks = (max(shared, issued) + 0.3 * min(shared, issued)) * (1 + 32 / tile.threads)
+    alone = max(2 * of_thread, clocks)
+    return _Priced(max(clocks * -(-count // (matrices * multiprocessors)), alone),
+                   clocks / matrices, alone, tile, chosen)
+
+
 @lru_cache(maxsize=4096)
 def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
     p = _cut(oriented(problem, 1).problem)
-    extents, count = (p.m, p.n, p.k), prod(p.batch)
-    operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
-    orders = tuple(_order(x, e, p.batch) for x, e in operands)
-    if p.fusion and len(p.batch) > 1 and orders[2][0][-1:] != (MATRICES,):
-        orders = (*orders[:2], ((*(q for q in orders[2][0] if q != MATRICES), MATRICES), 0))
-    items = [dtype(x.dtype).bytes for x, _e in operands]
-    sums = dtype(p.accumulator).bytes
-    bytes_of_one = max(sum(prod(e) * item for (x, e), item in list(zip(operands, items, strict=True))[:2] if any(x.batch_strides)),
-                       p.m * p.n * sums)
-    best: tuple[float, float, float, BatchedTile, list[tuple[int, int]]] | None = None
-    for one in _tiles(p, orders):
-        # As many matrices as the threads of a block can have, as fit, and as leave blocks for all multiprocessors.
-        each = prod(one.across) * one.depth
-        most = max(1, min(_THREADS * max(1, one.whole) // each, _BLOCK_BYTES // (bytes_of_one * one.depth)))
-        matrices = max(one.matrices, 1 << (most.bit_length() - 1))
-        while matrices > max(one.matrices, 4) and count < 4 * matrices * multiprocessors:
-            matrices //= 2
-        tile = replace(one, matrices=matrices)
-        tile = replace(tile, threads=max(64, -(-tile.multiplying // 32) * 32))
-        waves, loads = 0.0, 0
-        pads_of: list[tuple[int, int]] = []
-        for mode, ((x, e), (order, run), item) in enumerate(zip(operands[:2], orders, items, strict=False)):
-            box = (*e, matrices)
-            found = []
-            for pads in _pads(x, box, order):
-                side = _side(x, p, box, pads, order, run)
-                copied = prod(box[q] for q in order) / side.width * max(1.0, side.width * item / 4) / 32
-                wavefronts_of_warp, loads_of_warp = _loads(tile, mode, extents, side.held, item, box)
-                found.append((wavefronts_of_warp * tile.multiplying / 32 + copied * 2, loads_of_warp, pads))
-            cost, loads_of_warp, pads = min(found)
-            waves += cost
-            loads += loads_of_warp
-            pads_of.append(pads)
-        shared = waves + 2 * p.m * p.n * sums * one.depth * matrices / 128
-        of_thread = _instructions(p, tile, loads)
-        issued = of_thread * tile.multiplying / 128
-        # Few threads on a multiprocessor do not hide latencies.
-        clocks = (max(shared, issued) + 0.3 * min(shared, issued)) * (1 + 32 / tile.threads)
-        alone = max(2 * of_thread, clocks)
-        cost = max(clocks * -(-count // (matrices * multiprocessors)), alone)
-        if best is None or (cost, clocks / matrices) < best[:2]:
-            best = cost, clocks / matrices, alone, tile, pads_of
-    assert best is not None
-    _cost, clocks, alone, tile, pads_of = best
-    boxes = (p.m, p.k, tile.matrices), (p.n, p.k, tile.matrices), (p.m, p.n, tile.matrices)
-    a, b = (_side(x, p, box, pads, *order) for (x, _e), box, pads, order in zip(operands[:2], boxes, pads_of, orders, strict=False))
-    c = _c_side(p, boxes[2], tile, orders[2])
-    needs = any(x.outermost and not x.packed for x in (a, b, c)) or p.fusion is not None
+    a, b, c = all_three = [_Matrices(*x, p) for x in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)),
+                                                      (p.c, (p.m, p.n)))]
+    if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
+        c = all_three[2] = c.with_matrices_last()
+    best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
+               key=lambda found: found[:2])
+    tile, count = best.tile, prod(p.batch)
+    of_a, of_b = (x.side(tile.matrices, pads) for x, pads in zip((a, b), best.pads, strict=True))
+    sides = of_a, of_b, _c_side(p, c, tile)
     # What vectors know of the number of matrices.
     multiple = 1
-    for side, box in zip((a, b, c), boxes, strict=True):
+    for side, x in zip(sides, all_three, strict=True):
+        box = x.box(tile.matrices)
         if MATRICES in side.order[:side.joined(box)]:
             multiple = max(multiple, side.width // gcd(side.width, side.matrix(box)) if side.outermost else side.width)
     # Elements are counted, even those that several matrices share.
-    wide = max(gemm_span(p), *(prod(e) * count for _x, e in operands)) >= NARROW_SPAN
-    config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, extents, tile, a, b, c, p.alpha, p.beta,
-                           len(p.batch) if needs else 0, multiple, wide, fused(p, 1, 1))
-    return _Choice(config, clocks * tile.matrices, alone)
+    wide = max(gemm_span(p), *(prod(x.extents) * count for x in all_three)) >= NARROW_SPAN
+    needed = p.fusion is not None or any(x.outermost and not x.packed for x in sides)
+    config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (p.m, p.n, p.k), tile,
+                           *sides, p.alpha, p.beta,
+                           len(p.batch) if needed else 0, multiple, wide, fused(p, 1, 1))
+    return _Choice(config, best.of_matrix * tile.matrices, best.alone)
 
 
-def _c_side(p: GemmProblem, box: Box, tile: BatchedTile, order: tuple[tuple[int, ...], int]) -> BatchedSide:
+def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
     """C, whose sums go through shared memory in their own type: a vector of them is one of C, without conflicts."""
-    item, sums = dtype(p.c.dtype).bytes, _QUAD if tile.words else dtype(p.accumulator).bytes
-    most = item if p.fusion else max(item, _VECTOR_BYTES // sums * item)
-    unit = max(_VECTOR_BYTES // sums, most // item)
-    each, lanes = box[0] * box[1], range(min(32, tile.multiplying))
+    sums = _QUAD if tile.words else dtype(p.accumulator).bytes
+    most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
+    unit = max(VECTOR_BYTES // sums, most // c.item)
+    places = _places(tile)
 
     def cost(side: BatchedSide) -> float:
         if tile.whole:
             step = side.held[MATRICES] * tile.whole
-            width, addresses = gcd(each * tile.whole, _VECTOR_BYTES // sums, step), [lane * step * sums for lane in lanes]
+            width = gcd(prod(c.extents) * tile.whole, VECTOR_BYTES // sums, step)
+            addresses = [lane * step * sums for lane in range(len(places))]
         else:
             width = tile.stored((p.m, p.n, p.k), side.held, sums)
-            (x, y, z), (tm, tn), (vm, vn) = side.held, tile.across, tile.run
-            parts = [(lane // tn % tm * vm, lane % tn * vn, lane // (tn * tm * tile.depth)) for lane in lanes]
-            addresses = [(row * x + column * y + matrix * z) * sums for row, column, matrix in parts]
+            (x, y, z), (vm, vn) = side.held, tile.run
+            addresses = [(row * vm * x + column * vn * y + matrix * z) * sums
+                         for row, column, _part, matrix in places]
         return wavefronts(addresses, width * sums)[0] / width
 
-    sides = [_side(p.c, p, box, (0, 0), *order, most)]
-    if len(order[0]) > 1 and prod(box[q] for q in order[0][:-1]) % unit == 0:
-        sides.append(_side(p.c, p, box, (0, unit), *order, most))
+    sides = (c.side(tile.matrices, pads, most) for pads in c.pads(tile.matrices, unit)
+             if not pads[0])
     return min(sides, key=lambda side: (-side.width, cost(side)))
 
 
@@ -394,7 +436,9 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 def _values(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, object]:
     """What the kernel takes."""
-    values: dict[str, object] = {"matrices": prod(p.batch), **scalar_values(p.alpha, p.beta), **fusion_values(p.fusion, roles)}
+    fusion = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True)).fusion
+    values: dict[str, object] = {"matrices": prod(p.batch), **scalar_values(p.alpha, p.beta),
+                                 **fusion_values(fusion, roles)}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
         rows, columns = (stride if q in side.order else 0 for q, stride in enumerate(operand.strides))
         if side.packed:

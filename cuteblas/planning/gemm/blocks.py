@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ...codegen.dtypes import dtype
-from ...codegen.epilogue import epilogue_role
 from ..plan import Argument, Launch, Plan, Role, place, placed
-from ..problem import DeviceInfo, GemmProblem, Operand
+from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
 
-__all__ = ["Block", "Blocks", "divisors", "plan_in_blocks"]
+__all__ = ["Block", "Blocks", "plan_in_blocks"]
 
 _MULTIPLE = 256                      # rows and columns: offsets to blocks are multiples of any vector
 
@@ -65,30 +64,19 @@ class Blocks:
 
     def _block(self, p: GemmProblem, roles: tuple[Role, Role], start: tuple[int, int, int]) -> Block:
         matrix, row, column = start
-        places = dict[Role, Argument]()
+        names, places = dict(zip("ab", roles, strict=True)), dict[Role, Argument]()
 
-        def part(role: Role, x: Operand, *along: int) -> Operand:
-            steps = [i * s for i, s in zip(along, x.strides, strict=True)]
-            if p.batch:
-                steps.append(matrix * x.batch_strides[0])
-            offset = sum(steps) * dtype(x.dtype).bytes
-            places[role] = place(role, offset)
+        def part(role: Role, x: Operand) -> Operand:
+            steps = {"a": (row, 0), "b": (column, 0)}.get(role, (row, column))
+            outermost = matrix * x.batch_strides[0] if p.batch else 0
+            elements = outermost + sum(i * s for i, s in zip(steps, x.strides, strict=True))
+            offset, name = elements * dtype(x.dtype).bytes, names.get(role, role)
+            places[name] = place(name, offset)
             return replace(x, alignment=min(x.alignment, offset & -offset)) if offset else x
 
-        a, b, c = part(roles[0], p.a, row, 0), part(roles[1], p.b, column, 0), part("c", p.c, row, column)
-        fusion = p.fusion
-        if fusion is not None:
-            operands, outputs = (tuple((name, part(epilogue_role(name), x, row, column)) for name, x in matrices)
-                                 for matrices in (fusion.operands, fusion.outputs))
-            fusion = replace(fusion, operands=operands, outputs=outputs)
         batch = (min(self.matrices, p.batch[0] - matrix), *p.batch[1:]) if p.batch else ()
         m, n = min(self.m, p.m - row), min(self.n, p.n - column)
-        return Block(start, replace(p, m=m, n=n, a=a, b=b, c=c, batch=batch, fusion=fusion), places)
-
-
-def divisors(number: int, most: int) -> list[int]:
-    """The divisors of a number up to a largest one."""
-    return [i for i in range(1, min(number, most) + 1) if number % i == 0]
+        return Block(start, replace(with_matrices(p, part), m=m, n=n, batch=batch), places)
 
 
 def _whole(extent: int) -> int:

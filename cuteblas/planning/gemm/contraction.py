@@ -3,12 +3,11 @@ nested modes (GETT), whichever is estimated to be faster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, pairwise, product
-from math import gcd, prod
-from operator import mul
+from itertools import pairwise, product
+from math import prod
 from typing import Any
 
 from ...codegen.dtypes import dtype
@@ -29,13 +28,15 @@ from ..operands import (
     row_pitch,
     scalar_values,
     span,
+    tiles_of_c,
+    vector_width,
 )
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
 from .simt import MAX_VECTOR, Choice, choose, types
-from .slices import refuse_larger_grids
+from .slices import refuse_larger_grids, workspace_bytes
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
 
@@ -135,11 +136,16 @@ class _Tensor:
 
     def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
         """How it can be read or written: which group starts with stride 1, vector width along the first."""
-        (extent, stride), item = self.first[0], dtype(self.storage.dtype).bytes
+        extent, stride = self.first[0]
         unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
         others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
-        width = gcd(limit, max(1, 16 // item), max(1, self.storage.alignment // item), extent, *others) if unit == 0 else 1
+        width = vector_width(self.storage, limit, extent, *others) if unit == 0 else 1
         return OperandAccess(unit, width, self.storage.conj)
+
+    def matrix(self, first: int, second: int) -> Operand:
+        """It as a matrix with these strides, or a batch of them."""
+        kept, batch = self.storage, tuple(s for _e, s in self.batch[::-1])
+        return Operand(kept.dtype, (first, second), batch, kept.conj, kept.alignment)
 
     @property
     def span(self) -> int:
@@ -157,12 +163,26 @@ def _tensors(p: ContractionProblem) -> tuple[_Tensor, _Tensor, _Tensor]:
             _Tensor(p.c, pairs(p.m, 2), pairs(p.n, 2), pairs(p.batch, 3)))
 
 
+def _extents(modes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(mode[0] for mode in modes)
+
+
+def _outermost_first(batch: Modes) -> tuple[int, ...]:
+    """The extents of batch modes as those of a plain product are ordered."""
+    return _extents(batch)[::-1]
+
+
+def _plain(p: ContractionProblem, operands: Iterable[Operand]) -> GemmProblem:
+    """The GEMM of the same extents with such A, B and C."""
+    (a, b, c), (m, n, k) = operands, (prod(_extents(group)) for group in (p.m, p.n, p.k))
+    return GemmProblem(m, n, k, a, b, c, _outermost_first(p.batch), p.alpha, p.beta, p.precision)
+
+
 def _flat(p: ContractionProblem) -> GemmProblem:
-    """The GEMM of the same extents with the strides of the first mode of each group: all of it where groups have one mode."""
-    a, b, c = (Operand(t.storage.dtype, (t.first[0][1], t.second[0][1]), tuple(s for _e, s in reversed(t.batch)), t.storage.conj,
-                       t.storage.alignment) for t in _tensors(p))
-    m, n, k = (prod(mode[0] for mode in group) for group in (p.m, p.n, p.k))
-    return GemmProblem(m, n, k, a, b, c, tuple(mode[0] for mode in reversed(p.batch)), p.alpha, p.beta, p.precision)
+    """That with the strides of the first mode of each group: all of it where groups have one
+    mode.
+    """
+    return _plain(p, (t.matrix(t.first[0][1], t.second[0][1]) for t in _tensors(p)))
 
 
 @lru_cache(maxsize=4096)
@@ -226,36 +246,34 @@ def _check(p: ContractionProblem) -> None:
 
 def _groups(p: ContractionProblem) -> str:
     """The extents of the modes of M, N and K."""
-    return ", ".join(f"{name} ({','.join(str(mode[0]) for mode in group)})"
+    return ", ".join(f"{name} ({','.join(map(str, _extents(group)))})"
                      for name, group in zip("MNK", (p.m, p.n, p.k), strict=True))
 
 
 def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     """Plan a contraction on ``gemm_simt`` with nested modes. See :func:`plan_contraction`."""
     _check(problem)
-    if 0 in (mode[0] for group in (problem.m, problem.n, problem.batch) for mode in group):
+    if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
     p = canonical(problem)
     if p.precision not in ("auto", "ieee"):
         raise ValueError(f"precision={p.precision!r} multiplies matrices, but the modes {_groups(p)} of this contraction form "
                          "none; pass precision='ieee'")
-    roles: Roles = {"A": "a", "B": "b", "C": "c"}
     swapped = p.m[0][2] != 1 and p.n[0][2] == 1
     if swapped:                                        # so that C is M-major, the order in which threads write vectors
-        p, roles = _swapped(p), {"A": "b", "B": "a", "C": "c"}
-    a, b, _c = _tensors(p)
-    flat = _flat(p)
+        p = _swapped(p)
+    roles: Roles = dict(zip("ABC", "bac" if swapped else "abc", strict=True))
+    (a, b, _c), flat = _tensors(p), _flat(p)
     choice = choose(flat, device, a.access(), b.access(), predicated=True)
     reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
               f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}")
     if choice.slices == 1:
         launches: tuple[Launch, ...] = (_product(p, choice, roles),)
-        workspace = 0
     else:
-        accumulator = flat.accumulator
-        launches = (_product(_slices(p, choice, accumulator), choice, {**roles, "C": "workspace"}),
-                    _reduction(p, choice, accumulator))
-        workspace = prod((choice.slices, flat.m, flat.n, *flat.batch)) * dtype(accumulator).bytes
+        slices = _slices(p, choice, flat.accumulator)
+        launches = (_product(slices, choice, {**roles, "C": "workspace"}),
+                    _reduction(p, choice, flat))
+    workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
     refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
@@ -295,32 +313,31 @@ def _merged_stride(group: Pairs) -> int | None:
 
 def _matrices(t: _Tensor, role: Role) -> _Matrices:
     """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix has is contiguous."""
-    kind, strides = dtype(t.storage.dtype), tuple(map(_merged_stride, (t.first, t.second)))
-    extents = tuple(prod(e for e, _s in group) for group in (t.first, t.second))
-    batch = t.batch[::-1]
-    own = [i for i in range(len(batch) - 1, -1, -1) if batch[i][1]]
-    matrices = prod(batch[i][0] for i in own)
-    contiguous = 1 in strides or (1 in extents and max(extents) * matrices * kind.bytes < _LEAST_PACKED)
-    if None not in strides and (contiguous or prod(extents) * matrices * kind.bytes < _LEAST_PACKED):
-        return _Matrices(Operand(t.storage.dtype, strides, tuple(s for _e, s in batch), t.storage.conj, t.storage.alignment))  # type: ignore[arg-type]
-    inner = min((0, 1), key=lambda group: (extents[group] == 1, min(abs(s) for _e, s in (t.first, t.second)[group]), group))
+    item, groups = dtype(t.storage.dtype).bytes, (t.first, t.second)
+    merged_strides = tuple(map(_merged_stride, groups))
+    extents = tuple(prod(_extents(group)) for group in groups)
+    own = [mode for mode in t.batch if mode[1]]
+    matrices = prod(_extents(own))
+    small = prod(extents) * matrices * item < _LEAST_PACKED
+    contiguous = 1 in merged_strides or (1 in extents
+                                         and max(extents) * matrices * item < _LEAST_PACKED)
+    if None not in merged_strides and (contiguous or small):
+        return _Matrices(t.matrix(*merged_strides))            # type: ignore[arg-type]
+    inner = min((0, 1), key=lambda group: (extents[group] == 1,
+                                           min(abs(s) for _e, s in groups[group]), group))
     pitch = row_pitch(extents[inner], _PITCH)
     packed = (1, pitch) if inner == 0 else (pitch, 1)
-    steps, elements = compact((batch[i][0] for i in own), pitch * extents[1 - inner])
-    step_of = dict(zip(own, steps, strict=True))
-    shape, there, here = [batch[i][0] for i in own], [batch[i][1] for i in own], list(steps)
-    for group, step in zip((t.first, t.second), packed, strict=True):
-        for extent, stride in group:
-            shape.append(extent)
-            there.append(stride)
-            here.append(step)
-            step *= extent
-    source, target, alignments = there, here, (t.storage.alignment, 16)
+    steps, elements = compact(_extents(own), pitch * extents[1 - inner])
+    here = [*steps, *(step for group, first in zip(groups, packed, strict=True)
+                      for step in compact(_extents(group), first)[0])]
+    shape, there = zip(*own, *t.first, *t.second, strict=True)
+    strides, alignments = (there, tuple(here)), (t.storage.alignment, 16)
     if role == "c":
-        source, target, alignments = here, there, (16, t.storage.alignment)
-    copy = CopyProblem(tuple(shape), tuple(source), tuple(target), kind.bytes, *alignments)
-    operand = Operand(t.storage.dtype, packed, tuple(step_of.get(i, 0) for i in range(len(batch))), t.storage.conj)
-    return _Matrices(operand, copy, elements * kind.bytes)
+        strides, alignments = strides[::-1], alignments[::-1]
+    each = iter(steps)
+    batch = tuple(next(each) if stride else 0 for _n, stride in t.batch)
+    operand = Operand(t.storage.dtype, packed, batch[::-1], t.storage.conj)
+    return _Matrices(operand, CopyProblem(shape, *strides, item, *alignments), elements * item)
 
 
 def _in_orders(p: ContractionProblem) -> dict[Role, _Matrices]:
@@ -328,12 +345,12 @@ def _in_orders(p: ContractionProblem) -> dict[Role, _Matrices]:
     def orders(group: Modes) -> tuple[Modes, ...]:
         return tuple(dict.fromkeys(tuple(sorted(group, key=lambda mode: (abs(mode[column]), mode))) for column in (1, 2)))
 
-    def packed(found: dict[Role, _Matrices]) -> int:
-        return sum(x.nbytes for x in found.values())
-
-    choices = ({role: _matrices(t, role) for role, t in zip("abc", _tensors(replace(p, m=m, n=n, k=k)), strict=True)}
+    ordered = (_tensors(replace(p, m=m, n=n, k=k))
                for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
-    return min(choices, key=packed)
+    choices = ([_matrices(t, role) for role, t in zip("abc", tensors, strict=True)]
+               for tensors in ordered)
+    fewest = min(choices, key=lambda found: sum(x.nbytes for x in found))
+    return dict(zip("abc", fewest, strict=True))
 
 
 def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: DeviceInfo, direct: Plan) -> Plan | None:
@@ -352,19 +369,20 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
         least += _SCATTERED * sum(x.nbytes for x in copies.values()) / device.bandwidth
     if seconds >= least:
         return None
-    m, n, k = (prod(mode[0] for mode in group) for group in (p.m, p.n, p.k))
-    a, b, c = (tensors[role].operand for role in "abc")
-    plain = GemmProblem(m, n, k, a, b, c, tuple(mode[0] for mode in reversed(p.batch)), p.alpha, p.beta, p.precision)
-    plan = plan_gemm(plain, device)
+    plan = plan_gemm(_plain(p, (tensors[role].operand for role in "abc")), device)
     seconds += plan.seconds or 0.0
     workspace = Workspace()
     workspace.take(plan.workspace_bytes)
     places = {role: workspace.take(x.nbytes) for role, x in copies.items()}
     if seconds >= least or (device.workspace_limit is not None and workspace.nbytes > device.workspace_limit):
         return None
-    moving = {role: placed(move.launches, dict(zip(("dst", "src") if role == "c" else ("src", "dst"), (place(role), places[role]),
-                                                   strict=True))) for role, move in moves.items()}
-    launches = (*moving.get("a", ()), *moving.get("b", ()), *placed(plan.launches, places), *moving.get("c", ()))
+    before, after = list[Launch](), list[Launch]()
+    for role, move in moves.items():
+        if role == "c":
+            after += placed(move.launches, {"dst": place(role), "src": places[role]})
+        else:
+            before += placed(move.launches, {"src": place(role), "dst": places[role]})
+    launches = (*before, *placed(plan.launches, places), *after)
     copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
                    "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
@@ -377,50 +395,50 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
 
     Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate instead of the address.
     """
-    extents = [mode[0] for group in (p.m, p.n, p.batch) for mode in group]
-    *steps, below = accumulate(extents, mul, initial=1)
-    compact = iter(steps)
-    m, n, batch = (tuple((*mode[:-1], next(compact)) for mode in group) for group in (p.m, p.n, p.batch))
+    steps, below = compact(_extents((*p.m, *p.n, *p.batch)), 1)
+    each = iter(steps)
+    m, n, batch = (tuple((*mode[:-1], next(each)) for mode in group)
+                   for group in (p.m, p.n, p.batch))
     (_k, in_a, in_b), *nested = p.k
     step = (0, 0) if nested else (choice.chunk * in_a, choice.chunk * in_b)
     return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)), c=Storage(accumulator), alpha="one", beta="zero")
 
 
-def _of(group: Sequence[int]) -> int | tuple[int, ...]:
+def _nested(group: Sequence[int]) -> int | tuple[int, ...]:
     """The values of a group of modes: those of several are nested."""
     return group[0] if len(group) == 1 else tuple(group)
 
 
 def _view(t: _Tensor, role: Role | Argument) -> View:
     """A tensor in the memory of a role."""
-    strides = tuple(_of([s for _e, s in group]) for group in (t.first, t.second))
+    strides = tuple(_nested([s for _e, s in group]) for group in (t.first, t.second))
     return View(place(role), strides, tuple(s for _e, s in t.batch))
 
 
 def _values(p: ContractionProblem) -> dict[str, Any]:
     """What both kernels take: extents and scalars."""
-    extents = {name: _of([mode[0] for mode in group]) for name, group in (("M", p.m), ("N", p.n))}
-    return {**extents, **batch_values(tuple(mode[0] for mode in reversed(p.batch))), **scalar_values(p.alpha, p.beta)}
+    extents = {name: _nested(_extents(group)) for name, group in (("M", p.m), ("N", p.n))}
+    return {**extents, **batch_values(_outermost_first(p.batch)), **scalar_values(p.alpha, p.beta)}
 
 
 def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
     """The launch of ``gemm_simt``; the last batch mode walks over slices if there are several."""
-    a, b, c = _tensors(p)
-    flat = _flat(p)
+    (a, b, c), flat = _tensors(p), _flat(p)
     wide = max(flat.m, flat.n, flat.k, a.span, b.span, c.span) >= NARROW_SPAN
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, a.access(), b.access(), c.access(choice.tile.values[0]),
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, modes=(len(p.m), len(p.n), len(p.k)))
     views = {name: _view(t, roles[name]) for name, t in zip("ABC", (a, b, c), strict=True)}
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), views, _values(p), choice.values, K=_of([mode[0] for mode in p.k]))
+    return launch(gemm_simt(config), (choice.blocks, 1, 1), views, _values(p), choice.values,
+                  K=_nested(_extents(p.k)))
 
 
-def _reduction(p: ContractionProblem, choice: Choice, accumulator: str) -> Launch:
+def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> Launch:
     """The launch that adds the slices."""
-    c, flat = _tensors(p)[2], _flat(p)
-    outputs = prod((flat.m, flat.n, *flat.batch))
-    config = ReduceConfig(accumulator, p.c.dtype, OperandAccess(c.access(1).unit), alpha_kind(p.alpha), p.beta, len(p.batch),
+    c, outputs = _tensors(p)[2], prod((flat.m, flat.n, *flat.batch))
+    config = ReduceConfig(flat.accumulator, p.c.dtype, OperandAccess(c.access(1).unit),
+                          alpha_kind(p.alpha), p.beta, len(p.batch),
                           max(c.span, choice.slices * outputs) >= NARROW_SPAN, (len(p.m), len(p.n)))
-    blocks = -(-flat.m // REDUCE_TILE[0]) * -(-flat.n // REDUCE_TILE[1]) * prod(flat.batch)
+    blocks = tiles_of_c(flat, REDUCE_TILE)
     return launch(reduce_split(config), (blocks, 1, 1), _values(p), W=place("workspace"), C=_view(c, "c"), S=choice.slices)
 
 

@@ -6,7 +6,7 @@ known of alpha and beta); all else is in the table. Products of different types,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import product
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...codegen.dtypes import dtype
-from ...codegen.epilogue import epilogue_role
 from ...codegen.grouped import WORD_BYTES, first_blocks, word_offsets
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import mma_atom
@@ -24,16 +23,27 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
-from ..operands import NARROW_SPAN, Roles, alpha_kind, fused, gemm_span, gemm_values, launch, tiles_of_c
-from ..plan import Argument, Plan
-from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed
+from ..operands import (
+    NARROW_SPAN,
+    Roles,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    second_element,
+    tiles_of_c,
+    width_along,
+)
+from ..plan import Argument, Plan, aligned
+from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
 from .dispatch import plan_gemm
 from .mma import mma_block_seconds, mma_ramp, mma_tiles, why_not_mma
 from .simt import MAX_VECTOR, block_seconds, candidates, summing
+from .slices import MOST_BLOCKS
 
 __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
 
-_ALIGNMENT = 32                         # words: every part of a table starts at a multiple of 256 bytes
 _NUMBERS = {"zero": 0, "one": 1}
 _MOST_MEMBERS = 64                      # of a batch: more of them are a launch by themselves
 _BUSY = 16                              # launches: a product that keeps a device busy for so long saves nothing by sharing one
@@ -97,7 +107,7 @@ class Part:
     def end(self) -> int:
         """Where the next part starts."""
         used = self.start + self.entries + len(self.members) * self.row_words
-        return -(-used // _ALIGNMENT) * _ALIGNMENT
+        return aligned(used * WORD_BYTES) // WORD_BYTES
 
 
 class Address(NamedTuple):
@@ -244,7 +254,7 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     ValueError
         For alpha or beta in device memory, an unknown precision, a variant, or more blocks than a grid can have.
     """
-    groups: dict[Hashable, list[Member]] = {}
+    groups: dict[tuple, list[Member]] = {}
     for index, p in enumerate(problem.problems):
         if (refusal := _refusal(p)) is not None:
             raise ValueError(f"problem {index}: {refusal}")
@@ -253,8 +263,8 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
             oriented = family.oriented(member)
             groups.setdefault(_key(family, oriented.problem), []).append(oriented)
     parts: list[Part] = []
-    for members in groups.values():
-        parts.append(_part(_family(members[0].problem, device), tuple(members), device, parts[-1].end if parts else 0))
+    for (family, *_types), members in groups.items():
+        parts.append(_part(family, tuple(members), device, parts[-1].end if parts else 0))
     if not parts:
         return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="the results have no elements", seconds=0.0)
     choice = GroupedChoice(tuple(parts))
@@ -286,7 +296,7 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"a batch of {prod(p.batch)} gets a launch of its own"
     family = _family(p, device)
     members = (Member(0, p),)
-    share = min(_work(members, tile, device, of_block) for tile, _ramp, of_block in family.choices(members, device))
+    share = min(choice.work(members, device) for choice in family.choices(members, device))
     if share * prod(p.batch) > device.seconds(launches=_BUSY) and (own := plan_gemm(p, device).family) != family.name:
         return f"{own} alone is faster than {family.name} in a group"
     return None
@@ -296,23 +306,22 @@ def _members(index: int, p: GemmProblem) -> list[Member]:
     """The rows of a problem: one for every index of its batch, none if it has no elements."""
     if 0 in (p.m, p.n, *p.batch):
         return []
-    fused_matrices = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
-    matrices = {"a": p.a, "b": p.b, "c": p.c} | {epilogue_role(name): x for name, x in fused_matrices}
     members = []
     for at in product(*map(range, p.batch)):
-        offsets = {role: sum(i * s for i, s in zip(at, x.batch_strides, strict=True)) * dtype(x.dtype).bytes
-                   for role, x in matrices.items()}
-        one = {role: replace(x, batch_strides=(), alignment=min(x.alignment, offsets[role] & -offsets[role] or x.alignment))
-               for role, x in matrices.items()}
-        fusion = p.fusion and replace(p.fusion, operands=_of(one, p.fusion.operands), outputs=_of(one, p.fusion.outputs))
-        flat = replace(p, a=one["a"], b=one["b"], c=one["c"], batch=(), fusion=fusion)
-        members.append(Member(index, flat, offsets=tuple((role, by) for role, by in offsets.items() if by)))
+        offsets: dict[str, int] = {}
+
+        def one(role: str, x: Operand, at: tuple[int, ...] = at,
+                offsets: dict[str, int] = offsets) -> Operand:
+            elements = sum(i * s for i, s in zip(at, x.batch_strides, strict=True))
+            offset = elements * dtype(x.dtype).bytes
+            if offset:
+                offsets[role] = offset
+            return replace(x, batch_strides=(),
+                           alignment=min(x.alignment, offset & -offset or x.alignment))
+
+        flat = replace(with_matrices(p, one), batch=())
+        members.append(Member(index, flat, offsets=tuple(offsets.items())))
     return members
-
-
-def _of(operands: Mapping[str, Operand], matrices: tuple[tuple[str, Operand], ...]) -> tuple[tuple[str, Operand], ...]:
-    """Matrices of an epilogue, as they are among the operands."""
-    return tuple((name, operands[epilogue_role(name)]) for name, _whole in matrices)
 
 
 def _blocks(p: GemmProblem, tile: Any) -> int:
@@ -330,22 +339,22 @@ def _common(operands: Sequence[tuple[Operand, tuple[int, int]]], vectors: tuple[
     ``vectors`` are the modes along which an access may have several elements, at most ``most``.
     """
     (first, _extents), *_others = operands
-    item, best = dtype(first.dtype).bytes, OperandAccess(conj=first.conj)
+    best = OperandAccess(conj=first.conj)
     for mode in (0, 1):
         if not all(_contiguous(x, extents, mode) for x, extents in operands):
             continue
-        limits = (n for x, extents in operands for n in (
-            max(1, x.alignment // item), extents[mode], x.strides[1 - mode] if extents[1 - mode] > 1 else 0))
-        width = gcd(most, max(1, 16 // item), *limits) if mode in vectors else 1
+        widths = (width_along(mode, replace(x, batch_strides=()), extents, most)
+                  for x, extents in operands)
+        width = gcd(*widths) if mode in vectors else 1
         if best.unit is None or width > best.width:
             best = OperandAccess(mode, width, first.conj)
     return best
 
 
-def _fusion(members: Sequence[Member], run_mode: int, most: int) -> FusedEpilogue | None:
+def _fusion(problems: Sequence[GemmProblem], run_mode: int, most: int) -> FusedEpilogue | None:
     """The epilogue of all, whose strides are fixed where they are the same."""
-    epilogues = [fused(member.problem, run_mode, most) for member in members]
-    if epilogues[0] is None:
+    epilogues = [epilogue for p in problems if (epilogue := fused(p, run_mode, most)) is not None]
+    if not epilogues:
         return None
 
     def common(*matrices: FusedMatrix) -> FusedMatrix:
@@ -354,10 +363,8 @@ def _fusion(members: Sequence[Member], run_mode: int, most: int) -> FusedEpilogu
         width = min(m.width for m in matrices) if strides[run_mode] == 1 else 1
         return FusedMatrix(matrices[0].name, matrices[0].dtype, strides, width)     # type: ignore[arg-type]
 
-    def merged(of: Callable[[FusedEpilogue], tuple[FusedMatrix, ...]]) -> tuple[FusedMatrix, ...]:
-        return tuple(map(common, *(of(e) for e in epilogues if e is not None)))
-
-    return replace(epilogues[0], operands=merged(lambda e: e.operands), outputs=merged(lambda e: e.outputs))
+    return replace(epilogues[0], operands=tuple(map(common, *(e.operands for e in epilogues))),
+                   outputs=tuple(map(common, *(e.outputs for e in epilogues))))
 
 
 def _scalar(kinds: set[str]) -> str:
@@ -365,20 +372,37 @@ def _scalar(kinds: set[str]) -> str:
     return next(iter(kinds)) if len(kinds) == 1 and kinds <= set(_NUMBERS) else "device"
 
 
-def _key(family: _Simt | _Mma, p: GemmProblem) -> Hashable:
+def _key(family: _Simt, p: GemmProblem) -> tuple:
     """Products with the same key share a kernel."""
     matrices = tuple((name, x.dtype) for name, x in (*p.fusion.operands, *p.fusion.outputs)) if p.fusion else ()
     return (family, p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, p.a.conj, p.b.conj, p.fusion and p.fusion.graph, matrices)
 
 
-def _family(p: GemmProblem, device: DeviceInfo) -> _Simt | _Mma:
+def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
     """Half precision goes to tensor cores; products without terms go where those with terms go."""
     whole = replace(p, k=max(1, p.k), alpha="one" if p.alpha == "zero" else p.alpha)
     return _Mma() if dtype(p.a.dtype).is_stored and why_not_mma(whole, device) is None else _Simt()
 
 
-_Choice = tuple[Any, float, Callable[[int], float]]
-"""A tile, its ramp, and what one of its blocks takes for so many steps of K."""
+class _Choice(NamedTuple):
+    """A tile, its ramp, and what one of its blocks takes for so many steps of K."""
+
+    tile: Any
+    ramp: float
+    of_block: Callable[[int], float]
+
+    def work(self, members: Sequence[Member], device: DeviceInfo) -> float:
+        """The estimated time of the work, were it spread over all multiprocessors."""
+        blocks = (self.of_block(x.problem.depth) * _blocks(x.problem, self.tile) for x in members)
+        return sum(blocks) / device.multiprocessors
+
+    def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
+        """The estimated time of a launch: of the work on all multiprocessors or of the longest
+        block, and the ramp of that.
+        """
+        longest = max(self.of_block(member.problem.depth) for member in members)
+        busy = max(self.work(members, device), longest)
+        return busy + self.ramp * longest + device.seconds(launches=1)
 
 
 @dataclass(frozen=True)
@@ -387,6 +411,9 @@ class _Simt:
 
     name = "gemm_simt"
     run_mode = 0
+    # modes of A and B along which they may be read
+    vectors: tuple[int, ...] = (0,)
+    widest = MAX_VECTOR
 
     def oriented(self, member: Member) -> Member:
         """A product as the kernel writes C best."""
@@ -396,7 +423,7 @@ class _Simt:
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
         """The tiles."""
-        p, a, b = self.inputs(members)
+        p, (a, b) = members[0].problem, self.inputs(members)
         accumulator = dtype(p.accumulator)
         for candidate in candidates(accumulator.name):
             of_block = partial(block_seconds, candidate, element=p.a.dtype, accumulator=accumulator, device=device, a=a, b=b)
@@ -405,18 +432,33 @@ class _Simt:
             if t.chains > 1:
                 depth = max(member.problem.k for member in members)
                 blocks = sum(tiles_of_c(member.problem, (t.m, t.n)) for member in members)
-            yield summing(t, depth, blocks, accumulator.bytes, device), candidate.ramp(device.fitted), of_block
+            yield _Choice(summing(t, depth, blocks, accumulator.bytes, device),
+                          candidate.ramp(device.fitted), of_block)
 
-    def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
-        """One of the products, and how A and B of all are read."""
-        return _inputs(members, (0,), MAX_VECTOR)
+    def inputs(self, members: Sequence[Member]) -> tuple[OperandAccess, OperandAccess]:
+        """How A and B of all are read."""
+        problems = [member.problem for member in members]
+        return (_common([(p.a, (p.m, p.k)) for p in problems], self.vectors, self.widest),
+                _common([(p.b, (p.n, p.k)) for p in problems], self.vectors, self.widest))
+
+    def output(self, members: Sequence[Member], most: int) -> tuple[OperandAccess, dict[str, Any]]:
+        """How C of all is written, along a thread's runs if they are contiguous, and what both
+        configurations say alike.
+        """
+        problems, run_mode = [member.problem for member in members], self.run_mode
+        c = _common([(p.c, (p.m, p.n)) for p in problems], (run_mode,), most)
+        c = c if c.unit == run_mode else replace(c, width=1)
+        return c, {"alpha": _scalar({alpha_kind(p.alpha) for p in problems}),
+                   "beta": _scalar({p.beta for p in problems}),
+                   "grouped": True, "wide": max(map(gemm_span, problems)) >= NARROW_SPAN,
+                   "epilogue": _fusion(problems, run_mode, c.width)}
 
     def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
         """The kernel with a tile."""
-        p, a, b = self.inputs(members)
-        c = _output(members, self.run_mode, tile.values[0])
-        return gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width),
-                                    element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator))
+        p, (c, alike) = members[0].problem, self.output(members, tile.values[0])
+        return gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, *self.inputs(members), c, **alike,
+                                    accumulator=p.accumulator,
+                                    element_b=second_element(p)))
 
 
 @dataclass(frozen=True)
@@ -425,62 +467,30 @@ class _Mma(_Simt):
 
     name = "gemm_mma"
     run_mode = 1
+    vectors: tuple[int, ...] = (0, 1)
+    widest = 8
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
         """The tiles."""
         atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
         for tile in mma_tiles(atom, device):
-            yield tile, mma_ramp(tile, device), partial(mma_block_seconds, tile, device=device)
-
-    def inputs(self, members: Sequence[Member]) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
-        """One of the products, and how A and B of all are read."""
-        return _inputs(members, (0, 1), 8)
+            yield _Choice(tile, mma_ramp(tile, device),
+                          partial(mma_block_seconds, tile, device=device))
 
     def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
         """The kernel with a tile."""
-        p, a, b = self.inputs(members)
-        c = _output(members, self.run_mode, 2)
-        return gemm_mma(MmaConfig(p.a.dtype, p.c.dtype, tile, a, b, c, **_shared(members, self.run_mode, c.width)))
+        p, (c, alike) = members[0].problem, self.output(members, 2)
+        return gemm_mma(MmaConfig(p.a.dtype, p.c.dtype, tile, *self.inputs(members), c, **alike))
 
 
-def _inputs(members: Sequence[Member], vectors: tuple[int, ...], most: int) -> tuple[GemmProblem, OperandAccess, OperandAccess]:
-    """One of the products, and how A and B of all are read."""
-    problems = [member.problem for member in members]
-    return (problems[0], _common([(p.a, (p.m, p.k)) for p in problems], vectors, most),
-            _common([(p.b, (p.n, p.k)) for p in problems], vectors, most))
-
-
-def _output(members: Sequence[Member], run_mode: int, most: int) -> OperandAccess:
-    """How C of all is written: along the mode of a thread's runs if that is contiguous."""
-    access = _common([(member.problem.c, (member.problem.m, member.problem.n)) for member in members], (run_mode,), most)
-    return access if access.unit == run_mode else replace(access, width=1)
-
-
-def _shared(members: Sequence[Member], run_mode: int, most: int) -> dict[str, Any]:
-    """What the configurations of both families say in the same way."""
-    problems = [member.problem for member in members]
-    return {"alpha": _scalar({alpha_kind(p.alpha) for p in problems}), "beta": _scalar({p.beta for p in problems}), "grouped": True,
-            "wide": max(map(gemm_span, problems)) >= NARROW_SPAN, "epilogue": _fusion(members, run_mode, most)}
-
-
-def _work(members: Sequence[Member], tile: Any, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
-    """The estimated time of the work, were it spread over all multiprocessors."""
-    return sum(of_block(member.problem.depth) * _blocks(member.problem, tile) for member in members) / device.multiprocessors
-
-
-def _seconds(members: Sequence[Member], tile: Any, ramp: float, device: DeviceInfo, of_block: Callable[[int], float]) -> float:
-    """The estimated time of a launch: that of the work on all multiprocessors, or of the longest block, and the ramp of that."""
-    longest = max(of_block(member.problem.depth) for member in members)
-    return max(_work(members, tile, device, of_block), longest) + ramp * longest + device.seconds(launches=1)
-
-
-def _part(family: _Simt | _Mma, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
+def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
     """The launch of products that share a kernel."""
-    seconds, tile = min(((_seconds(members, tile, ramp, device, of_block), tile)
-                         for tile, ramp, of_block in family.choices(members, device)), key=lambda found: found[0])
+    priced = ((choice.seconds(members, device), choice.tile)
+              for choice in family.choices(members, device))
+    seconds, tile = min(priced, key=lambda found: found[0])
     kernel = family.kernel(members, tile)
     first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
-    if blocks >= 2**31:
+    if blocks > MOST_BLOCKS:
         raise ValueError(f"a group of {len(members)} products needs {blocks} blocks; a grid has at most 2^31 - 1")
     return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1], blocks, seconds)

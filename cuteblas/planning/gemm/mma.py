@@ -28,6 +28,7 @@ from ..operands import (
     launch,
     of_triangle,
     oriented,
+    settled,
     tiles_of_c,
     vector_access,
 )
@@ -94,12 +95,6 @@ _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
 }
 
 
-def _settled(operand: Operand, extents: tuple[int, int]) -> Operand:
-    """The same operand with stride 0 in modes of extent 1, unless the stride is 1."""
-    first, second = (0 if n == 1 and s != 1 else s for n, s in zip(extents, operand.strides, strict=True))
-    return replace(operand, strides=(first, second))
-
-
 def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words that cover them.
 
@@ -139,7 +134,8 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     if not p.depth:
         return "there is nothing to multiply"
     for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
-        if atom.per_register == 4 and vector_access(_settled(operand, extents), extents).unit != 1:
+        access = vector_access(settled(operand, extents, units=True), extents)
+        if atom.per_register == 4 and access.unit != 1:
             return f"8-bit operands must be contiguous along K, but {name} has strides {operand.strides}"
     return None
 
@@ -473,7 +469,8 @@ def facing_rows(problem: GemmProblem) -> Oriented:
     """The problem whose C is written along its rows: threads hold pairs of C along N."""
     facing = oriented(problem, 1)
     p = facing.problem
-    return replace(facing, problem=replace(p, a=_settled(p.a, (p.m, p.k)), b=_settled(p.b, (p.n, p.k))))
+    a, b = settled(p.a, (p.m, p.k), units=True), settled(p.b, (p.n, p.k), units=True)
+    return replace(facing, problem=replace(p, a=a, b=b))
 
 
 def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:

@@ -37,6 +37,7 @@ from ..operands import (
     alpha_kind,
     batch_values,
     compact,
+    divisors,
     fused,
     fusion_values,
     launch,
@@ -53,7 +54,7 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Role, Workspace, aligned, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .blocks import Block, Blocks, divisors
+from .blocks import Block, Blocks
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
 

@@ -12,7 +12,17 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
 from ..cost.alternatives import Alternative, alternative, together
 from ..floors import compulsory_bytes, from_memory
-from ..operands import NARROW_SPAN, alpha_kind, fused, gemm_span, gemm_values, launch, oriented
+from ..operands import (
+    NARROW_SPAN,
+    VECTOR_BYTES,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    oriented,
+    second_element,
+)
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .simt import simt_access, types
@@ -22,7 +32,6 @@ __all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives
 
 DEEPEST = 8
 """The largest K: with more, too few elements of B are in registers for vectors that fill sectors."""
-_VECTOR_BYTES = 16
 _WORDS, _FEWER = 32, 24              # registers of a thread for B; where bytes, loaded scalars or wide offsets need others
 _WIDEST_GAP = 2                      # rows of C are at most so many times as far apart as they are long
 _STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
@@ -92,7 +101,7 @@ def _width(p: GemmProblem) -> int:
     """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many for the registers."""
     item = dtype(p.c.dtype).bytes
     crowded = item == 1 or "device" in (p.alpha, p.beta) or gemm_span(p) >= NARROW_SPAN
-    width, words = _VECTOR_BYTES // item, _FEWER if crowded else _WORDS
+    width, words = VECTOR_BYTES // item, _FEWER if crowded else _WORDS
     while width > 1 and width * p.k * max(4, dtype(p.accumulator).bytes) // 4 > words:
         width //= 2
     return width
@@ -239,5 +248,5 @@ def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
     a = replace(simt_access(p.a, (p.m, p.k)), width=1)
     return OuterConfig(p.a.dtype, p.c.dtype, tile, a, simt_access(p.b, (p.n, p.k), most), OperandAccess(1, tile.width),
                        alpha_kind(p.alpha), p.beta, len(p.batch), wide=reached >= NARROW_SPAN, epilogue=fused(p, 1, most),
-                       element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, whole=whole,
+                       element_b=second_element(p), accumulator=p.accumulator, whole=whole,
                        dense=_pitch(p) == p.n)

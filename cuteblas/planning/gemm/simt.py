@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
-from math import gcd, prod
+from math import prod
 
 from ...codegen.dtypes import DType, dtype
 from ...kernels.common import OperandAccess
@@ -26,8 +26,10 @@ from ..operands import (
     launch,
     of_triangle,
     oriented,
+    second_element,
     tiles_of_c,
     unit_mode,
+    width_along,
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -244,11 +246,8 @@ def _aligned(p: GemmProblem, tile: TileShape) -> bool:
 
 def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
-    (e0, e1), s1, unit = extents, operand.strides[1], unit_mode(operand)
-    width, item = 1, dtype(operand.dtype).bytes
-    if unit == 0:
-        others = ([s1] if e1 > 1 else []) + list(operand.batch_strides)
-        width = gcd(limit, max(1, 16 // item), max(1, operand.alignment // item), e0, *others)
+    unit = unit_mode(operand)
+    width = width_along(0, operand, extents, limit) if unit == 0 else 1
     return OperandAccess(unit, width, operand.conj)
 
 
@@ -343,7 +342,7 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
     c = _written(p, choice.tile, device)
     config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
                         alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
-                        element_b=p.b.dtype if p.b.dtype != p.a.dtype else None,
+                        element_b=second_element(p),
                         accumulator=p.accumulator, gate=gate, triangle=p.triangle, hermitian=p.hermitian, turn=turn)
     return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), {} if turn else choice.values,
                   gate_values(gate))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from ...codegen.signature import View
@@ -32,12 +32,15 @@ from ..operands import (
     output_span,
     pairs_along_n,
     scalar_values,
+    tiles_of_c,
+    turned,
     view,
     why_not_mapped,
     why_not_on_wgmma,
+    width_along,
 )
 from ..plan import Launch, Plan, Role, place
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..problem import DeviceInfo, GemmProblem, Operand
 from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes
 from .simt import plan_simt
 from .slices import Choice, adding_seconds, in_slices, most_workspace
@@ -85,17 +88,12 @@ def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How threads read an operand: along the mode with stride 1, in vectors if rows, strides and address allow it."""
     unit = majorness(operand, extents)
-    if unit is None:
-        return OperandAccess()
-    strides = [operand.strides[1 - unit]] if extents[1 - unit] > 1 else []
-    return OperandAccess(unit, gcd(4, max(1, operand.alignment // 4), extents[unit], *strides, *operand.batch_strides))
+    return OperandAccess() if unit is None else OperandAccess(unit, width_along(unit, operand, extents, 4))
 
 
 def _facing(p: GemmProblem) -> Oriented:
     """The problem whose B is the smaller operand."""
-    if p.n > p.m:
-        return Oriented(transposed(p), ("b", "a"), True, "B is the smaller operand")
-    return Oriented(p, ("a", "b"), False)
+    return turned(p, p.n > p.m, "B is the smaller operand")
 
 
 def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
@@ -132,7 +130,7 @@ def _estimated(p: GemmProblem, columns: int, slices: int, device: DeviceInfo, sl
     """Columns of a tile, slices of K, and the estimated time."""
     slowest = _slowest(p, device) if slowest is None else slowest
     costs, chunk = device.fitted["gemm_skinny"], -(-p.k // (DEPTH * slices))
-    tiles = -(-p.m // _ROWS) * -(-p.n // columns) * prod(p.batch) * slices
+    tiles = tiles_of_c(p, (_ROWS, columns)) * slices
     waves = -(-tiles // device.multiprocessors)
     stage = max(device.seconds(costs[f"{columns} columns: clocks of a stage"]), slowest)
     seconds = waves * (chunk * stage + device.seconds(costs["tile: clocks"])) + device.seconds(launches=costs["overhead: launches"])

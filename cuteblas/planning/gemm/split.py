@@ -27,6 +27,7 @@ from ..operands import (
     alpha_kind,
     batch_values,
     compact,
+    divisors,
     fused,
     fusion_values,
     launch,
@@ -41,13 +42,14 @@ from ..operands import (
     staged_map,
     staging,
     tiles_of_c,
+    turned,
     vector_access,
     view,
     why_not_on_wgmma,
 )
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
-from .blocks import Blocks, divisors
+from .blocks import Blocks
 from .simt import plan_simt, simt_seconds
 
 __all__ = ["LEAST_K", "STAGES", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "planes_alternatives",
@@ -126,7 +128,7 @@ def _facing(p: GemmProblem) -> Oriented:
     if parts_of(p) == 1 or in_a == in_b:
         return oriented(p, 1)
     purpose = "the smaller operand is doubled"
-    return Oriented(transposed(p), ("b", "a"), True, purpose) if in_a < in_b else Oriented(p, ("a", "b"), False)
+    return turned(p, in_a < in_b, purpose)
 
 
 @dataclass(frozen=True)
@@ -571,7 +573,7 @@ class _Splitting:
         return self.workspace.nbytes
 
     def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings, role: Role = "b", tiling: _Tiling | None = None) -> _Memory:
-        """What a product takes of the workspace besides the planes of A."""
+        """Take planes of B, and flags and sums of divided tiles, of the workspace."""
         b = a.done() if _one_operand(p) else _split(self.form, p, "B", role, readings.b, self.workspace)
         memory = _Memory(a, b, readings.resident, tiling or _tiling(p, self.device, self.form))
         if not (flags := memory.tiling.flags):

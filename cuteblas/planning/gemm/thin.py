@@ -15,9 +15,24 @@ from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative, alternative
 from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
 from ..guard import gate_values
-from ..operands import NARROW_SPAN, VECTOR_BYTES, Oriented, alpha_kind, fused, gemm_span, gemm_values, launch, vector_access
+from ..operands import (
+    NARROW_SPAN,
+    VECTOR_BYTES,
+    Oriented,
+    alpha_kind,
+    fused,
+    gemm_span,
+    gemm_values,
+    launch,
+    power_of_two,
+    second_element,
+    settled,
+    tiles_of_c,
+    turned,
+    vector_access,
+)
 from ..plan import Launch, Plan
-from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from ..problem import DeviceInfo, GemmProblem, Operand
 from .simt import types
 from .slices import MOST_BLOCKS, Choice, in_slices, most_workspace, refuse_larger_grids
 
@@ -78,15 +93,13 @@ def why_not_thin(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 def _facing(p: GemmProblem) -> Oriented:
     """The problem whose result has few columns."""
-    if p.n > p.m or (p.n == p.m and p.a.strides[1] != 1 and p.b.strides[1] == 1):
-        return Oriented(transposed(p), ("b", "a"), True, "columns are few")
-    return Oriented(p, ("a", "b"), False)
+    swapped = p.n > p.m or (p.n == p.m and p.a.strides[1] != 1 and p.b.strides[1] == 1)
+    return turned(p, swapped, "columns are few")
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How an operand is read or written, be the strides of modes of extent 1 what they are."""
-    first, second = (0 if n == 1 else s for n, s in zip(extents, operand.strides, strict=True))
-    return vector_access(replace(operand, strides=(first, second)), extents)
+    return vector_access(settled(operand, extents), extents)
 
 
 def _read(p: GemmProblem) -> _Read:
@@ -95,11 +108,6 @@ def _read(p: GemmProblem) -> _Read:
     if fast is None:
         fast = min((1, 0), key=lambda mode: ((p.m, p.k)[mode] == 1, abs(p.a.strides[mode])))
     return _Read(a, b, fast)
-
-
-def _power_of_two(n: int) -> int:
-    """The least that is not smaller."""
-    return 1 << max(0, n - 1).bit_length()
 
 
 class _Model:
@@ -138,7 +146,7 @@ class _Model:
     def slices(self, tile: ThinTile) -> list[int]:
         """Numbers of slices of K that fill the device."""
         p, steps = self.p, -(-self.p.k // tile.k)
-        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * self._batch
+        blocks = tiles_of_c(p, (tile.m, tile.n))
         most = min(steps // _LEAST_STEPS, most_workspace(self.device) // max(1, self._result))
         numbers = (min(most, full * self.device.multiprocessors // blocks) for full in _FULL)
         return sorted({1, *(-(-steps // -(-steps // x)) for x in numbers if x > 1)})
@@ -164,7 +172,7 @@ class _Model:
         (vm, vk), (rm, rk), (a, b, _sums) = tile.values, tile.rest, self._items
         all_steps = -(-p.k // tile.k)
         chunk = -(-all_steps // slices) * tile.k
-        blocks = -(-p.m // tile.m) * -(-p.n // tile.n) * self._batch * slices
+        blocks = tiles_of_c(p, (tile.m, tile.n)) * slices
         steps, on_one = -(-min(chunk, depth) // tile.k), -(-blocks // device.multiprocessors)
         # Of a warp in a step: wavefronts of loads, and multiply-adds.
         loads_a = rm * rk * vm * vk // read.a.width
@@ -204,7 +212,7 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
             continue
         found = False
         values = (width, depth) if read.fast == 0 else (1, width)
-        whole = [_power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
+        whole = [power_of_two(-(-x // v)) for x, v in zip((p.m, p.k), values, strict=True)]
         if read.fast == 0:
             along = min(32, whole[0])
             lanes = {(along, 32 // along)}
@@ -295,7 +303,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
     reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{choice.in_slices}")
-    along = min(_MOST_ALONG, max(2, _power_of_two(-(-choice.slices // 4))))
+    along = min(_MOST_ALONG, max(2, power_of_two(-(-choice.slices // 4))))
     launches, workspace = in_slices(p, choice, lambda part, c: _product(part, choice, {**roles, "C": c}, gate), gate=gate,
                                     along=along)
     refuse_larger_grids(problem, launches)
@@ -312,7 +320,7 @@ def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None)
     c = replace(c, width=gcd(c.width, run))
     return ThinConfig(p.a.dtype, p.c.dtype, tile, read.a, read.b, c, alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
                       gemm_span(p, choice.chunk) >= NARROW_SPAN, False, fused(p, 1 if c.unit == 1 else 0, c.width),
-                      element_b=p.b.dtype if p.b.dtype != p.a.dtype else None, accumulator=p.accumulator, gate=gate)
+                      element_b=second_element(p), accumulator=p.accumulator, gate=gate)
 
 
 def _product(p: GemmProblem, choice: Choice[ThinTile], roles: dict, gate: int | None) -> Launch:

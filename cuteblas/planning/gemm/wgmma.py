@@ -9,10 +9,10 @@ from math import prod
 from typing import Any
 
 from ...codegen.dtypes import dtype
+from ...kernels.common import GROUP
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
-from ...kernels.gemm.roles import GROUP
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.alternatives import Alternative, alternative

@@ -9,12 +9,12 @@ from math import prod
 from ...codegen.dtypes import accumulator_of, dtype
 from ...kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..floors import multiply_adds_per_clock
-from ..operands import NARROW_SPAN, Roles, alpha_kind, gemm_span, gemm_values, launch, unit_mode
+from ..operands import NARROW_SPAN, alpha_kind, gemm_span, gemm_values, launch, oriented, unit_mode
 from ..plan import Plan
-from ..problem import DeviceInfo, GemmProblem, transposed
+from ..problem import DeviceInfo, GemmProblem
 from ..variants import Variant
 
-__all__ = ["VARIANTS", "plan_tutorial"]
+__all__ = ["VARIANTS", "plan_tutorial", "seconds_of_blocks"]
 
 # Of the rate of fused multiply-adds, of blocks with few threads and with many, and the time to start and to drain, in blocks: of
 # docs/performance/data/h200-gemm-variants.json.
@@ -43,11 +43,9 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     ValueError
         If the kernel cannot sum the types, the extents do not divide for a kernel without predicates, or the grid is too large.
     """
-    p = problem
-    roles: Roles = {"A": "a", "B": "b", "C": "c"}
-    swapped = p.c.strides[0] != 1 and p.c.strides[1] == 1
-    if swapped:                                        # so that C is M-major, the order in which neighbouring threads own it
-        p, roles = transposed(p), {"A": "b", "B": "a", "C": "c"}
+    # the order in which neighbouring threads own it
+    facing = replace(oriented(problem, 0), purpose="C is M-major")
+    p = facing.problem
     try:
         accumulator = accumulator_of(p.a.dtype, p.b.dtype, p.c.dtype)
     except TypeError as error:
@@ -56,28 +54,32 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     if not predicated and any(e % b for e, b in zip(extents, shape.block, strict=True)):
         raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not multiples of the block "
                          f"{shape.block}")
-    tiles_m, tiles_n = -(-p.m // shape.block[0]), -(-p.n // shape.block[1])
-    grid = (*((tiles_m, tiles_n) if shape.raster == "mn" else (tiles_n, tiles_m)), prod(p.batch))
+    tiles = -(-p.m // shape.block[0]), -(-p.n // shape.block[1])
+    grid = (*(tiles if shape.raster == "mn" else tiles[::-1]), prod(p.batch))
     if any(blocks > most for blocks, most in zip(grid, _MAX_GRID, strict=True)):
-        raise ValueError(f"{name} needs a grid of {grid[0]} x {grid[1]} x {grid[2]} blocks; a grid has at most "
-                         f"{_MAX_GRID[0]} x {_MAX_GRID[1]} x {_MAX_GRID[2]}")
-    units, wide = (unit_mode(p.a), unit_mode(p.b), unit_mode(p.c)), gemm_span(p) >= NARROW_SPAN
-    config = TutorialConfig(p.a.dtype, p.b.dtype, p.c.dtype, shape, units, (p.a.conj, p.b.conj), predicated, alpha_kind(p.alpha),
-                            p.beta, len(p.batch), wide)
+        needed, largest = (" x ".join(map(str, blocks)) for blocks in (grid, _MAX_GRID))
+        raise ValueError(f"{name} needs a grid of {needed} blocks; a grid has at most {largest}")
+    config = TutorialConfig(p.a.dtype, p.b.dtype, p.c.dtype, shape,
+                            (unit_mode(p.a), unit_mode(p.b), unit_mode(p.c)),
+                            (p.a.conj, p.b.conj), predicated, alpha_kind(p.alpha), p.beta,
+                            len(p.batch),
+                            gemm_span(p) >= NARROW_SPAN)
     kernel = gemm_tutorial(config)
     reason = (f"variant {name}: block {shape.block}, {shape.threads} threads, {p.a.dtype} and {p.b.dtype} summed in {accumulator} "
-              f"to {p.c.dtype}")
-    reason += "; computed as C^T = B A^T, so that C is M-major" if swapped else ""
-    launches = (launch(kernel, grid, gemm_values(p, roles)),)
-    return Plan(problem, device, "gemm_tutorial", config, launches, reason=reason, facts=kernel.facts,
-                seconds=_estimated(p, shape, prod(grid), accumulator, device))
-
-
-def _estimated(p: GemmProblem, shape: TutorialShape, blocks: int, accumulator: str, device: DeviceInfo) -> float:
-    """The expected time, at the rate that blocks with so many threads reach."""
-    parts = 2 if dtype(accumulator).is_complex else 1
+              f"to {p.c.dtype}{facing.note}")
     rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock("gemm_tutorial", accumulator, device)
-    of_block = prod(shape.block[:2]) * parts**2 * p.k / (rate * device.clock_hz)
+    return Plan(problem, device, "gemm_tutorial", config,
+                (launch(kernel, grid, gemm_values(p, facing.by_name)),), reason=reason,
+                facts=kernel.facts, seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k,
+                                                              prod(grid), accumulator, rate,
+                                                              device))
+
+
+def seconds_of_blocks(products: int, blocks: int, accumulator: str, rate: float,
+                      device: DeviceInfo) -> float:
+    """The expected time of blocks with so many products each, at so many real ones in a clock."""
+    parts = 2 if dtype(accumulator).is_complex else 1
+    of_block = products * parts**2 / (rate * device.clock_hz)
     return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + device.seconds(launches=1)
 
 

@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from ...codegen.dtypes import dtype
 from ...kernels.gemm.simt import TileShape
 from ..copy.dispatch import plan_copy
 from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
 from ..gemm.simt import Choice, simt_product
-from ..operands import Roles, compact, oriented
-from ..plan import Launch, Plan, Role, Workspace, place, placed
+from ..gemm.slices import MOST_BLOCKS
+from ..operands import Roles, compact, oriented, tiles_of_c
+from ..plan import Plan, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from ..variants import CHOSEN, Variant
+from .gemm import seconds_of_blocks
 
 __all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy"]
 
@@ -27,10 +28,9 @@ _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
 _STAGES = 2                         # double buffering
 _PACKED = 4                         # int8 in a word
-_LARGEST_GRID = 2**31 - 1
-# Of the rate of fused multiply-adds: for each that a thread does with an element it has loaded, at most, and with predicates; time
-# to start and to drain, in blocks. Of docs/performance/data/h200-gemm-variants.json.
-_RATE, _MOST_RATE, _PREDICATED, _RAMP = 0.245, 0.65, 0.93, 0.5
+# Of the rate of fused multiply-adds: for each that a thread does with an element it has loaded, at
+# most, and with predicates. Of docs/performance/data/h200-gemm-variants.json.
+_RATE, _MOST_RATE, _PREDICATED = 0.245, 0.65, 0.93
 _WORDS_RATE = 0.95                   # at most of dp4a, which has fewer lanes to feed
 
 
@@ -70,8 +70,8 @@ class Policy:
 _P = Policy
 _SINGLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 8), "large": _P((64, 64), (8, 8), 8),
            "tall": _P((128, 32), (8, 4), 8), "wide": _P((32, 128), (4, 8), 8), "huge": _P((128, 128), (8, 8), 8)}
-_DOUBLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 16), "large": _P((64, 64), (4, 4), 8),
-           "tall": _P((128, 32), (8, 4), 8), "wide": _P((32, 128), (4, 8), 8), "huge": _P((64, 128), (8, 8), 8)}
+_DOUBLE = {**_SINGLE, "medium": _P((32, 32), (4, 4), 16), "large": _P((64, 64), (4, 4), 8),
+           "huge": _P((64, 128), (8, 8), 8)}
 _HALF = {"small": _P((32, 32), (4, 4), 8), "medium": _P((32, 32), (8, 4), 16), "large": _P((64, 64), (16, 8), 8),
          "tall": _P((128, 32), (16, 4), 8), "wide": _P((32, 128), (8, 8), 8), "huge": _P((128, 128), (16, 8), 8)}
 _BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32), "large": _P((64, 64), (8, 4), 32),
@@ -106,8 +106,7 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
     if problem.a.dtype not in POLICIES or problem.b.dtype != problem.a.dtype:
         raise ValueError(f"{name} multiplies two operands of one type, {', '.join(POLICIES)}, "
                          f"got {problem.a.dtype} and {problem.b.dtype}")
-    policy = POLICIES[problem.a.dtype][shape]
-    return _plan(name, policy, aligned, problem, device)
+    return _plan(name, POLICIES[problem.a.dtype][shape], aligned, problem, device)
 
 
 def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -118,115 +117,77 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
     ValueError
         For other types, or K no multiple of 4.
     """
-    if (problem.a.dtype, problem.b.dtype, problem.c.dtype) != ("int8", "int8", "int32"):
-        raise ValueError(f"igemm_dp4a multiplies int8 by int8 to int32, got {problem.a.dtype} by {problem.b.dtype} to "
-                         f"{problem.c.dtype}")
+    types = problem.a.dtype, problem.b.dtype, problem.c.dtype
+    if types != ("int8", "int8", "int32"):
+        raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, "
+                         "got {} by {} to {}".format(*types))
     shape = next((s for s in ("huge", "large", "medium") if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
 
 
 def _blocks(p: GemmProblem, policy: Policy) -> int:
-    m, n = policy.block
-    return -(-p.m // m) * -(-p.n // n) * prod(p.batch)
-
-
-def _estimated(p: GemmProblem, policy: Policy, blocks: int, aligned: bool, device: DeviceInfo) -> float:
-    """The expected time, by what a thread loads for its multiply-adds; a word of bytes is one of these."""
-    along_m, along_n = policy.thread
-    most = _WORDS_RATE if p.a.dtype == "int8x4" else _MOST_RATE
-    rate = min(most, _RATE * along_m * along_n / (along_m + along_n)) * (1 if aligned else _PREDICATED)
-    parts = 2 if dtype(p.accumulator).is_complex else 1
-    per_second = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * rate * device.clock_hz
-    of_block = prod(policy.block) * parts**2 * p.k / per_second
-    return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + device.seconds(launches=1)
+    return tiles_of_c(replace(p, triangle=None), policy.block)
 
 
 def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
     facing = oriented(problem, 0)
-    p, roles, swapped = facing.problem, facing.by_name, facing.swapped
-    policy = policy.transposed if swapped else policy
-    extents, by = (p.m, p.n, p.depth), (*policy.block, policy.depth)
+    p, roles = facing.problem, facing.by_name
+    extents, by = (problem.m, problem.n, p.depth), (*policy.block, policy.depth)
     if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
-        raise ValueError(f"{name} has no predicates: M, N, K = {problem.m}, {problem.n}, {extents[2]} are not multiples of the "
-                         f"tile {by[1] if swapped else by[0]}x{by[0] if swapped else by[1]}x{by[2]}")
+        raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not "
+                         f"multiples of the tile {'x'.join(map(str, by))}")
+    policy = policy.transposed if facing.swapped else policy
     blocks, tile = _blocks(p, policy), policy.tile
-    if blocks > _LARGEST_GRID:
-        raise ValueError(f"{name} needs {blocks} blocks; a grid has at most {_LARGEST_GRID}")
-    words = _Words(p, facing.roles, device, name) if p.a.dtype == "int8" else None
-    if words is not None:
-        tile = replace(tile, k=tile.k // _PACKED)
-        p, roles = words.problem, words.roles
-    choice = Choice(tile, 1, p.k, blocks, _estimated(p, policy, blocks, aligned, device))
-    launch = simt_product(p, device, choice, roles, aligned=aligned)
-    launches, workspace = (words.copies, words.workspace.nbytes) if words is not None else ((), 0)
+    if blocks > MOST_BLOCKS:
+        raise ValueError(f"{name} needs {blocks} blocks; a grid has at most {MOST_BLOCKS}")
     reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
               f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
               f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
-    reason += f"; {words.note}" if words is not None else ""
-    reason += facing.note
-    launches = (*launches, launch)
-    copied = words.seconds if words is not None else 0.0
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launch.kernel.facts, choice.seconds + copied)
+    workspace, copies, words = Workspace(), dict[str, Plan](), p.a.dtype == "int8"
+    if words:
+        tile = replace(tile, k=tile.k // _PACKED)
+        p, copies = _in_words(p, roles, workspace, device, name)
+        reason += f"; dp4a on words of {_PACKED} along K"
+        if copies:
+            reason += f", after {', '.join(copies)} has been rearranged to lie along K"
+    along_m, along_n = policy.thread
+    rate = min(_WORDS_RATE if words else _MOST_RATE,
+               _RATE * along_m * along_n / (along_m + along_n))
+    rate *= 1 if aligned else _PREDICATED
+    rate *= multiply_adds_per_clock("gemm_simt", p.accumulator, device)
+    seconds = seconds_of_blocks(prod(policy.block) * p.k, blocks, p.accumulator, rate, device)
+    choice = Choice(tile, 1, p.k, blocks, seconds)
+    product = simt_product(p, device, choice, roles, aligned=aligned)
+    launches = *(each for plan in copies.values() for each in plan.launches), product
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
+                reason + facing.note, product.kernel.facts,
+                seconds + sum(plan.seconds or 0.0 for plan in copies.values()))
 
 
-class _Words:
-    """A product of int8 seen as one of words of 4 neighbours along K; operands in another order are rearranged first.
-
-    Attributes
-    ----------
-    problem : GemmProblem
-        The product of words.
-    roles : dict
-        What the memory of its matrices is: an operand that is rearranged is in the workspace.
-    copies : tuple of Launch
-        What rearranges operands.
-    workspace : Workspace
-        That of the plan.
-    seconds : float
-        What rearranging is expected to take.
+def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: DeviceInfo,
+              name: str) -> tuple[GemmProblem, dict[str, Plan]]:
+    """A product of int8 as one of words of 4 neighbours along K, and what rearranges operands in
+    another order into the workspace, where ``roles`` has them from then on.
     """
-
-    def __init__(self, p: GemmProblem, roles: tuple[Role, Role], device: DeviceInfo, name: str):
-        if p.c.dtype != "int32":
-            raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
-        if p.k % _PACKED:
-            raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
-        self._given = dict(zip("AB", roles, strict=True))
-        self.roles: Roles = {**self._given, "C": "c"}
-        self.workspace = Workspace()
-        self.seconds = 0.0
-        self.copies: tuple[Launch, ...] = ()
-        self._moved: list[str] = []
-        self._device = device
-        a, b = (self._operand(p, pointer, operand, rows) for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)))
-        self.problem = replace(p, k=p.k // _PACKED, a=a, b=b)
-
-    @property
-    def note(self) -> str:
-        """What was rearranged, for the plan's reason."""
-        moved = ", ".join(self._moved)
-        return f"dp4a on words of 4 along K{f', after {moved} has been rearranged to lie along K' if moved else ''}"
-
-    def _operand(self, p: GemmProblem, pointer: str, operand: Operand, rows: int) -> Operand:
+    if p.c.dtype != "int32":
+        raise ValueError(f"{name} sums int8 in int32: C is int32, got {p.c.dtype}")
+    if p.k % _PACKED:
+        raise ValueError(f"{name} multiplies words of 4 int8: K is a multiple of 4, got {p.k}")
+    copies, words = dict[str, Plan](), []
+    for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
         others = operand.strides[0] if rows > 1 else 0, *operand.batch_strides
         if operand.strides[1] != 1 or operand.alignment % _PACKED or any(s % _PACKED for s in others):
-            operand = self._rearranged(p, pointer, operand, rows)
-        return replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
-                       batch_strides=tuple(s // _PACKED for s in operand.batch_strides))
-
-    def _rearranged(self, p: GemmProblem, pointer: str, operand: Operand, rows: int) -> Operand:
-        """A copy in the workspace, contiguous along K."""
-        strides, below = compact(reversed(p.batch), rows * p.k)
-        target = Operand("int8", (p.k, 1), tuple(reversed(strides)))
-        copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
-                           (*target.batch_strides, *target.strides), 1, operand.alignment, 16)
-        source = self._given[pointer]
-        plan = plan_copy(copy, self._device)
-        self.seconds += plan.seconds or 0.0
-        self.roles[pointer] = copied = self.workspace.take(below)
-        self.copies += placed(plan.launches, {"src": place(source), "dst": copied})
-        self._moved.append(pointer)
-        return target
+            strides, nbytes = compact(reversed(p.batch), rows * p.k)
+            target = Operand("int8", (p.k, 1), tuple(reversed(strides)))
+            copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
+                               (*target.batch_strides, *target.strides), 1, operand.alignment)
+            moved, source, operand = plan_copy(copy, device), place(roles[pointer]), target
+            roles[pointer] = there = workspace.take(nbytes)
+            copies[pointer] = replace(moved, launches=placed(moved.launches,
+                                                             {"src": source, "dst": there}))
+        words.append(replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
+                             batch_strides=tuple(s // _PACKED for s in operand.batch_strides)))
+    return replace(p, k=p.k // _PACKED, a=words[0], b=words[1]), copies
 
 
 def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -234,20 +195,17 @@ def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:
     return replace(plan, reason=f"variant gemm_mma: {plan.reason}")
 
 
-def _policies() -> tuple[Variant, ...]:
-    made = []
-    for aligned in (False, True):
-        for shape, policy in _SINGLE.items():
-            (m, n), (tm, tn) = policy.block, policy.thread
-            summary = (f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), double buffering, "
-                       + ("extents that the tile divides" if aligned else "ragged extents by predicates"))
-            made.append(Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm", f"{_SOURCE}: CUTLASS GEMM policies",
-                                summary, "sm_75", partial(plan_policy, shape, aligned)))
-    return tuple(made)
+def _variant(shape: str, policy: Policy, aligned: bool) -> Variant:
+    (m, n), (tm, tn) = policy.block, policy.thread
+    extents = "extents that the tile divides" if aligned else "ragged extents by predicates"
+    return Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm",
+                   f"{_SOURCE}: CUTLASS GEMM policies",
+                   f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), "
+                   f"double buffering, {extents}", "sm_75", partial(plan_policy, shape, aligned))
 
 
 VARIANTS: tuple[Variant, ...] = (
-    *_policies(),
+    *(_variant(*policy, aligned) for aligned in (False, True) for policy in _SINGLE.items()),
     Variant("igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)", "int8 by int8 to int32, four products an instruction",
             "sm_75", plan_dp4a),
     Variant("gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",

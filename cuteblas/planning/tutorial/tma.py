@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd, prod
+from typing import Any
 
 from ...codegen.architectures import capabilities, oldest_with
 from ...codegen.kernel import TensorMapSpec
@@ -10,8 +13,9 @@ from ...codegen.signature import View
 from ...kernels.tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from ..copy.dispatch import canonical_modes, is_wide
 from ..estimates import named_seconds
+from ..gemm.slices import MOST_BLOCKS
 from ..modes import Mode
-from ..operands import batch_values, launch
+from ..operands import MAPPED_STRIDE, VECTOR_BYTES, batch_values, launch, power_of_two
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import Variant
@@ -32,22 +36,44 @@ def _check_device(problem: CopyProblem, device: DeviceInfo) -> None:
         raise ValueError(f"TMA moves elements of 1, 2, 4 or 8 bytes, got {problem.itemsize}")
 
 
-def _check_memory(problem: CopyProblem, what: str, alignment: int, offset: int, modes: list[tuple[int, int]]) -> None:
-    """Refuse memory that no tensor map describes: ``modes`` are the extents and strides of all modes but the contiguous one."""
-    item = problem.itemsize
+def _source_or_target(problem: CopyProblem, side: int, offset: int,
+                      others: Sequence[Mode]) -> Argument:
+    """The memory of the source (0) or the target (1), if a tensor map describes it: ``others`` are
+    all modes but the contiguous one.
+    """
+    item, what = problem.itemsize, ("source", "target")[side]
+    alignment = (problem.src_alignment, problem.dst_alignment)[side]
     if alignment % _ALIGNMENT or offset * item % _ALIGNMENT:
         raise ValueError(f"TMA needs addresses that are multiples of {_ALIGNMENT} bytes; that of the {what} is a multiple of "
                          f"{gcd(alignment, offset * item, _ALIGNMENT)}")
-    wrong = [stride for extent, stride in modes if stride <= 0 or stride * item % _ALIGNMENT or stride * item >= 2**40]
-    if wrong:
-        raise ValueError(f"TMA needs strides that are positive multiples of {_ALIGNMENT} bytes, below 2^40, "
-                         f"got {wrong[0]} elements of {item} bytes in the {what}")
+    for stride in (m.strides[side] for m in others):
+        if stride <= 0 or stride * item % _ALIGNMENT or stride * item >= MAPPED_STRIDE:
+            raise ValueError(f"TMA needs strides that are positive multiples of {_ALIGNMENT} bytes, "
+                             f"below 2^40, got {stride} elements of {item} bytes in the {what}")
+    return Argument(("src", "dst")[side], offset=offset * item)
 
 
-def _grid(problem: CopyProblem, blocks: int) -> tuple[int, int, int]:
-    if blocks >= 2**31:
+def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | TmaTransposeConfig,
+             blocks: int,
+             values: dict[str, Any], reason: str) -> Plan:
+    """The plan of one launch."""
+    if blocks > MOST_BLOCKS:
         raise ValueError(f"{problem.variant} would need {blocks} blocks for shape {problem.shape}; a grid has at most 2^31 - 1")
-    return blocks, 1, 1
+    kernel = tma_copy(config) if isinstance(config, TmaCopyConfig) else tma_transpose(config)
+    maps = {name: view.map.tensor_map for name, view in values.items() if isinstance(view, View)
+            and view.map}
+    facts = {**kernel.facts, **{f"tensor map {name}": _described(spec)
+                                for name, spec in maps.items()}}
+    return Plan(problem, device, str(problem.variant), config,
+                (launch(kernel, (blocks, 1, 1), values),),
+                reason=reason, facts=facts, seconds=named_seconds("tma_", problem, device))
+
+
+def _row_stride(extent: int, item: int) -> int:
+    """Elements of so many, and of the gap to the next multiple of what TMA takes: a stride where
+    any will do.
+    """
+    return -(-extent * item // _ALIGNMENT) * _ALIGNMENT // item
 
 
 def _split(modes: tuple[Mode, ...], item: int) -> tuple[Mode, Mode, tuple[Mode, ...]]:
@@ -56,8 +82,9 @@ def _split(modes: tuple[Mode, ...], item: int) -> tuple[Mode, Mode, tuple[Mode, 
     row = gcd(first.extent, _MOST_BOX)
     if not others and first.extent > _MOST_BOX and row * item % _ALIGNMENT == 0:
         return Mode(row, 1, 1), Mode(first.extent // row, row, row), ()
-    second = others.pop(max(range(len(others)), key=lambda q: others[q].extent)) if others else None
-    return first, second or Mode(1, *[-(-first.extent * item // _ALIGNMENT) * _ALIGNMENT // item] * 2), tuple(others)
+    apart = _row_stride(first.extent, item)
+    second = max(others, key=lambda m: m.extent, default=Mode(1, apart, apart))
+    return first, second, tuple(m for m in others if m is not second)
 
 
 def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
@@ -70,36 +97,31 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         modes, addresses, strides or rows that are not multiples of 16 bytes.
     """
     _check_device(problem, device)
-    modes, src_offset, dst_offset = canonical_modes(problem)
+    modes, *offsets = canonical_modes(problem)
     item = problem.itemsize
-    if modes and (modes[0].src, modes[0].dst) != (1, 1):
+    if modes and modes[0].strides != (1, 1):
         raise ValueError(f"{problem.variant} moves rows: one mode has stride 1 in source and target, got strides "
                          f"{problem.src_strides} and {problem.dst_strides}")
     i, j, batch = _split(modes, item)
     if len(modes) > _MOST_MODES or any(m.extent > _MOST_EXTENT for m in (i, j, *batch)):
         raise ValueError(f"a tensor map has at most {_MOST_MODES} modes of at most 2^31 - {_MOST_BOX} elements, "
                          f"got shape {problem.shape}")
-    for what, alignment, offset, of in (("source", problem.src_alignment, src_offset, "src"),
-                                        ("target", problem.dst_alignment, dst_offset, "dst")):
-        _check_memory(problem, what, alignment, offset, [(m.extent, getattr(m, of)) for m in (j, *batch)])
+    memory = [_source_or_target(problem, side, offset, (j, *batch))
+              for side, offset in enumerate(offsets)]
     if i.extent * item % _ALIGNMENT:
         raise ValueError(f"TMA stores whole pieces of {_ALIGNMENT} bytes, so rows are multiples of that, got {i.extent} elements "
                          f"of {item} bytes")
-    columns = max(_ALIGNMENT // item, min(_MOST_BOX, 1 << (i.extent - 1).bit_length()))
-    rows = min(_MOST_BOX, _TILE_BYTES // (columns * item), 1 << (j.extent - 1).bit_length())
+    columns = max(_ALIGNMENT // item, min(_MOST_BOX, power_of_two(i.extent)))
+    rows = min(_MOST_BOX, _TILE_BYTES // (columns * item), power_of_two(j.extent))
     config = TmaCopyConfig(item, (columns, rows), len(batch))
-    kernel = tma_copy(config)
-    extents = tuple(m.extent for m in (i, j, *batch))
-    source = config.box.map(extents, tuple(m.src for m in (i, j, *batch)))
-    target = config.box.map(extents, tuple(m.dst for m in (i, j, *batch)))
-    grid = _grid(problem, -(-i.extent // columns) * -(-j.extent // rows) * prod(m.extent for m in batch))
-    made = launch(kernel, grid, batch_values(extents[:1:-1]), I=i.extent, J=j.extent,
-                  S=View(map=Argument("src", tensor_map=source, offset=src_offset * item)),
-                  D=View(map=Argument("dst", tensor_map=target, offset=dst_offset * item)))
+    extents, *strides = zip(*((m.extent, *m.strides) for m in (i, j, *batch)), strict=True)
+    views = {name: View(map=replace(there, tensor_map=config.box.map(extents, steps)))
+             for name, there, steps in zip("SD", memory, strides, strict=True)}
     reason = f"TMA loads boxes of {columns} x {rows} elements into shared memory and stores them; no thread touches an element"
-    facts = {**kernel.facts, "tensor map S": _described(source), "tensor map D": _described(target)}
-    return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=facts,
-                seconds=named_seconds("tma_", problem, device))
+    return _planned(problem, device, config,
+                    -(-i.extent // columns) * -(-j.extent // rows) * prod(extents[2:]),
+                    {**views, "I": i.extent, "J": j.extent, **batch_values(extents[:1:-1])},
+                    reason)
 
 
 def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
@@ -115,24 +137,23 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
     m, n, (src_offset, dst_offset) = matrix_modes(problem)
     item = problem.itemsize
     if m.extent == 1:
-        m = Mode(1, -(-n.extent * item // _ALIGNMENT) * _ALIGNMENT // item, 1)
-    _check_memory(problem, "source", problem.src_alignment, src_offset, [(m.extent, m.src)])
+        m = Mode(1, _row_stride(n.extent, item), 1)
+    source = _source_or_target(problem, 0, src_offset, (m,))
     if max(m.extent, n.extent) > _MOST_EXTENT:
         raise ValueError(f"a tensor map has modes of at most 2^31 - {_MOST_BOX} elements, got shape {problem.shape}")
-    vector = gcd(16 // item, max(1, problem.dst_alignment // item), dst_offset, m.extent, n.dst if n.extent > 1 else 0)
+    vector = gcd(VECTOR_BYTES // item, max(1, problem.dst_alignment // item), dst_offset, m.extent,
+                 n.dst if n.extent > 1 else 0)
     config = TmaTransposeConfig(item, vector * item, wide=is_wide((m, n)))
-    kernel = tma_transpose(config)
     _, vectors, line = config.tile
     spec = config.box.map((vector, m.extent // vector, n.extent), (m.src, vector * m.src, 1))
-    grid = _grid(problem, -(-m.extent // (vector * vectors)) * -(-n.extent // line))
-    made = launch(kernel, grid, H=m.extent // vector, N=n.extent,
-                  S=View(map=Argument("src", tensor_map=spec, offset=src_offset * item)),
-                  D=View(Argument("dst", offset=dst_offset * item), (1, vector // config.packed, n.dst // config.packed)))
+    target = View(Argument("dst", offset=dst_offset * item),
+                  (1, vector // config.packed, n.dst // config.packed))
     reason = (f"TMA loads tiles of {vector * vectors} lines of {line} elements, swizzled; threads read their columns and write "
               f"vectors of {config.store} bytes")
-    facts = {**kernel.facts, "tensor map S": _described(spec)}
-    return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=facts,
-                seconds=named_seconds("tma_", problem, device))
+    return _planned(problem, device, config,
+                    -(-m.extent // (vector * vectors)) * -(-n.extent // line),
+                    {"S": View(map=replace(source, tensor_map=spec)), "D": target,
+                     "H": m.extent // vector, "N": n.extent}, reason)
 
 
 def _described(spec: TensorMapSpec) -> str:

@@ -49,20 +49,15 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
     return m, n, (offsets[0], offsets[1])
 
 
-def _layout(name: str, item: int) -> Layout | ComposedLayout:
-    """The tile in shared memory."""
-    rows, columns = TILE
-    layouts: dict[str, Layout | ComposedLayout] = {
-        "conflict_read": Layout(TILE, (columns, 1)), "conflict_write": Layout(TILE, (1, rows)), "padded": padded(item),
-        "swizzled": swizzled(item)}
-    return layouts[name]
-
-
 def _kernel(name: str, item: int, predicated: bool, wide: bool) -> tuple[NaiveConfig | SharedConfig, GeneratedKernel]:
     if name in ("read", "write"):
         naive = NaiveConfig(item, ALONG_N if name == "read" else ALONG_M, predicated, wide)
         return naive, naive_transpose(naive)
-    shared = SharedConfig(item, name, _layout(name, item), predicated, wide)
+    layouts: dict[str, Layout | ComposedLayout] = {
+        "conflict_read": Layout(TILE, (TILE[1], 1)), "conflict_write": Layout(TILE, (1, TILE[0])),
+        "padded": padded(item),
+        "swizzled": swizzled(item)}
+    shared = SharedConfig(item, name, layouts[name], predicated, wide)
     return shared, shared_transpose(shared)
 
 
