@@ -148,7 +148,7 @@ def test_cuda_is_refused_in_a_child_of_a_process_that_used_it():
         sys.path.insert(0, os.getcwd())
         from tests.functions.host_cupy import installed, on_gpu
         from cuteblas import blas, epilogues, runtime
-        import cuteblas.engines.repeats
+        import cuteblas.engines.replay.cupy
         with installed():
             print(child(lambda: "not refused" if runtime.why_unavailable() is not None else ""))
             x, y = on_gpu(np.ones((4, 4), "f4")), np.ones((4, 4), "f4")
@@ -167,6 +167,24 @@ def test_cuda_is_refused_in_a_child_of_a_process_that_used_it():
     """)
     assert before == "not refused" and said[20] == "4.0"
     assert all("forked from one that had used CUDA" in line for line in said[:20]), said
+
+
+def test_calls_on_numpy_arrays_are_replayed_in_a_child_of_a_process_that_used_cuda():
+    said = run("""
+        from cuteblas import blas
+        from cuteblas._forks import use_cuda
+        use_cuda()
+        x = np.ones((4, 4), "f4")
+        blas.sgemm(1, x, x)
+        frames = []
+        def replayed():
+            sys.setprofile(lambda frame, event, _argument: frames.append(frame.f_code.co_name))
+            blas.sgemm(1, x, x)
+            sys.setprofile(None)
+            return "replay" in frames and "prepare" not in frames
+        print(child(replayed))
+    """)
+    assert said[0] == "True"
 
 
 @pytest.mark.gpu

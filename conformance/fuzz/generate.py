@@ -1,4 +1,4 @@
-"""Programs from seeds: one call, or a few that differ little, since repeated calls are remembered."""
+"""Programs from seeds: one call, or a few that differ little, since repeated calls are replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that differ from another in one aspect: near ones for the memories of repeated calls, and wrong ones."""
+"""Calls that differ from another in one aspect: near ones, which must not be replayed as each other, and wrong ones."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_answers_to_wrong_calls_are_found():
     assert found(Broken("inner", answering), "inner")[1].what == "acceptance"
 
 
-def test_memories_of_repeated_calls_are_found():
+def test_wrong_replays_are_found():
     """A function that answers by the shapes it saw first: two calls are needed, and no more are left."""
     class Remembering(Broken):
         def __init__(self):

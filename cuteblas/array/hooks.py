@@ -30,10 +30,10 @@ from .._forks import surviving
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
 from ..engines.problems import has_kernels
-from ..engines.repeats import repeated
+from ..engines.replay.cupy import replay
 from ..functions.dot import dot, tensordot
 from ..functions.matmul import matmul
-from ..functions.routing import repeat
+from ..functions.routing import replay_product
 from . import patches
 from .patches import Patch, checking
 
@@ -92,11 +92,11 @@ _checking = surviving(Lock())
 SWITCH = Switch()
 
 
-# -- the hooks: what was served before is served by one look-up --------------------------------------------------------------------
+# -- the hooks: what was recorded is replayed --------------------------------------------------------------------
 def _matmul_operator(self: Any, other: Any) -> Any:
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _OPERATOR.original(self, other)
-    result = repeated(_HEAD, (self, other), None) if type(self) is cupy.ndarray else None
+    result = replay(_HEAD, (self, other), None) if type(self) is cupy.ndarray else None
     if result is None:
         return _long_way(_OPERATOR, (self, other), lambda: _matmul(self, other, None))
     if SWITCH.watch is not None:
@@ -108,7 +108,7 @@ def _matmul_function(a: Any, b: Any, out: Any = None, axes: Any = None, axis: An
                      casting: Any = None, dtype: Any = None, signature: Any = None, order: Any = None) -> Any:
     if (axes is None and axis is None and not keepdims and casting == "same_kind" and dtype is None and signature is None
             and order == "K" and type(a) is cupy.ndarray and (SWITCH.everywhere or SWITCH.asked())):
-        result = repeated(_HEAD, (a, b), out)
+        result = replay(_HEAD, (a, b), out)
         if result is not None:
             if SWITCH.watch is not None:
                 SWITCH.watch(_FUNCTION, (a, b, out, axes, axis, keepdims, casting, dtype, signature, order))
@@ -137,9 +137,9 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
             and out.dtype == np.promote_types(self.dtype, b.dtype))):
         return _long_way(_DOT, call, lambda: dot(*call))
     if b.ndim > 2:
-        result = repeat("dot", (self, b), out)[1]
+        result = replay_product("dot", (self, b), out)[1]
     else:
-        result = repeated(_HEAD, (self, b), out)    # with a vector or a matrix on the right, both products are the same
+        result = replay(_HEAD, (self, b), out)    # with a vector or a matrix on the right, both products are the same
     if result is None:
         return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and 0 < b.ndim < 3 else dot(*call))
     if SWITCH.watch is not None:
@@ -161,9 +161,9 @@ def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape:
     matrices = summed == 1 and a.ndim < 3 and b.ndim < 3
     turned = a.T if matrices else a
     if matrices:
-        result = repeated(_HEAD, (turned, b), None)
+        result = replay(_HEAD, (turned, b), None)
     else:
-        result = repeat("tensordot", (a, b), arguments={"axes": axes})[1]
+        result = replay_product("tensordot", (a, b), arguments={"axes": axes})[1]
     if result is None:
         return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None) if matrices else tensordot(a, b, axes))
     if SWITCH.watch is not None:

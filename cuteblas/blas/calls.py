@@ -12,20 +12,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..codegen.dtypes import accumulator_of
-from ..engines.dispatch import Repeat, own_call
+from ..engines.dispatch import own_call
 from ..engines.engine import Engine, engine_of
 from ..engines.execution import Execution
 from ..engines.memory import Memory, overlap
 from ..engines.numpy_gemm import QUIET, Multiplication, new_array
-from ..engines.numpy_repeats import Again, remember
 from ..engines.placement import offload, stays, work_of
+from ..engines.replay.numpy import Compute
+from ..engines.replay.numpy import record as record_by_numpy
+from ..engines.replay.registry import Replayable
 from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from ..functions.fused import operands_over_c
 from ..functions.gemm import gemm, gemm_by_numpy, refuse_self_overlap, scalar_kind
 from .arguments import Transposition, as_scalar, as_transposition, from_list, is_complex_list, is_overwritten
 from .libraries import Gathered, Place, gather, is_list, view_of
-from .repeats import remembered, repeat_of
+from .replay import record, replayable
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
 __all__ = ["Call", "Request", "check_types", "convert_lists", "execute", "kernel_arguments", "prepare", "run", "where"]
@@ -120,14 +122,14 @@ class Call:
 
 def run(function: str, types: Types | None, request: Request) -> Any:
     """Check a call, run it, and return what the caller gets; ``types`` is ``None`` for ``gemm``, which infers them."""
-    repeat = repeat_of((function, types and types.compute), request)
-    if repeat is not None:
-        repeated, head, inputs, out, _roles, scalars = repeat
-        if (result := repeated(head, inputs, out, scalars)) is not None:        # Repeat.answer, without its frame
+    candidate = replayable((function, types and types.compute), request)
+    if candidate is not None:
+        replay, head, inputs, out, _roles, scalars = candidate
+        if (result := replay(head, inputs, out, scalars)) is not None:          # Replayable.answer, without its frame
             return result
     if (own := own_call(*request)) is not None:
         return own(run, (function, types, request), {})
-    return execute(prepare(function, types, request), repeat)
+    return execute(prepare(function, types, request), candidate)
 
 
 def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
@@ -167,26 +169,26 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     return call
 
 
-def execute(call: Call, repeat: Repeat | None = None) -> Any:
-    """Run a call that was checked, and remember it if it may be repeated."""
+def execute(call: Call, candidate: Replayable | None = None) -> Any:
+    """Run a call that was checked, and record it if calls like it are replayed."""
     if call.by_numpy:
         if not stays(call.a, call.b, call.out):
             return call.answered(*_offloaded(call))
         result, extras = gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function)
-        if repeat is not None and call.precision in NATIVE and (again := again_by_numpy(repeat, call)) is not None:
-            remember(repeat, call.function, again)
+        if candidate is not None and call.precision in NATIVE and (compute := _compute_by_numpy(candidate, call)) is not None:
+            record_by_numpy(candidate, call.function, compute)
         return call.answered(result, extras)
     with where(call):
         run = Execution(call.function, call.engine)
         result, extras = gemm(run, call.a, call.b, **kernel_arguments(call))
-        if repeat is not None and (known := remembered(repeat, call.alpha, call.beta)) is not None:
-            known.remember(run, result)
+        if candidate is not None:
+            record(run, candidate, call.alpha, call.beta, result)
     return call.answered(result, extras)
 
 
-def again_by_numpy(repeat: Repeat, call: Call) -> Again | None:
-    """A function that repeats a call on NumPy arrays and scalars; ``None`` if a scalar is an array or was rounded."""
-    *_rest, reads_c, kinds = repeat.head
+def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:
+    """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an array or was rounded."""
+    *_rest, reads_c, kinds = candidate.head
     if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds or call.place.device is not None:
         return None
     named, types = kernel_arguments(call), call.types
@@ -199,7 +201,7 @@ def again_by_numpy(repeat: Repeat, call: Call) -> Again | None:
 
     shape, kind, flat = call.shape, dtype_named(types.output), len(call.shape) == 2 and plain and call.c is None
 
-    def again(inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...]) -> Any:
+    def compute(inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...]) -> Any:
         a, b = inputs[0], inputs[1]
         if flat:
             target = np.empty(shape, kind, "F") if out is None else out
@@ -208,7 +210,7 @@ def again_by_numpy(repeat: Repeat, call: Call) -> Again | None:
         alpha, beta = scalars
         return multiply(a.swapaxes(-1, -2) if swaps_a else a, b.swapaxes(-1, -2) if swaps_b else b, alpha, beta, c, out)
 
-    return again
+    return compute
 
 
 def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.dispatch import Repeat, own_call
+from ..engines.dispatch import own_call
 from ..engines.execution import Execution
 from ..engines.memory import Memory, overlap
+from ..engines.replay.registry import Replayable
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place, is_list
-from .repeats import remembered, repeat_of
+from .replay import recordable, replayable
 from .routines import gemm
 
 __all__ = ["gemm_batched", "gemm_grouped"]
@@ -126,22 +127,22 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
         if len(value) != len(lists["a"]):
             raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} and {name} {len(value)}")
     requests = [request._replace(**dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
-    repeats = [repeat for each in requests                                  # on the host they are not a group
-               if type(each.a) is not np.ndarray and (repeat := repeat_of(function, each)) is not None]
-    if repeats and len(repeats) == len(requests):
-        from ..engines.repeats import repeated_group
+    candidates = [call for each in requests                                   # on the host they are not a group
+                  if type(each.a) is not np.ndarray and (call := replayable(function, each)) is not None]
+    if candidates and len(candidates) == len(requests):
+        from ..engines.replay.groups import replay_group
 
-        if (results := repeated_group(function, repeats)) is not None:
+        if (results := replay_group(function, candidates)) is not None:
             return results
     if (own := own_call(*(x for each in requests for x in each))) is not None:
         return own(_grouped, (function, request, listed), {})
     calls = [prepare(f"{function}, problem {i}:", None, each) for i, each in enumerate(requests)]
     _check_independence(function, calls)
-    return _execute_all([replace(call, function=function) for call in calls], repeats)
+    return _execute_all([replace(call, function=function) for call in calls], candidates)
 
 
-def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
-    """Run checked products that do not depend on each other, those of a device together, and remember what may be repeated."""
+def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> list[Any]:
+    """Run checked products that do not depend on each other, those of a device together, and record a group of all of them."""
     places: dict[Place, list[int]] = {}
     for i, call in enumerate(calls):
         places.setdefault(call.place, []).append(i)
@@ -155,10 +156,10 @@ def _execute_all(calls: Sequence[Call], repeats: Sequence[Repeat]) -> list[Any]:
                 run = Execution(chosen[0].function, chosen[0].engine)
                 prepared = [prepare_product(run, call.a, call.b, **kernel_arguments(call)) for call in chosen]
                 answers = run_group(run, prepared)
-                if len(repeats) == len(chosen) == len(calls):
-                    known = [remembered(repeat, call.alpha, call.beta) for repeat, call in zip(repeats, calls, strict=True)]
+                if len(candidates) == len(chosen) == len(calls):
+                    known = [recordable(each, call.alpha, call.beta) for each, call in zip(candidates, calls, strict=True)]
                     if None not in known:
-                        run.remember_group(known, [result for result, _further in answers])     # type: ignore[arg-type]
+                        run.record_group(known, [result for result, _further in answers])     # type: ignore[arg-type]
             done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
         for i, result in zip(indices, done, strict=True):
             results[i] = result

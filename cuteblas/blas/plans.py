@@ -17,7 +17,7 @@ from ..planning.plan import Plan
 from ..planning.problem import ScalarKind
 from .calls import Call, Request, execute, kernel_arguments, prepare, where
 from .libraries import Place
-from .repeats import remembered, repeat_of
+from .replay import record, replayable
 from .types import type_name
 
 __all__ = ["GemmPlan", "plan"]
@@ -135,8 +135,8 @@ class GemmPlan:
         """
         request = Request(alpha, a, b, beta, c, self.trans_a, self.trans_b, int(self.overwrite_c), epilogue, out=out, stream=stream,
                           **dict(self.options))
-        repeat = repeat_of(self._token, request)
-        if repeat is not None and (result := repeat.answer()) is not None:
+        candidate = replayable(self._token, request)
+        if candidate is not None and (result := candidate.answer()) is not None:
             return result
         if (own := own_call(*request)) is not None:
             return own(self.execute, (a, b, c), {"alpha": alpha, "beta": beta, "out": out, "epilogue": epilogue, "stream": stream})
@@ -156,8 +156,8 @@ class GemmPlan:
             run.run_plan(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
             run.count("calls", self.plan.family)
             finish(run, product)
-            if repeat is not None and (known := remembered(repeat, call.alpha, call.beta)) is not None:
-                known.remember(run, product.result)
+            if candidate is not None:
+                record(run, candidate, call.alpha, call.beta, product.result)
         return call.answered(product.result, product.auxiliary)
 
     def _objection(self, call: Call) -> str | None:

@@ -5,23 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-if TYPE_CHECKING:
-    from .execution import Execution
-
-__all__ = ["Carrier", "Kind", "Repeat", "call_on_held", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types",
-           "register_own_type", "register_repeater", "repeaters"]
+__all__ = ["Carrier", "Kind", "call_on_held", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types", "register_own_type"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
-
-repeaters: dict[type, Callable[..., Any]] = {}
-"""By the type of the first operand: a function of (head, operands, out, scalars) that answers a call like one that has run before,
-and returns ``None`` for any other. Read it; only :func:`register_repeater` writes it."""
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
 """By the type of the first operand: a function of (x1, x2, out, precision) for calls of ``matmul`` without further arguments that
@@ -31,47 +23,6 @@ own_types: dict[type, Callable[..., Any]] = {}
 """Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then. Each
 has a function of (call, operands, keyword arguments) that lets a function answer on what they hold. Read it; only
 :func:`register_own_type` writes it."""
-
-
-class Repeat(NamedTuple):
-    """A call that may be like an earlier one.
-
-    Attributes
-    ----------
-    repeated : callable
-        The function that answers it.
-    head : hashable
-        All of the call besides its arrays, as far as it decides what runs.
-    inputs : tuple of array
-        The arrays that are only read.
-    out : array or None
-        The array that is written.
-    roles : tuple of str
-        What each input and, last, the result is to a plan.
-    scalars : tuple
-        As the launch takes them.
-    """
-
-    repeated: Callable[..., Any]
-    head: Any
-    inputs: tuple[Any, ...]
-    out: Any
-    roles: tuple[str, ...]
-    scalars: tuple[Any, ...]
-
-    def answer(self) -> Any:
-        """The result if a call like this one has run before, else ``None``."""
-        return self.repeated(self.head, self.inputs, self.out, self.scalars)
-
-    def remember(self, run: Execution, result: Any) -> None:
-        """Remember how the call was answered."""
-        run.remember(self.head, self.inputs, self.out, result, self.roles, scalars=True)
-
-
-def register_repeater(kind: type, repeated: Callable[..., Any]) -> None:
-    """Add a type to :data:`repeaters`, until this process is copied."""
-    repeaters[kind] = repeated
-    forget_in_children(lambda: repeaters.pop(kind, None))
 
 
 def register_own_type(kind: type, call: Callable[..., Any], matmul: Callable[[Any, Any, Any, str | None], Any]) -> None:

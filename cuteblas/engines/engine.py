@@ -1,6 +1,6 @@
 """What runs plans on arrays of one library: the emulator on NumPy arrays, CUDA on CuPy arrays.
 
-An engine takes steps, plans nothing and remembers nothing; :mod:`~cuteblas.engines.execution` says which steps a call consists of.
+An engine takes steps, plans nothing and records nothing; :mod:`~cuteblas.engines.execution` says which steps a call consists of.
 """
 
 from __future__ import annotations

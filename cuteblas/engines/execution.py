@@ -1,7 +1,7 @@
-"""The way of every call, once NumPy's rules are settled: stage the operands, plan, run, count, and remember.
+"""The way of every call, once NumPy's rules are settled: stage the operands, plan, run, count, and record.
 
 An :class:`Execution` is one call on its way. It plans, and tells its engine which steps to take; the steps are recorded, so that
-calls like it are launched at once (:mod:`~cuteblas.engines.repeats`).
+calls like it are replayed (:mod:`~cuteblas.engines.replay`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from .elementwise import cast_by_kernels, cast_of, elementwise_parts, flushed_by
 from .engine import Engine
 from .memory import Memory, overlap, strides_by_order, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
-from .recording import listeners
+from .replay.recording import Recorder, listeners
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
-    from .dispatch import Repeat
-    from .repeats import Recorder
+    from .replay.registry import Replayable
 
 __all__ = ["Execution", "plan_for"]
 
@@ -64,11 +63,7 @@ class Execution:
     def __init__(self, function: str, engine: Engine):
         self.function, self.engine = function, engine
         self.memory = engine.memory
-        self.recorder: Recorder | None = None
-        if not engine.on_host:
-            from .repeats import Recorder  # who repeats calls is known from the first one on
-
-            self.recorder = Recorder()
+        self.recorder = None if engine.on_host else Recorder()
 
     def count(self, kind: str, detail: str) -> None:
         """Advance a counter of the function."""
@@ -250,22 +245,20 @@ class Execution:
             self.run_plan(self.plan(problem, out), roles(dict(zip(operands, sources, strict=True)), target))
 
     # -- calls like this one ------------------------------------------------------------------------------------------------------
-    def remember(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],
-                 scalars: bool = False) -> None:
-        """Let calls like this one be launched at once, if all of its steps are known: see
-        :func:`cuteblas.engines.repeats.remember`."""
+    def record(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],
+               scalars: bool = False) -> None:
+        """Let calls like this one be replayed: see :func:`cuteblas.engines.replay.cupy.record`."""
         if self.recorder is not None:
-            from .repeats import remember
+            from .replay.cupy import record
 
-            remember(self.recorder, head, inputs, out, result, roles, scalars)
+            record(self.recorder, head, inputs, out, result, roles, scalars)
 
-
-    def remember_group(self, products: Sequence[Repeat], results: Sequence[Any]) -> None:
-        """Let groups like this one be launched at once: see :func:`cuteblas.engines.repeats.remember_group`."""
+    def record_group(self, products: Sequence[Replayable], results: Sequence[Any]) -> None:
+        """Let groups like this one be replayed."""
         if self.recorder is not None:
-            from .repeats import remember_group
+            from .replay.groups import record_group
 
-            remember_group(self.function, self.recorder, products, results)
+            record_group(self.function, self.recorder, products, results)
 
 
 _ALIGNMENT = ": alignment"

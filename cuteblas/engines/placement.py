@@ -313,10 +313,11 @@ def _import_planning() -> None:
 
 
 def _import_engines() -> None:
-    from . import host_cuda, kept, repeats
+    from . import host_cuda
+    from .replay import cupy, kept
 
-    assert repeats and host_cuda
-    kept.place(0)
+    assert cupy and host_cuda
+    kept.fingerprint(0)
 
 
 def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:

@@ -148,7 +148,7 @@ answered_libraries: list[Callable[[], Sequence[str]]] = []
 # -- scratch memory ----------------------------------------------------------------------------------------------------------------
 _VARIABLE = "CUTEBLAS_WORKSPACE_LIMIT"
 planned_under_the_limit: list[Callable[[], object]] = []
-"""What forgets calls that are repeated without planning, which were planned under the limit that was."""
+"""What forgets recorded calls, which were planned under the limit that was."""
 
 
 def _checked_limit(nbytes: Any, source: str) -> int:

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..engines.blocked import LEAST, WORDS, copied, copied_to
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_call, repeaters
+from ..engines.dispatch import kind_of, own_call
 from ..engines.memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
 from ..engines.placement import copy_work, offload, stays
-from ..engines.repeaters import repeater_of
+from ..engines.replay.registry import replays
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
 from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
@@ -94,8 +94,8 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
     head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id, variant) if in_place else ("copy", "out", variant)
-    repeated = repeaters.get(type(out)) or repeater_of(type(out))
-    if repeated is not None and repeated(head, inputs, out) is not None:
+    replay = replays[type(out)]
+    if replay is not None and replay(head, inputs, out) is not None:
         return out
     resolved = resolve("copy", (a,), out, rules=COPY)
     array = np.asarray(a) if isinstance(resolved, str) else resolved.arrays[0]
@@ -110,7 +110,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
             with resolved.on_device():
                 run = Execution("copy", resolved.engine)
                 run.copy_into(array, out, variant)
-                run.remember(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
+                run.record(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
             return out
         resolved = route_of(reason)
     return delegate("copy", resolved, _copy_into_by_numpy, (array, out), {}, Algorithm(variant=variant))
@@ -149,7 +149,7 @@ def _arranged(function: str, resolved: Resolved, order: str, variant: str | None
     with resolved.on_device() as (a,):
         run = Execution(function, resolved.engine)
         new = run.new_like(a, order, variant)
-        run.remember((function, order, variant), (a,), None, new, ("src", "dst"))
+        run.record((function, order, variant), (a,), None, new, ("src", "dst"))
     return new
 
 
@@ -304,10 +304,10 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
     head = function, order, "cast", dtype.char
     loses = a.dtype.kind == "c" and dtype.kind != "c"   # imaginary parts, of which every call warns
     row = element_of(dtype)
-    repeats = variant is None and not loses and row is not None \
+    records = variant is None and not loses and row is not None \
         and dtype is (np.dtype(dtype.char) if row.package == "numpy" else row.numpy)
-    repeated = (repeaters.get(type(a)) or repeater_of(type(a))) if repeats else None
-    if repeated is not None and (new := repeated(head, (a,), None)) is not None:
+    replay = replays[type(a)] if records else None
+    if replay is not None and (new := replay(head, (a,), None)) is not None:
         return new
     reason = f"changes {a.dtype} to {dtype}"
     refuse_variant(variant, reason)
@@ -328,8 +328,8 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
         new = run.empty(replace(memory, strides=strides_by_order(memory, order)))
         run.assign(new, source)
         run.count("calls", reason)
-        if repeats:
-            run.remember(head, (a,), None, new, "xc")
+        if records:
+            run.record(head, (a,), None, new, "xc")
     return new
 
 
@@ -354,12 +354,12 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
         result = call(a, "K" if order is None else order) if function == "copy" else call(a)
         tick()
         return result
-    repeated = repeaters.get(type(a)) or repeater_of(type(a))
-    if repeated is None:
+    replay = replays[type(a)]
+    if replay is None:
         return None
     if out is not None:
-        return repeated(("copy", "out", None), (a,), out) if type(order) is str and order == "K" else None
-    new = repeated((function, order, None), (a,), None)
+        return replay(("copy", "out", None), (a,), out) if type(order) is str and order == "K" else None
+    new = replay((function, order, None), (a,), None)
     if new is None and function != "copy" and a.ndim:
         flags = a.flags
         if flags.c_contiguous if order == "C" else flags.f_contiguous:

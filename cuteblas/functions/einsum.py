@@ -13,10 +13,10 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_call, own_types, repeaters
+from ..engines.dispatch import kind_of, own_call, own_types
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import offload, stays, work_of
-from ..engines.repeaters import repeater_of
+from ..engines.replay.registry import replays
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant, refuse_with_devices
 from .expressions import Expression, Term, expression, stand_in
 from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
@@ -130,8 +130,8 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         np.einsum(0)                                            # an operand alone is refused, whatever it is
     arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)
     head: Hashable = None
-    repeated = (repeaters.get(type(arrays[0])) or repeater_of(type(arrays[0]))) if arrays else None
-    if repeated is not None and type(operands[0]) is str:
+    replay = replays[type(arrays[0])] if arrays else None
+    if replay is not None and type(operands[0]) is str:
         head = ("einsum", algorithm, operands[0]) if optimize is False and not arguments else \
             key_of({"optimize": optimize, **arguments}, "einsum", algorithm, operands[0])
         if len(arrays) == 1 and algorithm is AS_PLANNED and out is None and optimize is False and not arguments:
@@ -139,7 +139,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
             if kind_of(x) == "cupy" and x.dtype.char in _NUMBERS and (found := _viewed(operands[0], x.shape)) is not None:
                 _as_view()
                 return found(x)
-        if head is not None and (result := repeated(head, arrays, out)) is not None:
+        if head is not None and (result := replay(head, arrays, out)) is not None:
             return result
     return _einsum(head, operands, arrays, out, optimize, precision, variant, algorithm, arguments)
 
@@ -173,7 +173,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
 
 def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: Precision | None,
             variant: str | None, algorithm: Algorithm, arguments: EinsumArguments) -> Any:
-    """``einsum`` of a call that has not run before; ``head`` is its key."""
+    """``einsum`` of a call that is not replayed; ``head`` is its key."""
     named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve("einsum", arrays, out, call=partial(_by_plain_numpy, operands))
     if isinstance(resolved, str):
@@ -218,7 +218,7 @@ def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out:
         run = Execution("einsum", resolved.engine)
         result = evaluate(run, settled, placed, resolved.out, path, algorithm)
         if head is not None:
-            run.remember(head, placed, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
+            run.record(head, placed, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 

@@ -12,15 +12,15 @@ import numpy as np
 
 from ..codegen.dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
-from ..engines.dispatch import Repeat, kind_of, own_call, repeaters
+from ..engines.dispatch import kind_of, own_call
 from ..engines.emulator import EMULATOR
 from ..engines.execution import Execution
 from ..engines.memory import Memory
 from ..engines.numpy_gemm import QUIET, product_in
-from ..engines.numpy_repeats import keep, known
 from ..engines.placement import FEW, host_engine, offload, stays, work_of
 from ..engines.problems import has_kernels, readable
-from ..engines.repeaters import repeater_of
+from ..engines.replay.numpy import record_key, recorded
+from ..engines.replay.registry import Replayable, replays
 from ..engines.settings import current_backend
 from .algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from .epilogues import Bound, as_bound, resolve
@@ -70,19 +70,19 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
                  arguments: Mapping[str, Any]) -> Any:
     """``matmul`` with an epilogue: see :func:`cuteblas.matmul`."""
     bound = epilogue if type(epilogue) is Bound else as_bound(epilogue)
-    repeats = not arguments and variant is None
-    by_numpy = repeats and out is None and type(x1) is type(x2) is _NDARRAY
+    records = not arguments and variant is None
+    by_numpy = records and out is None and type(x1) is type(x2) is _NDARRAY
     precision = "auto" if precision is None else checked_precision(precision)
-    if by_numpy and (key := _key_of(x1, x2, bound, precision)) is not None and (ready := known(key)) is not None:
-        result = _quiet().run(ready.again, x1, x2, bound.operands)
-        ready.tick()
+    if by_numpy and (key := _key_of(x1, x2, bound, precision)) is not None and (found := recorded(key)) is not None:
+        result = _quiet().run(found.compute, x1, x2, bound.operands)
+        found.tick()
         return result
     out = single_out(out)
-    if repeats and not by_numpy and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None \
-            and (result := repeat.answer()) is not None:
+    if records and not by_numpy and (call := _replayable(x1, x2, out, bound, precision)) is not None \
+            and (result := call.answer()) is not None:
         return result
-    if (call := own_call(x1, x2, out, bound)) is not None:
-        return call(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
+    if (own := own_call(x1, x2, out, bound)) is not None:
+        return own(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     check_variant(variant, "gemm")
     resolved, product = _resolved(x1, x2, out, bound, arguments)
     if resolved.engine is EMULATOR and not stays(x1, x2, out) and host_engine().moves:
@@ -100,9 +100,9 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
             return result
         if by_numpy:
             if resolved.engine.on_host and current_backend() != "emulator" and precision in NATIVE:
-                _remember_by_numpy(x1, x2, product, bound, precision)
-        elif repeats and not resolved.engine.on_host and (repeat := _repeat_of(x1, x2, out, bound, precision)) is not None:
-            repeat.remember(run, result)
+                _record_by_numpy(x1, x2, product, bound, precision)
+        elif records and not resolved.engine.on_host and (call := _replayable(x1, x2, out, bound, precision)) is not None:
+            run.record(call.head, call.inputs, call.out, result, call.roles, scalars=True)
     return result
 
 
@@ -126,8 +126,8 @@ def _key_of(x1: np.ndarray, x2: np.ndarray, bound: Bound, precision: str) -> tup
     return key
 
 
-def _remember_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bound, precision: str) -> None:
-    """Remember how NumPy computes a product of two matrices and an epilogue that takes no more of them than their sum."""
+def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bound, precision: str) -> None:
+    """Record how NumPy computes a product of two matrices and an epilogue that takes no more of them than their sum."""
     epilogue, shape, kind = bound.epilogue, product.shape, product.dtype
     arrays = [x1, x2, *(x for x in {**epilogue.operands, **bound.operands}.values() if hasattr(x, "dtype"))]
     if (key := _key_of(x1, x2, bound, precision)) is None or not x1.ndim == x2.ndim == 2 or not all(x.size for x in arrays) \
@@ -142,12 +142,12 @@ def _remember_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: 
             value = _quiet().run(compute, x1, x2, bound.operands)               # what it returns is of the same kind every time
             if type(value) is _NDARRAY and value.dtype is kind and value.shape == shape and value.base is None \
                     and value.flags.c_contiguous and not any(x is value for x in arrays):
-                return keep(key, "matmul", compute, arrays)
+                return record_key(key, "matmul", compute, arrays)
     else:
         def compute(x1: np.ndarray, x2: np.ndarray, operands: Mapping[str, Any]) -> Any:
             return epilogue.computed({**epilogue.operands, **operands, "acc": product_in(x1, x2, sums, shape)})
 
-    keep(key, "matmul", lambda *call: np.broadcast_to(compute(*call), shape).astype(kind, "C"), arrays)
+    record_key(key, "matmul", lambda *call: np.broadcast_to(compute(*call), shape).astype(kind, "C"), arrays)
 
 
 def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: str, variant: str | None,
@@ -213,14 +213,14 @@ def _size_of(x: int) -> tuple[bool, int]:
     return x < 0, bisect_left(_BITS, (~x if x < 0 else x).bit_length())
 
 
-def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repeat | None:
-    """A call on CuPy arrays as it may have run before; ``None`` if such calls are not kept, or without a trace.
+def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Replayable | None:
+    """A call on CuPy arrays that may be replayed; ``None`` if such calls are not recorded, or without a trace.
 
     Of the epilogue's operands, what is neither an array nor a number is part of the head, by name; of numbers their types are, and
     of integers which types hold them.
     """
-    repeated = repeaters.get(type(x1)) or repeater_of(type(x1))
-    if repeated is None or bound.outputs or (state := trace_state(bound.epilogue)) is None:
+    replay = replays[type(x1)]
+    if replay is None or bound.outputs or (state := trace_state(bound.epilogue)) is None:
         return None
     arrays, roles = [x1, x2], ["a", "b"]
     numbers: dict[str, float] = {}
@@ -240,7 +240,7 @@ def _repeat_of(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Repe
         else:
             return None
     head = "fused", state, precision, tuple(choices), tuple(roles)
-    return Repeat(repeated, head, tuple(arrays), out, (*roles, "c"), (1, 0, numbers))
+    return Replayable(replay, head, tuple(arrays), out, (*roles, "c"), (1, 0, numbers))
 
 
 def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, Any]) -> tuple[Resolved, Product]:

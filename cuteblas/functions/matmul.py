@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import fast_paths, kind_of, own_call, repeaters
+from ..engines.dispatch import fast_paths, kind_of, own_call
 from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, staying, stays, work_of
-from ..engines.repeaters import repeater_of
+from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
@@ -108,12 +108,12 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
                     _count()
                     return result
                 result = _like_before(x1, x2, out, where)
-        elif (repeated := repeaters.get(kind)) is not None:
-            result = repeated(("matmul", precision), (x1, x2), out)
+        elif (replay := replays.get(kind)) is not None:
+            result = replay(("matmul", precision), (x1, x2), out)
         elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
-        elif (repeated := repeater_of(kind)) is not None:               # the first CuPy array of this process
-            result = repeated(("matmul", precision), (x1, x2), out)
+        elif (replay := replays[kind]) is not None:                     # the first CuPy array of this process
+            result = replay(("matmul", precision), (x1, x2), out)
         else:
             result = None
         if result is not None:
@@ -214,7 +214,7 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         result = _run(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
-                run.remember(("matmul", name), arrays, out, result, "abc")
+                run.record(("matmul", name), arrays, out, result, "abc")
     return result[()] if resolved.engine.on_host and out is None and product.shape == () else result
 
 
@@ -261,15 +261,15 @@ _TILES = "matmul: tiles"
 
 def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
     """A product of CuPy arrays of one device that is a part of another product."""
-    head, repeated = (_TILES, precision), repeaters.get(type(a)) or repeater_of(type(a))
-    if repeated is None or repeated(head, (a, b), c) is None:
+    head, replay = (_TILES, precision), replays[type(a)]
+    if replay is None or replay(head, (a, b), c) is None:
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution
         from .staging import stage
 
         run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
         _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
-        run.remember(head, (a, b), c, c, "abc")
+        run.record(head, (a, b), c, c, "abc")
 
 
 def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..engines.counters import tally
-from ..engines.dispatch import kind_of, own_call, own_types, repeaters
+from ..engines.dispatch import kind_of, own_call, own_types
 from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import FEW, host_engine, offload, stays, work_of
-from ..engines.repeaters import repeater_of
+from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .expressions import Expression, stand_in
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..engines.engine import Engine
 
 __all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "at_once", "by_numpy", "delegate", "in_parts", "key_of", "reason_of",
-           "refused", "rehearse_product", "rehearsed", "repeat", "resolve", "resolve_matmul", "route_of", "without_kernels"]
+           "refused", "rehearse_product", "rehearsed", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -251,14 +251,14 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
     return result
 
 
-def repeat(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
-           arguments: Mapping[str, Any] = MappingProxyType({})) -> tuple[Hashable, Any]:
-    """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if the like of it has run before."""
-    repeated = repeaters.get(type(operands[0])) or repeater_of(type(operands[0]))
-    if repeated is None:
+def replay_product(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
+                   arguments: Mapping[str, Any] = MappingProxyType({})) -> tuple[Hashable, Any]:
+    """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if one like it was recorded."""
+    replay = replays[type(operands[0])]
+    if replay is None:
         return None, None
     head = key_of(arguments, function, algorithm)
-    return head, None if head is None else repeated(head, operands, out)
+    return head, None if head is None else replay(head, operands, out)
 
 
 _NDARRAY = np.ndarray                  # a look-up less
@@ -333,13 +333,13 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
             and (result := at_once(function, call, operands[0], operands[1], out, arguments)) is not None:
         return result
-    head, result = repeat(function, operands, out, algorithm, arguments)
+    head, result = replay_product(function, operands, out, algorithm, arguments)
     return _answer(head, function, call, settle, operands, out, algorithm, arguments, in_tiles) if result is None else result
 
 
 def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
             algorithm: Algorithm, arguments: dict[str, Any], in_tiles: Callable[..., Any] | None) -> Any:
-    """:func:`answer` of a call that has not run before; ``head`` is its key. It is a function of its own because variables that
+    """:func:`answer` of a call that is not replayed; ``head`` is its key. It is a function of its own because variables that
     closures take from a function are slower in all of it."""
     named = arguments if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
@@ -374,7 +374,7 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
         run = Execution(function, resolved.engine)
         result = evaluate(run, settled, arrays, resolved.out, algorithm=algorithm)
         if head is not None:
-            run.remember(head, arrays, resolved.out, result, "abc")
+            run.record(head, arrays, resolved.out, result, "abc")
     return result
 
 

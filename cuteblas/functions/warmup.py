@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..engines.memory import Memory, contiguous_strides
-from ..engines.recording import listening
+from ..engines.replay.recording import listening
 from .explain import device_for
 from .gufunc import resolve_product
 from .signatures import Card, Precision

@@ -363,7 +363,7 @@ def on_the_host(monkeypatch):
     for module in (wrapper, operators):
         monkeypatch.setattr(module, "made_on", lambda device: nullcontext(library))
     yield host_cupy
-    host_cupy.repeats._ready.clear()
+    host_cupy.replay_cupy.recorded.clear()
     host_cupy.cuda.launcher_for.cache_clear()
 
 

@@ -261,7 +261,8 @@ def test_foreign_functions_are_refused_by_name():
 # -- CuPy's arrays ----------------------------------------------------------------------------------------------------------------
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
 from tests.functions.host_cupy import install, on_gpu, on_host  # noqa: E402
 
 
@@ -282,7 +283,7 @@ def on_the_host(monkeypatch):
 
 
 def _forget():
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     cuda.launcher_for.cache_clear()
 
 

@@ -23,7 +23,8 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.array import hooks, patches  # noqa: E402
 from cuteblas.array.install import install_with_cupy, installed, obey_environment  # noqa: E402
-from cuteblas.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
 
 from ..functions import host_cupy, reference  # noqa: E402
 from ..functions.host_cupy import on_gpu, on_host  # noqa: E402
@@ -54,7 +55,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cuteblas.reset_stats()
     yield
     cuteblas.uninstall()
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     cuda.launcher_for.cache_clear()
 
 
@@ -270,7 +271,7 @@ def test_in_place_product_and_out():
 @pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((3, 4), (4,)), ((4,), (4, 5)), ((4,), (4,)),
                                     ((3, 4), (2, 4, 5)), ((), (4, 5))])
 def test_an_out_that_numpys_dot_refuses_is_left_to_cupy(monkeypatch, shapes):
-    """Also where ``matmul`` takes it, and was repeated with the like before."""
+    """Also where ``matmul`` takes it, and was recorded with the like before."""
     def refusal(a, b, out=None):
         raise ValueError("CuPy's")
 
@@ -327,7 +328,7 @@ def test_tensordot_reads_nested_modes(by_cupy, shapes, axes):
 def test_dot_of_stacks_is_not_matmul(by_cupy):
     a, b = operands((2, 3, 4), (2, 4, 5))
     cuteblas.install()
-    a @ b                                   # known to the short way: dot must not take it for the same
+    a @ b                                   # recorded: dot must not take it for the same
     result = a.dot(b)
     np.testing.assert_array_equal(on_host(result), np.dot(on_host(a), on_host(b)))
     assert by_cupy == [] and "dot" in served()
@@ -354,7 +355,7 @@ def test_results_are_in_c_order_as_cupys():
         np.testing.assert_array_equal(on_host(result), np.matmul(on_host(a), on_host(b)))
 
 
-def test_a_repeated_product_does_not_go_the_long_way(monkeypatch):
+def test_a_repeated_product_is_replayed(monkeypatch):
     a, b = operands((3, 4), (4, 5))
     cuteblas.install()
     for call in CALLS.values():
@@ -365,7 +366,7 @@ def test_a_repeated_product_does_not_go_the_long_way(monkeypatch):
     cupy.matmul(a, b)
 
 
-def test_repeated_products_of_tensors_do_not_go_the_long_way(monkeypatch):
+def test_repeated_products_of_tensors_are_replayed(monkeypatch):
     (a, b), c = operands((2, 3, 4), (2, 4, 5)), operands((4, 3, 5))[0]
     calls = (lambda: a.dot(b), lambda: cupy.tensordot(a, c, ([1, 2], [1, 0])), lambda: cupy.inner(a, a))
     cuteblas.install()

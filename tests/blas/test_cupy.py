@@ -18,7 +18,8 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 if not emulator.available():
     pytest.skip("no C++ compiler for the emulator", allow_module_level=True)
 
-from cuteblas.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
 
 from ..functions.host_cupy import emulated, install, on_gpu, on_host  # noqa: E402
 
@@ -29,7 +30,7 @@ def on_the_host():
         install(patch)
         patch.setattr("cuteblas.runtime.executor", emulated)
         yield
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     cuda.launcher_for.cache_clear()
 
 

@@ -109,7 +109,8 @@ HAS_COMPILER = pytest.mark.skipif(not emulator.available(), reason="no C++ compi
 @contextmanager
 def cupy_on_the_host():
     """From NumPy arrays to CuPy arrays over the same memory, and back; plans run in the emulator."""
-    from cuteblas.engines import cuda, repeats
+    from cuteblas.engines import cuda
+    from cuteblas.engines.replay import cupy as replay_cupy
 
     from ..functions import host_cupy
 
@@ -117,7 +118,7 @@ def cupy_on_the_host():
         host_cupy.install(patch)
         patch.setattr("cuteblas.runtime.executor", host_cupy.emulated)
         yield host_cupy.on_gpu, host_cupy.on_host
-    repeats.forget()
+    replay_cupy.forget()
     cuda.launcher_for.cache_clear()
 
 
@@ -308,13 +309,13 @@ def on_host_cupy():
 
 
 @pytest.fixture
-def only_repeated(monkeypatch):
+def only_replayed(monkeypatch):
     """Allows the fast path only."""
     return lambda: monkeypatch.setattr("cuteblas.blas.groups.prepare", lambda *call: pytest.fail("went the long way"))
 
 
 @pytest.mark.parametrize("way", ["new", "out", "in place", "from c"])
-def test_repeated_groups(way, on_host_cupy, only_repeated):
+def test_repeated_groups(way, on_host_cupy, only_replayed):
     on_gpu, on_host = on_host_cupy
     rng = np.random.default_rng(2)
     host = problems(("float32", "complex128"))
@@ -334,7 +335,7 @@ def test_repeated_groups(way, on_host_cupy, only_repeated):
         assert way in ("new", "from c") or all(result is z for result, z in zip(got, c, strict=True))
         assert sum(routes().values()) == 5 * (repeated + 1)
         alphas[1], betas[1] = 3.5, betas[1] * 2
-        only_repeated()
+        only_replayed()
 
 
 @pytest.mark.parametrize("change", ["none", "alpha", "shape", "alignment", "order", "number", "trans", "precision", "dtype",
@@ -402,17 +403,17 @@ def test_overlap_of_repeated_groups(on_host_cupy):
     assert (memory[160:176] == 4).all() and (interleaved == 4).all()
 
 
-def test_groups_with_anything_else_are_not_remembered(on_host_cupy):
+def test_groups_with_anything_else_are_not_recorded(on_host_cupy):
     on_gpu, _on_host = on_host_cupy
-    from cuteblas.engines import repeats
+    from cuteblas.engines.replay import cupy as replay_cupy
 
     x = [np.ones((4, 4), np.float32), np.ones((3, 3), np.float32)]
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     given = [on_gpu(y) for y in x]
     blas.gemm_grouped([on_gpu(np.array(2, np.float32)), 1], given, given)
     blas.gemm_grouped([1 + 1e-9, 1], given, given)
     blas.gemm_grouped(1, given, given, epilogue="relu")
     blas.gemm_grouped(1, given[:1], given[:1])
-    assert not repeats._ready
+    assert not replay_cupy.recorded
     blas.gemm_grouped(1, given, given)
-    assert len(repeats._ready) == 1
+    assert len(replay_cupy.recorded) == 1

@@ -144,7 +144,8 @@ def on_the_host(monkeypatch):
     import cupy
 
     from cuteblas.array import hooks, patches
-    from cuteblas.engines import cuda, repeats
+    from cuteblas.engines import cuda
+    from cuteblas.engines.replay import cupy as replay_cupy
 
     from ..functions import host_cupy, reference
 
@@ -172,7 +173,7 @@ def on_the_host(monkeypatch):
     cuteblas.reset_stats()
     yield at_end
     cuteblas.uninstall()
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     cuda.launcher_for.cache_clear()
 
 

@@ -46,10 +46,10 @@ def test_the_environment_is_refused(monkeypatch):
         settings.limited(H200)
 
 
-def test_ready_calls_are_planned_again():
+def test_recorded_calls_are_planned_again():
     pytest.importorskip("cupy", reason="CuPy is not installed")
-    from cuteblas.engines import repeats
+    from cuteblas.engines.replay import cupy as replay_cupy
 
-    repeats._ready["a call",] = None
+    replay_cupy.recorded["a call",] = None
     cuteblas.set_workspace_limit(1)
-    assert not repeats._ready
+    assert not replay_cupy.recorded

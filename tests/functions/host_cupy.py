@@ -15,8 +15,10 @@ import pytest
 from cuteblas import emulator
 from cuteblas.codegen.epilogue import epilogue_role
 from cuteblas.codegen.grouped import word_offsets
-from cuteblas.engines import cuda, repeats
+from cuteblas.engines import cuda
 from cuteblas.engines.memory import without_imaginary_part
+from cuteblas.engines.replay import cupy as replay_cupy
+from cuteblas.engines.replay import groups, kept
 from cuteblas.planning.plan import Plan
 from cuteblas.planning.problem import H200, GemmProblem, GroupedProblem, ReductionProblem
 
@@ -108,10 +110,10 @@ def install(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr("cuteblas.runtime.executor", executor)
     patch.setattr("cuteblas.runtime.device_info", lambda ordinal: H200)
-    for module in (cuda, repeats):
+    for module in (cuda, replay_cupy, groups, kept):
         patch.setattr(module, "several_devices", lambda: False)
-        patch.setattr(module, "current_stream", lambda: 0)
-        patch.setattr(module, "uploaded", lambda table: on_gpu(table).data)
+        patch.setattr(module, "current_stream", lambda: 0, raising=module is not kept)
+        patch.setattr(module, "uploaded", lambda table: on_gpu(table).data, raising=False)
     patch.setattr(cupy.cuda, "alloc", allocate)
     patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)))
     patch.setattr(cuda.Cuda, "cast", cast)
@@ -140,9 +142,9 @@ def _any_view(x: cupy.ndarray) -> np.ndarray:
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """CuPy's arrays in host memory while this lasts; calls that are ready are forgotten after it."""
+    """CuPy's arrays in host memory while this lasts; recorded calls are forgotten after it."""
     with pytest.MonkeyPatch.context() as patch:
         install(patch)
         yield
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     cuda.launcher_for.cache_clear()

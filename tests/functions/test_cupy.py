@@ -19,8 +19,10 @@ from cuteblas import blas, emulator
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.engines import cuda, dispatch, execution, repeats  # noqa: E402
+from cuteblas.engines import cuda, execution  # noqa: E402
 from cuteblas.engines.execution import plan_for  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
+from cuteblas.engines.replay import recording, registry  # noqa: E402
 from cuteblas.planning.variants import variants  # noqa: E402
 
 from . import host_cupy, reference  # noqa: E402
@@ -38,7 +40,7 @@ def on_the_host(by_definition) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     cuteblas.reset_stats()
 
 
@@ -74,7 +76,7 @@ def test_any_strides_types_and_shapes(data):
     agree(x1, x2, out, **arguments)
 
 
-def test_second_call_takes_the_fast_path(monkeypatch):
+def test_a_second_call_is_replayed(monkeypatch):
     x1, x2, out = (on_gpu(laid_out(shape, "f", "C")) for shape in ((3, 4), (4, 5), (3, 5)))
     cuteblas.matmul(x1, x2, out)
     cuteblas.matmul(x1, x2)
@@ -93,17 +95,17 @@ def test_a_second_call_is_few_frames():
     sys.setprofile(lambda frame, event, _argument: frames.append(frame.f_code.co_name) if event == "call" else None)
     cuteblas.matmul(x1, x2, out)
     sys.setprofile(None)
-    assert frames[:4] == ["matmul", "repeated", "<lambda>", "launch"], "the last two are of host_cupy"
+    assert frames[:4] == ["matmul", "replay", "<lambda>", "launch"], "the last two are of host_cupy"
 
 
 @pytest.mark.parametrize("call", [cuteblas.matmul, cuteblas.dot, partial(cuteblas.einsum, "ij,jk->ik"), partial(blas.sgemm, 1),
                                   partial(cuteblas.matmul, epilogue="relu")])
-def test_a_program_of_one_function_repeats_it(monkeypatch, call):
-    """Who repeats calls of CuPy arrays is not known before the first of them."""
-    name = "cuteblas.engines.repeats"
-    monkeypatch.delitem(dispatch.repeaters, cupy.ndarray)
+def test_a_program_of_one_function_replays_it(monkeypatch, call):
+    """The replay of CuPy arrays is not known before the first of them."""
+    name = "cuteblas.engines.replay.cupy"
+    monkeypatch.delitem(registry.replays, cupy.ndarray)
     monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("cuteblas.engines.repeats", repeats)              # is put back
+    monkeypatch.setattr(name, replay_cupy)              # is put back
     planned = []
     monkeypatch.setattr(execution, "plan_for", lambda *problem: planned.append(problem) or plan_for(*problem))
     for _ in range(4):
@@ -120,7 +122,7 @@ def test_alignment_is_on_the_account_of_its_caller():
 
 
 @pytest.mark.parametrize("change", ["dtype", "shape", "strides", "alignment", "out strides", "precision", "overlap", "argument"])
-def test_fast_path_is_left_when_anything_differs(monkeypatch, change):
+def test_a_call_is_not_replayed_when_anything_differs(monkeypatch, change):
     memory = np.zeros(1000, np.float32)
     x1, x2, out = memory[:16].reshape(4, 4), memory[16:32].reshape(4, 4), memory[32:48].reshape(4, 4)
     cuteblas.matmul(on_gpu(x1), on_gpu(x2), on_gpu(out))
@@ -147,7 +149,7 @@ def test_fast_path_is_left_when_anything_differs(monkeypatch, change):
         cuteblas.matmul(on_gpu(x1), on_gpu(x2), on_gpu(out), **arguments)
 
 
-def test_overlapping_out_acts_as_if_copied_also_when_repeated():
+def test_overlapping_out_acts_as_if_copied_also_when_replayed():
     for shift in (0, 4, 8):
         memory = laid_out((32,), "f", "C", shift)
         x, out = memory[:16].reshape(4, 4), memory[shift:shift + 16].reshape(4, 4)
@@ -156,7 +158,7 @@ def test_overlapping_out_acts_as_if_copied_also_when_repeated():
         np.testing.assert_array_equal(out, expected)
 
 
-def test_what_arguments_ask_for_is_not_repeated_without_them():
+def test_what_arguments_ask_for_is_not_replayed_without_them():
     x = laid_out((3, 3), "f", "C")
     for arguments in ({"axes": [(1, 0), (0, 1), (0, 1)]}, {"order": "F"}, {"dtype": "f8"}):
         cuteblas.matmul(on_gpu(x), on_gpu(x), **arguments)
@@ -228,7 +230,7 @@ def test_current_device_follows_the_operands(monkeypatch):
         def __exit__(self, *_):
             entered.append("left")
 
-    for module in (cuda, repeats):
+    for module in (cuda, replay_cupy):
         monkeypatch.setattr(module, "several_devices", lambda: True)
         monkeypatch.setattr(module, "current_device", lambda: 0)
     monkeypatch.setattr(cupy.cuda, "Device", Device)
@@ -306,7 +308,7 @@ def test_copies_into_an_array_and_in_place(monkeypatch):
     memory = np.zeros(48)
     for source, out in ((memory[8:24].reshape(4, 4), memory[:16].reshape(4, 4).T), (x, x), (x[::-1], x[::-1].T[::-1]),
                         (x.T, x.view("i8"))):
-        with pytest.raises((TypeError, ValueError)):                # not repeated: these overlap otherwise, or are something else
+        with pytest.raises((TypeError, ValueError)):                # not replayed: these overlap otherwise, or are something else
             cuteblas.copy(on_gpu(source), out=on_gpu(out))
 
 
@@ -325,7 +327,7 @@ def test_copies_with_overlap_are_those_of_a_copy():
             cuteblas.copy(source, out=out)
 
 
-def test_a_repeated_copy_takes_the_fast_path(monkeypatch):
+def test_a_repeated_copy_is_replayed(monkeypatch):
     x = laid_out((6, 5), "f", "C")
     cuteblas.copy(on_gpu(x).T, order="C")
     cuteblas.ascontiguousarray(on_gpu(x).T)
@@ -446,12 +448,12 @@ def test_explain_names_the_device():
     assert "NumPy: Answers answers ufuncs itself" in str(cuteblas.explain(x, Answers()))
 
 
-def test_ready_launchers_are_bounded(monkeypatch):
-    monkeypatch.setattr(repeats, "MOST_READY", 4)
+def test_recorded_calls_are_bounded(monkeypatch):
+    monkeypatch.setattr(recording, "MOST_RECORDED", 4)
     for n in range(1, 9):
         cuteblas.matmul(on_gpu(np.ones((n, n))), on_gpu(np.ones((n, n))))
         cuteblas.copy(on_gpu(np.ones((n, n))))
-    assert 0 < len(repeats._ready) <= 4
+    assert 0 < len(replay_cupy.recorded) <= 4
 
 
 def test_cupy_is_not_imported_before_a_cupy_array_comes():
@@ -490,7 +492,7 @@ def test_a_product_by_name_is_another_product() -> None:
 
 
 # -- epilogues --------------------------------------------------------------------------------------------------------------------
-def test_a_repeated_call_with_an_epilogue_is_launched_at_once(monkeypatch):
+def test_a_repeated_call_with_an_epilogue_is_replayed(monkeypatch):
     """The second call of a kind plans nothing; other numbers and other memory are the same kind, another bias type is not."""
     launched = []
     monkeypatch.setattr("cuteblas.runtime.executor",
@@ -536,7 +538,7 @@ def test_less_workspace_where_there_is_no_memory(monkeypatch, share, blocks):
 
     launched, most = [], []
     cuda.launcher_for.cache_clear()
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
 
     def executor(plan):
         def launch(*_arguments):

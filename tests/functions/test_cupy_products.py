@@ -15,7 +15,9 @@ import cuteblas.linalg
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.engines import cuda, execution, repeats  # noqa: E402
+from cuteblas.engines import cuda, execution  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
+from cuteblas.engines.replay import recording  # noqa: E402
 from cuteblas.functions import routing  # noqa: E402
 from cuteblas.functions.gufunc import UFUNCS  # noqa: E402
 
@@ -194,11 +196,11 @@ REPEATED = [
 
 
 class LongWay(Exception):
-    """A call that was not repeated."""
+    """A call that was not replayed."""
 
 
 @pytest.fixture
-def only_repeated(monkeypatch):
+def only_replayed(monkeypatch):
     """Allows the fast path only."""
     def forbid():
         def resolve(*_, **_arguments):
@@ -211,12 +213,12 @@ def only_repeated(monkeypatch):
 
 
 @pytest.mark.parametrize("name, operands, arguments", REPEATED)
-def test_repeated_calls_take_the_fast_path(name, operands, arguments, only_repeated):
+def test_repeated_calls_are_replayed(name, operands, arguments, only_replayed):
     operands = [twin(x) if isinstance(x, np.ndarray) else x for x in operands]
     arguments = {key: twin(x) if key == "out" else x for key, x in arguments.items()}
     cuteblas.reset_stats()
     call(name, *operands, **arguments)
-    only_repeated()
+    only_replayed()
     for x in operands:
         if isinstance(x, np.ndarray):
             x += 1
@@ -224,12 +226,12 @@ def test_repeated_calls_take_the_fast_path(name, operands, arguments, only_repea
     assert cuteblas.stats() == {name: {"calls": {"reference": 2}}}
 
 
-def test_the_default_algorithm_by_name_is_the_same_call(only_repeated):
+def test_the_default_algorithm_by_name_is_the_same_call(only_replayed):
     x = on_gpu(np.ones((2, 2)))
     products = (cuteblas.dot, cuteblas.inner, lambda *pair, **named: cuteblas.einsum("ij,jk", *pair, **named))
     for product in products:
         product(x, x)
-    only_repeated()
+    only_replayed()
     for product in products:
         assert on_host(product(x, x, precision="auto"))[0, 0] == 2
 
@@ -251,14 +253,14 @@ IN_STEPS = [
 
 
 @pytest.mark.parametrize("name, operands, arguments", IN_STEPS)
-def test_repeated_calls_of_several_steps_take_the_fast_path(name, operands, arguments, only_repeated, monkeypatch):
+def test_repeated_calls_of_several_steps_are_replayed(name, operands, arguments, only_replayed, monkeypatch):
     """Casts, copies of unaligned operands, sums, intermediate results and results that are copied to ``out``."""
     operands = [twin(x) if isinstance(x, np.ndarray) else x for x in operands]
     arguments = {key: twin(x) if key == "out" else x for key, x in arguments.items()}
     cuteblas.reset_stats()
     call(name, *operands, **arguments)
     before = cuteblas.stats()
-    only_repeated()
+    only_replayed()
     monkeypatch.setattr(execution, "Execution", None)                # the long way
     for x in operands:
         if isinstance(x, np.ndarray):
@@ -270,14 +272,14 @@ def test_repeated_calls_of_several_steps_take_the_fast_path(name, operands, argu
 
 
 @pytest.mark.parametrize("subscripts", ["j,ij,kj->ik", "ij,jk,lk->il"])
-def test_an_operand_that_is_given_twice_may_be_two_the_next_time(subscripts, only_repeated):
+def test_an_operand_that_is_given_twice_may_be_two_the_next_time(subscripts, only_replayed):
     """Types, shapes and strides are equal, so the calls are alike."""
     x, y = laid_out((4, 4), "d", "C", 5), laid_out((4, 4), "d", "C", 6)
     first = laid_out((4,) if subscripts.startswith("j,") else (4, 4), "d", "C", 7)
     call("einsum", subscripts, first, x, x)
     gpu = on_gpu(x)
     cuteblas.einsum(subscripts, on_gpu(first), gpu, gpu)
-    only_repeated()
+    only_replayed()
     call("einsum", subscripts, first, x, y)
     call("einsum", subscripts, first, y, x)
 
@@ -285,25 +287,25 @@ def test_an_operand_that_is_given_twice_may_be_two_the_next_time(subscripts, onl
 @pytest.mark.parametrize("name, given, transposed", [
     ("matmul", (), lambda x: x.T), ("einsum", ("ki,kj->ij",), lambda x: x), ("dot", (), lambda x: x.T),
     ("tensordot", (), lambda x: x)])
-def test_a_matrix_and_itself_are_a_call_of_their_own(name, given, transposed, only_repeated):
+def test_a_matrix_and_itself_are_a_call_of_their_own(name, given, transposed, only_replayed):
     """One triangle of a Gram matrix is computed: not where a call like it has two operands, at first or later."""
     x, y = laid_out((40, 24), "d", "C", 5), laid_out((40, 24), "d", "C", 6)
     rest, back = ((0, 0),) if name == "tensordot" else (), on_gpu(x)
     for second in (back, on_gpu(y), back, on_gpu(y)):
         result = getattr(cuteblas, name)(*given, transposed(back), second, *rest)
         np.testing.assert_array_equal(on_host(result), x.T @ on_host(second))
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     for second in (on_gpu(y), back):
         getattr(cuteblas, name)(*given, transposed(back), second, *rest)
-    only_repeated()
+    only_replayed()
     for second in (back, on_gpu(y)):
         result = getattr(cuteblas, name)(*given, transposed(back), second, *rest)
         np.testing.assert_array_equal(on_host(result), x.T @ on_host(second))
 
 
-def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
+def test_steps_are_not_replayed_where_out_meets_an_operand(only_replayed):
     """A result that was computed elsewhere because of an overlap says nothing of calls without one, and the reverse."""
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     memory = np.zeros(128)
     a, b = memory[:16].reshape(4, 4), memory[16:32].reshape(4, 4)
     a[...], b[...] = np.arange(16).reshape(4, 4), np.arange(16).reshape(4, 4) % 3
@@ -313,11 +315,11 @@ def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
         cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
         np.testing.assert_array_equal(out, expected)
         memory[...] = kept
-    assert not repeats._ready
+    assert not replay_cupy.recorded
     out = memory[64:80].reshape(4, 4)
     cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
-    assert len(repeats._ready) == 1
-    only_repeated()
+    assert len(replay_cupy.recorded) == 1
+    only_replayed()
     cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(out))
     with pytest.raises(LongWay):
         cuteblas.einsum("ij,jk,kl->il", on_gpu(a), on_gpu(b), on_gpu(a), out=on_gpu(memory[8:24].reshape(4, 4)))
@@ -326,39 +328,39 @@ def test_steps_are_not_repeated_where_out_meets_an_operand(only_repeated):
             cuteblas.einsum("ij,jk,kl->il", *map(on_gpu, operands))
 
 
-def test_without_memory_for_what_lies_in_between_the_long_way_is_taken(monkeypatch, only_repeated):
+def test_without_memory_for_what_lies_in_between_the_long_way_is_taken(monkeypatch, only_replayed):
     a, b = on_gpu(laid_out((4, 4), "d", "C")), on_gpu(laid_out((4, 4), "f", "C"))
     cuteblas.tensordot(a, b, 1)
-    ready = list(repeats._ready.values())[-1]
+    recorded = list(replay_cupy.recorded.values())[-1]
 
     def fail(*_):
         raise cupy.cuda.memory.OutOfMemoryError(0, 0, 0)
 
-    only_repeated()
+    only_replayed()
     cuteblas.tensordot(a, b, 1)
-    monkeypatch.setattr(type(ready.launch), "__call__", fail)
+    monkeypatch.setattr(type(recorded.launch), "__call__", fail)
     with pytest.raises(LongWay):
         cuteblas.tensordot(a, b, 1)
 
 
 def test_large_intermediate_results_are_freed_as_soon_as_they_were_read(monkeypatch):
-    repeats._ready.clear()
-    monkeypatch.setattr(repeats, "_MOST_BYTES", 200)
+    replay_cupy.recorded.clear()
+    monkeypatch.setattr(recording, "_MOST_BYTES", 200)
     call("einsum", "ij,jk,kl->il", A, B, A)
     call("einsum", "ij->", UNALIGNED)
-    assert len(repeats._ready) == 1
+    assert len(replay_cupy.recorded) == 1
 
 
 @pytest.mark.parametrize("name, operands, arguments", [
     ("dot", (A, B), {"out": OUT[:, ::-1]}), ("dot", (A[:0], B), {}), ("einsum", (A, [0, 1], B, [1, 2]), {}),
     ("einsum", ("ij->ji", A), {})])
-def test_what_has_no_launch_or_no_key_is_not_remembered(name, operands, arguments):
-    repeats._ready.clear()
+def test_what_has_no_launch_or_no_key_is_not_recorded(name, operands, arguments):
+    replay_cupy.recorded.clear()
     call(name, *operands, **arguments)
-    assert not repeats._ready
+    assert not replay_cupy.recorded
 
 
-def test_fast_path_is_left_when_anything_differs(only_repeated):
+def test_a_call_is_not_replayed_when_anything_differs(only_replayed):
     x = laid_out((4, 4, 4), "d", "C")
     cuteblas.tensordot(on_gpu(x), on_gpu(x), axes=1)
     cuteblas.tensordot(on_gpu(x), on_gpu(x), axes=((1, 2), (0, 1)))
@@ -373,7 +375,7 @@ def test_fast_path_is_left_when_anything_differs(only_repeated):
         expected = a @ b
         cuteblas.dot(on_gpu(a), on_gpu(b), on_gpu(out))
         np.testing.assert_array_equal(out, expected)
-    only_repeated()
+    only_replayed()
     two, three = x[0], x[1]
     cuteblas.dot(on_gpu(two), on_gpu(three), on_gpu(np.empty((4, 4))))
     for name, operands, arguments in (

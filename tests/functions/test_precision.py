@@ -145,14 +145,15 @@ class TestRepeated:
     @pytest.fixture(autouse=True)
     def on_the_host(self, by_definition) -> Iterator[None]:
         pytest.importorskip("cupy", reason="CuPy is not installed")
-        from cuteblas.engines import cuda, repeats
+        from cuteblas.engines import cuda
+        from cuteblas.engines.replay import cupy as replay_cupy
 
         from .host_cupy import install
 
         with pytest.MonkeyPatch.context() as patch:
             install(patch)
             yield
-        repeats._ready.clear()
+        replay_cupy.recorded.clear()
         cuda.launcher_for.cache_clear()
 
     @pytest.mark.parametrize("call", EVERY.values(), ids=EVERY)

@@ -93,7 +93,7 @@ def _einsum_path(draw: Draw) -> Call:
 
 
 def _matrices(draw: Draw) -> Call:
-    """Plain products of matrices in einsum's notation, where memories of repeated calls are at work."""
+    """Plain products of matrices in einsum's notation, where repeated calls are replayed."""
     b = Building(draw)
     m, n, k = draw.extents(3)
     x1, x2 = b.array((m, k)), b.array((k, n))

@@ -10,12 +10,14 @@ import pytest
 
 from cuteblas._cache import cache_directory, keep
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
-from cuteblas.runtime import Executor, kept
+from cuteblas.runtime import Executor
 from cuteblas.runtime.arguments import ArgumentBlock
 from cuteblas.runtime.compiler import compile, cubin_name
 from tests.runtime.samples import MULTIPLY, multiply_plan
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+
+from cuteblas.engines.replay import kept  # noqa: E402
 
 
 def product(name, n, **more):
@@ -71,10 +73,10 @@ def loaded(monkeypatch):
 def test_a_kept_plan_launches_what_the_plan_launches(name, loaded, monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     plan = PLANS[name]()
-    record = json.loads(json.dumps(kept.record_of(plan, 0)))
+    record = json.loads(json.dumps(kept.plan_to_json(plan, 0)))
     for i, launch in enumerate(plan.launches):
         keep("entries", cubin_name(launch.kernel, record_arch(launch)), b"cubin %d" % i)
-    ready = kept.executor_of(record, 0)
+    ready = kept.executor_from_json(record, 0)
     assert isinstance(ready, Executor)
     again = ready.plan
     assert (again.roles, again.arch, again.workspace_bytes) == (plan.roles, plan.arch, plan.workspace_bytes)
@@ -91,24 +93,24 @@ def record_arch(launch):
 
 
 def test_what_was_not_launched_here_is_not_kept():
-    assert kept.record_of(product("float32", 33), 0) is None
+    assert kept.plan_to_json(product("float32", 33), 0) is None
 
 
 def test_without_its_machine_code_a_plan_is_made_again(loaded, monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     plan = product("float32", 33)
-    record = kept.record_of(plan, 0)
-    assert kept.executor_of(record, 0) is None
+    record = kept.plan_to_json(plan, 0)
+    assert kept.executor_from_json(record, 0) is None
     keep("entries", cubin_name(plan.launches[0].kernel, "sm_90"), b"a cubin")
     (entry,) = (cache_directory() / "entries").iterdir()
     entry.write_bytes(entry.read_bytes()[1:])
-    assert kept.executor_of(record, 0) is None and not loaded
+    assert kept.executor_from_json(record, 0) is None and not loaded
 
 
 def test_the_machine_code_is_the_compilers(loaded, monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     cubin = compile(MULTIPLY, "sm_90")
-    kept.executor_of(kept.record_of(multiply_plan(7), 3), 3)
+    kept.executor_from_json(kept.plan_to_json(multiply_plan(7), 3), 3)
     (found,) = loaded
     assert found[3:] == (cubin, cubin_name(MULTIPLY, "sm_90"), 3) and (cache_directory() / "entries" / found[4]).exists()
 

@@ -1,4 +1,4 @@
-"""Two calls with one key are the same call: what the memory of an earlier call answers is what the long way would answer.
+"""Two calls with one key are the same call: what is replayed is what the long way would answer.
 
 CuPy arrays are in host memory and launches are evaluated by the definition. All arrays of a call are in one arena, of which
 everything that a call writes is compared; what is allocated for results has guards around it.
@@ -23,7 +23,8 @@ from cuteblas.planning.plan import Plan
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-from cuteblas.engines import repeats  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
+from cuteblas.engines.replay import groups  # noqa: E402
 from cuteblas.functions import contractions  # noqa: E402
 
 from ..functions import reference  # noqa: E402
@@ -52,7 +53,7 @@ def check_guards() -> None:
 
 
 class Counting(dict):
-    """What is ready, and how often something was."""
+    """Recorded calls, and how often one was replayed."""
 
     hits = 0
 
@@ -67,7 +68,9 @@ class Counting(dict):
 def on_the_host(by_definition: None) -> Iterator[None]:
     with installed(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(cupy.cuda, "alloc", guarded)
-        patch.setattr(repeats, "_ready", Counting())
+        calls = Counting()
+        for module in (replay_cupy, groups):
+            patch.setattr(module, "recorded", calls)
         yield
     ALLOCATED.clear()
 
@@ -313,12 +316,12 @@ def test_two_calls_with_one_key_are_the_same_call(seed: int) -> None:
             second = altered(random, second)
         forget()
         arena.run(first)
-        before = repeats._ready.hits
-        remembered = arena.run(second)
-        if repeats._ready.hits == before:
+        before = replay_cupy.recorded.hits
+        replayed = arena.run(second)
+        if replay_cupy.recorded.hits == before:
             continue
         forget()
-        assert arena.run(second) == remembered, f"after {first}, {second} is another call"
+        assert arena.run(second) == replayed, f"after {first}, {second} is another call"
         answered[second.function] += 1
         reference.LAUNCHED.clear()
     assert sum(answered.values()) > PAIRS // 10, answered
@@ -326,7 +329,7 @@ def test_two_calls_with_one_key_are_the_same_call(seed: int) -> None:
 
 def forget() -> None:
     """Let every call go the long way."""
-    repeats.forget()
+    replay_cupy.forget()
 
 
 def test_an_operand_is_not_taken_for_out() -> None:
@@ -339,14 +342,14 @@ def test_an_operand_is_not_taken_for_out() -> None:
 
 @pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray])
 @pytest.mark.parametrize("shape", [(), (5,), (509,), (3, 4), (263, 2)])
-def test_casts_are_repeated(call: Callable[..., Any], shape: tuple[int, ...]) -> None:
+def test_casts_are_replayed(call: Callable[..., Any], shape: tuple[int, ...]) -> None:
     for source, target in (("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?"), ("f4", bfloat16), (float8_e5m2, "f2")):
         x, y = (np.arange(n, n + np.prod(shape)).reshape(shape).astype(source) for n in (0, 7))
         cuteblas.reset_stats()
         for again, given in enumerate((x, y)):
-            before = repeats._ready.hits
+            before = replay_cupy.recorded.hits
             result = call(on_gpu(given), dtype=target)
-            assert repeats._ready.hits == before + again
+            assert replay_cupy.recorded.hits == before + again
             assert (result.dtype, result.shape) == (np.dtype(target), shape or (1,))
             np.testing.assert_array_equal(on_host(result), given.reshape(shape or (1,)).astype(target))
         counted, = cuteblas.stats()[call.__name__]["calls"].items()
@@ -360,7 +363,7 @@ def test_a_cast_that_loses_something_warns_every_time() -> None:
             cuteblas.ascontiguousarray(x, dtype="f4")
 
 
-def test_a_cast_to_a_type_that_is_not_numpy_s_own_is_not_repeated() -> None:
+def test_a_cast_to_a_type_that_is_not_numpy_s_own_is_not_replayed() -> None:
     meters, x = np.dtype("f4", metadata={"unit": "m"}), on_gpu(np.ones(3, "f8"))
     for dtype in (np.dtype("f4"), meters, np.dtype("f4")):
         assert cuteblas.ascontiguousarray(x, dtype=dtype).dtype is dtype
@@ -369,19 +372,19 @@ def test_a_cast_to_a_type_that_is_not_numpy_s_own_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("extent", [5, 509, 1021])
-def test_products_of_elements_are_repeated(extent: int) -> None:
+def test_products_of_elements_are_replayed(extent: int) -> None:
     """In two parts where no row divides them."""
     for values in (1, 5):
         x = np.arange(values, extent + values, dtype="f4")
-        before = repeats._ready.hits
+        before = replay_cupy.recorded.hits
         np.testing.assert_array_equal(on_host(cuteblas.einsum("i,i->i", on_gpu(x), on_gpu(2 * x))), 2 * x * x)
-        assert repeats._ready.hits == before + (values == 5)
+        assert replay_cupy.recorded.hits == before + (values == 5)
 
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "F", "D"])
 @pytest.mark.parametrize("subscripts", ["ij,i->i", "ij,jk->j", "ij,j->", "ij,k->i", "ij,jk->ik", "ijk,k->i"])
-def test_sums_over_an_index_of_one_operand_alone_are_repeated(monkeypatch: pytest.MonkeyPatch, subscripts: str, dtype: str,
+def test_sums_over_an_index_of_one_operand_alone_are_replayed(monkeypatch: pytest.MonkeyPatch, subscripts: str, dtype: str,
                                                               first: bool) -> None:
     if first:
         monkeypatch.setattr(contractions, "_MOST_AT_ONCE", 0)
@@ -389,9 +392,9 @@ def test_sums_over_an_index_of_one_operand_alone_are_repeated(monkeypatch: pytes
     for values in (1, 5):
         pair = [np.arange(values, 3**len(term) + values).reshape((3,) * len(term)).astype(dtype)
                 for term in subscripts.partition("->")[0].split(",")]
-        before = repeats._ready.hits
+        before = replay_cupy.recorded.hits
         result = on_host(cuteblas.einsum(subscripts, *map(on_gpu, pair)))
-        assert repeats._ready.hits == before + (values == 5)
+        assert replay_cupy.recorded.hits == before + (values == 5)
         np.testing.assert_array_equal(result, np.einsum(subscripts, *pair))
 
 
@@ -486,9 +489,9 @@ def test_no_product_is_planned_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(500):
         again = product_of(random)
         again()
-        before = repeats._ready.hits
+        before = replay_cupy.recorded.hits
         again()
-        assert repeats._ready.hits == before + 1, f"product {number} went the long way twice"
+        assert replay_cupy.recorded.hits == before + 1, f"product {number} went the long way twice"
         ALLOCATED.clear()
 
 
@@ -504,7 +507,7 @@ def test_what_an_epilogue_reads_is_part_of_the_key() -> None:
         assert (on_host(cuteblas.matmul(x, x, epilogue=with_attribute)) == 2 * factor).all()
 
 
-def test_a_launch_with_a_number_is_not_repeated_without_it() -> None:
+def test_a_launch_with_a_number_is_not_replayed_without_it() -> None:
     """A sum along a stride of 0 may be a product whose result is doubled."""
     x, y = on_gpu(np.ones((3, 4), "f4")), on_gpu(np.broadcast_to(np.float32(3), (3, 4)))
     for call, want in ((lambda: cuteblas.vecdot(x, y), np.full(3, 12)), (lambda: cuteblas.einsum("ij,ij->", x, y), 36),

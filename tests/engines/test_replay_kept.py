@@ -1,4 +1,4 @@
-"""Calls that another process has kept are neither checked nor planned again."""
+"""Calls that another process has kept are replayed."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,7 +12,9 @@ from cuteblas import blas
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas._cache import cache_directory, keep, usage  # noqa: E402
-from cuteblas.engines import execution, kept, repeats  # noqa: E402
+from cuteblas.engines import execution  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
+from cuteblas.engines.replay import kept  # noqa: E402
 
 from ..functions import host_cupy  # noqa: E402
 from ..functions.host_cupy import installed, on_gpu, on_host  # noqa: E402
@@ -35,7 +37,7 @@ def files(by_definition: None, monkeypatch, tmp_path) -> Iterator[SimpleNamespac
     """A cache of its own, in which plans stand for what is kept of them."""
     plans = []
 
-    def record_of(plan, device):
+    def plan_to_json(plan, device):
         plans.append(plan)
         return len(plans) - 1
 
@@ -43,9 +45,9 @@ def files(by_definition: None, monkeypatch, tmp_path) -> Iterator[SimpleNamespac
     with installed():
         here = SimpleNamespace(text="this machine", plans=plans)
         monkeypatch.setattr("cuteblas.runtime.executor", Ready)
-        monkeypatch.setattr(kept, "place", lambda ordinal: here.text)
-        monkeypatch.setattr("cuteblas.runtime.kept.record_of", record_of)
-        monkeypatch.setattr("cuteblas.runtime.kept.executor_of", lambda number, device: Ready(plans[number]))
+        monkeypatch.setattr(kept, "fingerprint", lambda ordinal: here.text)
+        monkeypatch.setattr(kept, "plan_to_json", plan_to_json)
+        monkeypatch.setattr(kept, "executor_from_json", lambda number, device: Ready(plans[number]))
         yield here
 
 
@@ -70,18 +72,18 @@ def test_another_process_plans_nothing(name, monkeypatch):
     call = CALLS[name]
     want = on_host(call()).copy()
     counted = cuteblas.stats()
-    repeats.forget()                                                # another process
+    replay_cupy.forget()                                                # another process
     monkeypatch.setattr(execution, "Execution", None)               # the long way
     cuteblas.reset_stats()
     got = call()
     assert (on_host(got) == want).all() and cuteblas.stats().keys() <= counted.keys()
-    assert on_host(call()).dtype == want.dtype                      # and from now on it is known here
+    assert on_host(call()).dtype == want.dtype                      # and from now on it is recorded here
 
 
 @pytest.mark.parametrize("change", ["place", "limit", "file"])
 def test_what_may_have_changed_is_planned_again(change, files, monkeypatch):
     cuteblas.matmul(A, B)
-    repeats.forget()
+    replay_cupy.forget()
     if change == "place":
         files.text = "another version"
     elif change == "limit":
@@ -103,7 +105,7 @@ HOSTILE = [b"", b"[" * 100000, b"{\"a\":" * 100000, b"\xff", b"null", b"1e999", 
 @pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
 def test_whatever_a_file_holds_a_call_is_planned_again(content, files):
     cuteblas.matmul(A, B)
-    repeats.forget()
+    replay_cupy.forget()
     for path in (cache_directory() / "calls").iterdir():            # how two products were launched
         keep("calls", path.name, content)
     planned = len(files.plans)
@@ -118,7 +120,7 @@ def test_out_that_meets_an_operand_goes_the_long_way():
 
     a, c = arrays(100)
     cuteblas.matmul(a, SQUARE, out=c)
-    repeats.forget()
+    replay_cupy.forget()
     a, c = arrays(20)
     want = on_host(a).copy() @ on_host(SQUARE)
     cuteblas.matmul(a, SQUARE, out=c)
@@ -149,26 +151,26 @@ def test_names_tell_calls_apart():
 
 def test_a_capture_loads_nothing(monkeypatch):
     cuteblas.matmul(A, B)
-    repeats.forget()
+    replay_cupy.forget()
     monkeypatch.setattr("cuteblas.runtime.capturing", lambda: True)
-    monkeypatch.setattr("cuteblas.runtime.kept.executor_of", None)
+    monkeypatch.setattr(kept, "executor_from_json", None)
     cuteblas.matmul(A, B)
 
 
-def test_this_place(monkeypatch):
+def test_fingerprints(monkeypatch):
     properties = {"name": b"A card", "major": 9, "minor": 0, "multiProcessorCount": 3}
     monkeypatch.undo()
     monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", lambda ordinal: properties)
     monkeypatch.setattr(cupy.cuda.runtime, "driverGetVersion", lambda: 13000)
     monkeypatch.setenv("CUTEBLAS_KEEP_CALLS", "0")
-    kept.place.cache_clear()
-    assert kept.place(0) is None
+    kept.fingerprint.cache_clear()
+    assert kept.fingerprint(0) is None
     monkeypatch.delenv("CUTEBLAS_KEEP_CALLS")
-    kept.place.cache_clear()
+    kept.fingerprint.cache_clear()
     try:
-        first = kept.place(0)
-        kept.place.cache_clear()
+        first = kept.fingerprint(0)
+        kept.fingerprint.cache_clear()
         properties["name"] = b"Another card"
-        assert first is not None and kept.place(0) not in (None, first)
+        assert first is not None and kept.fingerprint(0) not in (None, first)
     finally:
-        kept.place.cache_clear()
+        kept.fingerprint.cache_clear()

@@ -1,4 +1,4 @@
-"""Calls on CuPy arrays that have run before, without a GPU: arrays are in host memory, and plans run in the emulator."""
+"""Replayed calls of routines on CuPy arrays, without a GPU: arrays are in host memory, and plans run in the emulator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 if not emulator.available():
     pytest.skip("no C++ compiler for the emulator", allow_module_level=True)
 
-from cuteblas.engines import cuda, repeats  # noqa: E402
+from cuteblas.engines import cuda  # noqa: E402
+from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
 
 from ..functions.host_cupy import emulated, install, on_gpu, on_host  # noqa: E402
 
@@ -29,16 +30,16 @@ def on_the_host():
     with pytest.MonkeyPatch.context() as patch:
         install(patch)
         patch.setattr("cuteblas.runtime.executor", emulated)
-        repeats._ready.clear()
+        replay_cupy.recorded.clear()
         cuteblas.reset_stats()
         yield
-    repeats._ready.clear()
+    replay_cupy.recorded.clear()
     cuda.launcher_for.cache_clear()
 
 
 @pytest.fixture
 def no_long_way(monkeypatch):
-    """Forbids the checks that precede a call that is not repeated."""
+    """Forbids the checks that precede a call that is not replayed."""
     def forbid():
         for module in (calls, plans):
             monkeypatch.setattr(module, "prepare", lambda *call, **options: pytest.fail("went the long way"))
@@ -220,7 +221,7 @@ def test_overlap_is_checked_every_time():
     assert call(blas.sgemm, 1, a, b, out=memory[48:].reshape(4, 4))[0, 0] == 4
 
 
-def test_what_rounding_makes_of_a_scalar_is_not_repeated():
+def test_what_rounding_makes_of_a_scalar_is_not_replayed():
     nan, b = np.full((3, 3), np.nan, np.float32), np.ones((3, 3), np.float32)
     assert call(blas.sgemm, 1 + 1e-9, b, b)[0, 0] == 3
     assert call(blas.sgemm, 2.0, b, b)[0, 0] == 6
@@ -235,11 +236,11 @@ def test_what_rounding_makes_of_a_scalar_is_not_repeated():
         assert not np.isfinite(call(blas.cgemm, alpha, b.astype("F"), b.astype("F"))).any()
 
 
-def test_epilogues_and_copies_are_not_remembered():
+def test_epilogues_and_copies_are_not_recorded():
     x = np.ones((3, 3), np.float32)
     call(blas.sgemm, 1, x, x, epilogue="relu")
     call(blas.sgemm, np.array(2.0), x, x)           # converted to the type of the sums
-    assert not repeats._ready
+    assert not replay_cupy.recorded
 
 
 def test_plans(no_long_way):

@@ -1,4 +1,4 @@
-"""Calls on NumPy arrays like earlier ones, which are neither checked nor resolved again."""
+"""Calls on NumPy arrays that are replayed: neither checked nor resolved again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 import cuteblas
 from cuteblas import blas, epilogues
-from cuteblas.engines import numpy_repeats, settings
+from cuteblas.engines import settings
 from cuteblas.engines.numpy_gemm import product_in
+from cuteblas.engines.replay import numpy as replay_numpy
 from cuteblas.functions import fused
 
 FACTOR = 2.0
@@ -25,8 +26,8 @@ def scaled(acc, *, bias, slope=0.5, shape="line"):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_known(monkeypatch):
-    monkeypatch.setattr(numpy_repeats, "_ready", {})
+def nothing_is_recorded(monkeypatch):
+    monkeypatch.setattr(replay_numpy, "_recorded", {})
 
 
 def values(rng, shape, dtype):
@@ -51,15 +52,15 @@ def test_routines_compute_the_second_call_as_the_first(routine, dtype, output):
                     a, b = values(rng, (*batch, 4, 4), dtype), values(rng, (*batch, 4, 4), dtype)
                     c = values(rng, (*batch, 4, 4), output) if beta else None
                     expected = reference(alpha, a, b, beta, c, trans_a, trans_b)
-                    before = len(numpy_repeats._ready)
+                    before = len(replay_numpy._recorded)
                     named = {"out": np.full((*batch, 4, 4), 7, output)} if place == "out" else {}
                     result = call(alpha, a, b, beta, c, trans_a, trans_b, place == "overwrite", **named)
                     np.testing.assert_array_equal(result, expected)
                     assert result.dtype == output
                     assert place is None or result is (c if place == "overwrite" else named["out"])
                     assert place is not None or result.strides == result.mT.copy("C").mT.strides
-                    assert len(numpy_repeats._ready) == before + (not again)
-    assert len(numpy_repeats._ready) == 2 * 7 * 2
+                    assert len(replay_numpy._recorded) == before + (not again)
+    assert len(replay_numpy._recorded) == 2 * 7 * 2
 
 
 def test_a_second_call_is_counted_and_refused_like_the_first():
@@ -70,7 +71,7 @@ def test_a_second_call_is_counted_and_refused_like_the_first():
         blas.sgemm(1.0, a, a, out=out)
         cuteblas.matmul(a, a, epilogue="relu")
     assert cuteblas.stats() == {"sgemm": {"calls": {"numpy": 3}}, "matmul": {"calls": {"numpy": 3}}}
-    assert len(numpy_repeats._ready) == 2
+    assert len(replay_numpy._recorded) == 2
     with pytest.raises(ValueError, match="share memory"):
         blas.sgemm(1.0, out, a, out=out)
     out.flags.writeable = False
@@ -106,12 +107,12 @@ def test_epilogues_compute_the_second_call_as_the_first(dtype, monkeypatch):
         for slope, shape in ((None, (1, 3)), (0.25, (1, 3)), (0.75, (4, 1)), (2, (4, 3)), (-2, (4, 3))):
             check(slope, shape)
         check(None, (1, 3), shape="negative")
-    known = len(numpy_repeats._ready)
-    assert known == 6
+    recorded = len(replay_numpy._recorded)
+    assert recorded == 6
     monkeypatch.setitem(globals(), "FACTOR", 4.0)
     for _ in range(2):
         check(None, (1, 3))
-    assert len(numpy_repeats._ready) == known + 1
+    assert len(replay_numpy._recorded) == recorded + 1
 
 
 def test_an_epilogue_that_returns_an_operand_returns_a_copy():
@@ -133,10 +134,10 @@ def test_the_emulator_is_not_answered_by_numpy():
         blas.sgemm(1.0, a, a)
     cuteblas.reset_stats()
     with cuteblas.backend("emulator"):
-        assert numpy_repeats.repeated(next(iter(numpy_repeats._ready))[0], (a, a), None, (1.0, 0)) is None
-    assert numpy_repeats.repeated(next(iter(numpy_repeats._ready))[0], (a, a), None, (1.0, 0)) is not None
-    assert numpy_repeats.repeated(next(iter(numpy_repeats._ready))[0], (a, [a]), None, (1.0, 0)) is None
-    assert numpy_repeats.repeated([], (a, a), None) is None
+        assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, a), None, (1.0, 0)) is None
+    assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, a), None, (1.0, 0)) is not None
+    assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, [a]), None, (1.0, 0)) is None
+    assert replay_numpy.replay([], (a, a), None) is None
 
 
 # -- products with an epilogue ----------------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def test_what_a_function_reads_may_change_between_calls(change, monkeypatch):
     with monkeypatch.context() as patch:
         change(patch, cell)
         after = [outcome() for _ in range(3)]
-        numpy_repeats._ready.clear()
+        replay_numpy._recorded.clear()
         reads.known = None
         assert after == [outcome()] * 3
         assert after[0] != before[0]
@@ -274,7 +275,7 @@ def test_numbers_and_shapes_decide_apart():
 
     expected = []
     for operand in operands:
-        numpy_repeats._ready.clear()
+        replay_numpy._recorded.clear()
         expected.append(outcome(operand))
     assert sum(type(each[0]) is type for each in expected) == 4
     for _ in range(3):

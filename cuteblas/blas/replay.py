@@ -1,4 +1,4 @@
-"""Calls like one that has run before. On CuPy arrays they are launched without being checked and planned again."""
+"""Which calls of routines and plans are replayed, and that they are recorded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..codegen.epilogue import epilogue_role
-from ..engines.dispatch import Repeat, repeaters
-from ..engines.repeaters import repeater_of
+from ..engines.execution import Execution
+from ..engines.replay.registry import Replayable, replays
 from ..functions.gemm import SOURCE, scalar_kind
 
-__all__ = ["remembered", "repeat_of"]
+__all__ = ["record", "recordable", "replayable"]
 
 _FLAGS = frozenset({int, bool})
 _NUMBERS = frozenset({int, float, complex, np.float32, np.float64, np.complex64, np.complex128})
@@ -25,13 +25,19 @@ _ROLES = {(reads_c, *on_device): ("a", "b", *[epilogue_role(SOURCE)] * reads_c, 
 """What each input and, last, the result is to a plan, by whether C is an input, and alpha and beta are arrays."""
 
 
-def remembered(repeat: Repeat, alpha: Any, beta: Any) -> Repeat | None:
-    """A call that ran with these scalars as it may be remembered; ``None`` if they are of other kinds than the call's: they were
-    rounded, perhaps to 1."""
-    *_rest, reads_c, kinds = repeat.head
+def record(run: Execution, call: Replayable, alpha: Any, beta: Any, result: Any) -> None:
+    """Record a call that ran with these scalars."""
+    if (known := recordable(call, alpha, beta)) is not None:
+        run.record(known.head, known.inputs, known.out, result, known.roles, scalars=True)
+
+
+def recordable(call: Replayable, alpha: Any, beta: Any) -> Replayable | None:
+    """A call that ran with these scalars, with its roles; ``None`` if they are of other kinds than the call's: they were rounded,
+    perhaps to 1."""
+    *_rest, reads_c, kinds = call.head
     if (scalar_kind(alpha), scalar_kind(beta)) != kinds:
         return None
-    return repeat._replace(roles=_ROLES[reads_c, kinds[0] == "device", kinds[1] == "device"])
+    return call._replace(roles=_ROLES[reads_c, kinds[0] == "device", kinds[1] == "device"])
 
 
 def _kind(x: Any, array: type) -> str | None:
@@ -42,8 +48,8 @@ def _kind(x: Any, array: type) -> str | None:
     return "device" if kind is array else None
 
 
-def repeat_of(route: Hashable, request: Any) -> Repeat | None:
-    """A call as it may have run before; ``None`` if such calls are not remembered.
+def replayable(route: Hashable, request: Any) -> Replayable | None:
+    """A call that is replayed if one like it was recorded; ``None`` if such calls are not recorded.
 
     Parameters
     ----------
@@ -54,8 +60,8 @@ def repeat_of(route: Hashable, request: Any) -> Repeat | None:
     """
     alpha, a, b, beta, c, trans_a, trans_b, overwrites, epilogue, precision, out, stream, variant, dtype, compute = request
     array = type(a)
-    repeated = repeaters.get(array) or repeater_of(array)
-    if repeated is None or epilogue is not None or stream is not None or type(overwrites) not in _FLAGS:
+    replay = replays[array]
+    if replay is None or epilogue is not None or stream is not None or type(overwrites) not in _FLAGS:
         return None
     kind_a, kind_b = _kind(alpha, array), _kind(beta, array)
     if kind_a is None or kind_b is None:
@@ -75,4 +81,4 @@ def repeat_of(route: Hashable, request: Any) -> Repeat | None:
     # 1, 1.0 and True are equal, but not as arguments.
     head = (route, trans_a, type(trans_a), trans_b, type(trans_b), overwrites, precision, variant, dtype, compute, type(alpha),
             type(beta), c is None, reads_c, (kind_a, kind_b))
-    return Repeat(repeated, head, inputs, target, (), (alpha, beta))
+    return Replayable(replay, head, inputs, target, (), (alpha, beta))

@@ -1,0 +1,290 @@
+"""Recorded calls on disk, for other processes: these launch them without planning, source or compiler.
+
+A kept call is known by its key, and by all else that decides it: this package's own files, the versions of NumPy, CuPy and the
+compiler, the device, what was measured of it, and the limit of workspaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from ..._cache import find, keep
+from ...codegen.dtypes import DType, dtype
+from ...planning import plan as planned
+from ...runtime.architectures import target_architecture
+from ...runtime.compiler import cubin_name
+from ...runtime.configuration import costs_file
+from ...runtime.executor import Executor
+from ...runtime.loading import is_loaded, load_cubin
+from ..cuda import CUDA, several_devices
+from ..settings import workspace_limit
+from .launches import Call, Launch, Place, Program, Shifted, picking
+from .recording import Recorded, ticks_of
+
+if TYPE_CHECKING:
+    from ...planning.plan import Plan
+
+__all__ = ["executor_from_json", "fingerprint", "name_of", "plan_to_json", "read", "write"]
+
+_COMPILERS = "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "cuda-bindings", "cuda-core"
+_TOOLKITS = "CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX"
+_FACTS = "name", "major", "minor", "multiProcessorCount", "totalGlobalMem", "l2CacheSize", "sharedMemPerBlockOptin"
+
+
+@cache
+def _files() -> str | None:
+    """A digest that changes with the files of this package; ``None`` if they are not files."""
+    found, folders = [], [str(Path(__file__).parents[2])]
+    try:
+        for folder in folders:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        folders.append(entry.path)
+                    elif not entry.name.endswith(".pyc"):
+                        state = entry.stat()
+                        found.append((entry.path, state.st_size, state.st_mtime_ns))
+    except OSError:
+        return None
+    return sha256(repr(sorted(found)).encode()).hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def fingerprint(ordinal: int) -> str | None:
+    """All that decides how calls on a device are launched, besides the call; ``None`` if it is not known."""
+    if os.environ.get("CUTEBLAS_KEEP_CALLS") == "0" or (files := _files()) is None:
+        return None
+    try:
+        properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return None
+    costs = measured = None
+    with suppress(OSError):
+        costs = costs_file(properties["name"].decode())
+        measured = costs.stat().st_mtime_ns
+    return repr((files, np.__version__, cupy.__version__, cupy.cuda.runtime.driverGetVersion(), *map(_version, _COMPILERS),
+                 *map(os.environ.get, _TOOLKITS), *map(properties.get, _FACTS), str(costs), measured))
+
+
+class _NotPlain(Exception):
+    """A part of a call has no name that means the same in another process."""
+
+
+def _plain(x: Any) -> str:
+    """A name of a value, and of no other one."""
+    kind = type(x)
+    if x is None or kind in (bool, int, float, str):
+        return repr(x)
+    if issubclass(kind, tuple):
+        return f"{kind.__qualname__}({', '.join(map(_plain, x))})"
+    if kind is type and x.__module__ in ("builtins", "numpy"):
+        return f"{x.__module__}.{x.__qualname__}"
+    raise _NotPlain
+
+
+def _is_usual(dtype: np.dtype) -> bool:
+    """Whether a type is the one that its name stands for."""
+    return dtype.isbuiltin == 1 and np.dtype(dtype.str) is dtype
+
+
+def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
+    """The name of the file of a call, which :func:`~cuteblas.engines.replay.cupy.replay` may answer; ``None`` if it has none."""
+    arrays = inputs if out is None else (*inputs, out)
+    if len({x.data.device_id for x in arrays}) != 1 or not all(_is_usual(x.dtype) for x in arrays):
+        return None
+    where = fingerprint(arrays[0].data.device_id)
+    if where is None:
+        return None
+    try:
+        text = _plain(head)
+    except _NotPlain:
+        return None
+    parts = [(x.shape, x.strides, x.dtype.str, x.data.ptr & 15) for x in arrays]
+    same = len(inputs) > 1 and inputs[0].data.ptr == inputs[1].data.ptr
+    return sha256(f"{where} {workspace_limit()} {text} {parts} {out is None} {same}".encode()).hexdigest()
+
+
+def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:
+    """A call that another process has kept; ``None`` if there is none, or the cache lacks a kernel of it.
+
+    Raises
+    ------
+    Exception
+        Of any kind, if its file is damaged.
+    """
+    if (name := name_of(head, inputs, out)) is None or (data := find("calls", name)) is None:
+        return None
+    arrays, found = inputs if out is None else (*inputs, out), json.loads(data)
+    with CUDA.on_device_of(arrays[0]):
+        launch = _launch_from_json(found["launch"], arrays[0].data.device_id)
+    if launch is None:
+        return None
+    strides = found["strides"]
+    return Recorded(launch, None if found["pick"] is None else itemgetter(*found["pick"]), ticks_of(found["counted"]),
+                    several_devices(), tuple(found["shape"]), None if strides is None else tuple(strides), found["order"],
+                    np.dtype(found["dtype"]), found["nbytes"], tuple((i, below, above) for i, below, above in found["near"]),
+                    tuple(x.dtype for x in arrays))
+
+
+def write(head: Hashable, inputs: Sequence[Any], out: Any, call: Recorded, counted: Sequence[tuple[str, str, str]]) -> None:
+    """Keep how a call is launched, unless something of it has no name in another process."""
+    if (name := name_of(head, inputs, out)) is None or not _is_usual(call.dtype):
+        return
+    launch = _launch_to_json(call.launch, (*inputs, out)[0].data.device_id)
+    if launch is not None:
+        pick = None if call.pick is None else _numbers(call.pick)
+        with suppress(TypeError, ValueError):           # a number that JSON does not have
+            keep("calls", name, json.dumps({
+                "launch": launch, "pick": pick, "counted": counted, "shape": call.shape, "strides": call.strides,
+                "order": call.order, "dtype": call.dtype.str, "nbytes": call.nbytes, "near": call.near}).encode())
+
+
+# -- launches as values that JSON has ----------------------------------------------------------------------------------------------
+def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
+    """What launches a call, or a step of it."""
+    if isinstance(launch, Program):
+        steps = [_launch_to_json(step, device) for step in launch.steps]
+        return None if None in steps else {"steps": steps, "offsets": launch.offsets, "nbytes": launch.nbytes}
+    if isinstance(launch, (Launch, Shifted)):
+        inner = _launch_to_json(launch.launch, device)
+        shifts = launch.shifts if isinstance(launch, Shifted) else None
+        return None if inner is None else {"on": _numbers(launch.pick), "shifts": shifts, **inner}
+    if isinstance(launch, Call):
+        has_name = getattr(launch.function, "__self__", None) is CUDA and all(_is_usual(place.dtype) for place in launch.places)
+        places = [(place.number, place.shape, place.dtype.str, place.strides) for place in launch.places]
+        return {"function": launch.function.__name__, "places": places} if has_name else None
+    plan = getattr(getattr(launch, "__self__", None), "plan", None)
+    found = None if plan is None else plan_to_json(plan, device)
+    return None if found is None else {"plan": found}
+
+
+def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
+    """The launch, or the step of a call."""
+    if "steps" in kept:
+        steps = tuple(_launch_from_json(step, device) for step in kept["steps"])
+        return None if None in steps else Program(steps, tuple(kept["offsets"]), kept["nbytes"])
+    if "function" in kept:
+        places = tuple(Place(number, tuple(shape), np.dtype(of), tuple(strides)) for number, shape, of, strides in kept["places"])
+        return Call(getattr(CUDA, kept["function"]), places, device)
+    ready = executor_from_json(kept["plan"], device)
+    if ready is None or "on" not in kept:
+        return None if ready is None else ready.launch
+    pick = picking(kept["on"])
+    return Launch(ready.launch, pick) if kept["shifts"] is None else Shifted(ready.launch, pick, tuple(kept["shifts"]))
+
+
+def _numbers(pick: Any) -> list[int]:
+    """Which elements something picks."""
+    return [x.start if isinstance(x, slice) else x for x in pick.__reduce__()[1]]
+
+
+# -- plans as values that JSON has -------------------------------------------------------------------------------------------------
+class _KeptParam(NamedTuple):
+    """A parameter of a kernel: see :class:`~cuteblas.codegen.kernel.Param`."""
+
+    name: str
+    kind: str
+    dtype: DType
+
+
+class _KeptMap(NamedTuple):
+    """A tensor map: see :class:`~cuteblas.codegen.kernel.TensorMapSpec`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+class _KeptKernel(NamedTuple):
+    """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine code's name in the cache."""
+
+    name: str
+    params: tuple[_KeptParam, ...]
+    threads: int
+    shared_bytes: int
+    cluster: tuple[int, int, int]
+    waits: bool
+    cubin: str
+
+
+class _KeptPlan(NamedTuple):
+    """A plan: see :class:`~cuteblas.planning.plan.Plan`."""
+
+    roles: tuple[str, ...]
+    arch: str
+    launches: tuple[planned.Launch, ...]
+    workspace_bytes: int
+
+
+def plan_to_json(plan: Plan, ordinal: int) -> dict[str, Any] | None:
+    """A plan that has been launched on a device for other processes; ``None`` if its kernels are not those of this process."""
+    if not plan.launches or not all(is_loaded(launch.kernel, ordinal) for launch in plan.launches):
+        return None
+    launches = []
+    for launch in plan.launches:
+        kernel = launch.kernel
+        arguments = [[x.role, [x.value.real, x.value.imag] if isinstance(x.value, complex) else x.value, x.offset,
+                      None if (box := x.tensor_map) is None else [box.dtype.name, box.shape, box.strides, box.box, box.swizzle]]
+                     for x in launch.arguments]
+        launches.append({
+            "name": kernel.name, "params": [[param.name, param.kind, param.dtype.name] for param in kernel.params],
+            "threads": kernel.threads, "shared_bytes": kernel.shared_bytes, "cluster": kernel.cluster, "waits": kernel.waits,
+            "cubin": cubin_name(kernel, target_architecture(kernel.arch, plan.arch)), "grid": launch.grid, "arguments": arguments})
+    return {"roles": plan.roles, "arch": plan.arch, "workspace_bytes": plan.workspace_bytes, "launches": launches}
+
+
+def executor_from_json(kept: Mapping[str, Any], ordinal: int) -> Executor | None:
+    """The executor of a kept plan on a device, which is the current one.
+
+    Returns
+    -------
+    Executor or None
+        ``None`` if the cache has lost the machine code of a kernel.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If this is not such a plan.
+    DriverError
+        If the driver refuses a kernel.
+    """
+    launches, functions = [], []
+    for given in kept["launches"]:
+        params = tuple(_KeptParam(name, kind, dtype(of)) for name, kind, of in given["params"])
+        kernel = _KeptKernel(given["name"], params, given["threads"], given["shared_bytes"], tuple(given["cluster"]),
+                             given["waits"], given["cubin"])
+        if (cubin := find("entries", kernel.cubin)) is None:
+            return None
+        functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
+        launches.append(planned.Launch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))  # type: ignore[arg-type]
+    plan = _KeptPlan(tuple(kept["roles"]), kept["arch"], tuple(launches), kept["workspace_bytes"])
+    return Executor(plan, ordinal, functions, cupy.cuda.driver.launchKernel)
+
+
+def _argument(given: Any) -> planned.Argument:
+    role, value, offset, box = given
+    if box is not None:
+        of, shape, strides, extents, swizzle = box
+        box = _KeptMap(dtype(of), tuple(shape), tuple(strides), tuple(extents), swizzle)
+    return planned.Argument(role, complex(*value) if isinstance(value, list) else value, box, offset)
