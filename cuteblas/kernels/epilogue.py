@@ -96,7 +96,7 @@ class OutputTriangle:
     Attributes
     ----------
     part : {"lower", "upper", "both"}
-        What is written; of both triangles, the lower one is computed.
+        The triangle that is written; for both, the lower one is computed.
     crossed : Expr
         Whether the tile may have elements of the other triangle.
     mirrored : Tensor, optional

@@ -253,7 +253,7 @@ def oriented(p: GemmProblem, mode: int) -> Oriented:
 
 
 def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
-    """The problem, or that of C^T where that is good for a purpose."""
+    """The problem as it is, or that of C^T for a purpose."""
     if swapped:
         return Oriented(transposed(p), ("b", "a"), True, purpose)
     return Oriented(p, ("a", "b"), False, purpose)

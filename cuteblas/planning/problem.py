@@ -211,7 +211,7 @@ def transposed(p: GemmProblem) -> GemmProblem:
 
 
 def with_matrices(p: GemmProblem, change: Callable[[str, Operand], Operand]) -> GemmProblem:
-    """The same problem with its matrices, those of the epilogue too, changed by their roles."""
+    """The problem after a change of each matrix, by its role; matrices of the epilogue count."""
     a, b, c, fusion = change("a", p.a), change("b", p.b), change("c", p.c), p.fusion
     if fusion is not None:
         matrices = (*fusion.operands, *fusion.outputs)

@@ -281,7 +281,7 @@ def _steps(share: Share, extents: Extents, held: Operands, most_slots: int | Non
 
 def _piece(held: Held, part: Part, box: Mapping[str, Sequence[int]],
            region: Mapping[str, tuple[int, int]]) -> Piece:
-    """What a part has of a region: a box of it."""
+    """The box of a region that a part holds."""
     inside = [slice(*(x - part.start * (axis == held.axis) for x in bounds))
               for axis, bounds in box.items()]
     within = [slice(*(x - region[axis][0] for x in bounds)) for axis, bounds in box.items()]

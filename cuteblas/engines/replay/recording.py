@@ -43,9 +43,9 @@ class Step(NamedTuple):
     work : Plan or callable
         A plan, or a function of the library.
     arrays : tuple of array
-        What it worked on: of a plan in the order of its problem's roles.
+        The arrays that it worked on; those of a plan in the order of its roles.
     plain : bool
-        Whether it was launched without scalars.
+        Whether the launch had no scalars.
     """
 
     work: Plan | Callable[..., Any]

@@ -188,11 +188,11 @@ class _Word:
     Attributes
     ----------
     memory : Tensor
-        Its elements in global memory.
+        The elements of the word in global memory.
     shared : tuple of Element
-        Its elements in shared memory.
+        The elements of the word in shared memory.
     exists : Expr or bool
-        Whether it does, in this box.
+        Whether the box has this word.
     """
 
     memory: Tensor
@@ -207,9 +207,9 @@ class _Row:
     Attributes
     ----------
     in_memory : IntLike
-        Its first element, counted from the pointer.
+        The run's first element, counted from the pointer.
     in_shared : IntLike
-        Its first element, counted from the start of the box in shared memory.
+        The run's first element, counted from the start of the box in shared memory.
     exists : Expr or bool
         Whether it does, in this box.
     """

@@ -149,7 +149,7 @@ class _Piece:
     Attributes
     ----------
     first : IntLike
-        Its first element, counted from the first of the lines.
+        The first element of the piece, counted from the first line.
     shift : IntLike
         Elements of its first vector that are before it.
     vectors : int

@@ -126,11 +126,11 @@ class _TargetVector:
     Attributes
     ----------
     j, i : IntLike
-        Its row, and its first element there.
+        The row, and the first element in it.
     words : Tensor
-        Its words in the target.
+        The words in the target.
     source : IntLike
-        Its first element in the source, counted from the first of the words there.
+        The first element in the source, counted from the first word there.
     whole : Expr
         Whether all of it exists, and the words of the source that cover it are the array's memory.
     """

@@ -37,7 +37,7 @@ class TmaOperand:
     mode : int
         The mode of C along which its rows go: 0 of A, 1 of B.
     tensor_map : str
-        Its tensor map.
+        The name of the operand's tensor map.
     box : TmaBox
         How its tiles are loaded, or parts of them.
     ring : Tensor

@@ -145,7 +145,7 @@ class Scheduler:
 
     @contextmanager
     def ended(self, work: Work, total: Tensor | Parked, groups: int) -> Iterator[None]:
-        """What a warpgroup does with the whole sum of a tile; accumulators have that of this block's work before."""
+        """Run the body with the whole sum of a tile in the accumulators, which held the sum of this block's work."""
         if self._share is None or not isinstance(total, Tensor):
             yield
         else:

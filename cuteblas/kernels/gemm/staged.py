@@ -146,7 +146,7 @@ class WarpgroupOutput:
     k : KernelBuilder
         The kernel.
     config : PersistentConfig
-        What it is specialised on.
+        The configuration of the kernel.
     mma : WgmmaMma or WgmmaRegisterMma
         Who has what of a tile.
     c : GlobalTensor

@@ -1,4 +1,4 @@
-"""What a stage of a persistent block holds: tiles of A and B in shared memory, the TMA boxes that load them, and who multiplies."""
+"""Tiles of A and B in a stage of a persistent block, the TMA boxes that load them, and the instructions that multiply them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _mirrored(matrix: Tensor) -> Tensor:
 
 def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor, tile_of: Callable[[Tensor], Tensor],
                     hermitian: bool = False) -> OutputTriangle | None:
-    """What is written of a tile of a matrix C, where ``part`` names a triangle of it."""
+    """The part of a tile that is written if C has a triangle ``part``."""
     if part is None:
         return None
     return OutputTriangle(part, crossed, tile_of(_mirrored(matrix)) if part == "both" else None, hermitian)

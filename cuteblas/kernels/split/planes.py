@@ -563,7 +563,7 @@ class _Arrivals:
 
 @dataclass(frozen=True)
 class _Part:
-    """What a warp has of rows: ``total`` in registers of the threads that split, which see the parts of all warps as ``seen``.
+    """Sums over rows: ``total`` in registers of the threads that split, which see the parts of all warps as ``seen``.
 
     This thread's part of its row is ``own`` in shared memory and ``part`` in a register.
     """
@@ -576,7 +576,7 @@ class _Part:
 
     @property
     def name(self) -> str:
-        """What is summed."""
+        """The name of the sum."""
         return self.total.engine.name
 
 

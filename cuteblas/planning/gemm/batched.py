@@ -112,8 +112,8 @@ class _Matrices:
     count, item : int
         Matrices of the batch, and bytes of an element.
     order : tuple of int
-        Its modes, the smallest stride first, the matrices among them unless they share one; of one
-        element everywhere, its rows.
+        The modes, that of the smallest stride first, with the matrices unless they share the operand;
+        of one element everywhere, the rows.
     run : int
         How many of them follow each other without gaps.
     """
@@ -150,7 +150,7 @@ class _Matrices:
         return self.order[0] == mode
 
     def with_matrices_last(self) -> _Matrices:
-        """The same whose matrices are a mode, the outermost, whatever their stride."""
+        """This operand with its matrices as the outermost mode, whatever their stride."""
         found = copy(self)
         found.order, found.run = (*(q for q in self.order if q != MATRICES), MATRICES), 0
         return found

@@ -70,9 +70,7 @@ def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | T
 
 
 def _row_stride(extent: int, item: int) -> int:
-    """Elements of so many, and of the gap to the next multiple of what TMA takes: a stride where
-    any will do.
-    """
+    """The least stride, in elements, from one row to the next that TMA takes."""
     return -(-extent * item // _ALIGNMENT) * _ALIGNMENT // item
 
 
