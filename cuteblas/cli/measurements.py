@@ -19,6 +19,7 @@ from ..functions import Explanation, copy, explain, explain_copy, matmul
 from ..functions.signatures import Precision
 from ..planning import Plan
 from ..planning.variants import CHOSEN, variants
+from .command import CommandError
 from .grading import Grade, grade
 from .machines import Host, medians, torch_of
 from .permutations import Permutation
@@ -136,7 +137,10 @@ def multiplied(
             partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in names
         ]
     else:  # bfloat16: NumPy's matmul makes float32 of it
-        planned = blas.plan(a, b, out=c, precision=which.precision)
+        try:
+            planned = blas.plan(a, b, out=c, precision=which.precision)
+        except TypeError as error:
+            raise CommandError(error) from None
         names, calls = (
             {None: _kernel(machine, planned.explain())},
             [partial(planned.execute, a, b, out=c)],

@@ -244,6 +244,11 @@ def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, 
     assert status == 2 and sentence in err and err.count("\n") == 1 and out == ""
 
 
+def test_types_that_gemm_does_not_take(capsys):
+    assert main(["bench", "gemm", "--dtypes", "float8_e5m2", "--sizes", "8", "--backend", "numpy"]) == 2
+    assert "not of float8_e5m2" in capsys.readouterr().err
+
+
 def test_sizes_that_no_group_takes(capsys):
     assert bench.verdict(bench.measure(FakeGpu(), PRODUCTS, Selection(((5, 6),)), None, {})) == 0
     assert "no case has these sizes" in capsys.readouterr().out
