@@ -99,8 +99,9 @@ def test_what_was_split_for_the_first_block_lies_where_its_launch_put_it(engine,
     readings = split._readings
 
     def other_readings(p, device):
-        a, b, together = readings(p, device)
-        return replace(a, threads=(1, a.threads[0] * a.threads[1])) if (p.n == 2) == more else a, b, together
+        found = readings(p, device)
+        a = replace(found.a, threads=(1, found.a.threads[0] * found.a.threads[1]))
+        return found._replace(a=a) if (p.n == 2) == more else found
 
     rng = np.random.default_rng(4)
     a, b = values_of(rng, (40, 64), "float32"), values_of(rng, (64, 98), "float32")
