@@ -136,12 +136,16 @@ def _scalar(x: Any, types: Types) -> Any:
 
 
 def _sums(dtype: np.dtype, numbers: list[Any], a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
-    """alpha A B + beta C, where zeros do not read."""
+    """alpha A B + beta C, where zeros do not read, ones do not multiply, and an empty sum has no alpha."""
+    def times(factor: Any, x: np.ndarray) -> np.ndarray:
+        return x if factor == 1 else factor * x
+
     with np.errstate(all="ignore"):
         alpha, beta = (dtype.type(x) for x in numbers)
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        product = alpha * np.matmul(a.astype(dtype), b.astype(dtype)) if alpha != 0 else np.zeros(shape, dtype)
-        return product + beta * c.astype(dtype) if beta != 0 and c is not None else product
+        reads = alpha != 0 and a.shape[-1]
+        product = times(alpha, np.matmul(a.astype(dtype), b.astype(dtype))) if reads else np.zeros(shape, dtype)
+        return product + times(beta, c.astype(dtype)) if beta != 0 and c is not None else product
 
 
 def _grouped(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
