@@ -127,7 +127,8 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
     if not operands:
         return np.einsum(*operands)                 # type: ignore[arg-type]  # NumPy's to refuse
     if len(operands) == 1 and type(operands[0]) is not str:
-        np.einsum(0)                                            # an operand alone is refused, whatever it is
+        alone: Any = operands[0]
+        np.einsum(np.zeros(np.shape(alone)), optimize=optimize)         # which refuses it
     arrays, algorithm = operands_of(operands), checked_algorithm(precision, variant)
     head: Hashable = None
     replay = replays[type(arrays[0])] if arrays else None

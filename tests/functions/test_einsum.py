@@ -441,3 +441,14 @@ def test_casts_of_long_doubles_are_refused_as_numpy_refuses_them():
         for arguments in ({"dtype": "f8"}, {"out": np.zeros((20, 20))}):
             with pytest.raises(TypeError, match="according to the rule 'safe'"):
                 cuteblas.einsum("ij,jk,kl->il", *arrays, **arguments)
+
+
+@pytest.mark.parametrize("optimize", [False, True, "greedy"])
+@pytest.mark.parametrize("operand", [0.0, np.zeros(()), np.zeros(3), np.zeros((2, 2)), np.zeros((0, 2))])
+def test_an_operand_alone_is_refused_as_numpy_refuses_it(operand, optimize):
+    errors = []
+    for einsum in (np.einsum, cuteblas.einsum):
+        with pytest.raises((TypeError, ValueError)) as refused:
+            einsum(operand, optimize=optimize)
+        errors.append(refused.type)
+    assert errors[0] is errors[1]
