@@ -21,8 +21,6 @@ from ..functions import stats
 from .machines import Gpu, Host, medians
 from .terminal import duration
 
-__all__ = ["Calls", "CupyCalls", "NumpyCalls", "array", "described", "frozen", "made"]
-
 _WORD = 16                              # bytes: of an address, the remainder by this is kept
 _RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
 _REPEATS, _HOST_CALLS = 5, 20
