@@ -246,7 +246,7 @@ def _plan(problem: Problem, device: DeviceInfo) -> Plan:
     from ..planning.gemm.grouped import plan_grouped
     from ..planning.problem import ChainProblem, GroupedProblem
 
-    assert not isinstance(problem, ChainProblem)        # a part of no call
+    assert not isinstance(problem, ChainProblem)        # no call is planned so
     return plan_grouped(problem, device) if isinstance(problem, GroupedProblem) else plan_for(problem, device)
 
 

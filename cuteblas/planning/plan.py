@@ -196,22 +196,25 @@ class Plan:
         launches = placed(self.launches, {"workspace": own, **{role: place(there) for role, there in places.items()}})
         return replace(self, launches=launches, workspace_bytes=workspace.nbytes)
 
-    def then(self, other: Plan, problem: Problem | None = None) -> Plan:
+    def then(self, other: Plan) -> Plan:
         """This plan and another one, both :meth:`within` one workspace, as one.
 
         Parameters
         ----------
         other : Plan
             The plan whose launches follow.
-        problem : Problem, optional
-            What both compute together; by default a :class:`~cuteblas.planning.problem.ChainProblem`.
+
+        Returns
+        -------
+        Plan
+            Of a :class:`~cuteblas.planning.problem.ChainProblem`.
         """
         launches = *self.launches, *other.launches
         roles = {argument.role for each in launches for param, argument in zip(each.kernel.params, each.arguments, strict=True)
                  if param.kind != "scalar" and argument.role is not None}
         chain = ChainProblem((self.problem, other.problem), tuple(sorted(roles - {"workspace"})))
         seconds = None if self.seconds is None or other.seconds is None else self.seconds + other.seconds
-        return replace(other, problem=problem or chain, launches=launches,
+        return replace(other, problem=chain, launches=launches,
                        workspace_bytes=max(self.workspace_bytes, other.workspace_bytes), seconds=seconds,
                        reason=f"{self.reason}; then {other.reason}", copied=(*self.copied, *other.copied),
                        fallback="; ".join(filter(None, (self.fallback, other.fallback))))

@@ -26,7 +26,7 @@ main = command.main
 
 @pytest.fixture
 def emulated():
-    """Kernels by name run in the emulator, in place of a GPU."""
+    """Let the emulator run named kernels."""
     if not emulator.available():
         pytest.skip(emulator.why_unavailable())
     with cuteblas.backend("emulator"):

@@ -1,4 +1,4 @@
-"""What is planned for several hundred products, copies, reductions and contractions on four cards.
+"""The plans of several hundred products, copies, reductions and contractions on four cards.
 
   # which choices of a quarter of the problems, those of the test, are not the committed ones
   python -m tests.gates.choices

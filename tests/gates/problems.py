@@ -133,7 +133,7 @@ def product(name: str) -> GemmProblem:
 
 
 def _fusion(o: dict[str, str], dtype: str, m: int, n: int, batch: tuple[int, ...]) -> Fusion:
-    """The largest of zero and the sum with a bias; with ``kept`` the sum is stored beside it."""
+    """A ReLU of the sum and a bias; with ``kept`` the sum is an auxiliary output."""
     compute = o.get("compute") or {"float16": "float32", "bfloat16": "float32"}.get(dtype, dtype)
     total = Node("add", compute, (Node("acc", compute), Node("operand", compute, name="bias")))
     positive = Node("maximum", compute, (total, Node("constant", compute, value=0.0)))

@@ -140,7 +140,7 @@ def copies_of(data: Mapping[str, Any]) -> dict[str, Sample]:
 
 
 def regret(case: Case) -> Regret:
-    """The regret of what planning chooses today."""
+    """The regret of today's choice."""
     everything = alternatives_of(case.sample, case.device) if case.kind == "copies" else []
     choice = choice_of(case.sample, everything)(case.device)
     taken = case.seconds.get(str(choice))
@@ -172,7 +172,7 @@ def groups(found: Iterable[Regret]) -> dict[tuple[str, str], list[Regret]]:
 
 
 def above(found: Summary, bound: Summary) -> list[str]:
-    """What is above its bound, in words."""
+    """The figures above their bounds, in words."""
     return [
         f"{name} {value:.2%}, at most {most:.1%}"
         for name, value, most in zip(Summary._fields, found, bound, strict=True)

@@ -48,7 +48,7 @@ def functions_with_many_parameters(part: str) -> list[str]:
     return found
 
 
-def imported_for_anything(file: Path) -> set[str]:
+def imported_at_the_beginning(file: Path) -> set[str]:
     """Modules of the package that a file imports at its beginning, under ``if TYPE_CHECKING`` too."""
     package, found = ["cuteblas", *file.relative_to(HOME).parts[:-1]], set()
     tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -79,5 +79,5 @@ def test_functions_take_few_parameters(part):
 
 
 def test_no_circle_of_imports_even_for_type_checkers():
-    found = circles({name: imported_for_anything(file) for name, file in MODULES.items()})
+    found = circles({name: imported_at_the_beginning(file) for name, file in MODULES.items()})
     assert len(found) <= CIRCLES, "\n".join(" ".join(sorted(circle)) for circle in found)
