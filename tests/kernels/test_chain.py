@@ -50,6 +50,12 @@ def test_parts_use_the_same_scratch_memory_after_what_is_kept(engine):
     assert offsets == {0} and plan.seconds == first.seconds + second.seconds
 
 
+def test_scratch_memory_of_the_second_product_is_apart_from_what_it_reads(engine):
+    _first, second, plan = run(engine, 40, 9000, 20, 30)
+    kept = 40 * 9000 * 4
+    assert second.workspace_bytes and plan.workspace_bytes >= kept + second.workspace_bytes
+
+
 def test_what_is_said_of_it():
     x, y, z, c = (place(np.zeros(shape, "f4")) for shape in ((8, 9), (9, 10), (10, 11), (8, 11)))
     first, second, plan = chain(x, y, z, c, H200)
