@@ -29,6 +29,8 @@ COMMANDS = {
 }
 """Names of the modules and one line about each."""
 
+_TIMEOUT = "20"                         # 2^20 clocks: how long OpenBLAS's threads keep processors busy when they have no more work
+
 
 def names_program(argument: str) -> bool:
     """Whether an argument in the place of a command begins a program instead."""
@@ -51,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments and arguments[0] not in COMMANDS and names_program(arguments[0]):
         arguments = ["run", *arguments]
+    if arguments[:2] == ["run", "--numpy"]:
+        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _TIMEOUT)      # before NumPy is imported
     if arguments[:1] == ["run"] and not {"-h", "--help"}.intersection(arguments[1:2]):
         return _run(arguments)              # a program's output and its exceptions are its own
     return ended(lambda: _run(arguments))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import BoundedSemaphore, Event, Thread, main_thread
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Event, Lock, Thread, local, main_thread
 from time import perf_counter, sleep
 from typing import Any
 
-from .._forks import BACKGROUND, forget_in_children
+from .._forks import BACKGROUND, forget_in_children, surviving
 
-__all__ = ["Job", "later"]
+__all__ = ["Job", "expect", "later"]
 
 _MOST = 4                               # at once; each compiles the kernels of a plan side by side
 _PATIENCE = 0.25                        # an overdue job is expected to take this part of its time so far in addition
 _MOMENT = 2e-3                          # seconds in which the caller goes on to NumPy, which needs no interpreter
+_TURN = 1e-4                            # seconds after which a job lets a caller have the interpreter; Python's own are 50 times that
+_LOOK = 0.02                            # seconds after which a caller that waits asks anew how long it will take
 
 
 class Job:
@@ -35,7 +39,8 @@ class Job:
     def run(self) -> None:
         """Do it, unless the program has ended meanwhile."""
         sleep(_MOMENT)
-        with _turns:
+        with _turns, _short_turns():
+            _here.job = self
             try:
                 if main_thread().is_alive():
                     self._work()
@@ -55,12 +60,43 @@ class Job:
 
     def wait(self, most: float) -> float:
         """Wait if it is expected to end within so many seconds; the seconds that this took."""
-        begin = perf_counter()
-        elapsed = begin - self._begun
-        if self.done() or max(self._expected - elapsed, _PATIENCE * elapsed) >= most:
-            return 0.0
-        self._end.wait(most)
-        return perf_counter() - begin
+        begin = now = perf_counter()
+        end = begin + most
+        while not self.done() and now + max(self._expected - (now - self._begun), _PATIENCE * (now - self._begun)) < end:
+            self._end.wait(min(_LOOK, end - now))
+            now = perf_counter()
+        return now - begin
+
+    def expect(self, seconds: float) -> None:
+        """Say that it will take so many seconds from now on."""
+        self._expected = perf_counter() - self._begun + seconds
+
+
+_here = local()
+
+
+def expect(seconds: float) -> None:
+    """Say how many seconds the job of this thread, if it is one, will take from now on."""
+    if (job := getattr(_here, "job", None)) is not None:
+        job.expect(seconds)
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let other threads have the interpreter soon, while a job runs that uses it."""
+    global _running, _before
+    with _lock:
+        _running += 1
+        if _running == 1:
+            _before = sys.getswitchinterval()
+            sys.setswitchinterval(min(_before, _TURN))
+    try:
+        yield
+    finally:
+        with _lock:
+            _running -= 1
+            if not _running and sys.getswitchinterval() <= _TURN:       # else the program has set its own meanwhile
+                sys.setswitchinterval(_before)
 
 
 def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0) -> Job:
@@ -71,11 +107,16 @@ def later(function: Callable[..., object], *arguments: Any, expected: float = 0.
 
 
 _turns = BoundedSemaphore(_MOST)
+_lock = surviving(Lock())               # of the two below
+_running = 0
+_before = 0.0                           # Python's interval
 
 
 def _forget() -> None:
-    global _turns
-    _turns = BoundedSemaphore(_MOST)
+    global _turns, _running
+    if _running:
+        sys.setswitchinterval(_before)
+    _turns, _running = BoundedSemaphore(_MOST), 0
 
 
 forget_in_children(_forget)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 
-from .background import Job, later
+from .background import Job, expect, later
 from .memory import Memory, without_imaginary_part
 from .settings import limited
 
@@ -74,13 +74,18 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     return runtime.executor(plan).launch
 
 
-_COMPILED = 1.0                         # seconds that planning and compilation take
+_PLANNED, _COMPILED = 0.3, 0.8          # seconds that planning takes, the first imports included, and compilation
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
 
 def _make_ready(make: Callable[[], Plan], ordinal: int) -> None:
+    from ..runtime.loading import are_compiled
+
     with cupy.cuda.Device(ordinal):
-        launcher_for(make(), ordinal)
+        plan = make()
+        if not are_compiled((launch.kernel for launch in plan.launches), ordinal):
+            expect(_COMPILED)
+        launcher_for(plan, ordinal)
 
 
 def current_stream() -> int:
@@ -161,8 +166,7 @@ class Cuda:
         """
         key = problem, self.device(x)
         if not _waits.get() and key not in _planned:
-            raise Compiling(later(_make_ready, lambda: self._made(key, make), x.data.device_id,
-                                  expected=_COMPILED))
+            raise Compiling(later(_make_ready, lambda: self._made(key, make), x.data.device_id, expected=_PLANNED))
         return self._made(key, make)
 
     def _made(self, key: tuple[Any, DeviceInfo], make: Callable[[Any, DeviceInfo], Plan]) -> Plan:

@@ -36,6 +36,7 @@ __all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine",
 FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
 
+_FASTER = "NumPy is expected to be faster"
 _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA is started: its start costs a program nothing but idle processors."""
 
@@ -81,7 +82,8 @@ class Work:
         else:
             here = costs.host_copy(self.up, self.transposes, count)
         there = costs.gpu_call(name, self.products, self.up, self.down, count)
-        return here * _corrections[False, name], there * _corrections[True, name]
+        beside = _corrections[True, name + _BESIDE] if perf_counter() < _alternating else 1
+        return here * _corrections[False, name], there * _corrections[True, name] * beside
 
     @property
     def kind(self) -> str:
@@ -117,6 +119,16 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
 _NOTICED = 1e-3                         # seconds of a call from which others are corrected
 _FORGOTTEN = 30.0                       # seconds of calls on one side after which a correction of the other one has faded
 _MOST_KINDS = 4096
+_BESIDE = " beside a BLAS"              # of calls that move while its threads keep the processors busy, in the names of kinds
+_busy = _alternating = 0.0              # until when they do, after any product of NumPy, and after one that is faster there
+
+
+@cache
+def _spin() -> float:
+    """For how many seconds OpenBLAS's threads keep processors busy when they have no more work: a third of one by default."""
+    clocks = os.environ.get("OPENBLAS_THREAD_TIMEOUT", "")
+    return 2.0 ** min(int(clocks), 30) / 2e9 if clocks.isdecimal() else 0.35
+
 
 staying: set[tuple[Any, ...]] = set()
 """Shapes and types of operands that the host is expected to multiply faster; empty again when that has to be reconsidered."""
@@ -129,12 +141,15 @@ _carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loade
 
 
 def _learn(moved: bool, work: Work, seconds: float) -> None:
-    """Let the time of a call correct what is expected of its kind there, and the correction of the other side fade."""
-    if seconds < _NOTICED:
+    """Let the time of a call correct what is expected of its kind there, and the correction of the other side fade. What moves
+    beside busy threads of a BLAS says nothing of others, unless its products come between."""
+    if seconds < _NOTICED or (moved and _alternating <= perf_counter() - seconds < _busy):
         return
     kind, ratio = work.kind, seconds / work.seconds()[moved]
-    _corrections[moved, kind] = _within(8.0, _corrections[moved, kind] * _within(4.0, ratio) ** 0.25)
-    _corrections[not moved, kind] **= max(1 - seconds / _FORGOTTEN, 0.0)
+    learnt = moved, kind + _BESIDE if moved and perf_counter() < _alternating else kind
+    _corrections[learnt] = _within(8.0, _corrections[learnt] * _within(4.0, ratio) ** 0.25)
+    for other in ((False, kind),) if moved else ((True, kind), (True, kind + _BESIDE)):
+        _corrections[other] **= max(1 - seconds / _FORGOTTEN, 0.0)
     if _within(1.3, ratio) != ratio:
         staying.clear()
     _calls[kind] += 1
@@ -328,7 +343,7 @@ def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
     here, there = work.seconds()
     gain = here - there
     if gain <= 0:
-        return "NumPy is expected to be faster" if _started else "CUDA is not started yet"
+        return _FASTER if _started else "CUDA is not started yet"
     if _starting is None and not _started:
         if _saved + gain < _GAIN:
             _saved += gain
@@ -369,6 +384,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     stream : callable, optional
         Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it cannot.
     """
+    global _busy, _alternating
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
     while (why := _stays(work, kind)) is None:
         from .cuda import Compiling, without_waiting
@@ -398,6 +414,10 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     begin = perf_counter()
     with backend("numpy"):
         result = stay()
+    if work.products:
+        _busy = perf_counter() + _spin()
+        if why == _FASTER:
+            _alternating = _busy
     if all(job is None or job.done() for job in (_starting, *_compiling.values())):      # which take processors
         _learn(False, work, perf_counter() - begin)
     return result

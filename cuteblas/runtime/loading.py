@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loadable", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all", "load_cubin"]
 
-_NICE = 10
+_NICE = 5                               # with 10, threads of a BLAS that wait for work leave it almost nothing
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute

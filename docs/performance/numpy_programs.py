@@ -23,18 +23,18 @@ import numpy as np
 
 HOME = Path(__file__).parents[2]
 SIZES = {
-    "digits_network": {"cpu": (512, 512, 20), "gpu": (3072, 3072, 20)},
-    "pca": {"cpu": (20_000, 512, 16), "gpu": (200_000, 2048, 16)},
-    "kernel_ridge": {"cpu": (2000, 1000, 784), "gpu": (8192, 4096, 4096)},
-    "kmeans": {"cpu": (20_000, 256, 64, 4), "gpu": (200_000, 1024, 512, 10)},
+    "digits_network": {"cpu": (512, 512, 20), "gpu": (6144, 4096, 4)},
+    "pca": {"cpu": (20_000, 512, 16), "gpu": (100_000, 2048, 16)},
+    "kernel_ridge": {"cpu": (2000, 1000, 784), "gpu": (6000, 6000, 8192)},
+    "kmeans": {"cpu": (20_000, 256, 64, 4), "gpu": (40_000, 4096, 1024, 6)},
     "power_iteration": {"cpu": (1500, 32, 10), "gpu": (8000, 64, 20)},
-    "markov_chains": {"cpu": (800, 8, 200), "gpu": (4000, 10, 500)},
-    "tensor_network": {"cpu": (12, 48, 2), "gpu": (12, 80, 2)},
-    "coupled_cluster": {"cpu": (10, 40, 3), "gpu": (32, 96, 10)},
+    "markov_chains": {"cpu": (800, 8, 200), "gpu": (5000, 12, 500)},
+    "tensor_network": {"cpu": (12, 48, 2), "gpu": (12, 76, 2)},
+    "coupled_cluster": {"cpu": (10, 40, 3), "gpu": (32, 96, 7)},
     "count_paths": {"cpu": (512, 12, 6), "gpu": (768, 12, 6)},
-    "image_warps": {"cpu": (8, 512, 2), "gpu": (128, 1024, 8)},
+    "image_warps": {"cpu": (8, 512, 2), "gpu": (64, 1024, 4)},
     "gaussian_process": {"cpu": (1000, 1000, 500), "gpu": (6000, 6000, 2000)},
-    "transformer": {"cpu": (128, 256, 2, 4), "gpu": (512, 1024, 12, 16)},
+    "transformer": {"cpu": (128, 256, 2, 4), "gpu": (512, 1024, 8, 16)},
 }
 _CLOSE = 5e-3                           # checksums have four to eight digits
 

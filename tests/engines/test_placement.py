@@ -22,7 +22,8 @@ class Machine:
     """A GPU whose calls, and a host whose calls, take so many times what is expected of them, and seconds in addition."""
 
     def __init__(self):
-        self.now, self.slow, self.extra, self.ran = 0.0, {"host": 1.0, "GPU": 1.0}, 0.0, Counter()
+        self.now, self.slow, self.extra, self.ran = 1.0, {"host": 1.0, "GPU": 1.0}, 0.0, Counter()
+        self.spins, self.beside, self.last = 0.35, 1.0, 0.0         # seconds after a product of NumPy, and how slow what moves is
 
     def call(self, work, name="matmul"):
         """Run a call; where it ran."""
@@ -31,7 +32,10 @@ class Machine:
             expected = dict(zip(("host", "GPU"), work.seconds(), strict=True))
 
         def run(side):
-            self.now += expected[side] * self.slow[side] + self.extra
+            spins = side == "GPU" and self.now < self.last + self.spins
+            self.now += expected[side] * self.slow[side] * (self.beside if spins else 1) + self.extra
+            if side == "host":
+                self.last = self.now
             self.ran[side] += 1
             return side
 
@@ -46,7 +50,8 @@ def machine(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuteblas.engines.host_cuda", SimpleNamespace(carry=lambda *_: found.run("GPU")))
     for name, value in {"perf_counter": lambda: found.now, "_possible": lambda: True, "_processors": lambda: 16, "_started": True,
                         "_starting": None, "_compiling": {}, "_costs": lambda: HOST, "_carried": set(), "staying": set(),
-                        "_corrections": defaultdict(lambda: 1.0), "_calls": Counter()}.items():
+                        "_corrections": defaultdict(lambda: 1.0), "_calls": Counter(), "_busy": 0.0, "_alternating": 0.0,
+                        "_spin": lambda: found.spins}.items():
         monkeypatch.setattr(placement, name, value)
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     cuteblas.reset_stats()
@@ -113,6 +118,24 @@ def test_estimates_that_are_right_stay(machine):
         machine.call(work, work.kind)
     assert placement._corrections == pytest.approx(dict.fromkeys(placement._corrections, 1.0))
     assert {*cuteblas.stats()["rates"]["corrected"]} >= {"GPU: transposes", "GPU: copies", "host: float32"}
+
+
+def test_a_loop_is_not_kept_by_what_the_threads_of_the_last_product_by_numpy_cost(machine, monkeypatch):
+    machine.beside = 8.0
+    job = SimpleNamespace(done=lambda: machine.now > 2, wait=lambda most: 0.0)
+    monkeypatch.setattr(placement, "_starting", job)
+    where = [machine.call(FAST_THERE) for _ in range(900)]
+    first = where.index("GPU")
+    assert first > 9 and {*where[first:]} == {"GPU"}
+
+
+def test_calls_between_products_by_numpy_count_what_their_threads_cost(machine):
+    machine.beside = 8.0
+    where = [machine.call(FAST_THERE) for _ in range(60) if machine.call(FAST_HERE)]
+    assert where.count("GPU") > 1 and where[-20:].count("host") > 15
+    assert placement._corrections[True, "float32"] == 1
+    machine.now += 1
+    assert machine.call(FAST_THERE) == "GPU"
 
 
 def test_calls_that_compile_or_load_or_run_beside_it_teach_nothing(machine, monkeypatch):

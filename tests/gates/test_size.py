@@ -13,8 +13,8 @@ import pytest
 from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
-    ".": 2700, "array": 23900, "blas": 23150, "cli": 27150, "codegen": 32500, "dask": 8000,
-    "emulator": 5300, "engines": 38800, "functions": 69600, "kernels": 85100, "layout": 36600,
+    ".": 2700, "array": 23900, "blas": 23150, "cli": 27180, "codegen": 32500, "dask": 8000,
+    "emulator": 5300, "engines": 39200, "functions": 69600, "kernels": 85100, "layout": 36600,
     "planning": 91150, "runtime": 12350,
 }
 MOST_FILES, MOST_PARAMETERS = 320, 7
