@@ -16,7 +16,7 @@ __all__ = ["Job", "expect", "later"]
 _MOST = 4                               # at once; each compiles the kernels of a plan side by side
 _PATIENCE = 0.25                        # an overdue job is expected to take this part of its time so far in addition
 _MOMENT = 2e-3                          # seconds in which the caller goes on to NumPy, which needs no interpreter
-_TURN = 1e-4                            # seconds after which a job lets a caller have the interpreter; Python's own are 50 times that
+_TURN = 1e-4                            # seconds after which a job lets a caller have the interpreter: a fiftieth of Python's own
 _LOOK = 0.02                            # seconds after which a caller that waits asks anew how long it will take
 
 
