@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
 __all__ = ["BACKENDS", "Backend", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend",
-           "devices_of_environment", "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit",
+           "devices_of_environment", "driver_is_there", "keeps_arrays", "limited", "planned_under_the_limit", "set_workspace_limit",
            "workspace_limit"]
 
 Backend = Literal["auto", "numpy", "cuda", "emulator"]
@@ -80,6 +80,12 @@ def devices_of_environment() -> tuple[int, ...] | str | None:
         return tuple(int(ordinal) for ordinal in named.split(","))
     except ValueError:
         raise ValueError(f"CUTEBLAS_DEVICES is {named!r}, but it has to be 'all' or ordinals separated by commas") from None
+
+
+@cache
+def keeps_arrays() -> bool:
+    """Whether NumPy arrays that come again may be kept on the GPU; ``CUTEBLAS_KEEP_ARRAYS=0`` turns it off. It is read once."""
+    return os.environ.get("CUTEBLAS_KEEP_ARRAYS") != "0"
 
 
 def current_backend() -> str:

@@ -1,0 +1,272 @@
+"""Whether memory of the host was written: Linux tracks writes to pages of a process, without privileges.
+
+A *protected* page stays readable and writable. The first write to it, by a store or inside a system call, costs some 2 us and
+marks the page as written; :meth:`Watch.written` asks the kernel for the marks. A device that writes to a page which was pinned
+before it was protected (``cudaHostRegister``, fixed buffers of io_uring) leaves no mark: callers leave such memory out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from errno import EACCES, EPERM
+from functools import cache
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from .._forks import surviving
+
+__all__ = ["Untracked", "Watch", "why_untracked"]
+
+_USERFAULTFD = {"x86_64": 323, "aarch64": 282}          # the number of the system call
+_OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_USER_MODE_ONLY, _FAULTS, _FEATURES = 1, 0xAA, 1 << 15 | 1 << 13        # asynchronous, and for pages that are not there yet
+_START, _REGISTER, _UNREGISTER, _SCAN, _MAPPING = 0xC000AA3F, 0xC000AA00, 0x8000AA01, 0xC0006610, 0xC0006611    # without sizes
+_CHECKS, _PROTECTS, _WRITTEN = 2, 1, 2                  # flags of a scan, and what it looks for
+_SHARED, _NAME_BYTES, _STACK = 8, 256, b"[stack]"       # of a mapping
+_PAGE_BYTES, _PART_BYTES = mmap.PAGESIZE, 2 << 20
+_RUNS = np.empty((1024, 3), np.int64)                   # of one scan
+
+_lock = surviving(RLock())
+_watches: set[Watch] = set()
+_opened: tuple[int, ...] | str = ()                     # userfaultfd and pagemap, or why there are none
+
+
+class Untracked(RuntimeError):
+    """Linux does not see writes to this memory, or none at all on this machine; the message says why."""
+
+
+@cache
+def _libc() -> ctypes.PyDLL:
+    library = ctypes.PyDLL(None, use_errno=True)        # it keeps the interpreter's lock for these microseconds
+    library.ioctl.argtypes = ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p
+    library.msync.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return library
+
+
+def _checked(status: int) -> int:
+    if status < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return status
+
+
+def _ask(descriptor: int, request: int, *words: int) -> tuple[int, Any]:
+    """The status of an ioctl, and the words as the kernel leaves them."""
+    given = (ctypes.c_int64 * len(words))(*words)
+    return _checked(_libc().ioctl(descriptor, request | ctypes.sizeof(given) << 16, given)), given
+
+
+def _descriptors() -> tuple[int, ...]:
+    """Those of userfaultfd and pagemap, opened once; with the lock.
+
+    Raises
+    ------
+    Untracked
+        If this machine does not track writes.
+    """
+    global _opened
+    if not _opened:
+        number = _USERFAULTFD.get(platform.machine()) if sys.platform == "linux" else None
+        if number is None:
+            _opened = f"only Linux on x86-64 and AArch64 tracks writes; this is {sys.platform} on {platform.machine()}"
+        else:
+            faults = -1
+            try:
+                faults = _checked(_libc().syscall(number, _OPEN | _USER_MODE_ONLY))
+                _ask(faults, _START, _FAULTS, _FEATURES, 0)
+                _opened = faults, os.open("/proc/self/pagemap", _OPEN)
+            except OSError as error:
+                if faults >= 0:
+                    os.close(faults)
+                _opened = f"this process cannot track writes: {error.strerror}; " + (
+                    "a seccomp profile such as Docker's, or the system's policy, forbids it"
+                    if error.errno in (EPERM, EACCES) else f"Linux 6.7 or newer is needed, and this is {platform.release()}")
+    if isinstance(_opened, str):
+        raise Untracked(_opened)
+    return _opened
+
+
+def why_untracked() -> str | None:
+    """Why writes to memory cannot be tracked here; ``None`` if they can. The first call tries it."""
+    try:
+        with _lock:
+            _descriptors()
+    except Untracked as error:
+        return str(error)
+    return None
+
+
+def _scan(low: int, high: int, protects: bool) -> np.ndarray:
+    """The runs of written pages, of shape (n, 2); ``protects``: they are protected in the same step.
+
+    Raises
+    ------
+    OSError
+        If a page is not registered, or not mapped.
+    """
+    found, position = [_RUNS[:0, :2]], low
+    while position < high:
+        many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS, position, high, 0, _RUNS.ctypes.data,
+                           len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
+        if many:
+            found.append(_RUNS[:many, :2].copy())
+        position = words[4]
+    _checked(_libc().msync(low, high - low, 1))         # a scan passes over what is not mapped
+    return np.concatenate(found) if len(found) > 1 else found[0]
+
+
+def _mappings(low: int, high: int) -> Iterator[tuple[int, int, bool]]:
+    """Start and end of mappings in order, all of a range among them, and whether they are memory of this process alone."""
+    with open("/proc/self/maps", "rb", buffering=0) as maps:
+        with suppress(OSError):                         # Linux 6.11 and newer; it refuses files with long names
+            while low < high:
+                name = ctypes.create_string_buffer(_NAME_BYTES)
+                words = _ask(maps.fileno(), _MAPPING, 104, 0, low, *[0] * 7, _NAME_BYTES, ctypes.addressof(name), 0)[1]
+                start, low, flags = words[3:6]
+                yield start, low, not (flags & _SHARED or words[8] or name.value == _STACK)
+            return
+        for line in maps.read().splitlines():
+            span, access, _offset, _device, inode, *named = line.split(None, 5)
+            start, end = (int(x, 16) for x in span.split(b"-"))
+            yield start, end, access.endswith(b"p") and inode == b"0" and named != [_STACK]
+
+
+class Watch:
+    """A region of memory whose pages the kernel can protect. Neighbours on its first and last page count as the region.
+
+    Parameters
+    ----------
+    low, high : int
+        Addresses of the first byte, and past the last one.
+
+    Attributes
+    ----------
+    bytes_written : int
+        Of the pages that were found written, each time.
+
+    Raises
+    ------
+    Untracked
+        If the memory is not private and anonymous, or writes are not tracked here.
+    """
+
+    def __init__(self, low: int, high: int):
+        self.low, self.high, self.bytes_written = low, high, 0
+        start, end = self._pages = _pages(low, high)
+        self._parts: set[int] = set()                   # that were written
+        with _lock:
+            faults = _descriptors()[0]
+            position = start
+            for low, high, own in _mappings(start, end):
+                if low <= position < high and own:
+                    position = high
+            if position < end:
+                raise Untracked("memory of a file, shared memory, a stack or what is not mapped is not tracked")
+            for other in _overlapping(start, end):
+                other._look(*other._pages, False)       # its memory may be another's by now, which it would not see later
+            self._peers = _overlapping(start, end)
+            for peer in self._peers:
+                peer._peers.append(self)
+            _watches.add(self)                          # a peer that ends from here on leaves these pages alone
+            try:
+                _ask(faults, _REGISTER, start, end - start, 2, 0)
+            except OSError as error:
+                self.end()
+                raise Untracked(f"Linux does not track writes to this memory: {error.strerror}") from None
+
+    def protect(self, low: int = 0, high: int = 0) -> None:
+        """See writes to all pages, or those of a part, from now on, and forget earlier ones. Call it before reading the memory."""
+        low, high = max(low or 0, self.low), min(high or self.high, self.high)
+        with _lock:
+            if self in _watches and low < high:
+                self._look(*_pages(low, high), True)
+                self._parts = {part for part in self._parts if max(part * _PART_BYTES, self.low) < low
+                               or high < min((part + 1) * _PART_BYTES, self.high)}
+
+    def written(self, again: bool = False) -> list[tuple[int, int]] | None:
+        """The parts of the region that were written since they were protected.
+
+        Parameters
+        ----------
+        again : bool
+            Protect them in the same step, so that no write is missed in between; later calls do not report them again.
+
+        Returns
+        -------
+        list of (int, int) or None
+            Addresses of runs of parts of 2 MiB, clipped to the region, in order; empty if nothing was written. ``None`` if it
+            cannot be told any more: memory was unmapped or moved, or this process is a child by ``fork``.
+        """
+        with _lock:
+            if self in _watches:
+                self._look(*self._pages, again)
+            if self not in _watches:
+                return None
+            parts = sorted(self._parts)
+            if again:
+                self._parts = set()
+        found: list[tuple[int, int]] = []
+        for part in parts:
+            low, high = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)
+            found.append((found.pop()[0] if found and found[-1][1] == low else low, high))
+        return found
+
+    def end(self) -> None:
+        """Give up the pages that no other watch has: writes to them cost nothing."""
+        with _lock:
+            if self not in _watches:
+                return
+            _watches.remove(self)
+            position, last = self._pages
+            peers = sorted(peer._pages for peer in self._peers)
+            for peer in self._peers:
+                peer._peers.remove(self)
+            for start, end in [*peers, (last, last)]:
+                if position < min(start, last):
+                    with suppress(OSError):             # memory that is gone
+                        _ask(_descriptors()[0], _UNREGISTER, position, min(start, last) - position)
+                position = max(position, end)
+
+    def _look(self, low: int, high: int, protects: bool) -> None:
+        """Note in all watches of these pages which were written; end the watches of pages that are not tracked any more."""
+        watches = [self, *self._peers]
+        try:
+            found = _scan(low, high, protects)
+        except OSError:
+            for watch in watches:
+                watch.end()
+            return
+        for watch in watches if len(found) else ():
+            start, end = np.clip(found, *watch._pages).T
+            watch.bytes_written += int((end - start).sum())
+            for first, last in np.unique(np.stack((start, end - 1), 1)[start < end] // _PART_BYTES, axis=0).tolist():
+                watch._parts.update(range(first, last + 1))
+
+
+def _pages(low: int, high: int) -> tuple[int, int]:
+    return low // _PAGE_BYTES * _PAGE_BYTES, -(-high // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _overlapping(low: int, high: int) -> list[Watch]:
+    return [watch for watch in _watches if watch._pages[0] < high and low < watch._pages[1]]
+
+
+def _forget() -> None:
+    """In a child of ``fork`` nothing is tracked: the descriptors are those of its parent's memory."""
+    global _opened
+    if not isinstance(_opened, str):
+        for descriptor in _opened:
+            os.close(descriptor)
+        _opened = ()
+    _watches.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
