@@ -12,9 +12,7 @@ import mmap
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
-from errno import EACCES, EPERM
 from functools import cache
 from threading import RLock
 from typing import Any
@@ -26,8 +24,8 @@ from .._forks import surviving
 __all__ = ["Untracked", "Watch", "why_untracked"]
 
 _USERFAULTFD = {"x86_64": 323, "aarch64": 282}          # the number of the system call
-_OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-_USER_MODE_ONLY, _FAULTS, _FEATURES = 1, 0xAA, 1 << 15 | 1 << 13        # asynchronous, and for pages that are not there yet
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | 1                # for faults in user mode: the kernel asks for no privilege
+_FAULTS, _FEATURES = 0xAA, 1 << 15 | 1 << 13            # asynchronous, and for pages that are not there yet
 _START, _REGISTER, _UNREGISTER, _SCAN, _MAPPING = 0xC000AA3F, 0xC000AA00, 0x8000AA01, 0xC0006610, 0xC0006611    # without sizes
 _CHECKS, _PROTECTS, _WRITTEN = 2, 1, 2                  # flags of a scan, and what it looks for
 _SHARED, _NAME_BYTES, _STACK = 8, 256, b"[stack]"       # of a mapping
@@ -57,7 +55,7 @@ def _checked(status: int) -> int:
     return status
 
 
-def _ask(descriptor: int, request: int, *words: int) -> tuple[int, Any]:
+def _ask(descriptor: int, request: int, *words: int) -> Any:
     """The status of an ioctl, and the words as the kernel leaves them."""
     given = (ctypes.c_int64 * len(words))(*words)
     return _checked(_libc().ioctl(descriptor, request | ctypes.sizeof(given) << 16, given)), given
@@ -73,21 +71,18 @@ def _descriptors() -> tuple[int, ...]:
     """
     global _opened
     if not _opened:
-        number = _USERFAULTFD.get(platform.machine()) if sys.platform == "linux" else None
-        if number is None:
+        try:
+            if sys.platform != "linux":
+                raise KeyError
+            faults = _checked(_libc().syscall(_USERFAULTFD[platform.machine()], _FLAGS))
+            _opened = faults, os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            _ask(faults, _START, _FAULTS, _FEATURES, 0)
+        except KeyError:
             _opened = f"only Linux on x86-64 and AArch64 tracks writes; this is {sys.platform} on {platform.machine()}"
-        else:
-            faults = -1
-            try:
-                faults = _checked(_libc().syscall(number, _OPEN | _USER_MODE_ONLY))
-                _ask(faults, _START, _FAULTS, _FEATURES, 0)
-                _opened = faults, os.open("/proc/self/pagemap", _OPEN)
-            except OSError as error:
-                if faults >= 0:
-                    os.close(faults)
-                _opened = f"this process cannot track writes: {error.strerror}; " + (
-                    "a seccomp profile such as Docker's, or the system's policy, forbids it"
-                    if error.errno in (EPERM, EACCES) else f"Linux 6.7 or newer is needed, and this is {platform.release()}")
+        except OSError as error:
+            _forget()
+            _opened = (f"this process cannot track writes ({error.strerror}): it needs Linux 6.7 or newer, and a seccomp profile "
+                       f"that allows userfaultfd, which Docker's does not")
     if isinstance(_opened, str):
         raise Untracked(_opened)
     return _opened
@@ -95,51 +90,33 @@ def _descriptors() -> tuple[int, ...]:
 
 def why_untracked() -> str | None:
     """Why writes to memory cannot be tracked here; ``None`` if they can. The first call tries it."""
-    try:
-        with _lock:
-            _descriptors()
-    except Untracked as error:
-        return str(error)
-    return None
+    with _lock, suppress(Untracked):
+        _descriptors()
+    return _opened if isinstance(_opened, str) else None
 
 
-def _scan(low: int, high: int, protects: bool) -> np.ndarray:
-    """The runs of written pages, of shape (n, 2); ``protects``: they are protected in the same step.
-
-    Raises
-    ------
-    OSError
-        If a page is not registered, or not mapped.
-    """
-    found, position = [_RUNS[:0, :2]], low
-    while position < high:
-        many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS, position, high, 0, _RUNS.ctypes.data,
-                           len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
-        if many:
-            found.append(_RUNS[:many, :2].copy())
-        position = words[4]
-    _checked(_libc().msync(low, high - low, 1))         # a scan passes over what is not mapped
-    return np.concatenate(found) if len(found) > 1 else found[0]
-
-
-def _mappings(low: int, high: int) -> Iterator[tuple[int, int, bool]]:
-    """Start and end of mappings in order, all of a range among them, and whether they are memory of this process alone."""
+def _is_own(low: int, high: int) -> bool:
+    """Whether nobody else writes to memory: it is private and anonymous, and mapped, and not a stack."""
     with open("/proc/self/maps", "rb", buffering=0) as maps:
         with suppress(OSError):                         # Linux 6.11 and newer; it refuses files with long names
             while low < high:
                 name = ctypes.create_string_buffer(_NAME_BYTES)
                 words = _ask(maps.fileno(), _MAPPING, 104, 0, low, *[0] * 7, _NAME_BYTES, ctypes.addressof(name), 0)[1]
-                start, low, flags = words[3:6]
-                yield start, low, not (flags & _SHARED or words[8] or name.value == _STACK)
-            return
+                if words[5] & _SHARED or words[8] or name.value == _STACK:
+                    return False
+                low = words[4]
+            return True
         for line in maps.read().splitlines():
-            span, access, _offset, _device, inode, *named = line.split(None, 5)
+            span, access, _offset, _device, inode, *names = line.split(None, 5)
             start, end = (int(x, 16) for x in span.split(b"-"))
-            yield start, end, access.endswith(b"p") and inode == b"0" and named != [_STACK]
+            if start <= low < end and access.endswith(b"p") and inode == b"0" and names != [_STACK]:
+                low = end
+    return low >= high
 
 
 class Watch:
-    """A region of memory whose pages the kernel can protect. Neighbours on its first and last page count as the region.
+    """A region of memory whose pages the kernel can protect. Bytes on pages that others share with it, before its first whole page
+    and after its last one, are compared.
 
     Parameters
     ----------
@@ -159,36 +136,30 @@ class Watch:
 
     def __init__(self, low: int, high: int):
         self.low, self.high, self.bytes_written = low, high, 0
-        start, end = self._pages = _pages(low, high)
+        start, end = -(-low // _PAGE_BYTES) * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES
+        start, end = self._pages = (start, end) if start < end else (low, low)
+        self._edges: tuple[bytes, ...] = b"?", b"?"     # not what they are
         self._parts: set[int] = set()                   # that were written
         with _lock:
             faults = _descriptors()[0]
-            position = start
-            for low, high, own in _mappings(start, end):
-                if low <= position < high and own:
-                    position = high
-            if position < end:
+            if not _is_own(start, end):
                 raise Untracked("memory of a file, shared memory, a stack or what is not mapped is not tracked")
             for other in _overlapping(start, end):
-                other._look(*other._pages, False)       # its memory may be another's by now, which it would not see later
+                other._look(False)                      # its memory may be another's by now, which it would not see later
             self._peers = _overlapping(start, end)
             for peer in self._peers:
                 peer._peers.append(self)
             _watches.add(self)                          # a peer that ends from here on leaves these pages alone
             try:
-                _ask(faults, _REGISTER, start, end - start, 2, 0)
+                if start < end:
+                    _ask(faults, _REGISTER, start, end - start, 2, 0)
             except OSError as error:
                 self.end()
-                raise Untracked(f"Linux does not track writes to this memory: {error.strerror}") from None
+                raise Untracked(f"the kernel does not track writes to this memory: {error.strerror}") from None
 
-    def protect(self, low: int = 0, high: int = 0) -> None:
-        """See writes to all pages, or those of a part, from now on, and forget earlier ones. Call it before reading the memory."""
-        low, high = max(low or 0, self.low), min(high or self.high, self.high)
-        with _lock:
-            if self in _watches and low < high:
-                self._look(*_pages(low, high), True)
-                self._parts = {part for part in self._parts if max(part * _PART_BYTES, self.low) < low
-                               or high < min((part + 1) * _PART_BYTES, self.high)}
+    def protect(self) -> None:
+        """See writes from now on, and forget earlier ones. Call it before reading the memory."""
+        self.written(again=True)
 
     def written(self, again: bool = False) -> list[tuple[int, int]] | None:
         """The parts of the region that were written since they were protected.
@@ -206,14 +177,17 @@ class Watch:
         """
         with _lock:
             if self in _watches:
-                self._look(*self._pages, again)
+                self._look(again)
             if self not in _watches:
                 return None
-            parts = sorted(self._parts)
+            (start, end), before, parts = self._pages, self._edges, {*self._parts}
+            edges = ctypes.string_at(self.low, start - self.low), ctypes.string_at(end, self.high - end)
             if again:
-                self._parts = set()
+                self._edges, self._parts = edges, set()
+            ends = self.low // _PART_BYTES, (self.high - 1) // _PART_BYTES
+            parts.update(part for part, old, new in zip(ends, before, edges, strict=True) if old != new)
         found: list[tuple[int, int]] = []
-        for part in parts:
+        for part in sorted(parts):
             low, high = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)
             found.append((found.pop()[0] if found and found[-1][1] == low else low, high))
         return found
@@ -221,37 +195,36 @@ class Watch:
     def end(self) -> None:
         """Give up the pages that no other watch has: writes to them cost nothing."""
         with _lock:
-            if self not in _watches:
-                return
-            _watches.remove(self)
-            position, last = self._pages
-            peers = sorted(peer._pages for peer in self._peers)
-            for peer in self._peers:
-                peer._peers.remove(self)
-            for start, end in [*peers, (last, last)]:
-                if position < min(start, last):
-                    with suppress(OSError):             # memory that is gone
-                        _ask(_descriptors()[0], _UNREGISTER, position, min(start, last) - position)
-                position = max(position, end)
+            if self in _watches:
+                _watches.remove(self)
+                position, last = self._pages
+                peers = sorted(peer._pages for peer in self._peers)
+                for peer in self._peers:
+                    peer._peers.remove(self)
+                for start, end in [*peers, (last, last)]:
+                    if position < start:
+                        with suppress(OSError):         # memory that is gone
+                            _ask(_descriptors()[0], _UNREGISTER, position, start - position)
+                    position = max(position, end)
 
-    def _look(self, low: int, high: int, protects: bool) -> None:
+    def _look(self, protects: bool) -> None:
         """Note in all watches of these pages which were written; end the watches of pages that are not tracked any more."""
-        watches = [self, *self._peers]
+        watches, (position, end) = [self, *self._peers], self._pages
         try:
-            found = _scan(low, high, protects)
+            while position < end:
+                many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS, position, end, 0,
+                                   _RUNS.ctypes.data, len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
+                position = words[4]
+                for watch in watches if many else ():
+                    low, high = np.clip(_RUNS[:many, :2], *watch._pages).T
+                    watch.bytes_written += int((high - low).sum())
+                    parts = np.unique(np.stack((low, high - 1), 1)[low < high] // _PART_BYTES, axis=0)
+                    watch._parts.update(part for first, last in parts.tolist() for part in range(first, last + 1))
+            start = self.low // _PAGE_BYTES * _PAGE_BYTES
+            _checked(_libc().msync(start, self.high - start, 1))    # a scan passes over what is not mapped
         except OSError:
             for watch in watches:
                 watch.end()
-            return
-        for watch in watches if len(found) else ():
-            start, end = np.clip(found, *watch._pages).T
-            watch.bytes_written += int((end - start).sum())
-            for first, last in np.unique(np.stack((start, end - 1), 1)[start < end] // _PART_BYTES, axis=0).tolist():
-                watch._parts.update(range(first, last + 1))
-
-
-def _pages(low: int, high: int) -> tuple[int, int]:
-    return low // _PAGE_BYTES * _PAGE_BYTES, -(-high // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def _overlapping(low: int, high: int) -> list[Watch]:
@@ -259,7 +232,7 @@ def _overlapping(low: int, high: int) -> list[Watch]:
 
 
 def _forget() -> None:
-    """In a child of ``fork`` nothing is tracked: the descriptors are those of its parent's memory."""
+    """Close the descriptors; in a child of ``fork`` they are those of its parent's memory, and nothing is tracked."""
     global _opened
     if not isinstance(_opened, str):
         for descriptor in _opened:

@@ -167,7 +167,7 @@ def test_a_copy_in_use_outlives_its_array(keeper, memories):
     del x
     keeper.release()
     assert memories.live == 1
-    assert np.array_equal(found.memory, expected)
+    assert np.array_equal(found.memory, expected.ravel())
     del found
     assert memories.live == 0
 
@@ -184,7 +184,7 @@ def test_an_array_in_a_circle_frees_its_copy(keeper, memories):
     assert memories.live == 0
 
 
-# -- writes --------------------------------------------------------------------------------------------------------------------------
+# -- writes ------------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", [*WRITES, *QUIET])
 def test_a_copy_is_right_after_every_write(keeper, name):
     rng = np.random.default_rng(5)
@@ -281,7 +281,7 @@ def test_a_program_that_writes_parts_of_an_array_that_cost_more_than_they_save_p
         assert used(keeper, x) is not None
 
 
-# -- what is never kept, and what is whose ---------------------------------------------------------------------------------------------
+# -- what is never kept, and what is whose -----------------------------------------------------------------------------------------
 def _shared():
     block = shared_memory.SharedMemory(create=True, size=4 * MIB)
     block.unlink()
@@ -457,7 +457,7 @@ def test_children_of_fork(keeper, memories, monkeypatch, uses_cuda):
     assert used(keeper, x) is not None
 
 
-# -- limits --------------------------------------------------------------------------------------------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------------------
 def test_the_least_recently_used_leave_first(memories):
     keeper = Keeper(memories, 5 * MIB)
     a, b, c = (array(2 * MIB) for _ in range(3))
@@ -601,7 +601,7 @@ def test_another_kind_of_watch(memories):
     assert memories.moved[1:] == [PART]
 
 
-# -- results -------------------------------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------------------
 def test_results_are_kept_once_their_kind_was_used(keeper, memories):
     def made():
         x = array()
@@ -674,7 +674,7 @@ def test_an_array_that_a_call_writes_over_is_left_first(keeper, memories):
     keeper.leave(array())
 
 
-# -- threads -------------------------------------------------------------------------------------------------------------------------
+# -- threads -----------------------------------------------------------------------------------------------------------------------
 def test_an_owner_that_dies_in_another_thread_meanwhile(keeper, memories):
     x = [kept(keeper, array())]
     with keeper._lock:

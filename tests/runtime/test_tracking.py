@@ -40,7 +40,8 @@ def protected(x):
     return watch
 
 
-def anonymous(nbytes, flags=getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)):
+def anonymous(nbytes, shared=False):
+    flags = mmap.MAP_ANONYMOUS | (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
     return np.frombuffer(mmap.mmap(-1, nbytes, flags), np.uint8)
 
 
@@ -172,24 +173,6 @@ def test_more_runs_than_one_scan_reports():
 
 
 @tracked
-def test_protecting_a_part_forgets_no_write_elsewhere():
-    x = np.ones(4 * PART, np.uint8)
-    watch = protected(x)
-    x[0] = x[-1] = x[PART + 5000] = 2
-    low = x.ctypes.data
-    watch.protect(low + PART + 4000, low + PART + 9000)
-    assert watch.written()[0][0] == low
-    assert watch.written()[-1][1] == low + x.nbytes
-    watch.protect(low, low + x.nbytes // 2)
-    parts = watch.written()
-    assert low + x.nbytes - 1 < parts[-1][1]
-    x[7] = 3
-    assert watch.written()[0][0] == low
-    watch.protect()
-    assert watch.written() == []
-
-
-@tracked
 def test_a_write_between_two_looks_is_not_lost():
     """Another thread writes all the time, and stops; what it wrote last is seen by the next look."""
     x = np.zeros(PART, np.int64)
@@ -234,7 +217,7 @@ def test_overlapping_watches_lose_nothing(seed):
         return [at for at in watches[watch] if not any(low <= at < high for low, high in parts)]
 
     for _ in range(600):
-        act = rng.choice(["begin", "end", "protect", "part", "again", "write", "write", "write", "look"])
+        act = rng.choice(["begin", "end", "protect", "again", "write", "write", "write", "look"])
         some = rng.choice([*watches]) if watches else None
         if act == "begin" and len(watches) < 6:
             low = rng.randrange(len(memory) - 1)
@@ -245,7 +228,7 @@ def test_overlapping_watches_lose_nothing(seed):
         elif act == "write":
             at = base + rng.randrange(len(memory)) if some is None or rng.random() < 0.3 else rng.choice(
                 [some.low, some.high - 1, rng.randrange(some.low, some.high)])
-            ctypes.memset(at, rng.randrange(256), 1)
+            ctypes.memset(at, (int(memory[at - base]) + 1) % 256, 1)
             for watch, written in watches.items():
                 if watch.low <= at < watch.high:
                     written.add(at)
@@ -258,10 +241,6 @@ def test_overlapping_watches_lose_nothing(seed):
         elif act == "protect":
             some.protect()
             watches[some].clear()
-        elif act == "part":
-            low, high = sorted(rng.randrange(some.low, some.high + 1) for _ in range(2))
-            some.protect(low, high)
-            watches[some] = {at for at in watches[some] if not low <= at < high}
         elif act == "again":
             assert not missed(some)
             parts = some.written(again=True)
@@ -276,19 +255,23 @@ def test_overlapping_watches_lose_nothing(seed):
 
 
 @tracked
-def test_neighbours_on_a_page_raise_alarms_and_keep_theirs():
-    memory = anonymous(4 * PAGE)
+@pytest.mark.parametrize("page", [True, False], ids=["whole pages", "no whole page"])
+def test_neighbours_on_a_page_raise_no_alarm(page):
+    memory = anonymous(6 * PAGE)
     memory[:] = 1
-    low = memory.ctypes.data
-    left, right = Watch(low, low + PAGE + 100), Watch(low + PAGE + 100, low + 3 * PAGE)
+    low, middle = memory.ctypes.data, (2 * PAGE if page else 0) + 100
+    left, right = Watch(low + 50, low + middle), Watch(low + middle, low + middle * 2)
     left.protect()
     right.protect()
-    memory[PAGE + 99] = 2
-    assert right.written(again=True)
-    assert left.written(again=True) == [(low, low + PAGE + 100)]
-    assert left.written() == right.written() == []
+    memory[middle - 1] = 2
+    assert right.written() == []
+    assert left.written(again=True) == [(low + 50, low + middle)]
+    memory[middle] = 2
+    memory[49] = memory[2 * middle] = 2
+    assert left.written() == []
+    assert right.written(again=True) == [(low + middle, low + 2 * middle)]
     left.end()
-    memory[PAGE + 200] = 2
+    memory[middle + 50] = 2
     assert right.written()
 
 
@@ -298,13 +281,15 @@ def test_after_the_end_writes_leave_no_mark_and_cost_nothing():
     watch = protected(x)
     watch.end()
     watch.end()
+    x[:] = 2
     watch.protect()
     assert watch.written() is None
-    with pytest.raises(OSError, match="not permitted"):
-        tracking._scan(*watch._pages, False)
+    tracking._watches.add(watch)                        # as if it had not: the kernel tracks nothing
+    assert watch.written() is None
+    assert not tracking._watches
 
 
-# -- what cannot be told any more ------------------------------------------------------------------------------------------------------
+# -- what cannot be told any more --------------------------------------------------------------------------------------------------
 @tracked
 @pytest.mark.parametrize("where", [slice(0, 64), slice(10, 20), slice(0, 5), slice(60, 64), slice(63, 64)], ids=str)
 @pytest.mark.parametrize("then", ["nothing", "mapped", "watched"])
@@ -359,17 +344,6 @@ def test_shared_memory_in_the_place_of_an_array_is_unknown():
     assert watch.written() is None
     LIBC.munmap(low, 16 * PAGE)
     os.close(file)
-
-
-@tracked
-def test_resize_moves_an_array_away():
-    x = np.ones(8 << 20, np.uint8)
-    watch = protected(x)
-    before = x.ctypes.data
-    x.resize(80 << 20, refcheck=False)
-    if x.ctypes.data == before:
-        x[0] = 2
-    assert watch.written() != []
 
 
 @tracked
@@ -456,7 +430,7 @@ def test_the_writes_of_a_parent_after_fork_are_seen(child):
     os.close(writing)
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------------------
+# -- what is refused ---------------------------------------------------------------------------------------------------------------
 def _file(tmp_path, mode):
     path = tmp_path / "file"
     path.write_bytes(bytes(1 << 20))
@@ -480,7 +454,7 @@ def _memfd(tmp_path, flags):
 REFUSED = {
     "a file": lambda path: _file(path, "r+"), "a file to read": lambda path: _file(path, "r"),
     "private pages of a file": lambda path: _file(path, "c"), "shared_memory": _shared,
-    "anonymous shared memory": lambda path: anonymous(1 << 20, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS),
+    "anonymous shared memory": lambda path: anonymous(1 << 20, shared=True),
     "shared memfd": lambda path: _memfd(path, mmap.MAP_SHARED), "private memfd": lambda path: _memfd(path, mmap.MAP_PRIVATE),
 }
 
@@ -551,17 +525,17 @@ def test_a_part_of_a_file_beside_private_memory_is_refused(tmp_path):
 def test_memory_of_this_process_alone_is_tracked(kind):
     import array
 
-    n = (64 << 20 if kind == "large" else 100 << 10 if kind == "in the heap" else 2 << 20)
-    x = {"bytearray": lambda: np.frombuffer(bytearray(n), np.uint8), "ctypes": lambda: np.ctypeslib.as_array((ctypes.c_uint8 * n)()),
-         "mmap": lambda: anonymous(n), "array": lambda: np.asarray(array.array("B", bytes(n)))}.get(
-             kind, lambda: np.zeros(n, np.uint8))()
+    n = 64 << 20 if kind == "large" else 100 << 10 if kind == "in the heap" else 2 << 20
+    make = {"bytearray": bytearray, "ctypes": lambda n: (ctypes.c_uint8 * n)(), "mmap": anonymous,
+            "array": lambda n: array.array("B", bytes(n))}.get(kind, lambda n: np.zeros(n, np.uint8))
+    x = np.frombuffer(make(n), np.uint8)
     watch = protected(x)
     assert watch.written() == []
     x[n // 2] = 1
     assert watch.written()
 
 
-# -- where it is not possible --------------------------------------------------------------------------------------------------------
+# -- where it is not possible ------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def _fresh(monkeypatch):
     monkeypatch.setattr(tracking, "_opened", ())
@@ -569,9 +543,8 @@ def _fresh(monkeypatch):
 
 
 @pytest.mark.usefixtures("_fresh")
-@pytest.mark.parametrize(("number", "words"), [(errno.EPERM, "seccomp"), (errno.EINVAL, "Linux 6.7 or newer"),
-                                               (errno.ENOSYS, "Linux 6.7 or newer"), (errno.ENOTTY, "Linux 6.7 or newer")])
-def test_a_kernel_that_refuses_is_named(number, words, monkeypatch):
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTTY])
+def test_a_kernel_that_refuses_is_named(number, monkeypatch):
     calls = []
 
     def refuse(status):
@@ -581,12 +554,11 @@ def test_a_kernel_that_refuses_is_named(number, words, monkeypatch):
     monkeypatch.setattr(tracking, "_checked", refuse)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(tracking.platform, "machine", lambda: "x86_64")
-    if LIBC is None:
-        monkeypatch.setattr(tracking, "_libc", lambda: type("Libc", (), {"syscall": lambda self, *given: -1})())
-    assert words in why_untracked()
-    assert os.strerror(number) in why_untracked()
+    monkeypatch.setattr(tracking, "_libc", lambda: type("Libc", (), {"syscall": lambda self, *given: -1})())
+    for words in (os.strerror(number), "Linux 6.7 or newer", "seccomp"):
+        assert words in why_untracked()
     assert len(calls) == 1
-    with pytest.raises(Untracked, match=words):
+    with pytest.raises(Untracked, match="seccomp"):
         Watch(0, PAGE)
 
 
