@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 import cuteblas
-from cuteblas.engines.keeping import Copy, Keeper
+from cuteblas.engines.keeping import Keeper
 from cuteblas.runtime.tracking import why_untracked
 
 from .writes import QUIET, WRITES
@@ -86,10 +86,10 @@ class Memories:
         return new
 
 
-def image(found: Copy, x: np.ndarray) -> np.ndarray:
+def image(found: tuple[Any, int], x: np.ndarray) -> np.ndarray:
     """What a call reads of a copy in the place of an array."""
     dtype = x.dtype
-    memory = found.memory.view(np.ndarray)[found.offset:][:dtype.itemsize].view(dtype) if x.size else np.empty(1, dtype)
+    memory = found[0].view(np.ndarray)[found[1]:][:dtype.itemsize].view(dtype) if x.size else np.empty(1, dtype)
     return as_strided(memory, x.shape, x.strides)
 
 

@@ -1,6 +1,6 @@
 """Which NumPy arrays have a copy on a device, and whether it still has their elements.
 
-A copy belongs to the array that owns the memory, so views share it. :class:`~cuteblas.runtime.tracking.Watch` says which parts were
+A copy belongs to the memory that an array owns, so views share it. :class:`~cuteblas.runtime.tracking.Watch` says which parts were
 written since they were read; only these move again. An array is tracked when it comes again unchanged, as a sample of its bytes
 says: the sample decides whether that is worth it, never whether a copy is right.
 """
@@ -8,11 +8,11 @@ says: the sample decides whether that is worth it, never whether a copy is right
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import inf
 from threading import RLock
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -24,7 +24,7 @@ from .emulator import HOST_CUDA
 from .memory import shadow
 from .settings import keeps_arrays
 
-__all__ = ["Copy", "Device", "Keeper"]
+__all__ = ["Keeper"]
 
 _LEAST_BYTES = 1 << 20
 _MOST_OWNERS = 1024                     # whose samples are remembered
@@ -32,27 +32,7 @@ _LINES, _LINE_BYTES = 64, 64            # of a sample
 _FAULT_COST = 25                        # the first write to a tracked page takes as long as moving so many
 
 _keepers = WeakSet["Keeper"]()
-_orphans: list[Any] = []                # memory of the parent process: to free it would be a call of its driver
-
-
-class Device(Protocol):
-    """What a keeper needs of a device. Memory is freed when nothing refers to it."""
-
-    def allocate(self, nbytes: int) -> Any:
-        """New memory; a ``MemoryError`` if there is none."""
-
-    def upload(self, memory: Any, offset: int, low: int, high: int) -> None:
-        """Begin to copy bytes from ``low`` to ``high`` of the host; what later work on the device reads is the copy."""
-
-    def pinned(self, low: int, high: int) -> bool:
-        """Whether devices may write to some of this memory of the host, which the kernel would not see."""
-
-
-class Copy(NamedTuple):
-    """An array on the device: its memory, which lives as long as this, and the bytes before the array's first element."""
-
-    memory: Any
-    offset: int
+_orphans: list[Any] = []                # of the parent process: to free their memory would be a call of its driver
 
 
 @dataclass(eq=False)
@@ -65,7 +45,7 @@ class _Owner:
     nbytes: int
     sample: bytes = b""
     moved: int = 0
-    patience: float = 1
+    patience: int = 1
     kind: Hashable = None
     memory: Any = None
     watch: Any = None
@@ -74,8 +54,7 @@ class _Owner:
 
     def sampled(self) -> bool:
         """Take a sample: whether it is that of before."""
-        before = self.sample
-        step = (self.nbytes - _LINE_BYTES) // (_LINES - 1)
+        before, step = self.sample, (self.nbytes - _LINE_BYTES) // (_LINES - 1)
         self.sample = shadow((_LINES, _LINE_BYTES), (step, 1), "|u1", self.low).tobytes()
         if self.sample != before:
             self.moved = 0
@@ -87,8 +66,10 @@ class Keeper:
 
     Parameters
     ----------
-    device : Device
-        Where the copies are.
+    device : object
+        It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or raises a ``MemoryError``;
+        ``upload(memory, offset, low, high)``, which begins to copy memory of the host before later work on the device; and
+        ``pinned(low, high)``: whether devices may write to some of this memory of the host, unseen by its kernel.
     limit : int
         The most bytes of all copies; those that were used least recently leave first.
     watch : type
@@ -100,17 +81,18 @@ class Keeper:
         The limit, and the bytes of all copies.
     """
 
-    def __init__(self, device: Device, limit: int, watch: Any = Watch):
+    def __init__(self, device: Any, limit: int, watch: Any = Watch):
         self.limit, self.nbytes = limit, 0
         self._device, self._watch, self._lock = device, watch, surviving(RLock())
         self._owners: dict[tuple[int, int], _Owner] = {}    # by address and bytes
         self._copies: dict[_Owner, None] = {}           # in the order of their last use
-        self._dead: deque[tuple[int, Any]] = deque()
+        self._dead: deque[tuple[_Owner, Any]] = deque()
         self._useful: set[Hashable] = set()             # kinds of results that came again as operands
         _keepers.add(self)
 
-    def find(self, x: np.ndarray) -> Copy | None:
-        """The copy of an array, if there is one; parts that were written move there first."""
+    def find(self, x: np.ndarray) -> tuple[Any, int] | None:
+        """The memory of an array's copy, which lives as long as it is referred to, and the bytes before the array's first element;
+        parts that were written move there first. ``None`` if there is no copy."""
         with self._lock:
             owner, offset = self._owner(x)
             if owner is None or owner.memory is None:
@@ -124,40 +106,38 @@ class Keeper:
                 self._drop(owner, "dropped: written over")
                 owner.patience *= 2
                 return None
-            try:
-                for low, high in parts:
-                    self._device.upload(memory, low - owner.low, low, high)
-            except BaseException:
-                self._drop(owner, "dropped: not moved")
-                raise
+            self._move(owner, parts)
             self._use(owner)
             tally("arrays", "kept", "moved in part" if parts else "unchanged").tick()
-            return Copy(memory, offset)
+            return memory, offset
 
-    def seen(self, x: np.ndarray, nbytes: int) -> Copy | None:
+    def seen(self, x: np.ndarray, nbytes: int) -> tuple[Any, int] | None:
         """Note that ``nbytes`` of an operand without a copy have to move. Its owner moves and is kept if that is worth it."""
         with self._lock:
             owner, offset = self._owner(x, new=True)
-            if owner is None or owner.memory is not None or owner.patience == inf:
+            if owner is None or owner.memory is not None:
                 return None
             if owner.sampled():
                 self._use(owner)
             owner.moved += nbytes
-            return Copy(owner.memory, offset) if owner.moved > owner.patience * owner.nbytes and self._keep(owner, x) else None
+            if owner.moved > owner.patience * owner.nbytes:
+                self._keep(owner, x)
+            return (owner.memory, offset) if owner.memory is not None else None
 
     def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
         """Note a result that arrived; ``memory`` has its bytes. It is kept if results of this kind came again as operands."""
         with self._lock:
             owner, _ = self._owner(x, new=True)
-            if owner is None or x.nbytes != owner.nbytes:
-                return
-            self._drop(owner)
-            if kind not in self._useful or not self._keep(owner, x, memory):
-                owner.sampled()
-            owner.kind = kind
+            if owner is not None and x.nbytes == owner.nbytes:
+                self._drop(owner)
+                if kind in self._useful:
+                    self._keep(owner, x, memory)
+                if owner.memory is None:
+                    owner.sampled()
+                owner.kind = kind
 
     def leave(self, x: np.ndarray) -> None:
-        """Drop the copy of an array that a call is about to write over: writes to it cost nothing."""
+        """Drop the copy of an array that a call is about to write over: writes to it cost nothing then."""
         with self._lock:
             owner, _ = self._owner(x)
             if owner is not None and 2 * x.nbytes >= owner.nbytes:
@@ -166,8 +146,7 @@ class Keeper:
     def expected(self, x: np.ndarray) -> int:
         """The bytes of an array that a call probably does not have to move."""
         with self._lock:
-            owner, _ = self._owner(x)
-            return 0 if owner is None or owner.memory is None else x.nbytes
+            return x.nbytes if self._owner(x)[0] in self._copies else 0
 
     def shrink(self, nbytes: float) -> int:
         """Drop copies of so many bytes, those that were used least recently first; returns the bytes."""
@@ -189,41 +168,42 @@ class Keeper:
         self._bury()
         base, here = _base(x), HOST_CUDA.memory(x)
         key = HOST_CUDA.memory(base).address, base.nbytes
-        owner = self._owners.get(key)
-        if owner is None and new and keeps_arrays() and base.nbytes >= _LEAST_BYTES and base.flags.forc \
+        if key not in self._owners and new and keeps_arrays() and base.nbytes >= _LEAST_BYTES and base.flags.forc \
                 and not base.dtype.hasobject:
             if len(self._owners) >= _MOST_OWNERS:
                 self._owners = {(owner.low, owner.nbytes): owner for owner in self._copies}
-            owner = self._owners[key] = _Owner(*key)
-        offset = here.address - key[0]
-        low, high = here.span
-        return owner if offset + low >= 0 and offset + high <= base.nbytes else None, offset
+            self._owners[key] = _Owner(*key)
+        offset, (low, high) = here.address - key[0], here.span
+        return self._owners.get(key) if offset + low >= 0 and offset + high <= base.nbytes else None, offset
 
-    def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> bool:
-        """Track the owner of an array, and move it unless its memory on the device is there."""
+    def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> None:
+        """Track the owner of an array, and move it unless its memory on the device is there; or leave it as it is."""
         low, high, moves = owner.low, owner.low + owner.nbytes, memory is None
         if owner.nbytes > self.limit or self._device.pinned(low, high):
-            return False
+            return
         self.shrink(self.nbytes + owner.nbytes - self.limit)
         try:
             memory = self._device.allocate(owner.nbytes) if moves else memory
             owner.watch = self._watch(low, high)
         except (MemoryError, Untracked) as error:
-            owner.patience = inf if isinstance(error, Untracked) else owner.patience
+            owner.patience *= 2
             tally("arrays", "kept", f"not: {error}").tick()
-            return False
+            return
         owner.memory, owner.saved, owner.array = memory, 0, ref(_base(x), lambda array: self._died(owner, array))
         self._copies[owner] = None
         self.nbytes += owner.nbytes
+        owner.watch.protect()
+        owner.watch.bytes_written = 0
+        self._move(owner, [(low, high)] if moves else ())
+
+    def _move(self, owner: _Owner, parts: Iterable[tuple[int, int]]) -> None:
+        memory = owner.memory                           # an upload may end in shrink
         try:
-            owner.watch.protect()
-            owner.watch.bytes_written = 0
-            if moves:
-                self._device.upload(memory, 0, low, high)
+            for low, high in parts:
+                self._device.upload(memory, low - owner.low, low, high)
         except BaseException:
             self._drop(owner)
             raise
-        return True
 
     def _use(self, owner: _Owner) -> None:
         if owner in self._copies:
@@ -235,7 +215,7 @@ class Keeper:
     def _drop(self, owner: _Owner, why: str = "") -> None:
         self._useful.discard(owner.kind)                # a result that was not used
         owner.kind = None
-        if owner.memory is not None:
+        if owner in self._copies:
             del self._copies[owner]
             self.nbytes -= owner.nbytes
             owner.watch.end()
@@ -249,10 +229,8 @@ class Keeper:
         asked for something."""
         self._dead.append((owner, array))
         if self._lock.acquire(blocking=False):
-            try:
-                self._bury()
-            finally:
-                self._lock.release()
+            self._bury()
+            self._lock.release()
 
     def _bury(self) -> None:
         while self._dead:

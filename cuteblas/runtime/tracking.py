@@ -149,7 +149,7 @@ class Watch:
             self._peers = _overlapping(start, end)
             for peer in self._peers:
                 peer._peers.append(self)
-            _watches.add(self)                          # a peer that ends from here on leaves these pages alone
+            _watches.add(self)                          # a peer that ends from here on leaves its pages as they are
             try:
                 if start < end:
                     _ask(faults, _REGISTER, start, end - start, 2, 0)
@@ -193,19 +193,15 @@ class Watch:
         return found
 
     def end(self) -> None:
-        """Give up the pages that no other watch has: writes to them cost nothing."""
+        """Give up the pages: writes to them cost nothing, unless they are those of another watch."""
         with _lock:
             if self in _watches:
                 _watches.remove(self)
-                position, last = self._pages
-                peers = sorted(peer._pages for peer in self._peers)
                 for peer in self._peers:
                     peer._peers.remove(self)
-                for start, end in [*peers, (last, last)]:
-                    if position < start:
-                        with suppress(OSError):         # memory that is gone
-                            _ask(_descriptors()[0], _UNREGISTER, position, start - position)
-                    position = max(position, end)
+                if not self._peers:
+                    with suppress(OSError):             # memory that is gone
+                        _ask(_descriptors()[0], _UNREGISTER, self._pages[0], self._pages[1] - self._pages[0])
 
     def _look(self, protects: bool) -> None:
         """Note in all watches of these pages which were written; end the watches of pages that are not tracked any more."""
