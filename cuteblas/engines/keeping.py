@@ -8,7 +8,7 @@ says: the sample decides whether that is worth it, never whether a copy is right
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 from threading import RLock
@@ -39,7 +39,7 @@ _orphans: list[Any] = []                # of the parent process: to free their m
 class _Owner:
     """What is known of memory that an array owns: the bytes that moved while its sample was the same, how often all of it has to
     move before it is tracked, the kind of result that it is until it is used, and, while it has a copy, a weak reference to the
-    array (NumPy resizes no array that has one) and the bytes that did not have to move."""
+    array (NumPy resizes no array that has one), the bytes that did not have to move, and between which addresses some have."""
 
     low: int
     nbytes: int
@@ -51,6 +51,8 @@ class _Owner:
     watch: Any = None
     array: Any = None
     saved: int = 0
+    first: int = 0
+    last: int = 0
 
     def sampled(self) -> bool:
         """Take a sample: whether it is that of before."""
@@ -92,29 +94,36 @@ class Keeper:
 
     def find(self, x: np.ndarray) -> tuple[Any, int] | None:
         """The memory of an array's copy, which lives as long as it is referred to, and the bytes before the array's first element;
-        parts that were written move there first. ``None`` if there is no copy."""
+        parts of the array that were written move there first. ``None`` if there is no copy."""
         with self._lock:
-            owner, offset = self._owner(x)
+            owner, offset, (low, high) = self._owner(x)
             if owner is None or owner.memory is None:
                 return None
-            memory, nbytes = owner.memory, owner.nbytes
-            parts = owner.watch.written(again=True)
-            moved = nbytes if parts is None else sum(high - low for low, high in parts)
-            owner.saved += nbytes - moved
-            if 2 * moved >= nbytes or _FAULT_COST * (owner.watch.bytes_written - nbytes / 2) > owner.saved \
-                    or (moved and self._device.pinned(owner.low, owner.low + nbytes)):
+            memory, before, new = owner.memory, owner.watch.bytes_written, low < owner.first or owner.last < high
+            parts = owner.watch.written(low, high, again=True)
+            moved = owner.nbytes if parts is None else sum(end - start for start, end in parts)
+            if new:
+                owner.first, owner.last, owner.watch.bytes_written = min(owner.first, low), max(owner.last, high), before
+            owner.saved += high - low - moved
+            if parts is None or (moved and self._device.pinned(low, high)) or (not new and (
+                    2 * moved >= owner.nbytes or _FAULT_COST * (owner.watch.bytes_written - owner.nbytes / 2) > owner.saved)):
                 self._drop(owner, "dropped: written over")
                 owner.patience *= 2
                 return None
-            self._move(owner, parts)
+            try:
+                for start, end in parts:
+                    self._device.upload(memory, start - owner.low, start, end)
+            except BaseException:
+                self._drop(owner)
+                raise
             self._use(owner)
-            tally("arrays", "kept", "moved in part" if parts else "unchanged").tick()
+            tally("arrays", "kept", "moved" if new else "moved in part" if parts else "unchanged").tick()
             return memory, offset
 
     def seen(self, x: np.ndarray, nbytes: int) -> tuple[Any, int] | None:
-        """Note that ``nbytes`` of an operand without a copy have to move. Its owner moves and is kept if that is worth it."""
+        """Note that ``nbytes`` of an operand without a copy have to move; keep it if that is worth it by now, as :meth:`find`."""
         with self._lock:
-            owner, offset = self._owner(x, new=True)
+            owner, *_ = self._owner(x, new=True)
             if owner is None or owner.memory is not None:
                 return None
             if owner.sampled():
@@ -122,24 +131,27 @@ class Keeper:
             owner.moved += nbytes
             if owner.moved > owner.patience * owner.nbytes:
                 self._keep(owner, x)
-            return (owner.memory, offset) if owner.memory is not None else None
+            return self.find(x)
 
     def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
         """Note a result that arrived; ``memory`` has its bytes. It is kept if results of this kind came again as operands."""
         with self._lock:
-            owner, _ = self._owner(x, new=True)
+            owner, *_ = self._owner(x, new=True)
             if owner is not None and x.nbytes == owner.nbytes:
                 self._drop(owner)
                 if kind in self._useful:
                     self._keep(owner, x, memory)
                 if owner.memory is None:
                     owner.sampled()
+                else:
+                    owner.watch.protect()
+                    owner.watch.bytes_written = 0
                 owner.kind = kind
 
     def leave(self, x: np.ndarray) -> None:
         """Drop the copy of an array that a call is about to write over: writes to it cost nothing then."""
         with self._lock:
-            owner, _ = self._owner(x)
+            owner, *_ = self._owner(x)
             if owner is not None and 2 * x.nbytes >= owner.nbytes:
                 self._drop(owner)
 
@@ -163,8 +175,8 @@ class Keeper:
             self.shrink(inf)
             self._owners.clear()
 
-    def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int]:
-        """What is known of the memory of an array's owner, and the bytes before the array's first element."""
+    def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int, tuple[int, int]]:
+        """What is known of the memory of an array's owner, the bytes before its first element, and the array's addresses."""
         self._bury()
         base, here = _base(x), HOST_CUDA.memory(x)
         key = HOST_CUDA.memory(base).address, base.nbytes
@@ -173,17 +185,19 @@ class Keeper:
             if len(self._owners) >= _MOST_OWNERS:
                 self._owners = {(owner.low, owner.nbytes): owner for owner in self._copies}
             self._owners[key] = _Owner(*key)
-        offset, (low, high) = here.address - key[0], here.span
-        return self._owners.get(key) if offset + low >= 0 and offset + high <= base.nbytes else None, offset
+        low, high = (here.address + end for end in here.span)
+        inside = key[0] <= low and high <= key[0] + base.nbytes
+        return self._owners.get(key) if inside else None, here.address - key[0], (low, high)
 
     def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> None:
-        """Track the owner of an array, and move it unless its memory on the device is there; or leave it as it is."""
-        low, high, moves = owner.low, owner.low + owner.nbytes, memory is None
+        """Track the owner of an array, with memory that has its bytes or gets those that are asked for; or leave it as it is."""
+        low, high = owner.low, owner.low + owner.nbytes
         if owner.nbytes > self.limit or self._device.pinned(low, high):
             return
         self.shrink(self.nbytes + owner.nbytes - self.limit)
         try:
-            memory = self._device.allocate(owner.nbytes) if moves else memory
+            owner.first, owner.last = (high, low) if memory is None else (low, high)
+            memory = self._device.allocate(owner.nbytes) if memory is None else memory
             owner.watch = self._watch(low, high)
         except (MemoryError, Untracked) as error:
             owner.patience *= 2
@@ -192,18 +206,6 @@ class Keeper:
         owner.memory, owner.saved, owner.array = memory, 0, ref(_base(x), lambda array: self._died(owner, array))
         self._copies[owner] = None
         self.nbytes += owner.nbytes
-        owner.watch.protect()
-        owner.watch.bytes_written = 0
-        self._move(owner, [(low, high)] if moves else ())
-
-    def _move(self, owner: _Owner, parts: Iterable[tuple[int, int]]) -> None:
-        memory = owner.memory                           # an upload may end in shrink
-        try:
-            for low, high in parts:
-                self._device.upload(memory, low - owner.low, low, high)
-        except BaseException:
-            self._drop(owner)
-            raise
 
     def _use(self, owner: _Owner) -> None:
         if owner in self._copies:

@@ -30,6 +30,7 @@ _START, _REGISTER, _UNREGISTER, _SCAN, _MAPPING = 0xC000AA3F, 0xC000AA00, 0x8000
 _CHECKS, _PROTECTS, _WRITTEN = 2, 1, 2                  # flags of a scan, and what it looks for
 _SHARED, _NAME_BYTES, _STACK = 8, 256, b"[stack]"       # of a mapping
 _PAGE_BYTES, _PART_BYTES = mmap.PAGESIZE, 2 << 20
+_MOST_EDGES = 64                                        # pages
 _RUNS = np.empty((1024, 3), np.int64)                   # of one scan
 
 _lock = surviving(RLock())
@@ -115,8 +116,9 @@ def _is_own(low: int, high: int) -> bool:
 
 
 class Watch:
-    """A region of memory whose pages the kernel can protect. Bytes on pages that others share with it, before its first whole page
-    and after its last one, are compared.
+    """A region of memory whose pages the kernel can protect.
+
+    Bytes before the first whole page that is asked for, and after the last one, are compared: others may write to the same page.
 
     Parameters
     ----------
@@ -126,7 +128,7 @@ class Watch:
     Attributes
     ----------
     bytes_written : int
-        Of the pages that were found written, each time.
+        Of the pages that were found written and protected again.
 
     Raises
     ------
@@ -138,15 +140,15 @@ class Watch:
         self.low, self.high, self.bytes_written = low, high, 0
         start, end = -(-low // _PAGE_BYTES) * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES
         start, end = self._pages = (start, end) if start < end else (low, low)
-        self._edges: tuple[bytes, ...] = b"?", b"?"     # not what they are
-        self._parts: set[int] = set()                   # that were written
+        self._edges: dict[int, bytes] = {}              # by page
         with _lock:
             faults = _descriptors()[0]
             if not _is_own(start, end):
                 raise Untracked("memory of a file, shared memory, a stack or what is not mapped is not tracked")
             for other in _overlapping(start, end):
-                other._look(False)                      # its memory may be another's by now, which it would not see later
+                other._look(*other._pages, False)       # its memory may be another's by now, which it would not see later
             self._peers = _overlapping(start, end)
+            self._parts = {*range(low // _PART_BYTES, -(-high // _PART_BYTES))} if self._peers else set()   # that they protected
             for peer in self._peers:
                 peer._peers.append(self)
             _watches.add(self)                          # a peer that ends from here on leaves its pages as they are
@@ -161,36 +163,47 @@ class Watch:
         """See writes from now on, and forget earlier ones. Call it before reading the memory."""
         self.written(again=True)
 
-    def written(self, again: bool = False) -> list[tuple[int, int]] | None:
-        """The parts of the region that were written since they were protected.
+    def written(self, low: int = 0, high: int = 0, again: bool = False) -> list[tuple[int, int]] | None:
+        """What was written since it was protected.
 
         Parameters
         ----------
+        low, high : int, optional
+            The bytes that are asked for, else all of the region. Others stay as they are, as a device may be writing to them.
         again : bool
-            Protect them in the same step, so that no write is missed in between; later calls do not report them again.
+            Protect what was written in the same step, so that no write is missed in between; later calls do not report it again.
 
         Returns
         -------
         list of (int, int) or None
-            Addresses of runs of parts of 2 MiB, clipped to the region, in order; empty if nothing was written. ``None`` if it
-            cannot be told any more: memory was unmapped or moved, or this process is a child by ``fork``.
+            Addresses of parts of 2 MiB, clipped to what was asked for, and of pages at its ends, merged and in order; empty if
+            nothing was written. ``None`` if it cannot be told any more: memory was unmapped or moved, or this is a child of
+            ``fork``.
         """
+        low, high = max(low, self.low), min(high or self.high, self.high)
         with _lock:
-            if self in _watches:
-                self._look(again)
+            parts = self._parts | self._look(low, high, again)
             if self not in _watches:
                 return None
-            (start, end), before, parts = self._pages, self._edges, {*self._parts}
-            edges = ctypes.string_at(self.low, start - self.low), ctypes.string_at(end, self.high - end)
+            spans = {part: (max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)) for part in parts}
+            found = [(max(start, low), min(end, high)) for start, end in spans.values() if start < high and low < end]
             if again:
-                self._edges, self._parts = edges, set()
-            ends = self.low // _PART_BYTES, (self.high - 1) // _PART_BYTES
-            parts.update(part for part, old, new in zip(ends, before, edges, strict=True) if old != new)
-        found: list[tuple[int, int]] = []
-        for part in sorted(parts):
-            low, high = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)
-            found.append((found.pop()[0] if found and found[-1][1] == low else low, high))
-        return found
+                self._parts = {part for part in self._parts if spans[part][0] < low or high < spans[part][1]}
+            if again and (found or len(self._edges) > _MOST_EDGES):
+                self._edges = {page: old for page, old in self._edges.items() if len(self._edges) <= _MOST_EDGES
+                               and not any(start < page + _PAGE_BYTES and page < end for start, end in found)}
+            for page in {low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES}:
+                start, end = max(page, self.low), min(page + _PAGE_BYTES, self.high)
+                if page < low or page < high < page + _PAGE_BYTES:
+                    now = ctypes.string_at(start, end - start)
+                    if now != self._edges.get(page):
+                        found.append((start, end))
+                        if again:
+                            self._edges[page] = now
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(found):
+            merged.append((merged.pop()[0] if merged and merged[-1][1] >= start else start, end))
+        return merged
 
     def end(self) -> None:
         """Give up the pages: writes to them cost nothing, unless they are those of another watch."""
@@ -203,24 +216,28 @@ class Watch:
                     with suppress(OSError):             # memory that is gone
                         _ask(_descriptors()[0], _UNREGISTER, self._pages[0], self._pages[1] - self._pages[0])
 
-    def _look(self, protects: bool) -> None:
-        """Note in all watches of these pages which were written; end the watches of pages that are not tracked any more."""
-        watches, (position, end) = [self, *self._peers], self._pages
+    def _look(self, low: int, high: int, protects: bool) -> set[int]:
+        """The parts of which whole pages were written; peers note those that are protected. They all end if a page is not tracked
+        any more."""
+        parts: set[int] = set()
+        start, end = low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES
+        position = -(-low // _PAGE_BYTES) * _PAGE_BYTES
         try:
-            while position < end:
+            while self in _watches and position < end:
                 many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS, position, end, 0,
                                    _RUNS.ctypes.data, len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
                 position = words[4]
-                for watch in watches if many else ():
-                    low, high = np.clip(_RUNS[:many, :2], *watch._pages).T
-                    watch.bytes_written += int((high - low).sum())
-                    parts = np.unique(np.stack((low, high - 1), 1)[low < high] // _PART_BYTES, axis=0)
-                    watch._parts.update(part for first, last in parts.tolist() for part in range(first, last + 1))
-            start = self.low // _PAGE_BYTES * _PAGE_BYTES
-            _checked(_libc().msync(start, self.high - start, 1))    # a scan passes over what is not mapped
+                if many:
+                    self.bytes_written += protects * int((_RUNS[:many, 1] - _RUNS[:many, 0]).sum())
+                    runs = np.unique((_RUNS[:many, :2] - (0, 1)) // _PART_BYTES, axis=0)
+                    parts.update(part for first, last in runs.tolist() for part in range(first, last + 1))
+            _checked(_libc().msync(start, high - start, 1))     # a scan passes over what is not mapped
         except OSError:
-            for watch in watches:
+            for watch in [self, *self._peers]:
                 watch.end()
+        for peer in self._peers if protects else ():
+            peer._parts |= parts
+        return parts
 
 
 def _overlapping(low: int, high: int) -> list[Watch]:

@@ -200,6 +200,49 @@ def test_a_write_between_two_looks_is_not_lost():
     assert np.array_equal(copy, x)
 
 
+@tracked
+def test_other_bytes_than_those_that_are_asked_for_stay_as_they_are():
+    x = anonymous(5 * PART)
+    x[:] = 1
+    low = x.ctypes.data
+    watch = protected(x)
+    x[PAGE], x[3 * PART], x[-1] = 2, 2, 2
+    assert watch.written(low + PART, low + 2 * PART, again=True) == []
+    (start, end), = watch.written(low + 3 * PART - 7, low + 3 * PART + 100, again=True)
+    assert low + 3 * PART - PAGE <= start <= low + 3 * PART < end
+    first, last = watch.written()[0], watch.written()[-1]
+    assert first[0] <= low + PAGE < first[1]
+    assert last[0] <= low + 5 * PART - 1 < last[1]
+    watch.protect()
+    assert watch.written() == []
+
+
+@tracked
+def test_ends_inside_of_pages_that_are_asked_for_in_any_order():
+    rng, x = random.Random(3), anonymous(3 * PART)
+    copy, low = x.copy(), x.ctypes.data
+    watch = Watch(low + 77, low + x.nbytes - 33)
+    bounds = [77, 5000, PAGE, 2 * PAGE, PART - 1, PART + 9, 2 * PART, 2 * PART + 700, 2 * PART + 1000, x.nbytes - 33]
+    for _ in range(3000):
+        if rng.random() < 0.6:
+            at = max(77, min(x.nbytes - 34, rng.choice(bounds) + rng.randrange(-3, 3)))
+            x[at] = rng.randrange(3)
+        first, last = sorted(rng.sample(bounds, 2))
+        for start, end in watch.written(low + first, low + last, again=True):
+            copy[start - low:end - low] = x[start - low:end - low]
+        assert np.array_equal(copy[first:last], x[first:last])
+
+
+@tracked
+def test_a_watch_over_pages_that_another_one_has_protected():
+    """It has not protected them itself: all of them may have been written."""
+    x = np.ones(3 * PART, np.uint8)
+    first = protected(x)
+    second = Watch(*span(x))
+    assert second.written(again=True) == [span(x)]
+    assert second.written() == first.written() == []
+
+
 # -- several watches ---------------------------------------------------------------------------------------------------------------
 @tracked
 @pytest.mark.parametrize("seed", range(8))
@@ -265,11 +308,13 @@ def test_neighbours_on_a_page_raise_no_alarm(page):
     right.protect()
     memory[middle - 1] = 2
     assert right.written() == []
-    assert left.written(again=True) == [(low + 50, low + middle)]
+    (start, end), = left.written(again=True)
+    assert low + 50 <= start < low + middle == end
     memory[middle] = 2
     memory[49] = memory[2 * middle] = 2
     assert left.written() == []
-    assert right.written(again=True) == [(low + middle, low + 2 * middle)]
+    (start, end), = right.written(again=True)
+    assert low + middle == start < end <= low + 2 * middle
     left.end()
     memory[middle + 50] = 2
     assert right.written()
