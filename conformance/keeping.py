@@ -48,14 +48,15 @@ class Memories:
         Whether there is no memory.
     pins : list of (int, int)
         Memory of the host that devices write to.
-    after : callable, optional
-        Called after each upload.
+    before, after : callable, optional
+        Called before and after each upload.
     """
 
     def __init__(self) -> None:
         self.live, self.full = 0, False
         self.moved: list[int] = []
         self.pins: list[tuple[int, int]] = []
+        self.before: Callable[[], Any] | None = None
         self.after: Callable[[], Any] | None = None
 
     def allocate(self, nbytes: int) -> np.ndarray:
@@ -69,6 +70,8 @@ class Memories:
 
     def upload(self, memory: np.ndarray, offset: int, low: int, high: int) -> None:
         """Copy memory of the host."""
+        if self.before is not None:
+            self.before()
         memory.view(np.ndarray)[offset:offset + high - low] = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * (high - low))
                                                                                   .from_address(low))
         self.moved.append(high - low)

@@ -63,7 +63,7 @@ def _address(part: memoryview) -> int:
 
 
 def element(x: np.ndarray, rng: np.random.Generator) -> None:
-    _flat(x)[rng.integers(x.size)] += 1
+    _flat(x)[rng.integers(x.size)] = rng.integers(128)
 
 
 def last_byte(x: np.ndarray, rng: np.random.Generator) -> None:

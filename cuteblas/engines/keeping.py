@@ -39,7 +39,7 @@ _orphans: list[Any] = []                # of the parent process: to free their m
 class _Owner:
     """What is known of memory that an array owns: the bytes that moved while its sample was the same, how often all of it has to
     move before it is tracked, the kind of result that it is until it is used, and, while it has a copy, a weak reference to the
-    array (NumPy resizes no array that has one), the bytes that did not have to move, and between which addresses some have."""
+    array (NumPy resizes no array that has one), the bytes that did not have to move, and how many have not moved at all."""
 
     low: int
     nbytes: int
@@ -51,8 +51,7 @@ class _Owner:
     watch: Any = None
     array: Any = None
     saved: int = 0
-    first: int = 0
-    last: int = 0
+    unmoved: int = 0
 
     def sampled(self) -> bool:
         """Take a sample: whether it is that of before."""
@@ -70,8 +69,9 @@ class Keeper:
     ----------
     device : object
         It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or raises a ``MemoryError``;
-        ``upload(memory, offset, low, high)``, which begins to copy memory of the host before later work on the device; and
-        ``pinned(low, high)``: whether devices may write to some of this memory of the host, unseen by its kernel.
+        ``upload(memory, offset, low, high)``, which copies memory of the host, or begins to: what is begun must not be cancelled
+        without :meth:`leave`; and ``pinned(low, high)``: whether devices may write to this memory of the host, unseen by the
+        kernel.
     limit : int
         The most bytes of all copies; those that were used least recently leave first.
     watch : type
@@ -85,7 +85,8 @@ class Keeper:
 
     def __init__(self, device: Any, limit: int, watch: Any = Watch):
         self.limit, self.nbytes = limit, 0
-        self._device, self._watch, self._lock = device, watch, surviving(RLock())
+        self._device, self._watch = device, watch
+        self._lock: Any = surviving(RLock())
         self._owners: dict[tuple[int, int], _Owner] = {}    # by address and bytes
         self._copies: dict[_Owner, None] = {}           # in the order of their last use
         self._dead: deque[tuple[_Owner, Any]] = deque()
@@ -95,29 +96,31 @@ class Keeper:
     def find(self, x: np.ndarray) -> tuple[Any, int] | None:
         """The memory of an array's copy, which lives as long as it is referred to, and the bytes before the array's first element;
         parts of the array that were written move there first. ``None`` if there is no copy."""
+        if self._lock._is_owned():                      # a handler of signals, while parts move
+            return None
         with self._lock:
             owner, offset, (low, high) = self._owner(x)
             if owner is None or owner.memory is None:
                 return None
-            memory, before, new = owner.memory, owner.watch.bytes_written, low < owner.first or owner.last < high
-            parts = owner.watch.written(low, high, again=True)
-            moved = owner.nbytes if parts is None else sum(end - start for start, end in parts)
-            if new:
-                owner.first, owner.last, owner.watch.bytes_written = min(owner.first, low), max(owner.last, high), before
-            owner.saved += high - low - moved
-            if parts is None or (moved and self._device.pinned(low, high)) or (not new and (
-                    2 * moved >= owner.nbytes or _FAULT_COST * (owner.watch.bytes_written - owner.nbytes / 2) > owner.saved)):
-                self._drop(owner, "dropped: written over")
-                owner.patience *= 2
-                return None
+            memory, new = owner.memory, owner.unmoved > 0
             try:
+                parts = owner.watch.written(low, high, again=True)
+                moved = owner.nbytes if parts is None else sum(end - start for start, end in parts)
+                if new:
+                    owner.unmoved, owner.watch.bytes_written = owner.unmoved - moved, 0
+                owner.saved += high - low - moved
+                if parts is None or (moved and self._device.pinned(low, high)) or (not new and (
+                        2 * moved >= owner.nbytes or _FAULT_COST * (owner.watch.bytes_written - owner.nbytes / 2) > owner.saved)):
+                    self._drop(owner, "dropped: written over")
+                    owner.patience *= 2
+                    return None
                 for start, end in parts:
                     self._device.upload(memory, start - owner.low, start, end)
-            except BaseException:
+            except BaseException:                       # an interrupt, too
                 self._drop(owner)
                 raise
             self._use(owner)
-            tally("arrays", "kept", "moved" if new else "moved in part" if parts else "unchanged").tick()
+            tally("arrays", "kept", "unchanged" if not parts else "moved" if new else "moved in part").tick()
             return memory, offset
 
     def seen(self, x: np.ndarray, nbytes: int) -> tuple[Any, int] | None:
@@ -131,7 +134,7 @@ class Keeper:
             owner.moved += nbytes
             if owner.moved > owner.patience * owner.nbytes:
                 self._keep(owner, x)
-            return self.find(x)
+        return self.find(x)
 
     def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
         """Note a result that arrived; ``memory`` has its bytes. It is kept if results of this kind came again as operands."""
@@ -178,16 +181,20 @@ class Keeper:
     def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int, tuple[int, int]]:
         """What is known of the memory of an array's owner, the bytes before its first element, and the array's addresses."""
         self._bury()
-        base, here = _base(x), HOST_CUDA.memory(x)
-        key = HOST_CUDA.memory(base).address, base.nbytes
-        if key not in self._owners and new and keeps_arrays() and base.nbytes >= _LEAST_BYTES and base.flags.forc \
-                and not base.dtype.hasobject:
+        base = _base(x)
+        key = base.__array_interface__["data"][0], base.nbytes
+        if key not in self._owners:
+            if not new or not keeps_arrays() or base.nbytes < _LEAST_BYTES or not base.flags.forc or base.dtype.hasobject:
+                return None, 0, key
             if len(self._owners) >= _MOST_OWNERS:
                 self._owners = {(owner.low, owner.nbytes): owner for owner in self._copies}
             self._owners[key] = _Owner(*key)
+        if x is base and x.flags.forc:
+            return self._owners[key], 0, (key[0], sum(key))
+        here = HOST_CUDA.memory(x)
         low, high = (here.address + end for end in here.span)
         inside = key[0] <= low and high <= key[0] + base.nbytes
-        return self._owners.get(key) if inside else None, here.address - key[0], (low, high)
+        return self._owners[key] if inside else None, here.address - key[0], (low, high)
 
     def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> None:
         """Track the owner of an array, with memory that has its bytes or gets those that are asked for; or leave it as it is."""
@@ -196,7 +203,7 @@ class Keeper:
             return
         self.shrink(self.nbytes + owner.nbytes - self.limit)
         try:
-            owner.first, owner.last = (high, low) if memory is None else (low, high)
+            owner.unmoved = owner.nbytes if memory is None else 0
             memory = self._device.allocate(owner.nbytes) if memory is None else memory
             owner.watch = self._watch(low, high)
         except (MemoryError, Untracked) as error:

@@ -26,12 +26,14 @@ __all__ = ["Untracked", "Watch", "why_untracked"]
 _USERFAULTFD = {"x86_64": 323, "aarch64": 282}          # the number of the system call
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | 1                # for faults in user mode: the kernel asks for no privilege
 _FAULTS, _FEATURES = 0xAA, 1 << 15 | 1 << 13            # asynchronous, and for pages that are not there yet
-_START, _REGISTER, _UNREGISTER, _SCAN, _MAPPING = 0xC000AA3F, 0xC000AA00, 0x8000AA01, 0xC0006610, 0xC0006611    # without sizes
+_START, _REGISTER, _UNREGISTER, _PROTECT = 0xC000AA3F, 0xC000AA00, 0x8000AA01, 0xC000AA06      # without the sizes of arguments
+_SCAN, _MAPPING = 0xC0006610, 0xC0006611
 _CHECKS, _PROTECTS, _WRITTEN = 2, 1, 2                  # flags of a scan, and what it looks for
 _SHARED, _NAME_BYTES, _STACK = 8, 256, b"[stack]"       # of a mapping
 _PAGE_BYTES, _PART_BYTES = mmap.PAGESIZE, 2 << 20
 _MOST_EDGES = 64                                        # pages
 _RUNS = np.empty((1024, 3), np.int64)                   # of one scan
+_RUNS_ADDRESS = _RUNS.ctypes.data
 
 _lock = surviving(RLock())
 _watches: set[Watch] = set()
@@ -148,13 +150,15 @@ class Watch:
             for other in _overlapping(start, end):
                 other._look(*other._pages, False)       # its memory may be another's by now, which it would not see later
             self._peers = _overlapping(start, end)
-            self._parts = {*range(low // _PART_BYTES, -(-high // _PART_BYTES))} if self._peers else set()   # that they protected
+            self._parts = {*range(low // _PART_BYTES, -(-high // _PART_BYTES))} if self._peers else set()   # not protected by it
             for peer in self._peers:
                 peer._peers.append(self)
             _watches.add(self)                          # a peer that ends from here on leaves its pages as they are
             try:
                 if start < end:
                     _ask(faults, _REGISTER, start, end - start, 2, 0)
+                    if not self._peers:
+                        _ask(faults, _PROTECT, start, end - start, 0)       # not, what one that has ended left protected
             except OSError as error:
                 self.end()
                 raise Untracked(f"the kernel does not track writes to this memory: {error.strerror}") from None
@@ -182,16 +186,17 @@ class Watch:
         """
         low, high = max(low, self.low), min(high or self.high, self.high)
         with _lock:
-            parts = self._parts | self._look(low, high, again)
+            parts, found = self._look(low, high, again) | self._parts, []
             if self not in _watches:
                 return None
-            spans = {part: (max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)) for part in parts}
-            found = [(max(start, low), min(end, high)) for start, end in spans.values() if start < high and low < end]
-            if again:
-                self._parts = {part for part in self._parts if spans[part][0] < low or high < spans[part][1]}
+            for part in parts:
+                first, last = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)
+                if first < high and low < last:
+                    found.append((max(first, low), min(last, high)))
+                    if again and low <= first and last <= high:
+                        self._parts.discard(part)
             if again and (found or len(self._edges) > _MOST_EDGES):
-                self._edges = {page: old for page, old in self._edges.items() if len(self._edges) <= _MOST_EDGES
-                               and not any(start < page + _PAGE_BYTES and page < end for start, end in found)}
+                self._edges = {}                        # a part that moves may have some of them
             for page in {low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES}:
                 start, end = max(page, self.low), min(page + _PAGE_BYTES, self.high)
                 if page < low or page < high < page + _PAGE_BYTES:
@@ -225,18 +230,20 @@ class Watch:
         try:
             while self in _watches and position < end:
                 many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS, position, end, 0,
-                                   _RUNS.ctypes.data, len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
+                                   _RUNS_ADDRESS, len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
                 position = words[4]
                 if many:
                     self.bytes_written += protects * int((_RUNS[:many, 1] - _RUNS[:many, 0]).sum())
                     runs = np.unique((_RUNS[:many, :2] - (0, 1)) // _PART_BYTES, axis=0)
                     parts.update(part for first, last in runs.tolist() for part in range(first, last + 1))
             _checked(_libc().msync(start, high - start, 1))     # a scan passes over what is not mapped
-        except OSError:
+            for peer in self._peers if protects else ():
+                peer._parts |= parts
+        except BaseException as error:                  # an interrupt, too, after which nobody knows what was written
             for watch in [self, *self._peers]:
                 watch.end()
-        for peer in self._peers if protects else ():
-            peer._parts |= parts
+            if not isinstance(error, OSError):
+                raise
         return parts
 
 
