@@ -1,8 +1,11 @@
 """Whether memory of the host was written: Linux tracks writes to pages of a process, without privileges.
 
 A *protected* page stays readable and writable. The first write to it, by a store or inside a system call, costs some 2 us and
-marks the page as written; :meth:`Watch.written` asks the kernel for the marks. A device that writes to a page which was pinned
-before it was protected (``cudaHostRegister``, fixed buffers of io_uring) leaves no mark: callers leave such memory out.
+marks the page as written; :meth:`Watch.written` asks the kernel for the marks. A device that writes to pinned memory leaves no mark:
+
+- a read with ``O_DIRECT`` marks its pages when it begins, and its data arrive later. So :meth:`Watch.written` protects only the bytes
+  that its caller is about to read: the program does not have those written to at the same time;
+- memory that stays pinned (``cudaHostRegister``, fixed buffers of io_uring) is never right: callers leave it out.
 """
 
 from __future__ import annotations
@@ -100,7 +103,7 @@ def why_untracked() -> str | None:
 
 def _is_own(low: int, high: int) -> bool:
     """Whether nobody else writes to memory: it is private and anonymous, and mapped, and not a stack."""
-    with open("/proc/self/maps", "rb", buffering=0) as maps:
+    with suppress(OSError), open("/proc/self/maps", "rb", buffering=0) as maps:
         with suppress(OSError):                         # Linux 6.11 and newer; it refuses files with long names
             while low < high:
                 name = ctypes.create_string_buffer(_NAME_BYTES)
