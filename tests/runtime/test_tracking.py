@@ -322,6 +322,57 @@ def test_neighbours_on_a_page_raise_no_alarm(page):
 
 
 @tracked
+def test_pages_that_a_watch_left_protected():
+    """The next watch of them has not read them yet."""
+    x = anonymous(4 * PART)
+    x[:] = 1
+    low, high = span(x)
+    for last in (0, 1):
+        watches = Watch(low, high - PART), Watch(low + PART, high)
+        for watch in watches:
+            watch.protect()
+        watches[1 - last].end()
+        watches[last].end()
+        third = Watch(low, high)
+        assert third.written() == [(low, high)]
+        third.end()
+
+
+@tracked
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupt_while_pages_are_protected(error, monkeypatch):
+    """What was written is not known any more, in no watch of these pages."""
+    x = np.ones(3 * PART, np.uint8)
+    watches = [protected(x), Watch(*span(x))]
+    watches[1].protect()
+    x[PART] = 2
+
+    def interrupted(*given, **keywords):
+        raise error
+
+    monkeypatch.setattr(np, "unique", interrupted)
+    with pytest.raises(error):
+        watches[0].written(again=True)
+    monkeypatch.undo()
+    assert [watch.written() for watch in watches] == [None, None]
+
+
+@tracked
+def test_an_end_that_is_as_it_was_while_the_rest_has_moved():
+    x = anonymous(3 * PART)
+    low, high = span(x)
+    watch = protected(x)
+    end = PAGE + 100                                    # inside of a page
+    assert watch.written(low, low + end, again=True)
+    assert watch.written(low, low + end, again=True) == []
+    x[PAGE + 50] = 7
+    assert watch.written(again=True)                    # its reader has the 7
+    x[PAGE + 50] = 0
+    (start, stop), = watch.written(low, low + end, again=True)
+    assert start <= low + PAGE + 50 < stop
+
+
+@tracked
 def test_after_the_end_writes_leave_no_mark_and_cost_nothing():
     x = np.ones(4 * PART, np.uint8)
     watch = protected(x)
