@@ -360,7 +360,7 @@ def test_an_interrupt_while_pages_are_protected(error, monkeypatch):
 @tracked
 def test_an_end_that_is_as_it_was_while_the_rest_has_moved():
     x = anonymous(3 * PART)
-    low, high = span(x)
+    low, _high = span(x)
     watch = protected(x)
     end = PAGE + 100                                    # inside of a page
     assert watch.written(low, low + end, again=True)
