@@ -622,6 +622,9 @@ def test_memory_that_devices_write_to_is_not_kept(keeper, memories):
     memories.pins = [(x.ctypes.data, x.ctypes.data + 1)]
     assert keeper.find(x) is None
     assert memories.live == 0
+    keeper._useful.add("a")
+    keeper.result(x, memories.copy(x), "a")
+    assert keeper.nbytes == memories.live == 0
 
 
 def test_uploads_may_free_copies(keeper, memories):
