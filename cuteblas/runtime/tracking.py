@@ -1,11 +1,11 @@
 """Whether memory of the host was written: Linux tracks writes to pages of a process, without privileges.
 
 A *protected* page stays readable and writable. The first write to it, by a store or inside a system call, costs some 2 us and
-marks the page as written; :meth:`Watch.written` asks the kernel for the marks. A device that writes to pinned memory leaves no mark:
+marks the page as written; :meth:`Watch.written` asks the kernel for the marks. A device that writes to pinned memory leaves none:
 
-- a read with ``O_DIRECT`` marks its pages when it begins, and its data arrive later. So :meth:`Watch.written` protects only the bytes
-  that its caller is about to read: the program does not have those written to at the same time;
-- memory that stays pinned (``cudaHostRegister``, fixed buffers of io_uring) is never right: callers leave it out.
+- A read with ``O_DIRECT`` marks its pages when it begins, and its data arrive later. So :meth:`Watch.written` protects only the
+  bytes that its caller is about to read; a program does not let a disk write to those at the same time.
+- Callers leave out memory that stays pinned (``cudaHostRegister``, fixed buffers of io_uring).
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ class Watch:
                 position = words[4]
                 if many:
                     self.bytes_written += protects * int((_RUNS[:many, 1] - _RUNS[:many, 0]).sum())
-                    runs = np.unique((_RUNS[:many, :2] - (0, 1)) // _PART_BYTES, axis=0)
-                    parts.update(part for first, last in runs.tolist() for part in range(first, last + 1))
+                    runs = ((_RUNS[:many, :2] - (0, 1)) // _PART_BYTES).tolist()
+                    parts.update(part for first, last in {*map(tuple, runs)} for part in range(first, last + 1))
             _checked(_libc().msync(start, high - start, 1))     # a scan passes over what is not mapped
             for peer in self._peers if protects else ():
                 peer._parts |= parts

@@ -347,10 +347,13 @@ def test_an_interrupt_while_pages_are_protected(error, monkeypatch):
     watches[1].protect()
     x[PART] = 2
 
-    def interrupted(*given, **keywords):
+    ask = tracking._ask
+
+    def interrupted(*given):
+        ask(*given)
         raise error
 
-    monkeypatch.setattr(np, "unique", interrupted)
+    monkeypatch.setattr(tracking, "_ask", interrupted)
     with pytest.raises(error):
         watches[0].written(again=True)
     monkeypatch.undo()
