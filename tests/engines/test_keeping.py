@@ -581,6 +581,16 @@ def test_the_least_recently_used_leave_first(memories):
     assert not tracking._watches
 
 
+def test_no_more_samples_than_some_are_remembered(keeper, monkeypatch):
+    monkeypatch.setattr(keeping, "_MOST_OWNERS", 4)
+    x, others = kept(keeper, array(2 * MIB)), [array(MIB) for _ in range(9)]
+    for y in others:
+        assert used(keeper, y) is None
+        assert len(keeper._owners) <= 4
+    assert keeper.find(x) is not None
+    assert used(keeper, others[0]) is None              # forgotten
+
+
 def test_shrink_drops_no_more_than_it_has_to(memories):
     keeper = Keeper(memories, 1 << 30)
     arrays = [kept(keeper, array(2 * MIB)) for _ in range(6)]
