@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         explain,
         explain_copy,
         inner,
+        keep_limit,
         kron,
         matmul,
         matrix_transpose,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         outer,
         permute_dims,
         record,
+        release,
         reset_stats,
         rollaxis,
         set_workspace_limit,
@@ -75,9 +77,9 @@ __version__ = "0.1.0"
 
 __all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend",
            "dot", "einsum", "einsum_path", "empty_pinned", "enabled", "epilogue", "explain", "explain_copy", "inner", "install",
-           "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "record", "reset_stats",
-           "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall", "vdot", "vecdot",
-           "vecmat", "warmup"]
+           "keep_limit", "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "record",
+           "release", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall",
+           "vdot", "vecdot", "vecmat", "warmup"]
 
 _SUBPACKAGES = frozenset({"array", "blas", "codegen", "emulator", "epilogues", "layout", "linalg", "planning", "runtime"})
 _INTERNAL = frozenset({"cli", "engines", "functions", "kernels"})

@@ -67,6 +67,7 @@ class _Memory:
     """Memory that an array is made of without a copy."""
 
     __slots__ = ("__array_interface__",)
+    ownerless = True                    # the array that owns it is not known
 
     def __init__(self, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], address: int, read_only: bool):
         self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape, "strides": strides,

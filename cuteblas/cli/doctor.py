@@ -24,6 +24,7 @@ from ..runtime import DriverError, MissingDependency, compiler_version, device_i
 from ..runtime.costs import host_costs
 from ..runtime.driver import driver_function
 from ..runtime.errors import INSTALL, require
+from ..runtime.tracking import why_untracked
 from .command import PROGRAM
 from .terminal import columns
 
@@ -200,6 +201,12 @@ def _cache(name: str) -> Iterator[Finding]:
                       "set CUTEBLAS_CACHE_DIR to a folder of your own")
 
 
+def _writes(name: str) -> Iterator[Finding]:
+    reason = why_untracked()
+    yield Finding(name, "seen: CUTEBLAS_KEEP_ARRAYS=1 keeps NumPy arrays that come again on the GPU" if reason is None
+                  else f"not seen, so NumPy arrays move to the GPU with every call: {reason}")
+
+
 _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {
     "cuteblas": _cuteblas,
     "Python": _python,
@@ -211,5 +218,6 @@ _CHECKS: dict[str, Callable[[str], Iterator[Finding]]] = {
     "NVRTC": _nvrtc,
     "C++ compiler": _compiler,
     "kernel cache": _cache,
+    "writes to arrays": _writes,
     "programs": _installed,
 }

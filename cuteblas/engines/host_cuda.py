@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -24,15 +25,19 @@ from .counters import tally
 from .cuda import CUDA, current_device, wait_from_now_on
 from .emulator import HOST_CUDA
 from .execution import Execution
+from .keeping import Keeper, is_large
 from .memory import Memory, contiguous_strides
+from .settings import keeps_arrays
 
-__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "native", "straight"]
+__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "free_bytes", "free_copies", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
+_PINNED_STEP = 1 << 21                  # bytes after which memory is asked again whether it is pinned
+_KEPT_SHARE = 0.5                       # of the device's free memory, for copies of arrays
 
 _lock = surviving(RLock())              # of the rings
 _rings: dict[int, Ring | Mover] = {}
-_orphans: list[Ring | Mover] = []               # of the parent process: to free their memory would be a call of its driver
+_orphans: list[Any] = []                # of the parent process: to free their memory would be a call of its driver
 
 
 def current_ring(compiles: bool = True) -> Ring | Mover:
@@ -69,11 +74,44 @@ def new_ring(link: Any, compiles: bool = True, **sizes: int) -> Ring | Mover:
 
 
 def _forget() -> None:
-    _orphans.extend(_rings.values())
+    _orphans.extend((*_rings.values(), *_homes.values()))
     _rings.clear()
+    _homes.clear()
 
 
 forget_in_children(_forget)
+
+
+class _Home:
+    """A device as its keeper sees it: the way that is under way moves what is kept."""
+
+    def __init__(self, link: Any):
+        self._link = link
+        self.way: Any = None
+        self.begun: list[Any] = []                      # memory that this way moves something to
+        self.keeper = Keeper(self, int(_KEPT_SHARE * link.free_bytes()) if keeps_arrays() else 0)
+
+    def allocate(self, nbytes: int) -> Any:
+        """New memory.
+
+        Raises
+        ------
+        MemoryError
+            If there is none.
+        """
+        return cupy.cuda.alloc(nbytes)
+
+    def upload(self, memory: Any, offset: int, low: int, high: int) -> None:
+        """Begin to move memory of the host."""
+        self.begun.append(memory)
+        self.way.send(bytes_at(low, high - low), memory + offset)
+
+    def pinned(self, low: int, high: int) -> bool:
+        """Whether some of this memory of the host is pinned."""
+        return any(map(self._link.is_pinned, (*range(low, high, _PINNED_STEP), high - 1)))
+
+
+_homes: dict[Any, _Home] = {}           # by the device's link
 
 
 class _Image(NamedTuple):
@@ -156,8 +194,10 @@ class Crossing:
         Whether other arrays follow soon, so that long pieces keep all threads busy.
     """
 
-    def __init__(self, ring: Ring | Mover):
-        self.ring, self.streams = ring, False
+    def __init__(self, ring: Ring | Mover, keeper: Keeper):
+        self.ring, self.streams, self.keeper = ring, False, keeper
+        self.kind: Any = None                           # of its results
+        self._noted: set[tuple[int, int]] = set()       # operands that were looked for
         self.uploads: list[Any] = []
         self.downloads: list[Any] = []
         self._pairs: list[tuple[np.ndarray, Any]] = []          # of operands that were moved
@@ -170,10 +210,26 @@ class Crossing:
     def bring(self, arrays: Sequence[np.ndarray]) -> list[Any]:
         """Arrays on the device with the elements of NumPy arrays; memory that several share moves once. Kernels that are launched
         from now on find them there."""
-        found, transfers = self.begin(arrays)
+        kept = [self.kept(x) for x in arrays]
+        moved = iter(self.begin([x for x, there in zip(arrays, kept, strict=True) if there is None])[0])
+        found = [next(moved) if there is None else there for there in kept]
         self._pairs += zip(arrays, found, strict=True)
-        self.arrived(transfers, helps=True)
+        self.arrived([*self.uploads], helps=True)
         return found
+
+    def kept(self, x: np.ndarray) -> Any:
+        """The elements of an array in the copy of its memory that stays on the device, after :meth:`arrived` of all uploads;
+        ``None`` if there is none."""
+        if not self.keeper.limit or not x.dtype.isnative or not is_large(x):
+            return None
+        found = self.keeper.find(x)
+        if found is None:
+            memory = HOST_CUDA.memory(x)
+            low, high = memory.span
+            if (extent := (memory.address + low, high - low)) not in self._noted:
+                self._noted.add(extent)
+                found = self.keeper.seen(x, high - low)
+        return found and cupy.ndarray(x.shape, native(x.dtype), found[0] + found[1], x.strides)
 
     def arrived(self, transfers: Sequence[Any], helps: bool = False) -> None:
         """Let kernels that are launched from now on find what these transfers bring."""
@@ -215,21 +271,22 @@ class Crossing:
         if high - low >= _WORTH_ASKING and self.ring.link.is_pinned(low) and self.ring.link.is_pinned(high - 1):
             self.ring.link.upload(memory.ptr, low, high - low)
         else:
-            self._send(bytes_at(low, high - low), memory)
+            self.send(bytes_at(low, high - low), memory)
         return memory
 
     def _send_packed(self, x: np.ndarray) -> Any:
         memory = cupy.cuda.alloc(x.nbytes)
-        self._send(x, memory)
+        self.send(x, memory)
         return memory
 
-    def _send(self, x: np.ndarray, memory: Any) -> None:
+    def send(self, x: np.ndarray, memory: Any) -> None:
         """Begin to move elements, which are contiguous on the device."""
         self.uploads.append(self.ring.upload(x, memory.ptr, self.streams))
 
     # -- and back -----------------------------------------------------------------------------------------------------------------
     def target(self, out: np.ndarray) -> Any:
         """A new array on the device for what goes to ``out``; the operand itself if that is one."""
+        self.keeper.leave(out)
         for here, there in self._pairs:
             if here is out:
                 self._targets.append((out, there))
@@ -254,6 +311,18 @@ class Crossing:
         for here, there in self._targets:
             self.fetch(there, here)
         self.returned()
+        for here, there in self._targets:
+            self.arrive(here, there)
+
+    def home_of(self, out: np.ndarray) -> Any:
+        """A new array on the device for all of a result that should stay there; ``None`` if it should not."""
+        return CUDA.empty(Memory(out.shape, out.strides, out.dtype)) if out.flags.forc and out.dtype.isnative \
+            and self.keeper.keeps((self.kind, out.shape, out.dtype)) else None
+
+    def arrive(self, here: np.ndarray, there: Any) -> None:
+        """Offer a result that has arrived to the keeper, if it lies on the device, or will do so next time, as on the host."""
+        if here.flags.forc and (there is None or (there.strides == here.strides and there.dtype == here.dtype)):
+            self.keeper.result(here, None if there is None else there.data, (self.kind, here.shape, here.dtype))
 
     def returned(self, most: int = 0) -> None:
         """Wait until no more than so many results are under way."""
@@ -330,26 +399,55 @@ def _locked_ring() -> Iterator[Ring | Mover]:
 def crossing() -> Iterator[Crossing]:
     """A way to the current device; kernels and CuPy work on its stream meanwhile."""
     with _locked_ring() as ring, ring.link.computing():
-        way = Crossing(ring)                            # the one before has waited for all of its steps
+        home = _homes.get(ring.link) or _homes.setdefault(ring.link, _Home(ring.link))
+        home.way = way = Crossing(ring, home.keeper)    # the one before has waited for all of its steps
         try:
             yield way
             if not way.bytes_down:                      # else they have followed all else
                 ring.link.synchronize()
         except BaseException:
             way.abandon()
+            home.keeper.distrust(home.begun)            # which may lack what was under way
             raise
+        finally:
+            home.way, home.begun = None, []
+
+
+def free_bytes(wanted: int) -> int:
+    """Device memory that can be had; copies of arrays leave if that is less than what is wanted."""
+    link = current_ring().link
+    free = link.free_bytes()
+    return free if free >= wanted or link not in _homes else free + _homes[link].keeper.shrink(wanted - free)
+
+
+def free_copies() -> int:
+    """Free the copies of arrays on the current device; returns their bytes."""
+    home = _homes.get(current_ring().link)
+    return 0 if home is None else home.keeper.shrink(inf)
+
+
+def keep_soon(arrays: Sequence[np.ndarray]) -> None:
+    """Keep arrays that calls would gain from: move them now."""
+    with crossing() as way:
+        for x in arrays:
+            way.kept(x)
+        way.arrived([*way.uploads], helps=True)
 
 
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
     """Multiply matrices without gaps that move as they are, one after the other: what streaming amounts to for small ones."""
     with crossing() as way:
-        a, b = (cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) for x in (x1, x2))
+        kept = [way.kept(x) for x in (x1, x2)]
+        a, b = (cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) if there is None else there
+                for x, there in zip((x1, x2), kept, strict=True))
+        way.keeper.leave(c)
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
         way.arrived([*way.uploads], helps=True)
         multiply(a, b, there)
         way.ring.link.downloads_follow_kernels()
         way.fetch_bytes(there, *_span(c))
         way.returned()
+        way.arrive(c, there)
 
 
 def _span(x: np.ndarray) -> tuple[int, int]:
@@ -385,6 +483,7 @@ def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray],
     """
     try:
         with crossing() as way:
+            way.kind = function
             there = [*way.bring(arrays), *map(way.target, written)]
             result = work(Execution(function, CUDA), there, None if out is None else way.target(out))
             if isinstance(result, tuple):
@@ -393,6 +492,6 @@ def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray],
                 result = way.back(result)
             way.finish()
     except CUDA.out_of_memory:
-        return None
+        return carry(function, work, arrays, out, written) if free_copies() else None
     tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
     return result

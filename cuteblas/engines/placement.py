@@ -13,7 +13,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from threading import main_thread
 from time import perf_counter
@@ -60,6 +60,8 @@ class Work:
         Whether a copy has another order than its source.
     symmetric : bool
         Whether it is a matrix times its transpose, of which NumPy computes a half.
+    kept : int
+        Bytes of operands that are on the GPU already.
     """
 
     dtype: np.dtype
@@ -68,6 +70,7 @@ class Work:
     down: int
     transposes: bool = False
     symmetric: bool = False
+    kept: int = 0
 
     def never_moves(self) -> bool:
         """Whether the host is expected to be faster, whatever has been started, in a time from which nothing is learned."""
@@ -81,7 +84,7 @@ class Work:
             here = costs.host_product(name, self.products / (1 + self.symmetric), self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
-        there = costs.gpu_call(name, self.products, self.up, self.down, count)
+        there = costs.gpu_call(name, self.products, self.up - self.kept, self.down, count)
         beside = _corrections[True, name + _BESIDE] if perf_counter() < _alternating else 1
         return here * _corrections[False, name], there * _corrections[True, name] * beside
 
@@ -176,6 +179,7 @@ _preparing: Job | None = None           # the import of those modules
 _starting: Job | None = None
 _why_not: str | None = None             # why CUDA does not start, once that was tried
 _started = False
+_moving: Job | None = None              # operands that calls would gain from
 
 
 def _start() -> bool:
@@ -291,6 +295,8 @@ def _reason_for(work: Work) -> tuple[bool, str]:
         return False, "there is no GPU"
     here, there = work.seconds()
     times = f"expected: {_time(here)} on the host, {_time(there)} by way of the GPU ({_rates(work)})"
+    if work.kept:
+        times += f"; {work.kept / 1e6:.3g} MB of the operands are there"
     if there >= here or _started:
         return there < here, times
     started = "is being started" if _starting is not None else f"starts when calls like this would have saved {_time(_GAIN)}"
@@ -335,7 +341,7 @@ def _import_engines() -> None:
     kept.fingerprint(0)
 
 
-def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
+def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ()) -> str | None:
     """Why a call that is about to run is not for the GPU; ``None`` if it is. Those that would gain start CUDA."""
     global _saved
     if current_backend() == "cuda":
@@ -343,6 +349,8 @@ def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
     here, there = work.seconds()
     gain = here - there
     if gain <= 0:
+        if _started and work.products:
+            _wish(work, here, arrays)
         return _FASTER if _started else "CUDA is not started yet"
     if _starting is None and not _started:
         if _saved + gain < _GAIN:
@@ -354,6 +362,35 @@ def _stays(work: Work, kind: tuple[Any, ...]) -> str | None:
     if not _started:
         return "there is no GPU"
     return "its kernels are being compiled" if kind in _compiling and not _ended(_compiling[kind], gain) else None
+
+
+def _kept(arrays: Sequence[Any]) -> int:
+    """The bytes of operands that are on the GPU already."""
+    if not _started:
+        return 0
+    from .keeping import expected
+
+    return expected(arrays)
+
+
+def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
+    """Note what a call would gain if its large operands stayed on the GPU, and begin to move those whose calls would have gained
+    as much as that costs."""
+    global _moving
+    from .keeping import is_owned, wanted
+
+    large = [x for x in arrays if work.up < 16 * x.nbytes]
+    gain = here - replace(work, kept=sum(x.nbytes for x in large)).seconds()[1]
+    if gain > 0 and (_moving is None or _moving.done()):
+        nbytes = int(gain * _costs().link(_processors()))
+        if worth := [x for x in large if wanted(x, nbytes)]:
+            from .background import later
+            from .host_cuda import keep_soon
+
+            if all(map(is_owned, worth)):
+                _moving = later(keep_soon, worth)
+            else:                       # their memory may be gone when this call has ended
+                keep_soon(worth)
 
 
 def _ended(job: Job, gain: float) -> bool:
@@ -386,7 +423,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     """
     global _busy, _alternating
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
-    while (why := _stays(work, kind)) is None:
+    while (why := _stays(work, kind, arrays)) is None:
         from .cuda import Compiling, without_waiting
         from .host_cuda import carry
 
@@ -426,7 +463,7 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
 def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:
     """The cost of a copy into memory with these strides."""
     transposes = any(s != t for s, t, n in zip(source.strides, strides, source.shape, strict=True) if n > 1)
-    return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes)
+    return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes, kept=_kept([source]))
 
 
 def where_it_runs(work: Work, device: str) -> str:
@@ -446,7 +483,7 @@ def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any, shape:
     """The cost of a sum of products."""
     dtype = np.dtype(dtype)
     return Work(dtype, max(products, 1.0), bytes_of(arrays), int(np.prod(shape, dtype=float)) * dtype.itemsize,
-                symmetric=dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays))
+                symmetric=dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays), kept=_kept(arrays))
 
 
 def _is_transpose(a: Any, b: Any) -> bool:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["BACKENDS", "Backend", "answered_libraries", "backend", "backend_of_environment", "chosen_backend", "current_backend",
-           "devices_of_environment", "driver_is_there", "limited", "planned_under_the_limit", "set_workspace_limit",
-           "workspace_limit"]
+__all__ = ["BACKENDS", "Backend", "answered_libraries", "backend", "backend_of_environment", "checked_limit", "chosen_backend",
+           "current_backend", "devices_of_environment", "driver_is_there", "keeps_arrays", "limited", "planned_under_the_limit",
+           "set_workspace_limit", "workspace_limit"]
 
 Backend = Literal["auto", "numpy", "cuda", "emulator"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -80,6 +80,12 @@ def devices_of_environment() -> tuple[int, ...] | str | None:
         return tuple(int(ordinal) for ordinal in named.split(","))
     except ValueError:
         raise ValueError(f"CUTEBLAS_DEVICES is {named!r}, but it has to be 'all' or ordinals separated by commas") from None
+
+
+@cache
+def keeps_arrays() -> bool:
+    """Whether NumPy arrays that come again are kept on the GPU: ``CUTEBLAS_KEEP_ARRAYS=1`` turns it on. It is read once."""
+    return os.environ.get("CUTEBLAS_KEEP_ARRAYS", "0") not in ("", "0")
 
 
 def current_backend() -> str:
@@ -151,7 +157,7 @@ planned_under_the_limit: list[Callable[[], object]] = []
 """What forgets recorded calls, which were planned under the limit that was."""
 
 
-def _checked_limit(nbytes: Any, source: str) -> int:
+def checked_limit(nbytes: Any, source: str) -> int:
     try:
         limit = operator.index(int(nbytes) if isinstance(nbytes, str) else nbytes)
     except (TypeError, ValueError):
@@ -170,7 +176,7 @@ def workspace_limit() -> int | None:
     global _limit, _asked
     if not _asked:
         value = os.environ.get(_VARIABLE)
-        _limit, _asked = _checked_limit(value, _VARIABLE) if value else None, True
+        _limit, _asked = checked_limit(value, _VARIABLE) if value else None, True
     return _limit
 
 
@@ -202,7 +208,7 @@ def set_workspace_limit(nbytes: int | None) -> int | None:
     1073741824
     """
     global _limit
-    before, after = workspace_limit(), None if nbytes is None else _checked_limit(nbytes, "the limit of workspaces")
+    before, after = workspace_limit(), None if nbytes is None else checked_limit(nbytes, "the limit of workspaces")
     _limit = after
     for forget in planned_under_the_limit:
         forget()

@@ -16,10 +16,12 @@ import cupy
 import numpy as np
 
 from ..planning.streaming import Extents, Schedule, Tile, schedule
+from ..runtime.ring import Ring
 from .counters import tally
 from .cuda import CUDA
 from .execution import Execution
-from .host_cuda import Crossing, crossing, current_ring, dense, native
+from .host_cuda import Crossing, crossing, dense, free_bytes, free_copies, native
+from .keeping import expected
 from .memory import Memory
 from .placement import gpu_seconds
 from .settings import workspace_limit
@@ -117,7 +119,8 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, o
     moved = sum(x.itemsize for x in others.values() if x.ndim and all(x.strides[-2:]))
     extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize, c.itemsize + moved,
                       _has_batch(a, c), _has_batch(b, c), np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
-                      add is not None, seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]))
+                      add is not None, seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]),
+                      a_kept=expected([a]) > 0, b_kept=expected([b]) > 0)
     a, b = (x[:1] if x.ndim == c.ndim > 2 and not _has_batch(x, c) else x for x in (a, b))      # repeated along the batch
     operands = (Operand(a, (0 if _has_batch(a, c) else None, a.ndim - 2, None, a.ndim - 1)),
                 Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)), *over_c.values())
@@ -157,7 +160,8 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
     axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i])) * a.shape[i], abs(new.strides[i])))
     run = Execution(f"{function}: tiles", CUDA)
     each = a.nbytes // a.shape[axis]
-    extents = Extents(a.shape[axis], 1, 1, a_bytes=each, b_bytes=0, c_bytes=each, may_divide_k=False, grain=1)
+    extents = Extents(a.shape[axis], 1, 1, a_bytes=each, b_bytes=0, c_bytes=each, may_divide_k=False, grain=1,
+                      a_kept=expected([a]) > 0)
     axes = None, axis, None, None
     if stream_tiles(Tiled(function, extents, (Operand(a, axes),), Operand(new, axes),
                           lambda there, target: run.move(there[0], target, variant))):
@@ -175,7 +179,7 @@ def stream_tiles(call: Tiled) -> bool:
         ``True`` if it is done, ``False`` if there are no tiles.
     """
     x, function = call.extents, call.function
-    room = current_ring().link.free_bytes() if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
+    room = free_bytes(2 * (x.a + x.b) + x.c) if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
     for _ in range(_MOST_HALVINGS):
@@ -186,9 +190,11 @@ def stream_tiles(call: Tiled) -> bool:
             with crossing() as way:
                 _Streamed(way, plan, call).run()
         except CUDA.out_of_memory:
+            freed = free_copies()
             cupy.get_default_memory_pool().free_all_blocks()
-            tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
-            room //= 2
+            if not freed:
+                tally(function, "moved", "smaller tiles: no memory on the GPU").tick()
+                room //= 2
         else:
             tally(function, "calls", "in tiles").tick()
             tally(function, "moved", f"to cuda:{way.ring.link.ordinal}").tick()
@@ -222,16 +228,17 @@ class _Panels:
     def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
         self._way, self._operands = way, operands
         self._there: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
-        self._whole: list[Any] = []
-        self._first: list[Any] = []
-        if together:                                    # A and B are one memory, which moves once
-            self._whole, self._first = way.begin([operand.array for operand in operands[:2]])
+        kept = ((i, way.kept(operand.array)) for i, operand in enumerate(operands))
+        self._whole = {i: there for i, there in kept if there is not None}
+        if together and not self._whole.keys() & {0, 1}:        # A and B are one memory, which moves once
+            self._whole |= enumerate(way.begin([operand.array for operand in operands[:2]])[0])
+        self._first = [*way.uploads]
 
     def ask(self, tile: Tile) -> None:
         """Begin to bring what a tile needs."""
         for i, operand in enumerate(self._operands):
             key = i, operand.key(tile)
-            if i >= len(self._whole) and key not in self._there:
+            if i not in self._whole and key not in self._there:
                 (panel,), transfers = self._way.begin([operand.part(tile)])
                 self._there[key] = panel, transfers
 
@@ -240,8 +247,11 @@ class _Panels:
         if self._first:
             self._way.arrived(self._first, helps=True)
             self._first = []
-        found = [operand.part(tile, x) for operand, x in zip(self._operands, self._whole, strict=False)]
-        for i, operand in enumerate(self._operands[len(found):], len(found)):
+        found = []
+        for i, operand in enumerate(self._operands):
+            if i in self._whole:
+                found.append(operand.part(tile, self._whole[i]))
+                continue
             panel, transfers = self._there[i, operand.key(tile)]
             self._way.arrived(transfers, helps=not self._way.streams)
             transfers.clear()
@@ -260,6 +270,9 @@ class _Streamed:
 
     def __init__(self, way: Crossing, plan: Schedule, call: Tiled):
         self.way, self.plan, self.call = way, plan, call
+        way.kind = call.function
+        way.keeper.leave(call.result.array)
+        self.whole = None if any(tile.k != _ALL for tile in plan.tiles) else way.home_of(call.result.array)
         self.panels = _Panels(way, call.operands, plan.together)
 
     def run(self) -> None:
@@ -273,7 +286,7 @@ class _Streamed:
                 self.way.ring.link.uploads_follow_kernels()         # panels may get the memory of others
             while asked < min(i + ahead + 1, len(tiles)):
                 self.panels.ask(tiles[asked])
-                if not asked:
+                if not asked and self.way.uploads and isinstance(self.way.ring, Ring):
                     sleep(_MOMENT)                              # threads that wait for the interpreter begin
                 asked += 1
             there = self.panels.take(tile)
@@ -286,7 +299,8 @@ class _Streamed:
                     self._leave(here, sum_so_far)
                     sum_so_far = None
             else:
-                target = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype)))
+                target = CUDA.empty(Memory(here.shape, dense(here.shape, here.strides, here.itemsize), native(here.dtype))) \
+                    if self.whole is None else call.result.part(tile, self.whole)
                 call.compute(there, target)
                 self._leave(here, target)
                 del target
@@ -295,6 +309,7 @@ class _Streamed:
                 self.panels.keep(tiles[i + 1:i + ahead + 1])
                 self.way.returned(_MOST_RESULTS)
         self.way.finish()
+        self.way.arrive(call.result.array, self.whole)
 
     def _leave(self, here: np.ndarray, there: Any) -> None:
         """Begin to bring a tile of the result."""

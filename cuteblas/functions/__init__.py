@@ -11,6 +11,7 @@ from .._imports import imported as _imported
 
 if TYPE_CHECKING:
     from ..engines.counters import reset_stats, stats
+    from ..engines.keeping import keep_limit, release
     from ..engines.pinned import empty_pinned
     from ..engines.settings import backend, current_backend, set_workspace_limit
     from ..engines.sharded import ShardedArray
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from .warmup import record, warmup
 
 __all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot",
-           "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "kron", "matmul", "matrix_transpose",
-           "matvec", "moveaxis", "outer", "permute_dims", "record", "reset_stats", "rollaxis", "set_workspace_limit", "stats",
-           "swapaxes", "tensordot", "transpose", "vdot", "vecdot", "vecmat", "warmup"]
+           "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "keep_limit", "kron", "matmul",
+           "matrix_transpose", "matvec", "moveaxis", "outer", "permute_dims", "record", "release", "reset_stats", "rollaxis",
+           "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "vdot", "vecdot", "vecmat", "warmup"]
 
 _MODULES = {
     "..engines.counters": ("reset_stats", "stats"), "..engines.pinned": ("empty_pinned",), "..engines.sharded": ("ShardedArray",),
-    "..engines.settings": ("backend", "current_backend", "set_workspace_limit"),
+    "..engines.keeping": ("keep_limit", "release"), "..engines.settings": ("backend", "current_backend", "set_workspace_limit"),
     ".copy": ("ascontiguousarray", "asfortranarray", "copy"), ".dot": ("dot", "inner", "kron", "outer", "tensordot", "vdot"),
     ".einsum": ("einsum", "einsum_path"), ".explain": ("Explanation", "explain", "explain_copy"), ".matmul": ("matmul",),
     ".transpose": ("matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"),

@@ -13,6 +13,7 @@ from ..engines.counters import tally
 from ..engines.cuda import CUDA
 from ..engines.execution import Execution
 from ..engines.host_cuda import current_ring, straight
+from ..engines.keeping import expected
 from ..engines.settings import workspace_limit
 from ..engines.streamed import Operand, Tiled, stream_product, stream_tiles
 from ..planning.streaming import Extents
@@ -57,19 +58,20 @@ def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.nda
     result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
     if not (product.k and result.size):
         return None
-    if x1.nbytes + x2.nbytes + result.nbytes <= _STRAIGHT_BYTES and x1.ndim == x2.ndim == result.ndim == 2 and x1 is not x2 \
-            and product.dtype is x1.dtype is x2.dtype is result.dtype and workspace_limit() is None \
-            and all(x.flags.forc for x in (x1, x2, result)) and not np.may_share_memory(x1, x2):
+    missing = len(product.core1) == 1, len(product.core2) == 1
+    a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
+    c = result_matrices(result, product.core3, missing)
+    if a.ndim == b.ndim == c.ndim == 2 and x1 is not x2 and product.dtype is x1.dtype is x2.dtype is result.dtype \
+            and sum(x.nbytes for x in (x1, x2) if not expected([x]) or x.nbytes < 16 * result.nbytes) + result.nbytes \
+            <= _STRAIGHT_BYTES \
+            and workspace_limit() is None and all(x.flags.forc for x in (a, b, c)) and not np.may_share_memory(x1, x2):
         try:
-            straight(x1, x2, result, multiply)
+            straight(a, b, c, multiply)
         except CUDA.out_of_memory:
             return None
         tally(function, "calls", "in tiles").tick()
         tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
         return result
-    missing = len(product.core1) == 1, len(product.core2) == 1
-    a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
-    c = result_matrices(result, product.core3, missing)
     sums = accumulator_of(*[product.dtype.name] * 3)
 
     def add(there: Sequence[Any], so_far: Any) -> Any:
@@ -113,7 +115,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
     a_bytes, b_bytes = x1.nbytes // (batch * m), x2.nbytes // (batch * n)
     by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(result.strides[where[0][2] or 0])
     extents = Extents(m, n, 1, batch, 1, a_bytes, b_bytes, result.nbytes // (batch * m * n), batch > 1, batch > 1,
-                      np.may_share_memory(x1, x2), by_rows, False, 1)
+                      np.may_share_memory(x1, x2), by_rows, False, 1, a_kept=expected([x1]) > 0, b_kept=expected([x2]) > 0)
 
     def compute(there: Sequence[Any], target: Any) -> None:
         shorter = {c: target.shape[at[c][0] or 0] for c in at}

@@ -86,6 +86,8 @@ class Extents:
         Panels have a multiple of so many rows or columns, where they have more; 0 for what products of matrices like.
     seconds : float
         That the device is expected to compute.
+    a_kept, b_kept : bool
+        Whether the operand is on the device.
     """
 
     m: int
@@ -103,16 +105,19 @@ class Extents:
     may_divide_k: bool = True
     grain: int = 0
     seconds: float = 0.0
+    a_kept: bool = False
+    b_kept: bool = False
 
     @property
     def a(self) -> int:
-        """The bytes of A."""
-        return self.m * self.k * self.a_bytes * self.others * (self.batch if self.a_batch else 1)
+        """The bytes of A that move."""
+        return 0 if self.a_kept else self.m * self.k * self.a_bytes * self.others * (self.batch if self.a_batch else 1)
 
     @property
     def b(self) -> int:
-        """The bytes of B."""
-        return 0 if self.shared else self.n * self.k * self.b_bytes * self.others * (self.batch if self.b_batch else 1)
+        """The bytes of B that move."""
+        batch = self.batch if self.b_batch else 1
+        return 0 if self.shared or self.b_kept else self.n * self.k * self.b_bytes * self.others * batch
 
     @property
     def c(self) -> int:
@@ -150,6 +155,7 @@ class Schedule:
 _PANEL_BYTES = 32 << 20                 # at least, unless there is less: shorter ones keep kernels and threads waiting
 _MOST_PANELS = 8
 _BLOCKS, _BLOCK_ROWS = 4, 2048          # of rows and of columns, where computing takes long; and rows of each at least
+_SMALL = 1 / 16                         # of an operand: a result that is not worth tiles of its own
 _LONG = 1.3e-11                         # seconds for each byte of A and B: more than half of what it takes to move
 _ROWS = 128                             # of which panels have a multiple: a tile of most kernels
 _SHARE = 0.7                            # of the memory, for panels and tiles: kernels want a workspace
@@ -207,15 +213,17 @@ def _panels_of(x: Extents) -> tuple[Tile, ...]:
 
 @lru_cache(maxsize=1024)
 def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
-    """The panels of a product that fits."""
+    """The panels of a product that fits: those for operands that move, unless the result is much smaller than what does not."""
+    if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:
+        return _panels(replace(x, a_kept=False, b_kept=False), least)
     if x.batch > 1 and (x.a_batch or x.b_batch):
         moved = x.c + (x.a if x.a_batch else 0) + (x.b if x.b_batch else 0)
         count = min(_MOST_PANELS, max(1, moved // least))
         return tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, max(1, ceil(x.batch / count))))
-    if not x.shared and min(x.m, x.n) >= _BLOCKS * _BLOCK_ROWS and x.seconds > _LONG * (x.a + x.b):
+    if x.a and x.b and min(x.m, x.n) >= _BLOCKS * _BLOCK_ROWS and x.seconds > _LONG * (x.a + x.b):
         return _blocks(x)
     grain = _grain(x)
-    by_rows = x.by_rows if min(x.m, x.n) >= 2 * grain else x.m >= x.n
+    by_rows = x.m >= x.n if min(x.m, x.n) < 2 * grain else x.by_rows if x.a_kept == x.b_kept else x.b_kept
     extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
     count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
     step = _step(x, extent, count)

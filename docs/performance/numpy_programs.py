@@ -1,10 +1,11 @@
-"""Unchanged NumPy programs with cuteblas and without: times of whole processes, in turns; whether their results agree.
+"""Unchanged NumPy programs with cuteblas and without: times of whole processes, and of what they compute (in parentheses), in
+turns; whether their results agree.
 
-    python docs/performance/numpy_programs.py [--sizes cpu|gpu] [--repeats 3] [--caches empty warm]
+    python docs/performance/numpy_programs.py [--sizes cpu|gpu] [--repeats 3] [--caches empty warm kept]
                                               [--json FILE] [NAME ...]
 
 ``--sizes cpu`` is for a few processors without a GPU, ``gpu`` for a host with one. A cache is a new folder for each run
-(``empty``) or one that an earlier run has filled (``warm``).
+(``empty``) or one that an earlier run has filled (``warm``, and ``kept`` with ``CUTEBLAS_KEEP_ARRAYS=1``).
 """
 
 from __future__ import annotations
@@ -39,14 +40,17 @@ SIZES = {
 _CLOSE = 5e-3                           # checksums have four to eight digits
 
 
-def ran(name: str, sizes: tuple[int, ...], *before: str, cache: str = "") -> tuple[float, list[float], str]:
-    """Seconds of the process, the numbers of its checksum, and its report."""
+def ran(name: str, sizes: tuple[int, ...], *before: str, cache: str = "",
+        keep: str = "0") -> tuple[tuple[float, float], list[float], str]:
+    """Seconds of the process and of its computation, the numbers of its checksum, and its report."""
     program = HOME / "docs" / "examples" / "numpy_programs" / f"{name}.py"
     begin = perf_counter()
     result = subprocess.run([sys.executable, *before, str(program), *map(str, sizes)], capture_output=True, encoding="utf-8",
-                            check=True, env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache})
+                            check=True, env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache,
+                                              "CUTEBLAS_KEEP_ARRAYS": keep})
     seconds = perf_counter() - begin
-    return seconds, [float(word) for word in result.stdout.splitlines()[0].split()[1:]], result.stderr
+    checksum, computed = result.stdout.splitlines()[:2]
+    return (seconds, float(computed.split()[0])), [float(word) for word in checksum.split()[1:]], result.stderr
 
 
 def main() -> None:
@@ -55,7 +59,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=[*SIZES], metavar="NAME")
     parser.add_argument("--sizes", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--caches", nargs="+", choices=("empty", "warm"), default=["empty", "warm"])
+    parser.add_argument("--caches", nargs="+", choices=("empty", "warm", "kept"), default=["empty", "warm"])
     parser.add_argument("--json")
     options = parser.parse_args()
     rows: list[dict] = []
@@ -66,29 +70,32 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         for name in options.names:
             sizes = SIZES[name][options.sizes]
-            times: dict[str, list[float]] = {"numpy": [], **{cache: [] for cache in options.caches}}
+            times: dict[str, list[tuple[float, float]]] = {"numpy": [], **{cache: [] for cache in options.caches}}
             checksums, report = [], ""
             warm = f"{folder}/{name}"
-            if "warm" in options.caches:
+            if {*options.caches} & {"warm", "kept"} and "empty" not in options.caches:
                 ran(name, sizes, "-m", "cuteblas", "--numpy", cache=warm)
             for turn in range(options.repeats):
                 for which in times:
                     before = () if which == "numpy" else ("-m", "cuteblas", "--numpy")
-                    seconds, checksum, told = ran(name, sizes, *before, cache=warm if which == "warm" else f"{folder}/{name}{turn}")
+                    cache = f"{folder}/{name}{turn}" if which == "empty" and turn else warm         # which the first one fills
+                    seconds, checksum, told = ran(name, sizes, *before, cache=cache, keep="01"[which == "kept"])
                     times[which].append(seconds)
                     checksums.append(checksum)
                     report = told or report
             best = {which: min(each) for which, each in times.items()}
             rows.append({"program": name, "sizes": sizes, "seconds": times, "checksums": checksums,
                          "report": report.splitlines()})
-            cells = [f"{best[cache]:.2f} s | {best['numpy'] / best[cache]:.2f}" for cache in options.caches]
-            print(f"| `{name}.py {' '.join(map(str, sizes))}` | {best['numpy']:.2f} s | {' | '.join(cells)} |", flush=True)
+            whole, inner = best["numpy"]
+            cells = [f"{best[cache][0]:.2f} s | {whole / best[cache][0]:.2f} ({inner / best[cache][1]:.2f})"
+                     for cache in options.caches]
+            print(f"| `{name}.py {' '.join(map(str, sizes))}` | {whole:.2f} s ({inner:.2f}) | {' | '.join(cells)} |", flush=True)
             if not all(np.allclose(checksum, checksums[0], rtol=_CLOSE, atol=1e-9) for checksum in checksums):
                 print(f"checksums differ: {checksums}")
             if options.json:
                 Path(options.json).write_text(json.dumps({"about": about, "programs": rows}, indent=1) + "\n", "utf-8")
     for cache in options.caches:
-        ratios = [min(row["seconds"]["numpy"]) / min(row["seconds"][cache]) for row in rows]
+        ratios = [min(row["seconds"]["numpy"])[0] / min(row["seconds"][cache])[0] for row in rows]
         print(f"{cache} cache: median {np.median(ratios):.2f}, least {min(ratios):.2f}")
 
 

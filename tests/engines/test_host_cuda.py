@@ -436,11 +436,12 @@ def test_progress(link, short, monkeypatch, capsys):
 
 
 def test_a_child_frees_nothing_of_its_parent(monkeypatch):
-    ring = object()
+    ring, home = object(), object()
     monkeypatch.setattr(host_cuda, "_rings", {0: ring})
+    monkeypatch.setattr(host_cuda, "_homes", {0: home})
     monkeypatch.setattr(host_cuda, "_orphans", [])
     host_cuda._forget()
-    assert host_cuda._rings == {} and host_cuda._orphans == [ring]
+    assert host_cuda._rings == host_cuda._homes == {} and host_cuda._orphans == [ring, home]
 
 
 def test_explanations(link):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import cuteblas
-from cuteblas.engines import host_cuda, placement, settings, streamed
+from cuteblas.engines import host_cuda, placement, settings
 from cuteblas.functions import tiles
 from tests.runtime.late_link import LateLink
 
@@ -30,7 +30,8 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
 
             def launch(*arguments):
                 ring.link.kernels_are_new = True
-                ready.launch(*arguments)
+                with cuteblas.backend("numpy"):         # the kernel is NumPy's, which may be served by this package
+                    ready.launch(*arguments)
 
             return SimpleNamespace(launch=launch)
 
@@ -40,8 +41,9 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
 
         patch.setattr(ring, "download", download)
         patch.setattr("cuteblas.runtime.executor", executor)
-        for module in (host_cuda, streamed, tiles):
+        for module in (host_cuda, tiles):
             patch.setattr(module, "current_ring", lambda: ring)
+        patch.setattr(host_cuda, "_homes", {})
         patch.setattr(settings, "driver_is_there", lambda: True)
         patch.setattr(placement, "_possible", lambda: True)
         patch.setattr(placement, "_started", True)
@@ -52,4 +54,5 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
             with cuteblas.backend(backend):
                 yield ring.link
         finally:
+            cuteblas.release()
             ring.close()

@@ -1,0 +1,216 @@
+"""``python -m conformance.keeping``: arrays that are written in every way between calls, and their copies on a pretended device.
+
+After each step the copy that a call would use is compared with the array, byte by byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import mmap
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+import cuteblas
+from cuteblas.engines.keeping import Keeper
+from cuteblas.runtime.tracking import why_untracked
+
+from .writes import QUIET, WRITES
+
+__all__ = ["Memories", "bytes_of", "image", "main"]
+
+
+class _Block(np.ndarray):
+    """Memory of the pretended device."""
+
+    live: Any = None
+
+    def __del__(self) -> None:
+        if self.live is not None:
+            self.live.live -= 1
+
+
+class Memories:
+    """A pretended device, whose memory is the host's.
+
+    Attributes
+    ----------
+    live : int
+        Allocations that something refers to.
+    moved : list of int
+        The bytes of each upload.
+    full : bool
+        Whether there is no memory.
+    pins : list of (int, int)
+        Memory of the host that devices write to.
+    before, after : callable, optional
+        Called before and after each upload.
+    """
+
+    def __init__(self) -> None:
+        self.live, self.full = 0, False
+        self.moved: list[int] = []
+        self.pins: list[tuple[int, int]] = []
+        self.before: Callable[[], Any] | None = None
+        self.after: Callable[[], Any] | None = None
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        """New memory, with other bytes than any array has."""
+        if self.full:
+            raise MemoryError("no memory on the device")
+        block = np.full(nbytes, 0xA5, np.uint8).view(_Block)
+        block.live = self
+        self.live += 1
+        return block
+
+    def upload(self, memory: np.ndarray, offset: int, low: int, high: int) -> None:
+        """Copy memory of the host."""
+        if self.before is not None:
+            self.before()
+        memory.view(np.ndarray)[offset:offset + high - low] = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * (high - low))
+                                                                                  .from_address(low))
+        self.moved.append(high - low)
+        if self.after is not None:
+            self.after()
+
+    def pinned(self, low: int, high: int) -> bool:
+        """Whether devices write to some of it."""
+        return any(low < end and start < high for start, end in self.pins)
+
+    def copy(self, x: np.ndarray) -> np.ndarray:
+        """The memory of a result."""
+        new = self.allocate(x.nbytes)
+        new[:] = x.ravel(order="K").view(np.uint8)
+        return new
+
+
+def image(found: tuple[Any, int], x: np.ndarray) -> np.ndarray:
+    """What a call reads of a copy in the place of an array."""
+    dtype = x.dtype
+    memory = found[0].view(np.ndarray)[found[1]:][:dtype.itemsize].view(dtype) if x.size else np.empty(1, dtype)
+    return as_strided(memory, x.shape, x.strides)
+
+
+def bytes_of(x: np.ndarray) -> np.ndarray:
+    """All elements, as bytes."""
+    return np.ascontiguousarray(x).view(np.uint8)
+
+
+_SHAPES = [(1 << 17,), (3, 1 << 16), (40, 8192), (700, 1000), (64, 64, 300), (1 << 22,)]
+_TYPES = [np.float64, np.float32, np.uint8, np.int16]
+
+
+def _new(rng: np.random.Generator) -> np.ndarray:
+    """An array of a MiB to 32 MiB or a little less, over memory of any kind."""
+    shape, dtype = _SHAPES[rng.integers(len(_SHAPES))], np.dtype(_TYPES[rng.integers(len(_TYPES))])
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    kind = rng.integers(6)
+    if kind == 0:
+        return np.ndarray(shape, dtype, bytearray(nbytes))
+    if kind == 1:
+        return np.ndarray(shape, dtype, mmap.mmap(-1, nbytes + 512, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 512)
+    if kind == 2:
+        return np.zeros(shape, dtype)
+    return np.array(rng.integers(100, size=shape), dtype, order="CF"[rng.integers(2)])
+
+
+def _view(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    kind = rng.integers(6)
+    if kind == 0:
+        return x[rng.integers(len(x)):]
+    if kind == 1:
+        return x.T
+    if kind == 2:
+        return x[::-int(rng.integers(1, 4))]
+    if kind == 3:
+        return x[..., int(rng.integers(x.shape[-1])):]
+    return x
+
+
+class _Wrong(AssertionError):
+    pass
+
+
+def _use(keeper: Keeper, x: np.ndarray) -> bool:
+    found = keeper.find(x)
+    if found is None:
+        found = keeper.seen(x, x.nbytes)
+    if found is not None and not np.array_equal(bytes_of(image(found, x)), bytes_of(x)):
+        raise _Wrong
+    return found is not None
+
+
+def _run(options: argparse.Namespace) -> int:
+    rng, memories, counts = np.random.default_rng(options.seed), Memories(), Counter[str]()
+    keeper = Keeper(memories, 80 << 20)
+    arrays = [_new(rng) for _ in range(6)]
+    begun, acts = time.monotonic(), {**WRITES, **QUIET}
+    costly = {"fill", "out", "masked", "part", "every_so_many", "reads", "column"}
+    names = [*acts] + [name for name in acts if name not in costly] * 2
+    try:
+        for step in range(options.steps):
+            i = int(rng.integers(len(arrays)))
+            x, did = arrays[i], "used"
+            act = rng.random()
+            if act < 0.45:
+                did = names[rng.integers(len(names))]
+                acts[did](x, rng)
+            elif act < 0.47:
+                did = "new"
+                arrays[i] = x = _new(rng)
+            elif act < 0.475 and x.base is None:
+                did = "resized"
+                keeper.leave(x)                         # NumPy resizes no array that has a weak reference
+                x.resize((max(1, x.size + int(rng.integers(-5000, 9000))),), refcheck=False)
+            elif act < 0.5:
+                did = "result"
+                if rng.random() < 0.5:
+                    keeper.leave(x)
+                np.multiply(x, 3, out=x)
+                keeper.result(x, memories.copy(x), int(rng.integers(3)))
+            elif act < 0.51:
+                did = "shrunk"
+                keeper.shrink(int(rng.integers(1, 40 << 20)))
+            elif act < 0.515:
+                did = "overlapping"
+                arrays[i] = x = np.frombuffer(memoryview(x.ravel(order="K").view(np.uint8))[int(rng.integers(5000)):], np.uint8)
+                arrays[i] = x = x if x.nbytes > 1 << 20 else _new(rng)
+            counts[did] += 1
+            for _ in range(rng.integers(1, 4)):
+                counts["kept" if _use(keeper, _view(x, rng)) else "moved"] += 1
+            if step % 50 == 0:
+                for x in arrays:
+                    _use(keeper, x)
+        failed = None
+    except _Wrong:
+        failed = f"seed {options.seed}, step {step}: the copy of an array {x.shape} of {x.dtype} is wrong after {did}"
+    keeper.release()
+    del x
+    arrays.clear()
+    gc.collect()
+    if failed is None and memories.live:
+        failed = f"seed {options.seed}: {memories.live} copies were not freed"
+    print(failed or f"seed {options.seed}: {options.steps} steps in {time.monotonic() - begun:.0f} s, no copy was wrong")
+    print("  ", dict(counts))
+    print("  ", cuteblas.stats().get("arrays", {}).get("kept", {}))
+    return failed is not None
+
+
+@np.errstate(all="ignore")
+def main(arguments: list[str] | None = None) -> int:
+    """Run the fuzzer; 1 if a copy was wrong."""
+    parser = argparse.ArgumentParser("python -m conformance.keeping", description=__doc__)
+    parser.add_argument("--steps", type=int, default=100_000, help="acts and the calls after them (100000)")
+    parser.add_argument("--seed", type=int, default=0)
+    if (reason := why_untracked()) is not None:
+        parser.exit(2, f"writes cannot be tracked: {reason}\n")
+    return _run(parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

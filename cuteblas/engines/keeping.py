@@ -1,0 +1,362 @@
+"""Which NumPy arrays have a copy on a device, and whether it still has their elements.
+
+A copy belongs to the memory that an array owns, so views share it. :class:`~cuteblas.runtime.tracking.Watch` says which parts were
+written since they were read; only these move again. An array is tracked when it comes again unchanged, as a sample of its bytes
+says: the sample decides whether that is worth it, never whether a copy is right.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from math import inf
+from threading import RLock
+from typing import Any
+from weakref import WeakSet, ref
+
+import numpy as np
+
+from .._forks import forget_in_children, surviving
+from ..runtime.tracking import Untracked, Watch
+from .counters import tally
+from .emulator import HOST_CUDA
+from .memory import shadow
+from .settings import checked_limit
+
+__all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "release", "wanted"]
+
+_LEAST_BYTES = 1 << 20
+_MOST_OWNERS = 1024                     # whose samples are remembered
+_LINES, _LINE_BYTES = 64, 64            # of a sample
+_FAULT_COST = 25                        # the first write to a tracked page takes as long as moving so many
+
+_keepers = WeakSet["Keeper"]()
+_orphans: list[Any] = []                # of the parent process: to free their memory would be a call of its driver
+
+
+@dataclass(eq=False)
+class _Owner:
+    """What is known of memory that an array owns: the bytes that moved while its sample was the same, how often all of it has to
+    move before it is tracked, the kind of result that it is until it is used, and, while it has a copy, a weak reference to the
+    array (NumPy resizes no array that has one), the bytes that did not have to move, and how many have not moved at all."""
+
+    low: int
+    nbytes: int
+    sample: bytes = b""
+    moved: int = 0
+    patience: int = 1
+    kind: Hashable = None
+    memory: Any = None
+    watch: Any = None
+    array: Any = None
+    saved: int = 0
+    unmoved: int = 0
+
+    def sampled(self) -> bool:
+        """Take a sample: whether it is that of before."""
+        before, step = self.sample, (self.nbytes - _LINE_BYTES) // (_LINES - 1)
+        self.sample = shadow((_LINES, _LINE_BYTES), (step, 1), "|u1", self.low).tobytes()
+        if self.sample != before:
+            self.moved = 0
+        return self.sample == before
+
+
+class Keeper:
+    """The copies on one device. All methods may be called by any thread.
+
+    Parameters
+    ----------
+    device : object
+        It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or raises a ``MemoryError``;
+        ``upload(memory, offset, low, high)``, which copies memory of the host, or begins to: what is begun must not be cancelled
+        without :meth:`leave`; and ``pinned(low, high)``: whether devices may write to this memory of the host, unseen by the
+        kernel.
+    limit : int
+        The most bytes of all copies; those that were used least recently leave first.
+    watch : type
+        What sees writes: :class:`~cuteblas.runtime.tracking.Watch`, or a class with its methods.
+
+    Attributes
+    ----------
+    limit, nbytes : int
+        The limit, and the bytes of all copies.
+    """
+
+    def __init__(self, device: Any, limit: int, watch: Any = Watch):
+        self._default, self.limit, self.nbytes = limit, limit if _limit is None else _limit, 0
+        self._device, self._watch = device, watch
+        self._lock: Any = surviving(RLock())
+        self._owners: dict[tuple[int, int], _Owner] = {}    # by address and bytes
+        self._copies: dict[_Owner, None] = {}           # in the order of their last use
+        self._dead: deque[tuple[_Owner, Any]] = deque()
+        self._useful: set[Hashable] = set()             # kinds of results that came again as operands
+        _keepers.add(self)
+
+    def find(self, x: np.ndarray) -> tuple[Any, int] | None:
+        """The memory of an array's copy, which lives as long as it is referred to, and the bytes before the array's first element;
+        parts of the array that were written move there first. ``None`` if there is no copy."""
+        if self._lock._is_owned():                      # a handler of signals, while parts move
+            return None
+        with self._lock:
+            owner, offset, (low, high) = self._owner(x)
+            if owner is None or owner.memory is None:
+                return None
+            memory, new = owner.memory, owner.unmoved > 0
+            try:
+                parts = owner.watch.written(low, high, again=True)
+                moved = owner.nbytes if parts is None else sum(end - start for start, end in parts)
+                if new:
+                    owner.unmoved, owner.watch.bytes_written = owner.unmoved - moved, 0
+                owner.saved += high - low - moved
+                if parts is None or (moved and self._device.pinned(low, high)) or (not new and (
+                        2 * moved >= owner.nbytes or _FAULT_COST * (owner.watch.bytes_written - owner.nbytes / 2) > owner.saved)):
+                    self._drop(owner, "dropped: written over")
+                    owner.patience *= 2
+                    return None
+                for start, end in parts:
+                    self._device.upload(memory, start - owner.low, start, end)
+            except BaseException:                       # an interrupt, too
+                self._drop(owner)
+                raise
+            self._use(owner)
+            tally("arrays", "kept", "unchanged" if not parts else "moved" if new else "moved in part").tick()
+            return memory, offset
+
+    def seen(self, x: np.ndarray, nbytes: int) -> tuple[Any, int] | None:
+        """Note that ``nbytes`` of an operand without a copy have to move; keep it if that is worth it by now, as :meth:`find`."""
+        with self._lock:
+            owner, *_ = self._owner(x, new=True)
+            if owner is None or owner.memory is not None:
+                return None
+            if owner.sampled():
+                self._use(owner)
+            owner.moved += nbytes
+            if owner.moved > owner.patience * owner.nbytes:
+                self._keep(owner, x)
+        return self.find(x)
+
+    def wanted(self, x: np.ndarray, nbytes: int) -> bool:
+        """Note that a call on an array could have had ``nbytes`` moved in the time that it would have gained by a copy: whether it
+        is worth it now."""
+        with self._lock:
+            owner, *_ = self._owner(x, new=True)
+            if owner is None or owner.memory is not None:
+                return False
+            owner.sampled()
+            owner.moved += nbytes
+            return owner.moved > owner.patience * owner.nbytes
+
+    def keeps(self, kind: Hashable) -> bool:
+        """Whether results of a kind came again as operands."""
+        return kind in self._useful
+
+    def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
+        """Note a result that arrived; ``memory`` has its bytes, if it is not ``None``. It is kept then if results of this kind came
+        again as operands."""
+        with self._lock:
+            owner, *_ = self._owner(x, new=True)
+            if owner is not None and x.nbytes == owner.nbytes:
+                self._drop(owner)
+                if memory is not None and self.keeps(kind):
+                    self._keep(owner, x, memory)
+                if owner.memory is None:
+                    owner.sampled()
+                else:
+                    owner.watch.protect()
+                    owner.watch.bytes_written = 0
+                owner.kind = kind
+
+    def leave(self, x: np.ndarray) -> None:
+        """Drop the copy of an array that a call is about to write over: writes to it cost nothing then."""
+        with self._lock:
+            owner, *_ = self._owner(x)
+            if owner is not None and 2 * x.nbytes >= owner.nbytes:
+                self._drop(owner)
+
+    def distrust(self, memories: Iterable[Any]) -> None:
+        """Drop copies in some memory of the device, which an error may have left without all of their elements."""
+        with self._lock:
+            for owner in [owner for owner in self._copies if any(owner.memory is memory for memory in memories)]:
+                self._drop(owner)
+
+    def expected(self, x: np.ndarray) -> int:
+        """The bytes of an array that a call probably does not have to move."""
+        with self._lock:
+            return x.nbytes if self._owner(x)[0] in self._copies else 0
+
+    def shrink(self, nbytes: float) -> int:
+        """Drop copies of so many bytes, those that were used least recently first; returns the bytes."""
+        with self._lock:
+            self._bury()
+            before = self.nbytes
+            while self._copies and before - self.nbytes < nbytes:
+                self._drop(next(iter(self._copies)), "dropped: memory was wanted")
+            return before - self.nbytes
+
+    def release(self) -> None:
+        """Drop all copies, and what is known of arrays."""
+        with self._lock:
+            self.shrink(inf)
+            self._owners.clear()
+
+    def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int, tuple[int, int]]:
+        """What is known of the memory of an array's owner, the bytes before its first element, and the array's addresses."""
+        self._bury()
+        base = _base(x)
+        key = base.__array_interface__["data"][0], base.nbytes
+        if key not in self._owners:
+            if not new or not self.limit or base.nbytes < _LEAST_BYTES or not base.flags.forc or base.dtype.hasobject:
+                return None, 0, key
+            if len(self._owners) >= _MOST_OWNERS:
+                self._owners = {(owner.low, owner.nbytes): owner for owner in self._copies}
+            self._owners[key] = _Owner(*key)
+        if x is base and x.flags.forc:
+            return self._owners[key], 0, (key[0], sum(key))
+        here = HOST_CUDA.memory(x)
+        low, high = (here.address + end for end in here.span)
+        inside = key[0] <= low and high <= key[0] + base.nbytes
+        return self._owners[key] if inside else None, here.address - key[0], (low, high)
+
+    def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> None:
+        """Track the owner of an array, with memory that has its bytes or gets those that are asked for; or leave it as it is."""
+        low, high = owner.low, owner.low + owner.nbytes
+        if owner.nbytes > self.limit or self._device.pinned(low, high):
+            return
+        self.shrink(self.nbytes + owner.nbytes - self.limit)
+        try:
+            owner.unmoved = owner.nbytes if memory is None else 0
+            memory = self._device.allocate(owner.nbytes) if memory is None else memory
+            owner.watch = self._watch(low, high)
+        except (MemoryError, Untracked) as error:
+            owner.patience *= 2
+            tally("arrays", "kept", f"not: {error}").tick()
+            return
+        owner.memory, owner.saved = memory, 0
+        if is_owned(x):                                 # else its memory lives longer than this array, nobody knows how long
+            owner.array = ref(_base(x), lambda array: self._died(owner, array))
+        self._copies[owner] = None
+        self.nbytes += owner.nbytes
+
+    def _use(self, owner: _Owner) -> None:
+        if owner in self._copies:
+            self._copies[owner] = self._copies.pop(owner)
+        if owner.kind is not None:
+            self._useful.add(owner.kind)
+            owner.kind = None
+
+    def _drop(self, owner: _Owner, why: str = "") -> None:
+        self._useful.discard(owner.kind)                # a result that was not used
+        owner.kind = None
+        if owner in self._copies:
+            del self._copies[owner]
+            self.nbytes -= owner.nbytes
+            owner.watch.end()
+            owner.memory = owner.watch = owner.array = None
+            owner.sample, owner.moved = b"", 0
+            if why:
+                tally("arrays", "kept", why).tick()
+
+    def _died(self, owner: _Owner, array: Any) -> None:
+        """Called before memory is freed, in the middle of anything: while another thread has the lock, the copy stays until it is
+        asked for something."""
+        self._dead.append((owner, array))
+        if self._lock.acquire(blocking=False):
+            self._bury()
+            self._lock.release()
+
+    def _bury(self) -> None:
+        while self._dead:
+            owner, array = self._dead.popleft()
+            if owner.array is array:
+                self._drop(owner)
+
+
+def expected(arrays: Iterable[Any]) -> int:
+    """The bytes of NumPy arrays that a call probably does not have to move."""
+    keepers = [keeper for keeper in _keepers if keeper.nbytes]
+    return sum({id(x): keeper.expected(x) for keeper in keepers for x in arrays if is_large(x)}.values())
+
+
+def is_large(x: Any) -> bool:
+    """Whether an array is one that is worth asking for."""
+    return isinstance(x, np.ndarray) and x.nbytes >= _LEAST_BYTES
+
+
+def is_owned(x: np.ndarray) -> bool:
+    """Whether an array keeps its memory alive."""
+    return not getattr(_base(x).base, "ownerless", False)
+
+
+def wanted(x: np.ndarray, nbytes: int) -> bool:
+    """Whether it is worth it to keep an array, a call on which could have had so many bytes moved in the time that a copy would
+    have gained."""
+    return max([keeper.wanted(x, nbytes) for keeper in _keepers], default=False)        # all of which take note
+
+
+def release() -> None:
+    """Free the device memory that holds copies of NumPy arrays; later calls move arrays again.
+
+    Returns
+    -------
+    None
+        The memory is free, in CuPy's pool.
+
+    Examples
+    --------
+    >>> cuteblas.release()
+    """
+    for keeper in _keepers:
+        keeper.release()
+
+
+def keep_limit(nbytes: int | None) -> int | None:
+    """Keep NumPy arrays that come again on the GPU, in so much memory of each device.
+
+    Parameters
+    ----------
+    nbytes : int or None
+        The most bytes; 0 keeps none. ``None`` is 0, or with ``CUTEBLAS_KEEP_ARRAYS=1`` half of the memory that is free when a
+        device is used first.
+
+    Returns
+    -------
+    int or None
+        The previous limit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, or a negative number.
+
+    Examples
+    --------
+    >>> before = cuteblas.keep_limit(2**30)
+    >>> cuteblas.keep_limit(before)
+    1073741824
+    """
+    global _limit
+    before, _limit = _limit, None if nbytes is None else checked_limit(nbytes, "the limit of kept arrays")
+    for keeper in _keepers:
+        keeper.limit = keeper._default if nbytes is None else nbytes
+        keeper.shrink(keeper.nbytes - keeper.limit)
+    return before
+
+
+_limit: int | None = None
+
+
+def _base(x: np.ndarray) -> np.ndarray:
+    """The last array that an array is a view of."""
+    while isinstance(x.base, np.ndarray):
+        x = x.base
+    return x
+
+
+def _forget() -> None:
+    for keeper in _keepers:
+        _orphans.append((keeper._owners, keeper._copies))
+        keeper._owners, keeper._copies, keeper.nbytes = {}, {}, 0
+
+
+forget_in_children(_forget)

@@ -1,0 +1,268 @@
+"""Whether memory of the host was written: Linux tracks writes to pages of a process, without privileges.
+
+A *protected* page stays readable and writable. The first write to it, by a store or inside a system call, costs some 2 us and
+marks the page as written; :meth:`Watch.written` asks the kernel for the marks. A device that writes to pinned memory leaves none:
+
+- A read with ``O_DIRECT`` marks its pages when it begins, and its data arrive later. So :meth:`Watch.written` protects only the
+  bytes that its caller is about to read; a program does not let a disk write to those at the same time.
+- Callers leave out memory that stays pinned (``cudaHostRegister``, fixed buffers of io_uring).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import sys
+from contextlib import suppress
+from functools import cache
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from .._forks import surviving
+
+__all__ = ["Untracked", "Watch", "why_untracked"]
+
+_USERFAULTFD = {"x86_64": 323, "aarch64": 282}          # the number of the system call
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | 1                # for faults in user mode: the kernel asks for no privilege
+_FAULTS, _FEATURES = 0xAA, 1 << 15 | 1 << 13            # asynchronous, and for pages that are not there yet
+_START, _REGISTER, _UNREGISTER, _PROTECT = 0xC000AA3F, 0xC000AA00, 0x8000AA01, 0xC000AA06      # without the sizes of arguments
+_SCAN, _MAPPING = 0xC0006610, 0xC0006611
+_CHECKS, _PROTECTS, _WRITTEN = 2, 1, 2                  # flags of a scan, and what it looks for
+_SHARED, _NAME_BYTES, _STACK = 8, 256, b"[stack]"       # of a mapping
+_PAGE_BYTES, _PART_BYTES = mmap.PAGESIZE, 2 << 20
+_MOST_EDGES = 64                                        # pages
+_RUNS = np.empty((1024, 3), np.int64)                   # of one scan
+_RUNS_ADDRESS = _RUNS.ctypes.data
+
+_lock = surviving(RLock())
+_watches: set[Watch] = set()
+_opened: tuple[int, ...] | str = ()                     # userfaultfd and pagemap, or why there are none
+
+
+class Untracked(RuntimeError):
+    """Linux does not see writes to this memory, or none at all on this machine; the message says why."""
+
+
+@cache
+def _libc() -> ctypes.PyDLL:
+    library = ctypes.PyDLL(None, use_errno=True)        # it keeps the interpreter's lock for these microseconds
+    library.ioctl.argtypes = ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p
+    library.msync.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return library
+
+
+def _checked(status: int) -> int:
+    if status < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return status
+
+
+def _ask(descriptor: int, request: int, *words: int) -> Any:
+    """The status of an ioctl, and the words as the kernel leaves them."""
+    given = (ctypes.c_int64 * len(words))(*words)
+    return _checked(_libc().ioctl(descriptor, request | ctypes.sizeof(given) << 16, given)), given
+
+
+def _descriptors() -> tuple[int, ...]:
+    """Those of userfaultfd and pagemap, opened once; with the lock.
+
+    Raises
+    ------
+    Untracked
+        If this machine does not track writes.
+    """
+    global _opened
+    if not _opened:
+        try:
+            if sys.platform != "linux":
+                raise KeyError
+            faults = _checked(_libc().syscall(_USERFAULTFD[platform.machine()], _FLAGS))
+            _opened = faults, os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            _ask(faults, _START, _FAULTS, _FEATURES, 0)
+        except KeyError:
+            _opened = f"only Linux on x86-64 and AArch64 tracks writes; this is {sys.platform} on {platform.machine()}"
+        except OSError as error:
+            _forget()
+            _opened = (f"this process cannot track writes ({error.strerror}): it needs Linux 6.7 or newer, and a seccomp profile "
+                       f"that allows userfaultfd, which Docker's does not")
+    if isinstance(_opened, str):
+        raise Untracked(_opened)
+    return _opened
+
+
+def why_untracked() -> str | None:
+    """Why writes to memory cannot be tracked here; ``None`` if they can. The first call tries it."""
+    with _lock, suppress(Untracked):
+        _descriptors()
+    return _opened if isinstance(_opened, str) else None
+
+
+def _is_own(low: int, high: int) -> bool:
+    """Whether nobody else writes to memory: it is private and anonymous, and mapped, and not a stack."""
+    with suppress(OSError), open("/proc/self/maps", "rb", buffering=0) as maps:
+        with suppress(OSError):                         # Linux 6.11 and newer; it refuses files with long names
+            while low < high:
+                name = ctypes.create_string_buffer(_NAME_BYTES)
+                words = _ask(maps.fileno(), _MAPPING, 104, 0, low, *[0] * 7, _NAME_BYTES, ctypes.addressof(name), 0)[1]
+                if words[5] & _SHARED or words[8] or name.value == _STACK:
+                    return False
+                low = words[4]
+            return True
+        for line in maps.read().splitlines():
+            span, access, _offset, _device, inode, *names = line.split(None, 5)
+            start, end = (int(x, 16) for x in span.split(b"-"))
+            if start <= low < end and access.endswith(b"p") and inode == b"0" and names != [_STACK]:
+                low = end
+    return low >= high
+
+
+class Watch:
+    """A region of memory whose pages the kernel can protect.
+
+    Bytes before the first whole page that is asked for, and after the last one, are compared: others may write to the same page.
+
+    Parameters
+    ----------
+    low, high : int
+        Addresses of the first byte, and past the last one.
+
+    Attributes
+    ----------
+    bytes_written : int
+        Of the pages that were found written and protected again.
+
+    Raises
+    ------
+    Untracked
+        If the memory is not private and anonymous, or writes are not tracked here.
+    """
+
+    def __init__(self, low: int, high: int):
+        self.low, self.high, self.bytes_written = low, high, 0
+        start, end = -(-low // _PAGE_BYTES) * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES
+        start, end = self._pages = (start, end) if start < end else (low, low)
+        self._edges: dict[int, bytes] = {}              # by page
+        with _lock:
+            faults = _descriptors()[0]
+            if not _is_own(start, end):
+                raise Untracked("memory of a file, shared memory, a stack or what is not mapped is not tracked")
+            for other in _overlapping(start, end):
+                other._look(*other._pages, False)       # its memory may be another's by now, which it would not see later
+            self._peers = _overlapping(start, end)
+            self._parts = {*range(low // _PART_BYTES, -(-high // _PART_BYTES))} if self._peers else set()   # not protected by it
+            for peer in self._peers:
+                peer._peers.append(self)
+            _watches.add(self)                          # a peer that ends from here on leaves its pages as they are
+            try:
+                if start < end:
+                    _ask(faults, _REGISTER, start, end - start, 2, 0)
+                    if not self._peers:
+                        _ask(faults, _PROTECT, start, end - start, 0)       # not, what one that has ended left protected
+            except OSError as error:
+                self.end()
+                raise Untracked(f"the kernel does not track writes to this memory: {error.strerror}") from None
+
+    def protect(self) -> None:
+        """See writes from now on, and forget earlier ones. Call it before reading the memory."""
+        self.written(again=True)
+
+    def written(self, low: int = 0, high: int = 0, again: bool = False) -> list[tuple[int, int]] | None:
+        """What was written since it was protected.
+
+        Parameters
+        ----------
+        low, high : int, optional
+            The bytes that are asked for, else all of the region. Others stay as they are, as a device may be writing to them.
+        again : bool
+            Protect what was written in the same step, so that no write is missed in between; later calls do not report it again.
+
+        Returns
+        -------
+        list of (int, int) or None
+            Addresses of parts of 2 MiB, clipped to what was asked for, and of pages at its ends, merged and in order; empty if
+            nothing was written. ``None`` if it cannot be told any more: memory was unmapped or moved, or this is a child of
+            ``fork``.
+        """
+        low, high = max(low, self.low), min(high or self.high, self.high)
+        with _lock:
+            parts, found = self._look(low, high, again) | self._parts, []
+            if self not in _watches:
+                return None
+            for part in parts:
+                first, last = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)
+                if first < high and low < last:
+                    found.append((max(first, low), min(last, high)))
+                    if again and low <= first and last <= high:
+                        self._parts.discard(part)
+            if again and (found or len(self._edges) > _MOST_EDGES):
+                self._edges = {}                        # a part that moves may have some of them
+            for page in {low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES}:
+                start, end = max(page, self.low), min(page + _PAGE_BYTES, self.high)
+                if page < low or page < high < page + _PAGE_BYTES:
+                    now = ctypes.string_at(start, end - start)
+                    if now != self._edges.get(page):
+                        found.append((start, end))
+                        if again:
+                            self._edges[page] = now
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(found):
+            merged.append((merged.pop()[0] if merged and merged[-1][1] >= start else start, end))
+        return merged
+
+    def end(self) -> None:
+        """Give up the pages: writes to them cost nothing, unless they are those of another watch."""
+        with _lock:
+            if self in _watches:
+                _watches.remove(self)
+                for peer in self._peers:
+                    peer._peers.remove(self)
+                if not self._peers:
+                    with suppress(OSError):             # memory that is gone
+                        _ask(_descriptors()[0], _UNREGISTER, self._pages[0], self._pages[1] - self._pages[0])
+
+    def _look(self, low: int, high: int, protects: bool) -> set[int]:
+        """The parts of which whole pages were written; peers note those that are protected. They all end if a page is not tracked
+        any more."""
+        parts: set[int] = set()
+        start, end = low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES
+        position = -(-low // _PAGE_BYTES) * _PAGE_BYTES
+        try:
+            while self in _watches and position < end:
+                many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS, position, end, 0,
+                                   _RUNS_ADDRESS, len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
+                position = words[4]
+                if many:
+                    self.bytes_written += protects * int((_RUNS[:many, 1] - _RUNS[:many, 0]).sum())
+                    runs = ((_RUNS[:many, :2] - (0, 1)) // _PART_BYTES).tolist()
+                    parts.update(part for first, last in {*map(tuple, runs)} for part in range(first, last + 1))
+            _checked(_libc().msync(start, high - start, 1))     # a scan passes over what is not mapped
+            for peer in self._peers if protects else ():
+                peer._parts |= parts
+        except BaseException as error:                  # an interrupt, too, after which nobody knows what was written
+            for watch in [self, *self._peers]:
+                watch.end()
+            if not isinstance(error, OSError):
+                raise
+        return parts
+
+
+def _overlapping(low: int, high: int) -> list[Watch]:
+    return [watch for watch in _watches if watch._pages[0] < high and low < watch._pages[1]]
+
+
+def _forget() -> None:
+    """Close the descriptors; in a child of ``fork`` they are those of its parent's memory, and nothing is tracked."""
+    global _opened
+    if not isinstance(_opened, str):
+        for descriptor in _opened:
+            os.close(descriptor)
+        _opened = ()
+    _watches.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,257 @@
+"""Calls on NumPy arrays that come again: what moves, and that results are those of the arrays as they are now. Without a GPU: see
+:mod:`.test_host_cuda`."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+
+import cuteblas
+from conformance.writes import QUIET, WRITES
+from cuteblas import blas
+from cuteblas.array import numpy_hooks
+from cuteblas.engines import host_cuda, keeping, placement, streamed
+from cuteblas.functions import tiles
+from cuteblas.planning import streaming
+from cuteblas.runtime.tracking import why_untracked
+
+from ..functions import host_cupy
+from ..functions.host_link import linked
+
+pytestmark = pytest.mark.skipif(why_untracked() is not None, reason=f"{why_untracked()}")
+RNG = np.random.default_rng(0)
+
+
+def small(*shape, dtype=np.float32):
+    return RNG.integers(-4, 5, shape).astype(dtype)
+
+
+@pytest.fixture(params=["straight", "in tiles", "as a whole"])
+def link(request, monkeypatch):
+    """Arrays of 4 KiB are kept."""
+    monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
+    if request.param != "straight":
+        monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
+        monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 13)
+        monkeypatch.setattr(streaming, "_ROWS", 4)
+    if request.param == "as a whole":
+        monkeypatch.setattr(streamed, "schedule", lambda *_: None)
+    monkeypatch.setattr(keeping, "_limit", 1 << 30)
+    cuteblas.reset_stats()
+    with linked() as made:
+        yield made
+
+
+def moved(link, call):
+    """The bytes that go up in a call, and its result."""
+    before = link.moved["up"]
+    result = call()
+    return link.moved["up"] - before, result
+
+
+def test_operands_move_twice(link):
+    a, b = small(80, 70), small(70, 60)
+    for expected in (a.nbytes + b.nbytes, a.nbytes + b.nbytes, 0, 0):
+        nbytes, c = moved(link, lambda: cuteblas.matmul(a, b))
+        assert nbytes == expected and (c == a @ b).all()
+    a[3, 4] += 1
+    nbytes, c = moved(link, lambda: cuteblas.matmul(a, b))
+    assert nbytes and (c == a @ b).all()
+    for _ in range(2):
+        nbytes, c = moved(link, lambda: cuteblas.matmul(a[::2, ::-1], b[::-1, 7:]))
+        assert (c == a[::2, ::-1] @ b[::-1, 7:]).all()
+    assert cuteblas.stats()["arrays"]["kept"]["unchanged"] > 4
+
+
+CALLS = {
+    "matmul": lambda a, b: cuteblas.matmul(a, b),
+    "of views": lambda a, b: cuteblas.matmul(b.T, a.T),
+    "with itself": lambda a, b: cuteblas.matmul(a.T, a),
+    "epilogue": lambda a, b: cuteblas.matmul(a, b, epilogue="relu"),
+    "bias": lambda a, b: cuteblas.matmul(a[:, :40], b[:40], epilogue=cuteblas.epilogues.bias(bias=b[0])),
+    "einsum": lambda a, b: cuteblas.einsum("ij,jk->ki", a, b),
+    "of three": lambda a, b: cuteblas.einsum("ij,jk,ik->i", a, b, a[:, :60]),
+    "tensordot": lambda a, b: cuteblas.tensordot(a, b, 1),
+    "vector": lambda a, b: cuteblas.matmul(a, b[:, 0]),
+    "sgemm": lambda a, b: blas.sgemm(1.0, a, b),
+    "beta": lambda a, b: blas.sgemm(2.0, a, b, 0.5, a[:, :60]),
+    "ssyrk": lambda a, b: blas.ssyrk(1.0, a),
+    "copy": lambda a, b: cuteblas.copy(a.T, order="C"),
+    "asfortranarray": lambda a, b: cuteblas.asfortranarray(a),
+    "chain": lambda a, b: cuteblas.linalg.multi_dot([a, b, b.T]),
+    "power": lambda a, b: cuteblas.linalg.matrix_power(a[:60, :60], 3),
+    "stack": lambda a, b: cuteblas.matmul(a.reshape(4, 20, 70), b),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_those_of_the_arrays_as_they_are(link, name):
+    call = CALLS[name]
+    a, b = small(80, 70), small(70, 60)
+    for step in range(9):
+        with cuteblas.backend("numpy"):
+            expected = call(a, b)
+        got = call(a, b)
+        assert got.dtype == expected.dtype and (got == expected).all(), step
+        if step in (3, 6):
+            a[step, 1] += 1
+        if step in (4, 6):
+            b[:, step] = 2
+
+
+def test_whatever_is_written_between_calls(link):
+    rng, acts = np.random.default_rng(7), [*WRITES.values(), *QUIET.values()]
+    a, b = (rng.integers(-4, 5, (400, 400)).astype(float) for _ in range(2))
+    calls = [CALLS[name] for name in ("matmul", "of views", "with itself", "einsum", "vector", "copy", "epilogue")]
+    for step in range(30):
+        if rng.random() < 0.6:
+            x = (a, b)[rng.integers(2)]
+            with np.errstate(all="ignore"):
+                acts[rng.integers(len(acts))](x, rng)
+                x[~(abs(x) < 9)] = 1                    # what it made may be no number
+                x[abs(x) < 1e-3] = 0
+        call = calls[rng.integers(len(calls))]
+        with cuteblas.backend("numpy"):
+            expected = call(a, b)
+        assert np.allclose(call(a, b), expected, rtol=1e-12, atol=1e-9), step
+    assert cuteblas.stats()["arrays"]["kept"]["unchanged"] > 3
+
+
+def test_results_become_operands(link):
+    a, c = small(64, 64, dtype=np.float64) / 16, small(64, 64, dtype=np.float64)
+    ups = []
+    for _ in range(6):
+        expected = a @ c
+        nbytes, c = moved(link, lambda c=c: cuteblas.matmul(a, c))
+        assert np.allclose(c, expected, rtol=1e-14, atol=1e-14)
+        ups.append(nbytes)
+    assert ups[0] == 2 * a.nbytes
+    if "in tiles" not in cuteblas.stats()["matmul"]["calls"] or tiles._STRAIGHT_BYTES:
+        assert ups[-1] == 0
+
+
+def test_out_is_written_over(link):
+    a, b, c = small(80, 70), small(70, 60), small(80, 60)
+    d = small(60, 80)
+    for step in range(6):
+        assert cuteblas.matmul(a, b, out=c) is c and (c == a @ b).all()
+        assert (cuteblas.matmul(d, c) == d @ c).all()
+        a[step] += 1
+        d @= np.eye(80, dtype=np.float32) if step % 2 else np.ones((80, 80), np.float32) / 16
+        assert (cuteblas.matmul(c, d) == c @ d).all()
+    x = small(64, 64)
+    for _ in range(6):
+        expected = np.matmul(x, x) % 5
+        with np.errstate(all="ignore"):
+            cuteblas.matmul(x, x, out=x)
+        x %= 5
+        assert (x == expected).all()
+
+
+def test_an_error_keeps_nothing(link, monkeypatch):
+    a, b = small(80, 70), small(70, 60)
+    for _ in range(3):
+        cuteblas.matmul(a, b)
+    a[0] = small(70)
+    link.fail_at = len(link._copies["up"])
+    with pytest.raises(Exception):                      # noqa: B017    # the threads' or the link's own
+        cuteblas.matmul(a, b)
+    link.fail_at = None
+    assert sum(keeper.nbytes for keeper in keeping._keepers) == b.nbytes
+    for _ in range(3):
+        assert (cuteblas.matmul(a, b) == a @ b).all()
+
+
+def test_an_exception_of_another_kind_keeps_what_was_there(link, monkeypatch):
+    """Such as :class:`~cuteblas.engines.cuda.Compiling`."""
+    a, b = small(80, 70), small(70, 60)
+    for _ in range(3):
+        cuteblas.matmul(a, b)
+    with monkeypatch.context() as patch:
+        def refuse(*_):
+            raise MemoryError("none")
+        patch.setattr(link, "downloads_follow_kernels", refuse)
+        with pytest.raises(MemoryError):
+            cuteblas.matmul(a, b)
+    assert moved(link, lambda: cuteblas.matmul(a, b))[0] == 0
+
+
+def test_memory_that_is_wanted(link, monkeypatch):
+    """Copies leave before tiles get smaller."""
+    a, b = small(80, 70), small(70, 60)
+    for _ in range(3):
+        cuteblas.matmul(a, b)
+    real, refused = host_cupy.allocate, []
+
+    def allocate(nbytes):
+        if len(refused) < 1 + (tiles._STRAIGHT_BYTES > 0):              # that of small products is followed by another way
+            refused.append(nbytes)
+            raise host_cuda.CUDA.out_of_memory(nbytes, 0, 0)
+        return real(nbytes)
+    monkeypatch.setattr("cupy.cuda.alloc", allocate)
+    monkeypatch.setattr("cupy.get_default_memory_pool", lambda: SimpleNamespace(free_all_blocks=lambda: None))
+    assert (cuteblas.matmul(a, b) == a @ b).all() and refused
+    assert "smaller tiles: no memory on the GPU" not in cuteblas.stats()["matmul"]["moved"]
+    assert not any(keeper.nbytes for keeper in keeping._keepers)
+
+
+def test_limits(link):
+    a, b = small(80, 70), small(70, 60)
+    assert cuteblas.keep_limit(0) == 1 << 30
+    try:
+        for _ in range(4):
+            assert moved(link, lambda: cuteblas.matmul(a, b))[0] == a.nbytes + b.nbytes
+        assert cuteblas.keep_limit(a.nbytes) == 0
+        for _ in range(4):
+            assert (cuteblas.matmul(a, b) == a @ b).all()
+        assert 0 < sum(keeper.nbytes for keeper in keeping._keepers) <= a.nbytes
+    finally:
+        cuteblas.keep_limit(1 << 30)
+    with pytest.raises(ValueError, match="limit of kept arrays"):
+        cuteblas.keep_limit(-1)
+    for _ in range(3):
+        cuteblas.matmul(a, b)
+    cuteblas.release()
+    assert moved(link, lambda: cuteblas.matmul(a, b))[0] == a.nbytes + b.nbytes
+
+
+def test_nothing_is_kept_unless_it_is_asked_for(link):
+    a, b = small(80, 70), small(70, 60)
+    cuteblas.keep_limit(None)
+    for _ in range(4):
+        assert moved(link, lambda: cuteblas.matmul(a, b))[0] == a.nbytes + b.nbytes
+    assert "arrays" not in cuteblas.stats()
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_what_calls_would_gain_from_is_moved(link, monkeypatch, owned):
+    """In the background if it lives that long: memory of which only the address is known may be gone when the call has ended."""
+    cuteblas.matmul(small(9, 9), small(9, 9))           # so that there is a keeper
+    x, jobs = small(80, 70), []
+    monkeypatch.setattr("cuteblas.engines.background.later", lambda *job: jobs.append(job))
+    monkeypatch.setattr(placement, "_moving", None)
+    seen = x if owned else np.asarray(numpy_hooks._Memory(x.dtype, x.shape, x.strides, x.ctypes.data, True))
+    work = placement.work_of(1e6, np.float32, [seen], None, (80,))
+    placement._wish(work, 1.0, [seen])
+    assert len(jobs) == owned and (keeping.expected([x]) == 0) == owned
+    for function, *arguments in jobs:
+        function(*arguments)
+    assert keeping.expected([x]) == x.nbytes
+
+
+def test_installed_into_numpy(link):
+    """NumPy tells its loops addresses only."""
+    a, b = small(340, 340), small(340, 340)
+    with cuteblas.enabled(numpy=True):
+        for step in range(12):
+            c = a @ b
+            with cuteblas.backend("numpy"):
+                assert (c == a @ b).all(), step
+            if step == 4:
+                a[7] = 0
+            if step == 8:
+                del a
+                a = small(340, 340)
+    assert cuteblas.stats()["arrays"]["kept"]["unchanged"] > 4
