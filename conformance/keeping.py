@@ -90,7 +90,7 @@ class Memories:
 
 
 def image(found: tuple[Any, int], x: np.ndarray) -> np.ndarray:
-    """What a call reads of a copy in the place of an array."""
+    """The part of a copy that a call reads in the place of an array."""
     dtype = x.dtype
     memory = found[0].view(np.ndarray)[found[1]:][:dtype.itemsize].view(dtype) if x.size else np.empty(1, dtype)
     return as_strided(memory, x.shape, x.strides)

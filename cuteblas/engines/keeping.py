@@ -37,7 +37,7 @@ _orphans: list[Any] = []                # of the parent process: to free their m
 
 @dataclass(eq=False)
 class _Owner:
-    """What is known of memory that an array owns: the bytes that moved while its sample was the same, how often all of it has to
+    """A record of memory that an array owns: the bytes that moved while its sample was the same, how often all of it has to
     move before it is tracked, the kind of result that it is until it is used, and, while it has a copy, a weak reference to the
     array (NumPy resizes no array that has one), the bytes that did not have to move, and how many have not moved at all."""
 
@@ -201,7 +201,7 @@ class Keeper:
             self._owners.clear()
 
     def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int, tuple[int, int]]:
-        """What is known of the memory of an array's owner, the bytes before its first element, and the array's addresses."""
+        """The record of the memory of an array's owner, the bytes before its first element, and the array's addresses."""
         self._bury()
         base = _base(x)
         key = base.__array_interface__["data"][0], base.nbytes
@@ -289,8 +289,7 @@ def is_owned(x: np.ndarray) -> bool:
 
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
-    """Whether it is worth it to keep an array, a call on which could have had so many bytes moved in the time that a copy would
-    have gained."""
+    """Whether an array should be kept, after one more call that would have gained the time in which so many bytes move."""
     return max([keeper.wanted(x, nbytes) for keeper in _keepers], default=False)        # all of which take note
 
 

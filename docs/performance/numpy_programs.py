@@ -1,4 +1,4 @@
-"""Unchanged NumPy programs with cuteblas and without: times of whole processes, and of what they compute (in parentheses), in
+"""Unchanged NumPy programs with cuteblas and without: times of whole processes, and of their computation (in parentheses), in
 turns; whether their results agree.
 
     python docs/performance/numpy_programs.py [--sizes cpu|gpu] [--repeats 3] [--caches empty warm kept]

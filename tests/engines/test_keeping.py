@@ -51,7 +51,7 @@ def counts():
 
 
 def used(keeper, x):
-    """What a call does with an operand: the copy, if it is kept; its elements have to be those of the host."""
+    """The copy of an operand, if it is kept, as a call finds it; its elements have to be those of the host."""
     found = keeper.find(x) or keeper.seen(x, x.nbytes)
     if found is not None:
         assert np.array_equal(bytes_of(image(found, x)), bytes_of(x))

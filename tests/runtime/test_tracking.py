@@ -54,7 +54,7 @@ def alone(shape, value):
 
 
 def in_child(ask):
-    """What a function says in a child of ``fork``."""
+    """The result of a function in a child of ``fork``."""
     reading, writing = os.pipe()
     process = os.fork()
     if not process:

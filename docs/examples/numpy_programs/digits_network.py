@@ -3,7 +3,7 @@
     python digits_network.py [HIDDEN [BATCH [STEPS]]]
     python -m cuteblas --numpy --compare digits_network.py
 
-Its digits are ten random pictures with noise, enlarged to 784 features.
+The digits are ten random pictures with noise, enlarged to 784 features.
 """
 
 import sys
