@@ -22,6 +22,7 @@ from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 from cuteblas import runtime
@@ -43,7 +44,7 @@ from cuteblas.cli.calibrate import (
     task_of,
     timings,
 )
-from cuteblas.cli.command import CommandError, print_about, refuse_unwritable
+from cuteblas.cli.command import CommandError, positive, print_about, refuse_unwritable
 from cuteblas.cli.machines import versions
 from cuteblas.cli.samples import Sample, product, random_copies, random_samples
 from cuteblas.cli.terminal import wrapped
@@ -72,6 +73,10 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="measure and print the regret; fit and write nothing")
     parser.add_argument("--refit", type=Path, nargs="+", metavar="FILE",
                         help="fit to files of --measurements instead of measuring; needs no GPU")
+    parser.add_argument("--without", type=Path, metavar="FILE",
+                        help="with --refit, a JSON file of outdated rows by file of measurements and problem")
+    parser.add_argument("--tries", type=positive, default=3000,
+                        help="with --refit, random steps of the search (default: %(default)s)")
     parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and stop")
     parser.add_argument("--device", metavar="CARD", help=f"with --prepare, without a GPU: one of {', '.join(DEVICES)} "
                                                          "(default: h200)")
@@ -147,8 +152,12 @@ def _keep(
     options.measurements.write_text(text + "\n", encoding="utf-8")
 
 
-def read(files: Sequence[Path]) -> tuple[DeviceInfo, dict[str, Any], list[Measured]]:
+def read(
+    files: Sequence[Path], without: Mapping[str, Mapping[str, Sequence[str]]] = MappingProxyType({})
+) -> tuple[DeviceInfo, dict[str, Any], list[Measured]]:
     """The card of the first file of measurements, the origin of the last, and the problems of all.
+
+    Rows ``without``, by file and problem, are left out, and problems that have no others.
 
     Raises
     ------
@@ -161,11 +170,15 @@ def read(files: Sequence[Path]) -> tuple[DeviceInfo, dict[str, Any], list[Measur
             data = json.loads(file.read_text(encoding="utf-8"))
             devices.append(DeviceInfo(**data["device"]))
             copies = {sample.name: sample for sample in random_copies(data["copies"], data["seed"])}
-            problems += (_read_again(copies.get(name) or product_named(name), devices[0], times)
-                         for name, times in data["seconds"].items())
+            for name, times in data["seconds"].items():
+                gone = without.get(file.name, {}).get(name, ())
+                known = {row: seconds for row, seconds in times.items() if row not in gone}
+                problems.append(
+                    _read_again(copies.get(name) or product_named(name), devices[0], known)
+                )
         except (CostError, KeyError, TypeError, ValueError) as error:
             raise CommandError(f"{str(file)!r} has no measurements of this version of cuteblas: {error}") from None
-    return devices[0], data["about"], problems
+    return devices[0], data["about"], [problem for problem in problems if problem.seconds]
 
 
 def _read_again(sample: Sample, device: DeviceInfo, times: Mapping[str, float]) -> Measured:
@@ -176,15 +189,20 @@ def _read_again(sample: Sample, device: DeviceInfo, times: Mapping[str, float]) 
         choice_of(sample, list(by_name.values())),
         [by_name[name] for name in known],
         list(known.values()),
+        list(by_name.values()),
     )
 
 
 def _refit(options: Namespace) -> int:
     """Fit to files of measurements, beginning with the numbers that come with cuteblas."""
-    device, about, problems = read(options.refit)
+    try:
+        without = json.loads(options.without.read_text(encoding="utf-8")) if options.without else {}
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{str(options.without)!r} has no rows to leave out: {error}") from None
+    device, about, problems = read(options.refit, without)
     print(f"{len(problems)} problems, {sum(len(problem.seconds) for problem in problems)} plans")
     before = _told("before", list(regrets(problems, device)))
-    costs, found = least_regret(problems, device, fit(problems, device))
+    costs, found = least_regret(problems, device, fit(problems, device, options.tries))
     after = _told("after", found)
     _worst(found, problems)
     save_costs(

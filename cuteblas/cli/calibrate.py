@@ -140,11 +140,12 @@ def _save(text: str, chosen: Path | None, usual: Path, consequence: str) -> None
 
 # -- plans ------------------------------------------------------------------------------------------------------------------------
 class Task(NamedTuple):
-    """A problem, planning's choice by the numbers of a device, and the plans to measure."""
+    """A problem, planning's choice by the numbers of a device, the plans to measure, and all plans."""
 
     sample: Sample
     choice: Callable[[DeviceInfo], Alternative]
     alternatives: list[Alternative]
+    all: Sequence[Alternative] = ()
 
 
 Made = Plan | str
@@ -174,7 +175,8 @@ def task_of(sample: Sample, device: DeviceInfo) -> Task:
     choice = choice_of(sample, everything)
     ranked = sorted(((each.seconds(device), index, each) for index, each in enumerate(everything)))
     least, tiles, families = ranked[0][0], Counter[str](), Counter[str]()
-    wanted = {str(each): each for each in [choice(device)]}
+    first = choice(device)
+    wanted = {str(first): first}
     for seconds, _index, each in ranked:
         tile = str(each).partition(", ")[0]
         another = seconds <= _NEAR * least and tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
@@ -182,7 +184,7 @@ def task_of(sample: Sample, device: DeviceInfo) -> Task:
             tiles[tile] += 1
             families[each.family] += 1
             wanted[str(each)] = each
-    return Task(sample, choice, list(wanted.values()))
+    return Task(sample, choice, list(wanted.values()), everything)
 
 
 def make(sample: Sample, names: Sequence[str]) -> list[Made]:
@@ -250,12 +252,11 @@ def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measur
     start, problems = perf_counter(), list[Measured]()
     tasks = (task_of(sample, machine.device) for sample in samples)
     for task, times in timings(machine, "calibrate", tasks, len(samples), end):
-        known = [
-            (each, x) for each, x in zip(task.alternatives, times, strict=True) if x is not None
-        ]
+        known = {i: x for i, x in enumerate(times) if x is not None}
         if known:
+            own = [task.alternatives[i] for i in known]
             problems.append(
-                Measured(task.sample.name, task.choice, *map(list, zip(*known, strict=True)))
+                Measured(task.sample.name, task.choice, own, list(known.values()), task.all)
             )
     if not problems:
         raise CommandError("no problem was measured in the time; --seconds allows more", 1)
@@ -298,15 +299,15 @@ def least_regret(
     """Of new numbers and those of the device the ones with the least regret, and that."""
     choices = [
         (costs, list(regrets(problems, replace(device, costs=costs))))
-        for costs in (device.fitted, new)
+        for costs in (new, device.fitted)
     ]
     return min(choices, key=lambda each: _rank(each[1]))
 
 
-def _rank(found: Sequence[Regret]) -> tuple[float, float]:
+def _rank(found: Sequence[Regret]) -> float:
     """By what numbers are compared: the 95th percentile and the mean, a choice that was not measured being 10 % behind."""
     values = [0.1 if each.regret is None else each.regret for each in found]
-    return fmean(values) + 0.2 * float(np.percentile(values, 95)), fmean(values)
+    return fmean(values) + 0.2 * float(np.percentile(values, 95))
 
 
 class Summary(NamedTuple):

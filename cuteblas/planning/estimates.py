@@ -1,9 +1,7 @@
 """The expected time of a plan.
 
-Families that multiply or copy have models of time by which they choose; a plan carries what they say. What is here of them is a
-comparison with the floor. Reductions and named copies have no model to choose by: they take their traffic, at the share of the
-bandwidth of a device copy that kernels of their kind reach. How near all of this comes to measurements stands in
-docs/performance/README.md.
+A plan carries what its family says: what it does, counted, times the numbers of a card (:mod:`~cuteblas.planning.cost.work`). What
+is here of it is a comparison with the floor. How near all of this comes to measurements stands in docs/performance/README.md.
 """
 
 from __future__ import annotations
@@ -13,19 +11,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from .floors import Floor, compulsory_bytes, floor_of
-from .problem import CopyProblem, DeviceInfo, ReductionProblem
+from .floors import Floor, floor_of
+from .problem import DeviceInfo, ReductionProblem
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Estimate", "casting_seconds", "estimate", "named_seconds", "reducing_seconds", "touched_bytes"]
+__all__ = ["Estimate", "casting_seconds", "estimate", "touched_bytes"]
 
 _SECTOR = 32                         # bytes
 _SHORT, _HALF = 30, 0.5              # launches; what takes no longer and is not half its floor waits for others, or the last blocks
 
-# What the names of kernels contain of which the share of the bandwidth of a device copy was measured.
-_NAMED = ("naive_read", "naive_write", "conflict", "padded", "swizzled", "tma_")
 
 
 @dataclass(frozen=True)
@@ -62,28 +58,10 @@ def estimate(plan: Plan) -> Estimate:
     return Estimate(seconds, floor, "latency" if waits else floor.limit)
 
 
-def named_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
-    """The expected time of a copy by a named kernel."""
-    nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize) for strides in (problem.src_strides, problem.dst_strides))
-    return _moving(nbytes, f"named {next(own for own in _NAMED if own in name)}", device)
-
-
-def reducing_seconds(problem: ReductionProblem, device: DeviceInfo, launches: int) -> float:
-    """The expected time of a reduction."""
-    from ..codegen.dtypes import dtype
-
-    return _moving(compulsory_bytes(problem), f"reductions of {dtype(problem.x.dtype).bytes} bytes", device, launches)
-
-
-def _moving(nbytes: float, kernel: str, device: DeviceInfo, launches: int = 1) -> float:
-    costs = device.fitted["traffic"]
-    return device.seconds(launches=launches * costs["start: launches"], nbytes=nbytes / costs[f"{kernel}: share of bandwidth"])
-
-
 def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
     """The expected time of an elementwise kernel that reads and writes that many bytes."""
-    costs = device.fitted["traffic"]
-    return device.seconds(0, costs["start: launches"], nbytes / costs["elementwise: share of bandwidth"])
+    memory = device.fitted["memory"]
+    return device.seconds(0, 2, nbytes / memory["share of bandwidth"])
 
 
 def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:

@@ -18,7 +18,7 @@ from .problem import (
     ReductionProblem,
 )
 
-__all__ = ["Floor", "compulsory_bytes", "floor_of", "from_memory", "multiply_adds_per_clock"]
+__all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
 
 # Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute capability
 # (CUDA C++ Programming Guide, "Arithmetic Instructions").
@@ -106,11 +106,6 @@ def compulsory_bytes(problem: Problem) -> int:
     if isinstance(problem, GroupedProblem | ChainProblem):
         return sum(map(compulsory_bytes, problem.problems))
     return sum(prod(n for n, stride in modes if stride or n == 0) * element(dtype).bytes for dtype, modes in _operands(problem))
-
-
-def from_memory(nbytes: float, device: DeviceInfo) -> float:
-    """The bytes from memory that take as long as these bytes do from where other calls leave them: L2, if it has room for them."""
-    return nbytes / device.fitted["traffic"]["in L2: times the bandwidth"] if nbytes <= device.l2_bytes else nbytes
 
 
 def _operands(problem: GemmProblem | ContractionProblem | ReductionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:

@@ -9,16 +9,18 @@ from math import gcd, prod
 from ..codegen.dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
-from .estimates import reducing_seconds
+from .cost.work import OF_A_WARP, Work, added, blocks_in_turns
+from .floors import compulsory_bytes
 from .modes import merged
 from .operands import NARROW_SPAN, batch_values, compact, launch, power_of_two, span, vector_width, view
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem
 
-__all__ = ["ReductionChoice", "choose_reduction", "plan_reduction", "reduction_launches", "why_not_reduced"]
+__all__ = ["ReductionChoice", "choose_reduction", "plan_reduction", "reducing", "reduction_launches", "why_not_reduced"]
 
 _THREADS = 256
 _WARP = 32
+_ISSUED = 64                            # elements that are loaded and combined in a clock
 _BLOCKS = 8                             # of 256 threads on a multiprocessor: all that it holds
 _LEAST_STEPS = 8                        # a second launch takes as long as a few steps of a block
 _SECOND = place("b")
@@ -96,7 +98,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     reason = (f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
     return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason, launches[0].kernel.facts,
-                reducing_seconds(problem, device, len(launches)))
+                reducing(problem, device).seconds(device))
 
 
 def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument, target: Argument, workspace: Workspace,
@@ -192,6 +194,17 @@ def _canonical(p: ReductionProblem) -> ReductionProblem:
 def choose_reduction(problem: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     """How :func:`plan_reduction` divides a reduction that has a result."""
     return _choose(_canonical(problem), device)
+
+
+def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
+    """What :func:`plan_reduction` does for a problem that has a result."""
+    p = _canonical(problem)
+    choice, inputs = _choose(p, device), 2 if p.y else 1
+    steps, warps = -(-(choice.chunk if choice.slices > 1 else p.j) // choice.tile[1]), prod(choice.threads) // _WARP
+    turns = blocks_in_turns(-(-p.i // choice.tile[0]) * prod(p.batch) * choice.slices, _BLOCKS, steps, 2, device)
+    return Work("fused multiply-adds", "copies", instructions=steps * prod(choice.tile) * inputs / _ISSUED + OF_A_WARP * warps,
+                warps=warps, moved=compulsory_bytes(p), **turns,
+                **added(choice.slices, p.i * prod(p.batch) * dtype(p.accumulator).bytes))
 
 
 def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:

@@ -122,7 +122,7 @@ def _skinny(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(skinny, "LEAST_K", 1)
         patch.setattr(skinny, "why_not_planes", lambda *_: "not here")
-        patch.setattr(skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, -(-p.m // 128), 0.0))
+        patch.setattr(skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, -(-p.m // 128)))
         return plan_skinny(problem, H200)
 
 
@@ -177,12 +177,12 @@ def _on(multiprocessors: int):
 
 def _undivided(p, tile: int, blocks: int = 1) -> Choice:
     """A tile of float32 for a product that is one block, or so many."""
-    return Choice(candidates("float32")[tile].tile, 1, p.k, blocks, 0.0)
+    return Choice(candidates("float32")[tile], 1, p.k, blocks)
 
 
 def _in_turns(slices: int) -> Choice:
     """Slices of a tile of float32 with one chain."""
-    return Choice(replace(candidates("float32")[0].tile, totals=None), slices, 192, slices, 0.0)
+    return Choice(replace(candidates("float32")[0], totals=None), slices, 192, slices)
 
 
 TRIALS: dict[str, Callable[[], Trial]] = {

@@ -135,10 +135,10 @@ def test_regrets_stay_within_their_bounds(card, kind, regrets):
 
 
 def test_a_wrong_number_is_above_the_bound(regrets):
-    """A tile is thought twice as fast: it is chosen where it is slower, or was not measured."""
-    own, name = regrets["h200", "products"], "128x128: clocks of a stage"
+    """Tensor cores are thought half as fast: others are chosen where they are slower, or were not measured."""
+    own, name = regrets["h200", "products"], "tensor cores: share of rate"
     fitted = own[0].case.device.fitted
-    wrong = fitted.changed({"gemm_wgmma": {name: fitted["gemm_wgmma"][name] / 2}})
+    wrong = fitted.changed({"units": {name: fitted["units"][name] / 2}})
     found = [
         regret.regret(each.case._replace(device=replace(each.case.device, costs=wrong)))
         for each in own

@@ -218,7 +218,7 @@ def test_every_tile(engine, monkeypatch, dtype, candidate):
     monkeypatch.setattr("cuteblas.planning.gemm.simt.candidates", lambda element: (candidate,))
     monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 10**9)
     plan_contraction.cache_clear()
-    t = candidate.tile
+    t = candidate
     a, b = operands("kabl,lckd->bdac", dtype, a=3, b=t.m // 3 + 4, c=t.n // 4 + 1, d=4, k=5, l=t.k + 1)
     plan = contract(engine, "kabl,lckd->bdac", a, b, dtype)
     plan_contraction.cache_clear()
@@ -292,7 +292,7 @@ def test_offsets_are_evaluated_once_or_are_strides(multiple, arrays):
 
 def test_the_main_loop_divides_along_k_alone():
     """Offsets along M and N are entries of arrays that were filled before the loop."""
-    tile = candidates("float32")[4].tile
+    tile = candidates("float32")[4]
     access = OperandAccess(None), OperandAccess(None), OperandAccess(None)
     body = gemm_simt(SimtConfig("float32", "float32", tile, *access, modes=(2, 2, 2))).body
     loop = body[body.index("// Main loop"):body.index("// Epilogue")]
@@ -304,7 +304,7 @@ def test_the_main_loop_divides_along_k_alone():
 def test_nested_modes_have_predicates():
     access = OperandAccess(), OperandAccess(), OperandAccess()
     with pytest.raises(CodegenError, match="nested modes need predicates"):
-        SimtConfig("float32", "float32", candidates("float32")[0].tile, *access, aligned=True, modes=(2, 1, 1))
+        SimtConfig("float32", "float32", candidates("float32")[0], *access, aligned=True, modes=(2, 1, 1))
 
 
 @pytest.mark.parametrize("modes", [(2, 1, 1), (2, 2, 2), (1, 1, 3)])
@@ -314,7 +314,7 @@ def test_machine_code(modes, index, tmp_path):
     from .test_cubins import cubin, resources
 
     access = OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4)
-    kernel = gemm_simt(SimtConfig("float32", "float32", candidates("float32")[index].tile, *access, modes=modes))
+    kernel = gemm_simt(SimtConfig("float32", "float32", candidates("float32")[index], *access, modes=modes))
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536
 
@@ -325,7 +325,7 @@ def test_architectures(arch):
 
     access = OperandAccess(0, 1), OperandAccess(1), OperandAccess(None)
     for element in ("complex128", "float16"):
-        tile = candidates(element)[-1].tile
+        tile = candidates(element)[-1]
         assert cubin(gemm_simt(SimtConfig(element, element, tile, *access, "value", "value", 2, True, True, modes=(3, 2, 2))), arch)
     assert cubin(reduce_split(ReduceConfig("float32", "float16", OperandAccess(0), "value", "value", 1, modes=(2, 3))), arch)
 

@@ -80,18 +80,18 @@ def vector(element):
 
 @pytest.mark.parametrize("element, candidate", [(d, c) for d in FLOATS for c in candidates(d)[:3]], ids=str)
 def test_products_do_not_spill(element, candidate, tmp_path):
-    access = OperandAccess(0, vector(element)), OperandAccess(1), OperandAccess(0, min(vector(element), candidate.tile.values[0]))
-    kernel = gemm_simt(SimtConfig(element, element, candidate.tile, *access))
+    access = OperandAccess(0, vector(element)), OperandAccess(1), OperandAccess(0, min(vector(element), candidate.values[0]))
+    kernel = gemm_simt(SimtConfig(element, element, candidate, *access))
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     assert stack == 0, f"{kernel.name} spills"
     assert registers * kernel.threads * kernel.min_blocks <= 65536
 
 
 @pytest.mark.parametrize("element, candidate", [(d, c) for d in ("float32", "complex64") for c in candidates(d)
-                                                if c.tile.chains > 1], ids=str)
+                                                if c.chains > 1], ids=str)
 @pytest.mark.parametrize("a", [OperandAccess(0, 2), OperandAccess(1), OperandAccess(None)], ids=["MN-major", "K-major", "strided"])
 def test_small_products_in_eight_chains_do_not_spill(element, candidate, a, tmp_path):
-    tile = summing(candidate.tile, 64, 1, 4, H200)
+    tile = summing(candidate, 64, 1, 4, H200)
     kernel = gemm_simt(SimtConfig(element, element, tile, a, OperandAccess(1), OperandAccess(0, 2)))
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     assert tile.chains == 8 and stack == 0, f"{kernel.name} spills"
@@ -113,14 +113,14 @@ def test_small_matrices_do_not_spill(n, tmp_path):
 def test_large_products_of_float32_do_not_spill(a, b, aligned, tmp_path):
     """They keep the order in which multiplications are written, for which the assembler has an option."""
     for candidate in candidates("float32")[:2]:
-        kernel = gemm_simt(SimtConfig("float32", "float32", candidate.tile, a, b, OperandAccess(0, 4), aligned=aligned))
-        turns = replace(candidate.tile, totals=None)
+        kernel = gemm_simt(SimtConfig("float32", "float32", candidate, a, b, OperandAccess(0, 4), aligned=aligned))
+        turns = replace(candidate, totals=None)
         slices = SimtConfig("float32", "float32", turns, a, b, OperandAccess(0, 4), batch_modes=1, split_k=True, aligned=aligned,
                             turn=64)
         assert resources(cubin(gemm_simt(slices), "sm_90"), tmp_path)[1] == 0
         registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
         assert stack == 0 and registers * kernel.threads <= 65536, kernel.name
-        assert kernel.assembler == (("-O1",) if candidate.tile.in_order else ())
+        assert kernel.assembler == (("-O1",) if candidate.in_order else ())
         assert kernel.digest != replace(kernel, assembler=("-O2",)).digest
 
 
@@ -395,7 +395,7 @@ def test_architectures(arch):
     """One kernel of each portable family on every architecture, old ones without asynchronous copies."""
     simple = OperandAccess(0, 1)
     for element in ("float32", "complex128", "float16", "bool"):
-        tile = candidates(element)[-1].tile
+        tile = candidates(element)[-1]
         kernel = gemm_simt(SimtConfig(element, element, tile, simple, OperandAccess(1), simple, "value", "value"))
         assert cubin(kernel, arch)
     for problem in (CopyProblem((100, 64), (1, 100), (64, 1), 1), CopyProblem((100, 64), (64, 1), (64, 1), 4),

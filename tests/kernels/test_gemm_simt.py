@@ -11,7 +11,7 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from cuteblas.planning import H200, GemmProblem, Operand
 from cuteblas.planning.gemm import simt
-from cuteblas.planning.gemm.simt import Candidate, Choice, candidates, plan_simt, summing
+from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt, summing
 
 from .engines import check_product, gemm_problem, place, poison, random
 
@@ -138,12 +138,12 @@ def test_slices_of_k_are_added_in_order(engine, dtype, alpha, beta):
 
 
 @pytest.mark.parametrize("dtype, candidate", [(d, c) for d in FLOATS for c in candidates(d)], ids=str)
-def test_every_tile(engine, monkeypatch, dtype, candidate: Candidate):
+def test_every_tile(engine, monkeypatch, dtype, candidate):
     """Every tile that planning can choose, on a ragged problem a little larger than it, in the orders that load it differently."""
     monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
     monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 10**9)
     rng = np.random.default_rng(12)
-    t = candidate.tile
+    t = candidate
     m, n, k = t.n + 4, t.m + 8, 2 * t.k * t.stages + 4                  # C is row-major, so the plan transposes the problem
     a, b = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
     for orders in ("CC", "FF") if t.m * t.n <= 64 * 64 else ("CC",):
@@ -158,7 +158,7 @@ def test_extents_that_the_tile_divides_need_no_predicates(engine, monkeypatch, o
     candidate = candidates("float32")[tile]
     monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
     rng = np.random.default_rng(16)
-    t = candidate.tile
+    t = candidate
     a, b = random(rng, (t.n, k), "float32"), random(rng, (k, t.m), "float32")
     for kinds in ({}, {"alpha": 3, "beta": 2}) if k == 88 else ({},):
         plan = product(engine, a, b, "float32", a_place={"order": orders[0]}, b_place={"order": orders[1]}, **kinds)
@@ -169,14 +169,14 @@ def test_slices_of_k_without_predicates(engine, monkeypatch):
     candidate = candidates("float32")[0]
     monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
     rng = np.random.default_rng(17)
-    t = candidate.tile
+    t = candidate
     a, b = random(rng, (t.n, 1048), "float32"), random(rng, (1048, t.m), "float32")
     plan = product(engine, a, b, "float32", alpha=2)
     assert plan.config.slices > 1 and 1048 % plan.config.chunk and "_aligned" in plan.launches[0].kernel.name
 
 
 def test_extents_that_the_tile_does_not_divide_have_predicates():
-    first = candidates("float32")[0].tile
+    first = candidates("float32")[0]
     for more in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
         m, n, k = (e + extra for e, extra in zip((8 * first.m, 16 * first.n, 1024), more, strict=True))
         row = Operand("float32", (k, 1), (), False, 16)
@@ -188,20 +188,20 @@ def test_extents_that_the_tile_does_not_divide_have_predicates():
 def test_half_a_warp_reads_vectors_in_one_wavefront(element):
     """A lane reads the same of A as the lane that differs in bit 1, and the same of B as the one that differs in bit 0."""
     for candidate in candidates(element):
-        mma = candidate.tile.mma
+        mma = candidate.mma
         for operand, bit in ((mma.tv_a, 2), (mma.tv_b, 1)):
-            assert all(operand((lane, 0)) == operand((lane ^ bit, 0)) for lane in range(candidate.tile.threads)), candidate
+            assert all(operand((lane, 0)) == operand((lane ^ bit, 0)) for lane in range(candidate.threads)), candidate
 
 
 @pytest.mark.parametrize("dtype, candidate", [(d, c) for d in ("float32", "complex64") for c in candidates(d)], ids=str)
-def test_sums_in_chunks(engine, dtype, candidate: Candidate):
+def test_sums_in_chunks(engine, dtype, candidate):
     """Ones that are added to 2^24 one by one are lost; chunks of ones are not, but for those of the first."""
-    t = candidate.tile
+    t = candidate
     for k in (300, 2100):
         a, b = np.ones((5, k), dtype), np.ones((k, 7), dtype)
         a[:, 0] = 2.0**24
         pa, pb, pc = place(a), place(b), place(np.full((5, 7), np.nan, dtype))
-        plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=Choice(t, 1, k, 1, 0.0))
+        plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=Choice(t, 1, k, 1))
         engine.run(plan, a=pa, b=pb, c=pc)
         tiles = -(-k // t.k)
         chunk = t.chunk(tiles)
@@ -214,7 +214,7 @@ def lost_ones(engine, dtype, k, large, tile=None, slices=1):
     a, b = np.ones((5, k), dtype), np.ones((k, 7), dtype)
     a[:, large] = 2.0**24
     pa, pb, pc = place(a), place(b), place(np.full((5, 7), np.nan, dtype))
-    choice = None if tile is None else Choice(tile, slices, -(-k // slices), slices, 0.0)
+    choice = None if tile is None else Choice(tile, slices, -(-k // slices), slices)
     plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=choice)
     engine.run(plan, a=pa, b=pb, c=pc)
     lost = 2**24 + k - 1 - pc.view.real.astype(float)
@@ -232,7 +232,7 @@ def test_chains_of_a_short_k(engine, dtype, k):
 @pytest.mark.parametrize("tile, k", [(0, 2048), (0, 2100), (1, 2048), (1, 2005)])
 def test_slices_of_one_chain_take_turns(engine, tile, k):
     """A sum that grows to the end of K is not that of the last slice alone: the last eighth is added by all slices."""
-    single = replace(candidates("float32")[tile].tile, totals=None)
+    single = replace(candidates("float32")[tile], totals=None)
     lost = lost_ones(engine, "float32", k, k - k // 8, single, slices=4)
     assert lost <= 64 + 16, lost
 
@@ -242,11 +242,11 @@ def test_slices_of_one_chain_take_turns(engine, tile, k):
 def test_turns_of_slices(engine, orders, k, slices):
     """Every element of K belongs to one slice, with and without predicates, in turns that are whole or not; batches too."""
     rng = np.random.default_rng(21)
-    single = replace(candidates("float32")[0].tile, totals=None)
+    single = replace(candidates("float32")[0], totals=None)
     for batch, extents in (((), (128, 256)), ((2,), (9, 12))):
         a, b = (rng.integers(-9, 10, (*batch, *s)).astype("f4") for s in ((extents[0], k), (k, extents[1])))
         pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((*batch, *extents), np.nan, "f4"))
-        choice = Choice(single, slices, -(-k // (64 * slices)) * 64, slices * len(a) if batch else slices, 0.0)
+        choice = Choice(single, slices, -(-k // (64 * slices)) * 64, slices * len(a) if batch else slices)
         plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=choice)
         assert "turns64" in plan.launches[0].kernel.name and "that take turns of 64" in plan.reason
         engine.run(plan, a=pa, b=pb, c=pc)
@@ -257,14 +257,14 @@ def test_turns_of_slices(engine, orders, k, slices):
 @pytest.mark.parametrize("slices", [2, 3, 4, 5, 7, 33])
 def test_slices_are_added_in_chains(engine, dtype, slices):
     """The first of many slices is added to a fourth of the others, or their sums, in order."""
-    tile = candidates(dtype)[-1].tile
+    tile = candidates(dtype)[-1]
     small = replace(tile, chains=1)
     k = 16 * slices
     a, b = np.zeros((5, k), dtype), np.ones((k, 7), dtype)
     a[:, ::16] = 1
     a[:, 0] = 2.0**24
     pa, pb, pc = place(a), place(b), place(np.full((5, 7), np.nan, dtype))
-    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=Choice(small, slices, 16, slices, 0.0)), a=pa, b=pb, c=pc)
+    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=Choice(small, slices, 16, slices)), a=pa, b=pb, c=pc)
     lost = 2**24 + slices - 1 - pc.view.real.astype(float)
     assert (lost <= (slices - 1) // 4 + 2).all(), lost
 
@@ -337,7 +337,7 @@ def test_tiles_that_do_not_divide_are_refused():
 def test_shared_memory_without_bank_conflicts(order):
     """float32 tiles meet every bank once, whichever way A and B come in; tiles of 16 rows are too narrow for full vectors."""
     for candidate in candidates("float32"):
-        tile = candidate.tile
+        tile = candidate
         operand = OperandAccess(0, 4) if order == "MN-major" else OperandAccess(1)
         facts = gemm_simt(SimtConfig("float32", "float32", tile, operand, operand, OperandAccess(0, 4))).facts
         shared = {what: text for what, text in facts.items() if what.startswith("shared") and not what.endswith("sT")}
@@ -350,13 +350,13 @@ def test_shared_memory_without_bank_conflicts(order):
 @pytest.mark.parametrize("operand", [OperandAccess(0, 2), OperandAccess(1)], ids=["MN-major", "K-major"])
 def test_elements_of_8_bytes_are_stored_without_bank_conflicts(element, operand):
     for candidate in candidates(element):
-        facts = gemm_simt(SimtConfig(element, element, candidate.tile, operand, operand, OperandAccess(0, 2))).facts
+        facts = gemm_simt(SimtConfig(element, element, candidate, operand, operand, OperandAccess(0, 2))).facts
         assert all("no bank conflict" in facts[f"shared store s{name}"] for name in "AB"), candidate
 
 
 def test_where_large_tiles_have_totals():
     """Where few blocks have a long K; not where shared memory is too small for them, nor in groups."""
-    large = next(x.tile for x in candidates("float32") if (x.tile.m, x.tile.n) == (256, 128))
+    large = next(x for x in candidates("float32") if (x.m, x.n) == (256, 128))
 
     def totals(depth, blocks, device=H200, slices=1):
         return summing(large, depth, blocks, 4, device, slices).totals
@@ -365,14 +365,14 @@ def test_where_large_tiles_have_totals():
     assert totals(2048, 128, slices=2) == "shared" and totals(1024, 128, slices=2) is None
     assert totals(16384, 128, replace(H200, shared_bytes_per_block=101376)) is None
     for each in candidates("float32"):
-        kernel = gemm_simt(SimtConfig("float32", "float32", each.tile, *3 * (OperandAccess(0, 1),)))
-        assert abs(kernel.shared_bytes - each.tile.shared_bytes(4)) < 256 and each.tile.totals
+        kernel = gemm_simt(SimtConfig("float32", "float32", each, *3 * (OperandAccess(0, 1),)))
+        assert abs(kernel.shared_bytes - each.shared_bytes(4)) < 256 and each.totals
 
 
 def test_where_small_tiles_have_more_chains():
     """Where all blocks run at once with the registers for them; not where how many there are is unknown, as in groups."""
     for element, per_multiprocessor in (("float32", 4), ("complex64", 2)):
-        small, most = candidates(element)[-1 if element == "complex64" else 6].tile, per_multiprocessor * H200.multiprocessors
+        small, most = candidates(element)[-1 if element == "complex64" else 6], per_multiprocessor * H200.multiprocessors
         assert small.chains == 4 == summing(small, 100, 0, 4, H200).chains == summing(small, 100, most + 1, 4, H200).chains
         more = summing(small, 100, most, 4, H200)
         assert more.chains == 8 and more.min_blocks == per_multiprocessor

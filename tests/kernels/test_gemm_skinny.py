@@ -55,7 +55,7 @@ def stages_at_a_time(monkeypatch, columns, slices):
         chunk = -(-stages // slices)
         count = -(-stages // chunk)
         tiles = -(-p.m // 128) * -(-p.n // columns) * int(np.prod(p.batch)) * count
-        return skinny.Choice(columns, count, chunk * 64, tiles, 0.0)
+        return skinny.Choice(columns, count, chunk * 64, tiles)
 
     monkeypatch.setattr(skinny, "_choose", choose)
 

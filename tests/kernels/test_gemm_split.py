@@ -10,7 +10,6 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.cost import default_costs
 from cuteblas.planning.gemm import split
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded, plan_split, why_not_split
@@ -21,9 +20,14 @@ from .engines import gemm_problem, place
 U = 2.0**-24
 
 
-def divides(apart=0.15):
-    """Costs by which tiles are always divided, a wave more than those that are left if it takes less than no time."""
-    return default_costs().changed({"gemm_split": {"leave a sum: clocks": -2e10, "divided tiles apart: part": apart}})
+def divide(monkeypatch, more=False):
+    """Tiles are always divided, a wave more than those that are left if ``more``."""
+    def tiling(p, device, form):
+        found = [t for tile in split._TILES for t in split._tilings(p, device, form, tile)]
+        divided = sorted((t.divided, i) for i, t in enumerate(found) if t.divided)
+        return found[divided[-1 if more else 0][1] if divided else 0]
+
+    monkeypatch.setattr(split, "_tiling", tiling)
 
 
 def hopper(engine):
@@ -202,8 +206,8 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
     (300, 500, 200, (), 7, (1, 0)),             # 12 to 40 tiles, of which no more than 13 are divided
 ])
 @pytest.mark.parametrize("tile", split._TILES, ids=str)
-@pytest.mark.parametrize("apart", [-1.0, 1.0])
-def test_tiles_whose_depth_is_divided(engine, monkeypatch, apart, form, tile, m, n, k, batch, blocks, scalars):
+@pytest.mark.parametrize("more", [True, False])
+def test_tiles_whose_depth_is_divided(engine, monkeypatch, more, form, tile, m, n, k, batch, blocks, scalars):
     """All of K, once: sums of small integers are exact. What whole waves leave is divided, or a wave more."""
     hopper(engine)
     monkeypatch.setattr(split, "_TILES", (tile,))
@@ -211,7 +215,8 @@ def test_tiles_whose_depth_is_divided(engine, monkeypatch, apart, form, tile, m,
     a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((*batch, m, k), (*batch, k, n)))
     before = rng.integers(-60, 61, (*batch, m, n)).astype("f4")
     alpha, beta = scalars
-    device = replace(engine.device, multiprocessors=blocks, costs=divides(apart))
+    divide(monkeypatch, more)
+    device = replace(engine.device, multiprocessors=blocks)
     kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     c, plan = product(engine, a, b, lambda p, _device: plan_split(p, device, form), scalars=scalars, before=before, **kinds)
     assert plan.config.divided and plan.launches[1].grid == (blocks, 1, 1)
@@ -223,7 +228,8 @@ def test_divided_tiles_of_complex_numbers(engine, monkeypatch):
     hopper(engine)
     rng = np.random.default_rng(8)
     a, b = (rng.integers(-30, 31, s).astype("c8") + 1j * rng.integers(-30, 31, s) for s in ((150, 300), (300, 100)))
-    device = replace(engine.device, multiprocessors=5, costs=divides())
+    divide(monkeypatch)
+    device = replace(engine.device, multiprocessors=5)
     c, plan = product(engine, a.astype("c8"), b.astype("c8"), lambda p, _device: plan_guarded(p, device))
     assert plan.config.divided
     np.testing.assert_array_equal(c, (a @ b).astype("c8"))
@@ -273,7 +279,8 @@ def test_a_verdict_on_tiles_that_are_divided(engine, monkeypatch, value):
     a, b = (rng.integers(-60, 61, s).astype("f4") for s in ((200, 300), (300, 200)))
     if value is not None:
         a[150, 299] = value
-    device = replace(engine.device, multiprocessors=3, costs=divides())
+    divide(monkeypatch)
+    device = replace(engine.device, multiprocessors=3)
     c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, device))
     assert plan.config.divided and len(plan.launches) > 2
     np.testing.assert_array_equal(c, a @ b)

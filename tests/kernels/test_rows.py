@@ -24,7 +24,7 @@ from .test_gemm_split import hopper
 
 DTYPES = ["float32", "float64", "complex64"]
 SIMT = [("simt", dtype, x) for dtype in DTYPES for x in candidates(dtype)
-        if x.tile.m * x.tile.n * np.dtype(dtype).itemsize <= 4 * 64 * x.tile.threads]          # others have no registers for it
+        if x.m * x.n * np.dtype(dtype).itemsize <= 4 * 64 * x.threads]          # others have no registers for it
 MMA = [("mma", "float64", tile) for tile in (*mma_tiles(mma_atom("float64", "sm_90"), H200),
                                              *thin_tiles(mma_atom("float64", "sm_90"), H200, 10**6))]
 PLANES = [("planes", dtype, tile) for dtype in ("float32", "complex64")
@@ -46,7 +46,7 @@ def planner(monkeypatch):
     def of(family, tile):
         if family == "simt":
             monkeypatch.setattr(simt, "candidates", lambda element: (tile,))
-            return plan_simt, tile.tile.m, tile.tile.n
+            return plan_simt, tile.m, tile.n
         few = tile.k == mma._thin_step(tile.atom) and mma.is_thin(tile)
         monkeypatch.setattr(mma, "thin_tiles", lambda atom, device, depth: iter([tile] if few else []))
         monkeypatch.setattr(mma, "mma_tiles", lambda atom, device: iter([] if few else [tile]))

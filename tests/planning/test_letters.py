@@ -36,7 +36,7 @@ def planned(terms, result, dtype, extents):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("subscripts", EXTENTS)
 def test_orders_of_letters(subscripts, dtype):
-    """The most costs at most 1.2 of the least, and what it takes to pack both operands."""
+    """The most costs at most 1.4 of the least, and what it takes to pack both operands."""
     extents, draw = EXTENTS[subscripts], Random(subscripts)
     terms, _arrow, result = subscripts.partition("->")
     seconds = {}
@@ -47,4 +47,4 @@ def test_orders_of_letters(subscripts, dtype):
     operands = sum(prod(extents[c] for c in term) for term in terms.split(",")) * np.dtype(dtype).itemsize
     packing = H200.seconds(launches=16, nbytes=2 * operands / 0.8)
     worst = max(seconds, key=seconds.get)
-    assert seconds[worst] <= 1.2 * min(seconds.values()) + packing, (worst, seconds[worst], min(seconds.values()))
+    assert seconds[worst] <= 1.4 * min(seconds.values()) + packing, (worst, seconds[worst], min(seconds.values()))

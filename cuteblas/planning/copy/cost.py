@@ -9,18 +9,18 @@ block waits for its latency in any case.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, prod
+from typing import NamedTuple
 
 from ...kernels.copy.rearrange import BoxSide, RearrangeConfig
 from ...kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig
 from ...kernels.copy.straight import CopyConfig
 from ...kernels.copy.tiles import TransposeConfig
-from ..cost.alternatives import together
+from ..cost.work import norm
 from ..problem import DeviceInfo
 from .rearrange import Permuted, runs_of
 
-__all__ = ["CopyConfigs", "TileConfigs", "Work", "copy_seconds", "work_of"]
+__all__ = ["CopyConfigs", "CopyWork", "TileConfigs", "work_of"]
 
 TileConfigs = CopyConfig | TransposeConfig | ShortRowsConfig | FromShortRowsConfig
 CopyConfigs = TileConfigs | RearrangeConfig
@@ -33,63 +33,57 @@ _COVERING_WORDS = 5                  # of 4 bytes, that are read for 16 where ro
 _COVERING = 2                        # that are read for one
 
 
-@dataclass(frozen=True)
-class Work:
+class CopyWork(NamedTuple):
     """What a kernel does for a copy.
 
     Attributes
     ----------
-    moved : (float, float)
-        Bytes of elements that are read and written.
-    others : (float, float)
+    parts : str
+        What blocks move: ``"box"`` or ``"tile"``.
+    read, written : float
+        Bytes of elements.
+    others_read, others_written : float
         Bytes of other elements in the sectors that blocks touch, for each byte that they read and write.
-    runs : (float, float)
-        Bytes of the runs of a block.
-    blocks, threads : int
-        Blocks, and threads of one.
-    passes : float
-        Words that a thread reads and writes.
-    modes : int
-        Modes of which a block computes its coordinates.
-    shared, registers : float
-        Bytes of shared memory of a block, and registers of a thread.
-    boxes : bool
-        Whether it moves boxes.
+    runs_read, runs_written : float
+        Runs of all blocks.
+    latencies, blocks, warps : float
+        How often blocks wait for room on a multiprocessor; blocks of the busiest multiprocessor, and their warps.
+    passes, modes : float
+        Words that a thread reads and writes, and modes of which a block computes its coordinates.
+    beside : bool
+        Whether it begins while another copy ends.
     """
 
-    moved: tuple[float, float]
-    others: tuple[float, float]
-    runs: tuple[float, float]
-    blocks: int
-    threads: int
+    parts: str
+    read: float
+    written: float
+    others_read: float
+    others_written: float
+    runs_read: float
+    runs_written: float
+    latencies: float
+    blocks: float
+    warps: float
     passes: float
-    modes: int
-    shared: float
-    registers: float
-    boxes: bool
+    modes: float
+    beside: bool = False
+
+    def seconds(self, device: DeviceInfo) -> float:
+        """The expected time; fields may be arrays."""
+        costs, w = device.fitted["copy"], self
+        latency = costs["latency: clocks"] + costs[f"a pass of a {w.parts}: clocks"] * w.passes
+        instructions = costs["a mode: instructions"] * w.modes + costs["a pass: instructions"] * w.passes
+        nbytes = w.read + w.written + costs["a run: bytes"] * (w.runs_read + w.runs_written) \
+            + costs["others read: part"] * w.others_read * w.read + costs["others written: part"] * w.others_written * w.written
+        share = costs["share of bandwidth"]
+        rate = share * (costs["in L2: times the bandwidth"] / share)**(w.read + w.written <= device.l2_bytes)
+        memory = nbytes / rate / device.bandwidth * device.clock_hz
+        issue = w.blocks * w.warps * instructions / _ISSUED
+        clocks = norm(4, latency + issue, latency + memory, w.latencies * latency)
+        return device.seconds(clocks, costs["start: launches"] - w.beside)
 
 
-def copy_seconds(work: Work, device: DeviceInfo) -> float:
-    """The expected time."""
-    costs = device.fitted["copy"]
-    share = work.blocks / device.multiprocessors
-    resident = max(1, min(_THREADS // work.threads, device.shared_bytes_per_block // work.shared,
-                          _REGISTERS // (work.threads * work.registers)))
-    a_pass = costs["a pass of a box: clocks" if work.boxes else "a pass of a tile: clocks"]
-    latency = costs["latency: clocks"] + a_pass * work.passes
-    instructions = costs["a mode: instructions"] * work.modes + costs["a pass: instructions"] * work.passes
-    issue = ceil(share) * instructions * work.threads / (_WARP * _ISSUED)
-    parts = costs["others read: part"], costs["others written: part"]
-    nbytes = sum(moved * (1 + part * others + costs["a run: bytes"] / run)
-                 for moved, part, others, run in zip(work.moved, parts, work.others, work.runs, strict=True))
-    rate = costs["in L2: times the bandwidth" if sum(work.moved) <= device.l2_bytes else "share of bandwidth"]
-    rate *= 1.0 if work.boxes else costs["tiles: times the bandwidth"]
-    memory = device.seconds(nbytes=nbytes / rate) * device.clock_hz
-    clocks = together(latency + issue, latency + memory, share / resident * latency)
-    return device.seconds(clocks, costs["start: launches"])
-
-
-def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int) -> Work:
+def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int, device: DeviceInfo) -> CopyWork:
     """What a kernel of a configuration does whose blocks have these extents along every mode."""
     item, modes = permuted.item, permuted.modes
     read, written = (prod(m.extent for m in modes if stride(m)) * item for stride in (lambda m: m.src, lambda m: m.dst))
@@ -107,8 +101,11 @@ def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blo
         counted, registers = config.modes, registers + reads
         if isinstance(config, (ShortRowsConfig, FromShortRowsConfig)) or _cut(config):
             others = 0.0                                # rows of the target are cut where sectors end
-    return Work((read, written), (source.touched() - 1, others), (source.length, target.length), blocks, threads, reads + writes,
-                counted, _BLOCK_BYTES + held, registers, boxes)
+    resident = max(1, min(_THREADS // threads, device.shared_bytes_per_block // (_BLOCK_BYTES + held),
+                          _REGISTERS // (threads * registers)))
+    share = blocks / device.multiprocessors
+    return CopyWork("box" if boxes else "tile", read, written, source.touched() - 1, others, read / source.length,
+                    written / target.length, share / resident, ceil(share), threads / _WARP, reads + writes, counted)
 
 
 def _cut(config: CopyConfig | TransposeConfig) -> bool:

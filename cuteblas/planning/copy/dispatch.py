@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from math import gcd, prod
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from ..operands import NARROW_SPAN, VECTOR_BYTES, batch_values, launch, power_of
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import CHOSEN, Variant, variant
-from .cost import CopyConfigs, TileConfigs, copy_seconds, work_of
+from .cost import CopyConfigs, CopyWork, TileConfigs, work_of
 from .rearrange import Boxes, Permuted, boxes_of, laid_out
 
 __all__ = ["canonical_modes", "copy_alternatives", "is_wide", "plan_copy", "square_modes"]
@@ -70,11 +70,12 @@ def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
 
 
 @dataclass(frozen=True)
-class _Kernel(Alternative):
+class CopyKernel(Alternative):
     """One of the kernels that could make a copy: its configuration, and how many blocks it has."""
 
-    config: CopyConfigs
-    blocks: int
+    config: CopyConfigs = field(kw_only=True)
+    blocks: int = field(kw_only=True)
+    work: CopyWork = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class _Copy:
         return replace(self, item=nbytes, modes=tuple(_by_words(m, n) for m in others),
                        offsets=(self.offsets[0] // n, self.offsets[1] // n))
 
-    def tiles(self, config: TileConfigs, q: int, reason: str) -> _Kernel:
+    def tiles(self, config: TileConfigs, q: int, reason: str) -> CopyKernel:
         """The kernel whose tiles lie along the first mode and mode ``q``, if that is another
         one.
         """
@@ -156,13 +157,13 @@ class _Copy:
 
     def kernel(self, config: CopyConfigs, counted: Sequence[tuple[str, Mode]],
                batch: Sequence[Mode], extents: Sequence[int],
-               blocks: int, reason: str) -> _Kernel:
+               blocks: int, reason: str) -> CopyKernel:
         """A kernel of so many blocks that each have these extents along every mode.
 
         ``counted`` are the modes that it does not take for batch modes, by the names of their
         extents.
         """
-        work = work_of(self.permuted, config, extents, blocks)
+        work = work_of(self.permuted, config, extents, blocks, self.device)
         family = _family(config, self.problem)
 
         def plan() -> Plan:
@@ -189,9 +190,10 @@ class _Copy:
                           batch_values(tuple(m.extent for m in reversed(batch))))
             return Plan(self.problem, self.device, family, final, (each,), reason=reason,
                         facts=made.facts,
-                        seconds=copy_seconds(work, self.device))
+                        seconds=work.seconds(self.device))
 
-        return _Kernel(family, _name(config), partial(copy_seconds, work), plan, config, blocks)
+        return CopyKernel(family, _name(config), (work,), plan, config=config, blocks=blocks,
+                       work=work)
 
 
 def _by_words(mode: Mode, elements: int) -> Mode:
@@ -259,7 +261,7 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     return min(choices, key=lambda alternative: alternative.seconds(device)).plan()
 
 
-def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[Alternative]:
+def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKernel]:
     """The kernels among which planning chooses: the one for the kind of rows, and boxes."""
     if problem.in_place:
         return [_in_place(problem, device)]
@@ -279,7 +281,7 @@ def is_wide(modes: Sequence[Mode]) -> bool:
 
 
 # -- boxes ----------------------------------------------------------------------------------------
-def _in_boxes(copy: _Copy, j: int, tiles: _Kernel) -> bool:
+def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
     """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the source."""
     modes, config, elements = copy.modes, tiles.config, prod(m.extent for m in copy.modes)
     first, last = modes[0], modes[j]
@@ -296,13 +298,13 @@ def _in_boxes(copy: _Copy, j: int, tiles: _Kernel) -> bool:
     return last.src != 0 and not (full >= _FULL and last.src == 1)
 
 
-def _boxes(copy: _Copy) -> list[_Kernel]:
+def _boxes(copy: _Copy) -> list[CopyKernel]:
     """A permutation by boxes: the few with the least cost, of those that are small enough."""
     every = (_box(copy, found) for found in boxes_of(copy.permuted, copy.device, _BOXES))
     return [kernel for kernel in every if kernel.blocks <= _MOST_BLOCKS]
 
 
-def _box(copy: _Copy, found: Boxes) -> _Kernel:
+def _box(copy: _Copy, found: Boxes) -> CopyKernel:
     item, modes, config = copy.item, copy.modes, replace(found.config, wide=is_wide(copy.modes))
     reason = (f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
               f"{config.source.word * item} and writes of {config.target.word * item} bytes; the sectors touched hold "
@@ -314,7 +316,7 @@ def _box(copy: _Copy, found: Boxes) -> _Kernel:
 
 
 # -- copies along the rows ------------------------------------------------------------------------
-def _straight(copy: _Copy) -> _Kernel:
+def _straight(copy: _Copy) -> CopyKernel:
     item, first, modes = copy.item, copy.modes[0], copy.modes
     # The longest other mode, if there is one.
     q = max(range(1, len(modes)), key=lambda q: modes[q].extent, default=0)
@@ -332,7 +334,7 @@ def _straight(copy: _Copy) -> _Kernel:
                       f"through registers, tile {tile} vectors")
 
 
-def _ragged_copy(copy: _Copy, q: int, rows: int) -> _Kernel:
+def _ragged_copy(copy: _Copy, q: int, rows: int) -> CopyKernel:
     """A copy of small elements between rows that begin anywhere."""
     item, vector, others = copy.item, VECTOR_BYTES // copy.item, copy.others(0, q)
     vectors = -(-(copy.modes[0].extent + vector - 1) // vector)
@@ -412,7 +414,7 @@ def _words(item: int, load: int, store: int, ragged: bool) -> tuple[int, int, in
     return item, both, both
 
 
-def _transpose(copy: _Copy, j: int) -> _Kernel:
+def _transpose(copy: _Copy, j: int) -> CopyKernel:
     """A permutation whose target runs along the first mode, if along any, and whose source along
     mode ``j``.
     """
@@ -467,7 +469,7 @@ def _twos(n: int) -> int:
     return (n & -n).bit_length() - 1
 
 
-def _to_short_rows(copy: _Copy, j: int) -> _Kernel:
+def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
     item, rows, columns = copy.item, copy.modes[0].extent, copy.modes[j].extent
     modes = len(copy.others(0, j))
     most, longest = _SHORT_ROWS_WORDS[item]
@@ -494,7 +496,7 @@ def _to_short_rows(copy: _Copy, j: int) -> _Kernel:
                       f"target, reads of {config.word}, writes of 16 bytes")
 
 
-def _from_short_rows(copy: _Copy, j: int) -> _Kernel:
+def _from_short_rows(copy: _Copy, j: int) -> CopyKernel:
     """Blocks of a matrix have as many rows each; few blocks are smaller, with more of their
     threads along J.
     """
@@ -568,7 +570,7 @@ def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]]
     return moving[0].extent, inner, outer, batch
 
 
-def _in_place(problem: CopyProblem, device: DeviceInfo) -> _Kernel:
+def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
     found = square_modes(problem)
     if found is None:
         raise ValueError(f"only square matrices are transposed in place, got shape {problem.shape} with strides "

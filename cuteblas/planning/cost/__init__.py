@@ -19,7 +19,7 @@ from typing import Any
 __all__ = ["CostError", "Costs", "costs_from", "costs_of", "default_costs", "written"]
 
 _DEFAULT = "NVIDIA H200"
-_VERSION = 1
+_VERSION = 2
 
 Numbers = Mapping[str, Mapping[str, float]]
 """By family and name."""

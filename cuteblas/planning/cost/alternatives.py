@@ -1,25 +1,18 @@
-"""What planning chooses among for a problem: plans, each with the time that it is expected to take on a device."""
+"""What planning chooses among for a problem: plans, each with what it does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from .work import Counted
 
 if TYPE_CHECKING:
     from ..plan import Plan
     from ..problem import DeviceInfo
 
-__all__ = ["Alternative", "Estimated", "alternative", "together"]
-
-
-_NORM = 4
-
-
-def together(*parts: float) -> float:
-    """The time of what happens at once: longer than the longest part where another one takes nearly as long."""
-    longest = max(parts)
-    return longest * sum((part / longest)**_NORM for part in parts)**(1 / _NORM) if longest else 0.0
+__all__ = ["Alternative"]
 
 
 @dataclass(frozen=True)
@@ -32,33 +25,24 @@ class Alternative:
         The kernel family.
     name : str
         Its tile and, after a comma, the rest of what distinguishes it within the family.
-    seconds : callable
-        The time that is expected by the numbers of a device.
+    works : tuple of Counted
+        What is done one after the other.
     plan : callable
         Makes the plan.
+    floor : Counted, optional
+        What takes no longer than any plan of the family.
     """
 
     family: str
     name: str
-    seconds: Callable[[DeviceInfo], float]
+    works: tuple[Counted, ...]
     plan: Callable[[], Plan]
+    floor: Counted | None = None
+
+    def seconds(self, device: DeviceInfo) -> float:
+        """The time that is expected by the numbers of a device."""
+        expected = sum(work.seconds(device) for work in self.works)
+        return expected if self.floor is None else max(expected, self.floor.seconds(device))
 
     def __str__(self) -> str:
         return f"{self.family} {self.name}"
-
-
-class Estimated(Protocol):
-    """A choice with the time that it is expected to take."""
-
-    @property
-    def seconds(self) -> float:
-        """The time."""
-
-
-def alternative(family: str, name: str, choice: Estimated, device: DeviceInfo, estimate: Callable[[DeviceInfo], Estimated],
-                plan: Callable[[], Plan]) -> Alternative:
-    """A choice on a device as an alternative; ``estimate`` makes it by the numbers of another device."""
-    def seconds(where: DeviceInfo) -> float:
-        return (choice if where is device else estimate(where)).seconds
-
-    return Alternative(family, name, seconds, plan)

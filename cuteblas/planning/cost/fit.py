@@ -1,36 +1,33 @@
-"""Fitting the numbers of planners to measured times, and what their choices cost beside the best.
+"""Fitting a card's numbers to measured times, and what their choices cost beside the best.
 
-The fit is least squares of logarithms, by Gauss-Newton steps with damping (Levenberg and Marquardt): each number is varied by
-itself to see which estimates it moves. Errors count the more, the nearer a plan is to the best of its problem; numbers that
-nothing depends on stay as they are. Then each number is moved a little wherever that makes choices better.
+First least squares of logarithms, by Gauss-Newton steps with damping (Levenberg and Marquardt): errors count the more, the nearer a
+plan is to the best of its problem. Then a random search for numbers that choose better among all plans. Numbers stay within what is
+believable.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..problem import DeviceInfo
 from . import Costs
 from .alternatives import Alternative
+from .numbers import RANGES
+from .work import Work
 
 __all__ = ["Measured", "Regret", "fit", "regrets"]
 
-_Number = tuple[str, str]
-
-_ROUNDS, _STEP = 60, 1e-3
+_ROUNDS, _STEP = 30, 1e-3
 _FAR = 0.25                          # an error of a logarithm from which it counts less than its square
 _HELD = 0.05                         # of an error of 1: what it costs to move a number by a factor of e
-_FIRST = {"clocks": 500.0}           # what a number of 0 begins with, by its unit,
-_PART = 0.05                         # or a part
-_MOVES = (0.97, 1.03, 0.92, 1.08, 0.8, 1.25)
-_SWEEPS = 4
-_ERROR_COUNTS = 0.02                 # of the mean error beside the mean regret
+_TRIES, _NEAR = 3000, 2.0            # of the search, among plans whose estimates are at most so many times the least
+_PERCENTILE_COUNTS, _ERROR_COUNTS = 0.2, 0.25      # of the 95th percentile and of the error of good plans, beside the mean regret
+_UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0   # the regret of a choice that was not measured; the share of them that may be
 
 
 @dataclass
@@ -47,17 +44,26 @@ class Measured:
         The plans.
     seconds : list of float
         What each took.
+    all : sequence of Alternative
+        Those that were not measured too.
     """
 
     name: str
     choice: Callable[[DeviceInfo], Alternative]
     alternatives: list[Alternative]
     seconds: list[float]
+    all: Sequence[Alternative] = ()
 
     @property
     def best(self) -> float:
         """The least of the times."""
         return min(self.seconds)
+
+    @property
+    def others(self) -> list[Alternative]:
+        """Plans that were not measured."""
+        known = set(map(str, self.alternatives))
+        return [each for each in self.all if str(each) not in known]
 
     @property
     def fastest(self) -> Alternative:
@@ -93,8 +99,8 @@ def regrets(problems: Sequence[Measured], device: DeviceInfo) -> Iterator[Regret
         yield Regret(problem.name, choice, None if seconds is None else seconds / problem.best - 1)
 
 
-def fit(problems: Sequence[Measured], device: DeviceInfo) -> Costs:
-    """The numbers with which estimates come nearest to measured times.
+def fit(problems: Sequence[Measured], device: DeviceInfo, tries: int = _TRIES) -> Costs:
+    """The numbers with which estimates come nearest to measured times, and choices to the best.
 
     Parameters
     ----------
@@ -102,82 +108,101 @@ def fit(problems: Sequence[Measured], device: DeviceInfo) -> Costs:
         The times.
     device : DeviceInfo
         Where they were taken; the fit begins with its numbers.
+    tries : int
+        Random steps of the search.
     """
-    estimates = _Estimates(problems, device)
-    costs = _least_squares(estimates, device.fitted)
-    return _better_choices(estimates, costs)
+    everything = _Estimates(problems, device)
+    start = _clipped(np.log([device.fitted[family][name] for family, name in _NUMBERS]))
+    at = _least_squares(everything, start)
+    for copies in (False, True):
+        numbers = [i for i, (family, _name) in enumerate(_NUMBERS) if (family == "copy") == copies]
+        if len(rows := np.flatnonzero(everything.copies == copies)):
+            other = at.copy()
+            other[numbers] = start[numbers]
+            at = _better_choices(everything.of(rows), (at, other), np.array(numbers), tries)
+    return everything.costs(at)
 
 
-class _Recorder(Mapping[str, float]):
-    """The numbers of a family, which notes what is asked for."""
+_NUMBERS = [(family, name) for family, own in RANGES.items() for name in own]
+_LEAST, _LARGEST = np.log([RANGES[family][name] for family, name in _NUMBERS]).T
 
-    def __init__(self, family: str, numbers: Mapping[str, float], asked: set[_Number]):
-        self._family, self._numbers, self._asked = family, numbers, asked
 
-    def __getitem__(self, name: str) -> float:
-        value = self._numbers[name]
-        self._asked.add((self._family, name))
-        return value
+def _clipped(at: np.ndarray) -> np.ndarray:
+    return np.clip(at, _LEAST, _LARGEST)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._numbers)
 
-    def __len__(self) -> int:
-        return len(self._numbers)
+class _Group(NamedTuple):
+    """What is counted alike, as arrays, and whose it is."""
+
+    work: Any
+    rows: np.ndarray
 
 
 class _Estimates:
-    """All estimates as functions of the numbers that each depends on."""
+    """The estimates of all plans as functions of logarithms of numbers: measured plans first, those of a problem together."""
 
     def __init__(self, problems: Sequence[Measured], device: DeviceInfo):
-        self.device = device
-        self._functions = [alternative.seconds for problem in problems for alternative in problem.alternatives]
-        self.problem = np.array([i for i, problem in enumerate(problems) for _ in problem.seconds])
-        self.family = [alternative.family for problem in problems for alternative in problem.alternatives]
-        self.measured = np.array([x for problem in problems for x in problem.seconds])
-        self.best = np.array([problem.best for problem in problems for _ in problem.seconds])
-        self.of: dict[_Number, list[int]] = defaultdict(list)
-        for row, function in enumerate(self._functions):
-            asked: set[_Number] = set()
-            numbers = {family: _Recorder(family, own, asked) for family, own in device.fitted.numbers.items()}
-            function(replace(device, costs=replace(device.fitted, numbers=numbers)))
-            for number in asked:
-                self.of[number].append(row)
+        self.device, self.problems = device, problems
+        plans = [(index, plan, seconds) for index, problem in enumerate(problems)
+                 for plan, seconds in (*zip(problem.alternatives, problem.seconds, strict=True),
+                                       *((plan, np.nan) for plan in problem.others))]
+        self.problem = np.array([index for index, _plan, _seconds in plans])
+        self.measured = np.array([seconds for _index, _plan, seconds in plans])
+        self.best = np.array([problem.best for problem in problems])[self.problem]
+        self.copies = np.array([not isinstance(plan.works[-1], Work) for _index, plan, _seconds in plans])
+        self.floors = np.array([plan.floor.seconds(device) if plan.floor else 0.0 for _index, plan, _seconds in plans])
+        counted: dict[tuple, list[tuple[int, Any]]] = defaultdict(list)
+        for row, (_index, plan, _seconds) in enumerate(plans):
+            for work in plan.works:
+                words = tuple(x for x in work if isinstance(x, str))        # type: ignore[attr-defined]
+                counted[type(work), words].append((row, work))
+        self._groups = [_Group(_stacked([work for _row, work in own]), np.array([row for row, _work in own]))
+                        for own in counted.values()]
 
-    def seconds(self, costs: Costs, rows: Sequence[int] | None = None) -> np.ndarray:
-        """The estimates, of some rows or all."""
-        device = replace(self.device, costs=costs)
-        return np.array([self._functions[row](device) for row in (range(len(self._functions)) if rows is None else rows)])
+    def of(self, rows: np.ndarray) -> _Estimates:
+        """Those of some plans."""
+        part, new = object.__new__(_Estimates), np.full(len(self.problem), -1)
+        new[rows] = np.arange(len(rows))
+        part.device, part.problems = self.device, self.problems
+        part.problem = np.unique(self.problem[rows], return_inverse=True)[1]
+        part.measured, part.copies = self.measured[rows], self.copies[rows]
+        part.best, part.floors = self.best[rows], self.floors[rows]
+        part._groups = []
+        for work, own in self._groups:
+            kept = new[own] >= 0
+            if kept.any():
+                fields = (x[kept] if isinstance(x, np.ndarray) else x for x in work)
+                part._groups.append(_Group(type(work)(*fields), new[own][kept]))
+        return part
+
+    def costs(self, at: np.ndarray) -> Costs:
+        """The numbers."""
+        changes: dict[str, dict[str, float]] = defaultdict(dict)
+        for (family, name), x in zip(_NUMBERS, at, strict=True):
+            changes[family][name] = float(np.exp(x))
+        return self.device.fitted.changed(changes)
+
+    def seconds(self, at: np.ndarray) -> np.ndarray:
+        """The estimates."""
+        device, found = replace(self.device, costs=self.costs(at)), np.zeros(len(self.problem))
+        for work, rows in self._groups:
+            np.add.at(found, rows, work.seconds(device))
+        return np.maximum(found, self.floors)
 
 
-def _value(costs: Costs, number: _Number) -> float:
-    return costs[number[0]][number[1]]
+def _stacked(works: Sequence[Any]) -> Any:
+    """Works that differ in numbers alone as one of arrays."""
+    columns = zip(*works, strict=True)
+    return type(works[0])(*(x[0] if isinstance(x[0], str) else np.array(x, float) for x in columns))
 
 
-def _first(number: _Number) -> float:
-    """What a number of 0 begins with."""
-    return _FIRST.get(number[1].rpartition(": ")[2], _PART)
-
-
-def _moved(costs: Costs, values: Mapping[_Number, float]) -> Costs:
-    changes: dict[str, dict[str, float]] = defaultdict(dict)
-    for (family, name), value in values.items():
-        changes[family][name] = value
-    return costs.changed(changes)
-
-
-def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
+def _least_squares(everything: _Estimates, start: np.ndarray) -> np.ndarray:
     """Levenberg and Marquardt's method on logarithms of numbers and times."""
-    numbers = sorted(estimates.of)
-    start = np.array([log(_value(costs, number) or _first(number)) for number in numbers])
-    at, goal = start.copy(), np.log(estimates.measured)
-    nearness = estimates.best / estimates.measured
-
-    def costs_at(x: np.ndarray) -> Costs:
-        return _moved(costs, dict(zip(numbers, map(float, np.exp(x)), strict=True)))
+    estimates = everything.of(np.flatnonzero(np.isfinite(everything.measured)))
+    at, goal, nearness = start.copy(), np.log(estimates.measured), np.minimum(1, estimates.best / estimates.measured)
 
     def error_of(x: np.ndarray) -> np.ndarray:
-        return np.log(estimates.seconds(costs_at(x))) - goal
+        return np.log(estimates.seconds(x)) - goal
 
     def total(error: np.ndarray, x: np.ndarray) -> float:
         size = abs(error)
@@ -187,18 +212,13 @@ def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
     error, damping = error_of(at), 1e-3
     for _round in range(_ROUNDS):
         weight = nearness * np.sqrt(np.minimum(1, _FAR / np.maximum(abs(error), 1e-12)))
-        slopes, here = np.zeros((len(error), len(numbers))), costs_at(at)
-        for column, number in enumerate(numbers):
-            rows = estimates.of[number]
-            varied = estimates.seconds(_moved(here, {number: _value(here, number) * (1 + _STEP)}), rows)
-            slopes[rows, column] = (np.log(varied) - goal[rows] - error[rows]) / log(1 + _STEP)
+        slopes = np.stack([(error_of(at + _STEP * unit) - error) / _STEP for unit in np.eye(len(at))], 1)
         weighted = slopes * weight[:, None]
-        normal = weighted.T @ weighted + _HELD * np.eye(len(numbers))
-        gradient = weighted.T @ (weight * error) + _HELD * (at - start)
-        before = total(error, at)
+        normal = weighted.T @ weighted + _HELD * np.eye(len(at))
+        gradient, before = weighted.T @ (weight * error) + _HELD * (at - start), total(error, at)
         while damping < 1e6:
             step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
-            moved = at - np.clip(step, -1, 1)
+            moved = _clipped(at - np.clip(step, -1, 1))
             found = error_of(moved)
             if total(found, moved) < before:
                 break
@@ -207,52 +227,40 @@ def _least_squares(estimates: _Estimates, costs: Costs) -> Costs:
             break
         gained = before - total(found, moved)
         at, error, damping = moved, found, damping / 4
-        if gained < 1e-3 * before:
+        if gained < 1e-4 * before:
             break
-    values = dict(zip(numbers, map(float, np.exp(at)), strict=True))
-    # What was 0, and that no time speaks of, stays it.
-    unmoved = {number: 0.0 for number, x, first in zip(numbers, at, start, strict=True) if abs(x - first) < _STEP
-               and not _value(costs, number)}
-    return _moved(costs, values | unmoved)
+    return at
 
 
-def _better_choices(estimates: _Estimates, costs: Costs) -> Costs:
-    """Numbers moved one after the other as far as the choices among what was measured get better."""
-    by_problem: dict[int, list[int]] = defaultdict(list)
-    by_family: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for row, (problem, family) in enumerate(zip(estimates.problem, estimates.family, strict=True)):
-        by_problem[problem].append(row)
-        by_family[problem, family].append(row)
-    groups = [rows for rows in (*by_problem.values(), *by_family.values()) if len(rows) > 1]
-    if not groups:
-        return costs
-    of_row: dict[int, list[int]] = defaultdict(list)
-    for index, group in enumerate(groups):
-        for row in group:
-            of_row[row].append(index)
-    measured, seconds = estimates.measured, estimates.seconds(costs)
+def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers: np.ndarray, tries: int) -> np.ndarray:
+    """Some numbers so that choices are nearer to the best plans, by random steps of a few of them at a time."""
+    starts = np.flatnonzero(np.diff(everything.problem, prepend=-1))
+    near = np.zeros(len(everything.problem), bool)
+    for seconds in map(everything.seconds, begin):
+        near |= seconds <= _NEAR * np.minimum.reduceat(seconds, starts)[everything.problem]
+    estimates = everything.of(np.flatnonzero(near))
+    starts = np.flatnonzero(np.diff(estimates.problem, prepend=-1))
+    measured = np.isfinite(estimates.measured)
+    regret = np.where(measured, np.minimum(1, estimates.measured / estimates.best - 1), _UNKNOWN)
+    good = measured & (regret < 0.3)
+    goal = np.log(estimates.measured[good])
 
-    def regret(index: int, seconds: np.ndarray) -> float:
-        own = measured[groups[index]]
-        return min(1.0, float(own[np.argmin(seconds[groups[index]])] / own.min() - 1))
+    def cost(x: np.ndarray) -> float:
+        seconds = estimates.seconds(x)
+        chosen = np.flatnonzero(seconds == np.minimum.reduceat(seconds, starts)[estimates.problem])
+        chosen = chosen[np.diff(estimates.problem[chosen], prepend=-1) > 0]
+        found, unknown = regret[chosen], 1 - float(measured[chosen].mean())
+        return float(found.mean() + _PERCENTILE_COUNTS * np.percentile(found, 95) + _ABOVE * max(0, unknown - _MOST_UNKNOWN)
+                     + _ERROR_COUNTS * abs(np.log(seconds[good]) - goal).mean())
 
-    regret_of = np.array([regret(index, seconds) for index in range(len(groups))])
-    touched = {number: sorted({index for row in rows for index in of_row[row]}) for number, rows in estimates.of.items()}
-    goal = np.log(measured)
-    for _sweep in range(_SWEEPS):
-        gained = False
-        for number, rows in sorted(estimates.of.items()):
-            value, affected = _value(costs, number), touched[number]
-            base = regret_of[affected].sum() + _ERROR_COUNTS * abs(np.log(seconds[rows]) - goal[rows]).sum()
-            for factor in _MOVES:
-                changed = _moved(costs, {number: (value or _first(number)) * factor})
-                varied = seconds.copy()
-                varied[rows] = estimates.seconds(changed, rows)
-                new = np.array([regret(index, varied) for index in affected])
-                error = abs(np.log(varied[rows]) - goal[rows]).sum()
-                if new.sum() + _ERROR_COUNTS * error < base - 1e-6:
-                    costs, seconds, regret_of[affected], gained = changed, varied, new, True
-                    break
-        if not gained:
-            break
-    return costs
+    rng, at = np.random.default_rng(0), min(begin, key=cost)
+    least_cost, now = cost(at), estimates.seconds(at)
+    asked = [i for i in numbers if (estimates.seconds(at + _STEP * np.eye(len(at))[i]) != now).any()]
+    for _try in range(tries):
+        moved = at.copy()
+        some = rng.choice(asked, min(len(asked), int(rng.integers(1, 4))), replace=False)
+        moved[some] += rng.normal(0, rng.choice([0.04, 0.15, 0.3]), len(some))
+        moved = _clipped(moved)
+        if (found := cost(moved)) < least_cost:
+            at, least_cost = moved, found
+    return at

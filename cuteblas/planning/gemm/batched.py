@@ -15,8 +15,8 @@ from ...codegen.signature import View
 from ...kernels.gemm.batched import MATRICES, BatchedConfig, BatchedSide, BatchedTile, Box, gemm_batched
 from ...layout.banks import wavefronts
 from ..cost.alternatives import Alternative
+from ..cost.work import OF_A_WARP, Work, blocks_in_turns
 from ..estimates import touched_bytes
-from ..floors import from_memory
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
@@ -37,7 +37,7 @@ from ..problem import DeviceInfo, GemmProblem, Operand, transposed, with_matrice
 from .simt import types
 from .slices import refuse_larger_grids
 
-__all__ = ["batched_alternatives", "batched_seconds", "plan_batched", "why_not_batched"]
+__all__ = ["batched_alternatives", "plan_batched", "why_not_batched"]
 
 Pads = tuple[int, int]
 
@@ -46,6 +46,7 @@ _MOST_BYTES = 48 << 10               # of A and B of one matrix
 _BLOCK_BYTES = 32 << 10              # of shared memory that a block should need
 _THREADS, _MOST_THREADS = 128, 256   # that should multiply in a block; that may for a single matrix
 _WARP = 32
+_THREADS_OF_MULTIPROCESSOR, _MOST_RESIDENT = 2048, 32
 _QUAD = 4                            # bytes that are multiplied together
 _WORD = 4                            # bytes
 _WORDS = 112                         # registers of operands and sums of a thread that has whole matrices
@@ -283,23 +284,17 @@ class _Choice:
         The configuration.
     clocks : float
         What a block takes on a multiprocessor with many of them.
-    alone : float
-        The clocks from a block's beginning to its end.
     """
 
     config: BatchedConfig
     clocks: float
-    alone: float
 
 
 class _Priced(NamedTuple):
-    """A tile, and what its blocks take: all of them, one for each matrix, and one alone; and
-    distances in shared memory.
-    """
+    """A tile, what its blocks take, all of them and one for each matrix, and distances in shared memory."""
 
     cost: float
     of_matrix: float
-    alone: float
     tile: BatchedTile
     pads: list[Pads]
 
@@ -338,7 +333,7 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
     clocks = (max(shared, issued) + 0.3 * min(shared, issued)) * (1 + 32 / tile.threads)
     alone = max(2 * of_thread, clocks)
     return _Priced(max(clocks * -(-count // (matrices * multiprocessors)), alone),
-                   clocks / matrices, alone, tile, chosen)
+                   clocks / matrices, tile, chosen)
 
 
 @lru_cache(maxsize=4096)
@@ -366,7 +361,7 @@ def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     config = BatchedConfig(p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, (p.m, p.n, p.k), tile,
                            *sides, p.alpha, p.beta,
                            len(p.batch) if needed else 0, multiple, wide, fused(p, 1, 1))
-    return _Choice(config, best.of_matrix * tile.matrices, best.alone)
+    return _Choice(config, best.of_matrix * tile.matrices)
 
 
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
@@ -393,24 +388,23 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
     return min(sides, key=lambda side: (-side.width, cost(side)))
 
 
-def batched_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time of :func:`plan_batched` for a problem that :func:`why_not_batched` does not refuse."""
-    choice, p, costs = _choice(problem, device.multiprocessors), problem, device.fitted["gemm_batched"]
-    operands = (p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n))
+def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
+    """What :func:`plan_batched` does for a problem that :func:`why_not_batched` does not refuse."""
+    choice, p = _choice(problem, device.multiprocessors), problem
+    tile, operands = choice.config.tile, ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n)))
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
                 for x, extents in operands)
-    traffic = device.seconds(nbytes=from_memory(moved, device) / costs["share of bandwidth"])
-    busiest = -(-prod(_cut(p).batch) // (choice.config.tile.matrices * device.multiprocessors))
-    computing = device.seconds(max(busiest * choice.clocks, choice.alone) / costs["rate"])
-    together = max(traffic, computing) + costs["not at once: part"] * min(traffic, computing)
-    return device.seconds(costs["start: clocks"], 1) + together
+    warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
+    return Work("fused multiply-adds", "copies", instructions=choice.clocks + OF_A_WARP * warps, warps=warps, moved=moved,
+                stored=p.m * p.n * prod(p.batch) * dtype(p.c.dtype).bytes,
+                **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads, _MOST_RESIDENT)), 1, 1, device))
 
 
 def batched_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The plan, where there is one."""
     if why_not_batched(problem, device) is None:
         tile = _choice(problem, device.multiprocessors).config.tile
-        yield Alternative("gemm_batched", str(tile), partial(batched_seconds, problem), partial(plan_batched, problem, device))
+        yield Alternative("gemm_batched", str(tile), (_work(problem, device),), partial(plan_batched, problem, device))
 
 
 def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -431,7 +425,8 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
               f"{facing.note}")
-    return Plan(problem, device, "gemm_batched", config, (each,), 0, reason, each.kernel.facts, batched_seconds(problem, device))
+    return Plan(problem, device, "gemm_batched", config, (each,), 0, reason, each.kernel.facts,
+                _work(problem, device).seconds(device))
 
 
 def _values(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, object]:

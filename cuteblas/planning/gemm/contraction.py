@@ -264,7 +264,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         p = _swapped(p)
     roles: Roles = dict(zip("ABC", "bac" if swapped else "abc", strict=True))
     (a, b, _c), flat = _tensors(p), _flat(p)
-    choice = choose(flat, device, a.access(), b.access(), predicated=True)
+    choice = choose(flat, device, a.access(), b.access())
     reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
               f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}")
     if choice.slices == 1:
@@ -276,7 +276,8 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
     refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
-    return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
+    return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts,
+                choice.work.seconds(device))
 
 
 # -- packed tensors ---------------------------------------------------------------------------------------------------------------

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from math import inf
+from functools import lru_cache
+from typing import NamedTuple
 
 from ...codegen.architectures import capabilities, oldest_with
 from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
-from ..cost.alternatives import Alternative, together
-from ..floors import floor_of, from_memory
+from ..cost.alternatives import Alternative
+from ..cost.work import memory_seconds
+from ..floors import floor_of
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant, variant
@@ -45,6 +46,7 @@ _ANOTHER_ORDER = frozenset({"gemm_skinny", "gemm_split"})
 _ANOTHER_COMPLEX_ORDER = frozenset({"gemm_batched", "gemm_outer", "gemm_thin"})
 
 _OF_FLOOR = 0.8                      # of the time of all multiply-adds: no estimate is below it
+_REREAD = ("gemm_batched", "reduce")           # families that count elements which broadcasting repeats once
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,6 @@ class Family:
         Makes its plan within a device's limit of the workspace; ``None`` if that leaves no room.
     precisions : tuple of str
         Those of :data:`PRECISIONS` for which it may be taken.
-    moves : str, optional
-        The family whose share of the bandwidth A, B and C move at; ``None`` where estimates have this traffic in them.
     """
 
     name: str
@@ -72,42 +72,28 @@ class Family:
     alternatives: Callable[[GemmProblem, DeviceInfo], Iterator[Alternative]]
     plan: Callable[[GemmProblem, DeviceInfo], Plan | None]
     precisions: tuple[str, ...] = _NATIVE
-    moves: str | None = "gemm_simt"
 
     def timed(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
         """The alternatives; none is expected to take less than its traffic and most of its multiply-adds do."""
         floor = _Floor.of(problem, self, device)
         for alternative in self.alternatives(problem, device):
-            yield replace(alternative, seconds=partial(floor.above, alternative.seconds))
+            yield replace(alternative, floor=floor)
 
 
-@dataclass(frozen=True)
-class _Floor:
-    """What the multiply-adds of a problem take at least, and the bytes that its family has not counted."""
+class _Floor(NamedTuple):
+    """What the multiply-adds of a problem take at least, and its bytes."""
 
     clocks: float
     nbytes: int
-    moves: str | None
 
     @classmethod
     def of(cls, problem: GemmProblem, family: Family, device: DeviceInfo) -> _Floor:
         floor = floor_of(problem, family.name, device)
-        return cls(_OF_FLOOR * floor.arithmetic_s * device.clock_hz, floor.bytes if family.moves else 0, family.moves)
-
-    def moving(self, device: DeviceInfo) -> float:
-        """The time of the bytes."""
-        if self.moves is None:
-            return 0.0
-        return device.seconds(nbytes=from_memory(self.nbytes, device) / device.fitted[self.moves]["share of bandwidth"])
+        return cls(_OF_FLOOR * floor.arithmetic_s * device.clock_hz, floor.bytes if family.name not in _REREAD else 0)
 
     def seconds(self, device: DeviceInfo) -> float:
         """What no plan is expected to be faster than."""
-        return max(device.seconds(self.clocks), self.moving(device))
-
-    def above(self, seconds: Callable[[DeviceInfo], float], device: DeviceInfo) -> float:
-        """What a plan is expected to take that has such an estimate for all but its traffic."""
-        expected = max(seconds(device), device.seconds(self.clocks))
-        return together(expected, self.moving(device)) if self.nbytes and expected < inf else expected
+        return max(device.seconds(self.clocks), memory_seconds(self.nbytes, device))
 
 
 def _why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -132,19 +118,18 @@ def _why_not_on_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 FAMILIES = (
-    Family("reduce", why_not_dots, dots_alternatives, plan_dots, moves=None),
-    Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin, moves=None),
-    Family("gemm_outer", why_not_outer, outer_alternatives, plan_outer, moves=None),
-    Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched, moves=None),
-    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",), moves=None),
-    Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",),
-           "gemm_split"),
+    Family("reduce", why_not_dots, dots_alternatives, plan_dots),
+    Family("gemm_thin", why_not_thin, thin_alternatives, plan_thin),
+    Family("gemm_outer", why_not_outer, outer_alternatives, plan_outer),
+    Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched),
+    Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",)),
+    Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",)),
     Family("gemm_split", why_not_split, planes_alternatives,
-           lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)), tuple(FORMATS), "gemm_split"),
-    Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",), "gemm_modular"),
-    Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",), "gemm_modular"),
-    Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32"), "gemm_wgmma"),
-    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma, moves=None),
+           lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)), tuple(FORMATS)),
+    Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",)),
+    Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",)),
+    Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32")),
+    Family("gemm_mma", _why_not_on_mma, mma_alternatives, plan_mma),
     Family("gemm_simt", lambda _p, _device: None, simt_alternatives, plan_simt),
 )
 """All of them. A new family is a row."""

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ...codegen.dtypes import dtype
 from ..cost.alternatives import Alternative
-from ..floors import compulsory_bytes, from_memory
 from ..plan import Plan, Role, Workspace, place
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
-from ..reductions import choose_reduction, reduction_launches, why_not_reduced
+from ..reductions import choose_reduction, reducing, reduction_launches, why_not_reduced
 
 __all__ = ["dots_alternatives", "plan_dots", "why_not_dots"]
 
@@ -38,17 +36,7 @@ def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
 
 def dots_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The one way of :func:`plan_dots`."""
-    p = _reduction(problem)[0]
-    slices = choose_reduction(p, device).slices
-    yield Alternative("reduce", "dot products", partial(_seconds, p, slices), partial(plan_dots, problem, device))
-
-
-def _seconds(p: ReductionProblem, slices: int, device: DeviceInfo) -> float:
-    """The estimated time, in so many slices of K."""
-    costs = device.fitted["reduce"]
-    launches = costs["start: launches"] + (costs["adding: launches"] if slices > 1 else 0.0)
-    share = costs[f"{dtype(p.x.dtype).bytes} bytes: share of bandwidth"]
-    return device.seconds(launches=launches, nbytes=from_memory(compulsory_bytes(p), device) / share)
+    yield Alternative("reduce", "dot products", (reducing(_reduction(problem)[0], device),), partial(plan_dots, problem, device))
 
 
 def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -66,4 +54,4 @@ def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
     reason = (f"dot products of {problem.a.dtype}, summed in {p.accumulator}: {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
     return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason, launches[0].kernel.facts,
-                _seconds(p, choice.slices, device))
+                reducing(p, device).seconds(device))

@@ -23,6 +23,8 @@ from ...kernels.common import OperandAccess
 from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
+from ..cost.work import Work, blocks_in_turns
+from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
     Roles,
@@ -38,8 +40,11 @@ from ..operands import (
 from ..plan import Argument, Plan, aligned
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
 from .dispatch import plan_gemm
-from .mma import mma_block_seconds, mma_ramp, mma_tiles, why_not_mma
-from .simt import MAX_VECTOR, block_seconds, candidates, summing
+from .mma import mma_tiles, why_not_mma
+from .mma import resident_blocks as resident_on_mma
+from .mma import tile_work as mma_work
+from .simt import MAX_VECTOR, candidates, resident_blocks, summing
+from .simt import tile_work as simt_work
 from .slices import MOST_BLOCKS
 
 __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
@@ -295,9 +300,9 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
     if prod(p.batch) > _MOST_MEMBERS:
         return f"a batch of {prod(p.batch)} gets a launch of its own"
     family = _family(p, device)
-    members = (Member(0, p),)
-    share = min(choice.work(members, device) for choice in family.choices(members, device))
-    if share * prod(p.batch) > device.seconds(launches=_BUSY) and (own := plan_gemm(p, device).family) != family.name:
+    members = (Member(0, p),) * prod(p.batch)
+    seconds = min(choice.seconds(members, device) for choice in family.choices(members, device))
+    if seconds > device.seconds(launches=_BUSY) and (own := plan_gemm(p, device).family) != family.name:
         return f"{own} alone is faster than {family.name} in a group"
     return None
 
@@ -385,24 +390,24 @@ def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
 
 
 class _Choice(NamedTuple):
-    """A tile, its ramp, and what one of its blocks takes for so many steps of K."""
+    """A tile, what multiplying one of so many steps of K does, and blocks that a multiprocessor has at once."""
 
     tile: Any
-    ramp: float
-    of_block: Callable[[int], float]
-
-    def work(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of the work, were it spread over all multiprocessors."""
-        blocks = (self.of_block(x.problem.depth) * _blocks(x.problem, self.tile) for x in members)
-        return sum(blocks) / device.multiprocessors
+    of_depth: Callable[[int], Work]
+    resident: int
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of a launch: of the work on all multiprocessors or of the longest
-        block, and the ramp of that.
-        """
-        longest = max(self.of_block(member.problem.depth) for member in members)
-        busy = max(self.work(members, device), longest)
-        return busy + self.ramp * longest + device.seconds(launches=1)
+        """The estimated time of a launch: of all blocks, as if each had as much to do, or of the longest one alone."""
+        tile, blocks = self.tile, [_blocks(member.problem, self.tile) for member in members]
+        depths, moved = [member.problem.depth for member in members], sum(compulsory_bytes(x.problem) for x in members)
+        mean = sum(n * depth for n, depth in zip(blocks, depths, strict=True)) // sum(blocks)
+        of_c = tile.m * tile.n * dtype(members[0].problem.c.dtype).bytes
+
+        def expected(depth: int, count: int, nbytes: int) -> float:
+            turns = blocks_in_turns(count, self.resident, -(-depth // tile.k), tile.stages, device)
+            return self.of_depth(depth)._replace(**turns, moved=nbytes, written=turns["tiles"] * of_c).seconds(device)
+
+        return max(expected(mean, sum(blocks), moved), expected(max(depths), 1, 0))
 
 
 @dataclass(frozen=True)
@@ -425,15 +430,13 @@ class _Simt:
         """The tiles."""
         p, (a, b) = members[0].problem, self.inputs(members)
         accumulator = dtype(p.accumulator)
-        for candidate in candidates(accumulator.name):
-            of_block = partial(block_seconds, candidate, element=p.a.dtype, accumulator=accumulator, device=device, a=a, b=b)
-            t = candidate.tile
+        for t in candidates(accumulator.name):
             depth, blocks = 0, 0                       # large tiles have one chain
             if t.chains > 1:
                 depth = max(member.problem.k for member in members)
                 blocks = sum(tiles_of_c(member.problem, (t.m, t.n)) for member in members)
             yield _Choice(summing(t, depth, blocks, accumulator.bytes, device),
-                          candidate.ramp(device.fitted), of_block)
+                          partial(simt_work, p, t, a=a, b=b, device=device), resident_blocks(t))
 
     def inputs(self, members: Sequence[Member]) -> tuple[OperandAccess, OperandAccess]:
         """How A and B of all are read."""
@@ -475,8 +478,7 @@ class _Mma(_Simt):
         atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
         for tile in mma_tiles(atom, device):
-            yield _Choice(tile, mma_ramp(tile, device),
-                          partial(mma_block_seconds, tile, device=device))
+            yield _Choice(tile, partial(mma_work, members[0].problem, tile, device=device), resident_on_mma(tile, device))
 
     def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
         """The kernel with a tile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from math import gcd, hypot, prod
+from math import prod
 
 from ...codegen.dtypes import dtype
 from ...codegen.mma import MmaAtom, mma_atom
@@ -13,8 +13,9 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.alternatives import Alternative, alternative, together
-from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
+from ..cost.alternatives import Alternative
+from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
+from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import VERDICT, gate_values
 from ..operands import (
     NARROW_SPAN,
@@ -37,34 +38,26 @@ from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .slices import (
     MIN_SLICE,
     Choice,
-    adding_seconds,
     in_slices,
     most_workspace,
-    not_hidden,
     numbers_of_slices,
     refuse_larger_grids,
-    with_blocks,
 )
 
-__all__ = ["along", "choose_mma", "covered_tiles", "estimated", "facing_rows", "is_thin", "mma_alternatives", "mma_block_seconds",
-           "mma_choices", "mma_launches", "mma_product", "mma_ramp", "mma_seconds", "mma_tiles", "plan_mma", "thin_tiles",
-           "why_not_mma"]
+__all__ = ["along", "choose_mma", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices", "mma_launches",
+           "mma_product", "mma_seconds", "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work", "why_not_mma"]
 
-_SECTOR = 32                         # bytes
-_SHARED = 64                         # rows, or columns, that share what is read, for which costs are given
 _PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
 _LEAST_COPIED = 4                    # bytes that an asynchronous copy moves; narrower reads go through registers
 # Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
 # enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
+_PRODUCTS_OF_PLANES = 6              # of bfloat16 for one of float32
 
 # float64 and complex128.
 _UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
 
-_EVEN = 0.96                         # of all that busy multiprocessors could take: blocks that are as many for each
-_THREE_FIT = 64 * 64                 # the largest tile of float64 of which a multiprocessor has room for three
-_ENOUGH_THREADS = 256                # of a multiprocessor: some multiply while others copy or wait
 # Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits; others, a gate and rows of C together.
 _CROWDED = ((128, 64, (2, 2)), (96, 80, (2, 2)))
 
@@ -220,48 +213,7 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
             yield replace(tile, stages=stages)
 
 
-def mma_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo, beside: int = 1) -> float:
-    """What a block of a tile takes for ``depth`` steps of K, where many blocks follow each other and so many run side by side."""
-    if _wide_shapes(tile.atom):
-        return _wide_block_seconds(tile, depth, device)
-    costs, element = device.fitted["gemm_mma"], dtype(tile.atom.element)
-    per_clock = min(_PER_CLOCK[element.bytes], multiply_adds_per_clock("gemm_mma", element.name, device)) * _rate(tile, device)
-    steps = (depth / tile.k + 1) * costs["step: clocks"] / beside      # a barrier, fragments, multiplications after each other
-    return device.seconds(max(tile.m * tile.n * (depth + tile.k) / per_clock, steps))
-
-
-def _rate(tile: MmaTile, device: DeviceInfo) -> float:
-    """The part of a multiprocessor's multiply-adds that a tile reaches."""
-    kind = f"{tile.atom.element} {tile.atom.arch}" if _wide_shapes(tile.atom) else "16-bit"
-    return device.fitted["gemm_mma"][f"{kind} {tile.m}x{tile.n} in {prod(tile.warps)} warps: rate"]
-
-
-def _wide_block_seconds(tile: MmaTile, depth: int, device: DeviceInfo) -> float:
-    """The same for float64 and complex128."""
-    per_clock = multiply_adds_per_clock("gemm_mma", "float64", device) * _rate(tile, device)
-    return device.seconds(tile.m * tile.n * (4 if dtype(tile.atom.element).is_complex else 1) * depth / per_clock)
-
-
-def _writing(p: GemmProblem, tile: MmaTile, slices: int, device: DeviceInfo) -> float:
-    """What a block takes for its elements of C, more of them where few bytes are written at a time."""
-    costs, item = device.fitted["gemm_mma"], dtype(p.c.dtype).bytes
-    kind = tile.atom.element if _wide_shapes(tile.atom) else "16-bit"
-    clocks = min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs[f"{kind}: tile of 128x128: clocks"]
-    access = vector_access(p.c, (p.m, p.n), min(VECTOR_BYTES, _PAIR * item))
-    if slices == 1 and _by_rows(p, tile, device):
-        clocks *= 1 + costs[f"{kind}: C by {'covering words' if _by_words(p) else 'rows'}: part"]
-    elif slices == 1 and (access.unit != 1 or access.width * item < min(VECTOR_BYTES, _PAIR * item)):
-        clocks *= 1 + costs[f"{kind}: C by single elements: part"]
-    return device.seconds(clocks)
-
-
-def _latency(tile: MmaTile, depth: int, after: int, device: DeviceInfo) -> float:
-    """What so many blocks after each other wait for memory and for their own results; those beside them hide it from each other."""
-    costs, kind = device.fitted["gemm_mma"], "float64" if _wide_shapes(tile.atom) else "16-bit"
-    return device.seconds(after * costs[f"{kind}: start: clocks"] + depth / tile.k * costs[f"{kind}: latency of a step: clocks"])
-
-
-def _resident(tile: MmaTile, device: DeviceInfo) -> int:
+def resident_blocks(tile: MmaTile, device: DeviceInfo) -> int:
     """Blocks that a multiprocessor has at once."""
     if _wide_shapes(tile.atom):
         return tile.min_blocks
@@ -269,44 +221,24 @@ def _resident(tile: MmaTile, device: DeviceInfo) -> int:
     return max(1, min(room, device.shared_bytes_per_block // (tile.stages * tile.stage_bytes)))
 
 
-def _narrow(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
-    """What 16-bit operands add to the time of a block, as a part of it, that are read by few bytes at a time or across sectors."""
-    costs, found = device.fitted["gemm_mma"], 0.0
-    for x, extents, shared in ((p.a, (p.m, p.k), tile.n), (p.b, (p.n, p.k), tile.m)):
-        access, item = _read(x, extents), dtype(x.dtype).bytes
-        if access.covering:
-            found += costs["16-bit: an operand by covering words: part"] * _SHARED / shared
-            continue
-        aligned = access.width * item
-        if aligned == VECTOR_BYTES and access.unit is not None:
-            aligned = gcd(_SECTOR, x.strides[1 - access.unit] * item)
-        found += costs[f"16-bit: an operand by {aligned} bytes: part"] * _SHARED / shared if aligned < _SECTOR else 0.0
-    return found
-
-
-def mma_ramp(tile: MmaTile, device: DeviceInfo) -> float:
-    """The time to start and to drain, in units of the time of one block."""
-    return device.fitted["gemm_mma"][f"{'float64' if _wide_shapes(tile.atom) else '16-bit'}: ramp"]
-
-
 def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k: bool = True,
                gated: bool = False) -> Choice[MmaTile]:
     """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time.
 
-    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate. A
-    tile that leaves no registers for a gate is not for a kernel that is ``gated``.
+    A tile that leaves no registers for a gate is not for a kernel that is ``gated``.
     """
     def fits(tile: MmaTile) -> bool:
         return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _CROWDED)
 
-    return min((x for x in mma_choices(p, device, atom, may_split_k) if fits(x.tile)), key=lambda choice: choice.seconds)
+    return min((x for x in mma_choices(p, device, atom, may_split_k) if fits(x.tile)),
+               key=lambda choice: choice.work.seconds(device))
 
 
 def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_mma` for a problem that :func:`why_not_mma` does not refuse."""
     atom = mma_atom(problem.a.dtype, device.arch)
     assert atom is not None
-    return choose_mma(facing_rows(problem).problem, device, atom).seconds
+    return choose_mma(facing_rows(problem).problem, device, atom).work.seconds(device)
 
 
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
@@ -320,13 +252,13 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
         narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
         for tile in map(fitted, (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ()))):
             for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
-                yield estimated(p, tile, chunk, device)
+                yield _choice(p, tile, chunk, device)
     if atom.splits:
         return
     numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device)) if may_split_k else [1]
     for tile in map(fitted, mma_tiles(atom, device)):
         for split_k in numbers:
-            yield estimated(p, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k, device)
+            yield _choice(p, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k, device)
 
 
 def _covered(p: GemmProblem) -> tuple[bool, bool]:
@@ -358,38 +290,41 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
     return [p.k, *sorted({tile.k * -(-steps // x) for x in numbers if x > 1})]
 
 
-def estimated(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
-    """A tile, K in slices of such a depth, and the estimated time: of multiplying and of memory, the longer counts most."""
-    slices = -(-p.k // chunk)
-    outputs = p.m * p.n * prod(p.batch)
-    blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
-    costs, thin = device.fitted["gemm_mma"], is_thin(tile)
-    memory = device.seconds(nbytes=from_memory(compulsory_bytes(p), device) / costs["share of bandwidth"])
-    written = outputs * slices * dtype(p.c.dtype if slices == 1 else tile.atom.accumulator).bytes
-    resident, busiest = tile.min_blocks if thin else _resident(tile, device), -(-blocks // device.multiprocessors)
-    if thin:
-        multiplying, waiting, reading = _thin_times(p, tile, blocks, chunk, device)
-        alone = not_hidden(max(multiplying, waiting), written, resident, busiest, device)
-        times: tuple[float, ...] = multiplying + alone, waiting + alone, reading, memory
-    else:
-        busy = _block_by_block(p, device, tile, chunk, slices, blocks)
-        busy += _latency(tile, chunk, 1 + (busiest - 1) // resident, device)
-        busy += not_hidden(busy, written, resident, busiest, device)
-        times = busy, hypot(memory, _latency_of_memory(p, tile, min(resident, busiest), device))
-        if _wide_shapes(tile.atom):
-            tile = _apart(tile, busiest, device)
-        else:
-            times += _reading(p, tile, device),
-    seconds = device.seconds(launches=1) + with_blocks(together(*times), blocks, device)
-    nbytes = outputs * dtype(tile.atom.accumulator).bytes
-    if tile.atom.splits:
-        seconds += device.seconds(launches=device.fitted["gemm_skinny"]["overhead: launches"])
-    if along(p, slices) > 1:
-        of_thin = device.fitted["gemm_thin"]
-        seconds += device.seconds(of_thin["adding: clocks"], of_thin["adding: launches"], 2 * slices * nbytes)
-    else:
-        seconds += adding_seconds(slices, nbytes, device)
-    return Choice(tile, slices, chunk, blocks, seconds)
+def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
+    """A tile, K in slices of such a depth, and what that does."""
+    slices, outputs, sums, thin = -(-p.k // chunk), p.m * p.n * prod(p.batch), dtype(tile.atom.accumulator).bytes, is_thin(tile)
+    blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices) * slices, dtype(p.c.dtype).bytes
+    resident = tile.min_blocks if thin else resident_blocks(tile, device)
+    turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
+    pair = min(VECTOR_BYTES, _PAIR * of_c)
+    access, kept = vector_access(p.c, (p.m, p.n), pair), of_c if slices == 1 else sums
+    whole = slices > 1 or (access.unit == 1 and access.width * of_c >= pair)
+    work = tile_work(p, tile, chunk, device)._replace(
+        **turns, reads="streams" if thin else "copies", moved=compulsory_bytes(p), stored=outputs * slices * kept,
+        writes="rows" if slices == 1 and _by_rows(p, tile, device) else "vectors" if whole else "elements",
+        written=turns["tiles"] * min(tile.m, p.m) * min(tile.n, p.n) * max(4, kept),
+        **added(slices, outputs * sums, 1 + tile.atom.splits))
+    if _wide_shapes(tile.atom) and not thin:
+        tile = _apart(tile, int(turns["tiles"]), device)
+    return Choice(tile, slices, chunk, blocks, work)
+
+
+def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
+    """What multiplying a tile of such a depth does."""
+    element, warps = dtype(tile.atom.element), prod(tile.warps)
+    item, depth, wide = element.bytes, -(-depth // tile.k) * tile.k, element.bytes >= 8 and not tile.atom.splits
+    rate = multiply_adds_per_clock("gemm_mma", "float64" if wide else element.name if item < 4 else "float16", device)
+    rate = min(_PER_CLOCK.get(item, rate if wide else _PER_CLOCK[2]), rate) / (4 if element.is_complex else 1)
+    rate /= _PRODUCTS_OF_PLANES if tile.atom.splits else 1
+    reads = [(_read(x, extents), extent) for x, extents, extent in ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))]
+    words = sum(extent / (_LEAST_COPIED / item if x.covering else x.width) for x, extent in reads)
+    converted = sum(extent for x, extent in reads if x.covering)
+    if tile.atom.splits:                                   # each warp splits what it loads
+        converted += tile.m * tile.warps[1] + tile.n * tile.warps[0]
+    fragments = warps * (tile.m // tile.warps[0] + tile.n // tile.warps[1])
+    return Work("tensor cores, float64" if wide else "tensor cores", "copies", clocks=tile.m * tile.n * depth / rate,
+                wavefronts=fragments * depth * item / 128, instructions=OF_A_WARP * warps, gathered=words * depth / 32,
+                converted=converted * depth * item, warps=warps)
 
 
 def along(p: GemmProblem, slices: int) -> int:
@@ -397,62 +332,6 @@ def along(p: GemmProblem, slices: int) -> int:
     threads = min(_MOST_ALONG, max(2, 1 << (-(-slices // 4) - 1).bit_length()))
     few = p.m * p.n * prod(p.batch) <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
-
-
-def _latency_of_memory(p: GemmProblem, tile: MmaTile, resident: int, device: DeviceInfo) -> float:
-    """What reading A and B takes by what so many blocks on a multiprocessor have under way at once."""
-    stage = (min(tile.m, p.m) + min(tile.n, p.n)) * tile.k * dtype(tile.atom.element).bytes
-    under_way = resident * (tile.stages - 1) * stage
-    nbytes = compulsory_bytes(p) / device.multiprocessors
-    return device.seconds(nbytes / under_way * device.fitted["gemm_mma"]["memory: latency: clocks"])
-
-
-def _thin_times(p: GemmProblem, tile: MmaTile, blocks: int, depth: int, device: DeviceInfo) -> tuple[float, float, float]:
-    """What multiplying takes by tiles for few columns or rows, how long blocks wait for steps, and what loads from L2 take."""
-    costs, kind = device.fitted["gemm_mma"], _kind(tile.atom)
-    per_clock = _PER_CLOCK[2] / (24 if dtype(tile.atom.element).is_complex else 6) if tile.atom.splits else \
-        min(_PER_CLOCK[2], multiply_adds_per_clock("gemm_mma", tile.atom.element, device))
-    per_clock /= 4 if kind == "complex128" else 1
-    steps, on_one = -(-depth // tile.k), -(-blocks // device.multiprocessors)
-    multiplying = on_one * steps * tile.m * tile.n * tile.k / (per_clock * costs[f"{kind} thin: rate"])
-    if tile.atom.splits:                                   # each warp splits what it loads
-        loaded = tile.m * tile.warps[1] + tile.n * tile.warps[0]
-        multiplying += on_one * steps * tile.k * loaded * dtype(tile.atom.element).bytes / costs["thin: bytes split in a clock"]
-    if depth >= p.k and _by_rows(p, tile, device):
-        multiplying += on_one * min(tile.m, p.m) * min(tile.n, p.n) / 128**2 * costs["thin: C by rows: clocks of 128x128"]
-    covered = sum(extent for extent, by_words in zip((tile.m, tile.n), _covered(p), strict=True) if by_words)
-    if covered:
-        multiplying += on_one * steps * tile.k * covered * dtype(tile.atom.element).bytes / costs["thin: bytes covered in a clock"]
-    step = max(costs["thin: a step: clocks"], costs["thin: latency: clocks"] / (tile.stages - 1))
-    waiting = -(-on_one // tile.min_blocks) * (costs["thin: a block: clocks"] + steps * step)
-    return device.seconds(multiplying), device.seconds(waiting), _reading(p, tile, device)
-
-
-def _reading(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> float:
-    """What the loads of all blocks take, which come from L2."""
-    again = p.m * p.k * -(-p.n // tile.n) + p.n * p.k * -(-p.m // tile.m)
-    nbytes = again * prod(p.batch) * dtype(tile.atom.element).bytes
-    return device.seconds(nbytes / (device.multiprocessors * device.fitted["gemm_mma"]["L2: bytes in a clock"]))
-
-
-def _block_by_block(p: GemmProblem, device: DeviceInfo, tile: MmaTile, chunk: int, slices: int, blocks: int) -> float:
-    """What the busiest multiprocessor takes for its blocks, and to start and to drain."""
-    busiest = -(-blocks // device.multiprocessors)
-    block = mma_block_seconds(tile, chunk, device, min(busiest, _resident(tile, device)))
-    if _wide_shapes(tile.atom):
-        costs, read = device.fitted["gemm_mma"], ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))
-        narrow = costs["float64: narrow copy of an element: clocks"] * sum(
-            rows for x, extents, rows in read if vector_access(x, extents).width * dtype(x.dtype).bytes < VECTOR_BYTES)
-        alone = busiest == 1 and tile.mma.threads < _ENOUGH_THREADS
-        block = block * (1 + alone * costs["float64: four warps alone: part"]) + device.seconds(narrow * chunk)
-        if alone and narrow:                               # nobody else multiplies while a warp begins its copies
-            block = max(block, device.seconds(costs["float64: four warps alone, narrow copies: clocks of K"] * chunk))
-        # Where each multiprocessor would have one of the last blocks, one that is late leaves two to another one.
-        if busiest % tile.min_blocks and tile.m * tile.n > _THREE_FIT and blocks > _EVEN * busiest * device.multiprocessors:
-            busiest += busiest > 1
-    else:
-        block *= 1 + _narrow(p, tile, device)
-    return (block + _writing(p, tile, slices, device)) * (busiest + mma_ramp(tile, device))
 
 
 def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
@@ -483,8 +362,7 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
         tile = choice.tile
         blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps, tile.min_blocks) in _COVERED_SHAPES else ""
         name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{blocks}, K by {choice.chunk}"
-        yield alternative("gemm_mma", name, choice, device, partial(estimated, p, choice.tile, choice.chunk),
-                          partial(plan_mma, problem, device, choice=choice))
+        yield Alternative("gemm_mma", name, (choice.work,), partial(plan_mma, problem, device, choice=choice))
 
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile] | None = None,
@@ -524,7 +402,8 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     launches, workspace = mma_launches(p, device, choice, roles, gate)
     refuse_larger_grids(problem, launches)
     reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts,
+                choice.work.seconds(device))
 
 
 def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,

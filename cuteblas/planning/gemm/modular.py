@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from math import inf, prod
 from typing import Any, NamedTuple
@@ -30,6 +29,8 @@ from ...kernels.modular.survey import (
     survey,
 )
 from ..cost.alternatives import Alternative
+from ..cost.work import Work, on_wgmma
+from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
@@ -356,33 +357,33 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
                   fusion_values(p.fusion), _STATE)
 
 
-def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time where elements are random numbers; infinite if the workspace has no room for planes."""
-    costs, p = device.fitted["gemm_modular"], oriented(problem, 1).problem
-    item, planes = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI
+def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
+    """What it does where elements are random numbers; without an end if the workspace has no room for planes."""
+    p = oriented(problem, 1).problem
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
-        return inf
-    seconds, rows = device.seconds(launches=costs["overhead: launches"]), None
-    seconds += _moved(device, item * (p.m * p.k * matrices_of(p, p.a) + p.n * p.k * matrices_of(p, p.b)), "survey")
+        return Work("tensor cores, bytes", "TMA", written=inf)
+    item, planes, most = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
+    prepared, launches, waves, rows = item * sum(n * p.k * matrices_of(p, x) for x, n in ((p.a, p.m), (p.b, p.n))), 4, 0, None
+    whole: dict[str, Any] = {}
     for block in cut.of(p):
         part = block.problem
         groups, columns, _stages = _tile(part, device)
-        tiles = tiles_of_c(part, (64 * groups, columns)) * planes
-        share = device.seconds(groups * columns / 512)
-        waves = -(-tiles // device.multiprocessors)
-        seconds += waves * share * (-(-part.k // _LINE) * costs["stage of 128x256: clocks"] + costs["tile of 128x256: clocks"])
+        tiles, steps = tiles_of_c(part, (64 * groups, columns)) * planes, -(-part.k // _LINE)
         made = 0 if p.triangle else part.n * part.k * matrices_of(part, part.b)
         if block.start[:2] != rows:
             rows = block.start[:2]
             made += part.m * part.k * matrices_of(part, part.a)
-        seconds += _moved(device, (item + planes) * made, "residues")
-        seconds += _moved(device, (item + planes) * part.m * part.n * prod(part.batch), "restore")
-    return seconds
+        prepared += (item + planes) * (made + part.m * part.n * prod(part.batch))
+        launches, waves = launches + 3, waves + -(-tiles // most)
+        for name, count in {**on_wgmma(64 * groups, columns, steps), "written": 64 * groups * columns, "passes": steps}.items():
+            whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count
+    return Work("tensor cores, bytes", "TMA", **whole, ahead=_TILES[0][2] - 1, blocks=most, moved=compulsory_bytes(p),
+                launches=launches, prepared=prepared)
 
 
-def _moved(device: DeviceInfo, nbytes: int, what: str) -> float:
-    """The estimated time of a kernel that reads and writes so many bytes."""
-    return device.seconds(nbytes=nbytes / device.fitted["gemm_modular"][f"{what}: share of bandwidth"])
+def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """The estimated time where elements are random numbers; infinite if the workspace has no room for planes."""
+    return _work(problem, device).seconds(device)
 
 
 def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
@@ -392,7 +393,7 @@ def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[A
         assert plan is not None
         return plan
 
-    yield Alternative("gemm_modular", "by residues", partial(modular_seconds, problem), planned)
+    yield Alternative("gemm_modular", "by residues", (_work(problem, device),), planned)
 
 
 def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:

@@ -10,8 +10,9 @@ from math import gcd, prod
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
-from ..cost.alternatives import Alternative, alternative, together
-from ..floors import compulsory_bytes, from_memory
+from ..cost.alternatives import Alternative
+from ..cost.work import OF_A_WARP, Work, blocks_in_turns
+from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
@@ -54,8 +55,8 @@ class OuterChoice:
         Those that a block has a part of.
     blocks : int
         Blocks of the launch.
-    seconds : float
-        The expected time.
+    work : Work
+        What it does.
     """
 
     tile: OuterTile
@@ -63,7 +64,7 @@ class OuterChoice:
     length: int
     stretches: int
     blocks: int
-    seconds: float
+    work: Work
 
     def __str__(self) -> str:
         return f"{self.tile}, {self.stretches} stretches of {self.rows} rows"
@@ -122,7 +123,7 @@ class _Model:
     """What a problem, with C along its rows, takes on a device."""
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
-        self.p, self.device, self._costs = p, device, device.fitted["gemm_outer"]
+        self.p, self.device = p, device
         self._width, self._batch = _width(p), prod(p.batch)
         self.tile, self._is_whole = OuterTile(p.k, self._width), _whole(p, self._width)
         self._once = compulsory_bytes(p) + (p.m * p.n * self._batch * dtype(p.c.dtype).bytes if p.beta != "zero" else 0)
@@ -142,34 +143,21 @@ class _Model:
         return fewest * min(range(1, most + 1), key=idle)
 
     def choice(self, stretches: int) -> OuterChoice:
-        """A block with so many stretches.
-
-        Blocks begin and end alone: at first nothing is written, and at last the others have none left, half of a block's time in
-        the mean. Between, what memory, L2, instructions and waiting take is at once; the longest counts most.
-        """
-        p, device, costs, tile = self.p, self.device, self._costs, self.tile
+        """A block with so many stretches."""
+        p, device, tile = self.p, self.device, self.tile
         rows, threads = self.rows, tile.threads
         sector, memory = _sector(p, tile.width), p.m * _pitch(p) + (0 if self._is_whole else _sector(p, tile.width) - 1)
         length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector      # one stretch ends with C
         vectors, count = length // tile.width, -(-memory // length)
         stretches = min(stretches, count)
         blocks = -(-vectors // threads) * -(-count // stretches) * self._batch
-        on_one, warps = -(-blocks // device.multiprocessors), threads // 32
         kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
-        of_edges = self._edges * tile.width * p.k * costs["an element of an edge: clocks"]
-        of_a = p.k * max(1.0, dtype(p.a.dtype).bytes / 8) * costs["an element of A: clocks"]
-        a_stretch = costs["a stretch: clocks"] + of_a + of_edges
-        begun, written = costs["block: clocks"], stretches * a_stretch
-        waits = -(-on_one // resident) * (begun + written) - begun
-        issued = on_one * warps * (own + stretches * each) / costs["instructions in a clock"]
-        of_b = blocks * threads * tile.width * p.k * dtype(p.b.dtype).bytes
-        traffic = max(from_memory(self._once, device) / costs["share of bandwidth"],
-                      (self._once + of_b) / costs["L2: share of bandwidth"])
-        parts = device.seconds(nbytes=traffic), device.seconds(waits), device.seconds(issued)
-        seconds = device.seconds(begun + written / 2, 1) + together(*parts)
-        return OuterChoice(tile, rows, length, stretches, blocks, seconds)
+        warps = threads // 32
+        work = Work("fused multiply-adds", "loads", instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP), warps=warps,
+                    moved=self._once, **blocks_in_turns(blocks, resident, stretches, 1, device))
+        return OuterChoice(tile, rows, length, stretches, blocks, work)
 
     @property
     def _edges(self) -> float:
@@ -199,14 +187,8 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
 
 def outer_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The same as alternatives."""
-    p = oriented(problem, 1).problem
-
-    def estimated(stretches: int, where: DeviceInfo) -> OuterChoice:
-        return _Model(p, where).choice(stretches)
-
     for choice in choices(problem, device):
-        yield alternative("gemm_outer", str(choice), choice, device, partial(estimated, choice.stretches),
-                          partial(plan_outer, problem, device, choice=choice))
+        yield Alternative("gemm_outer", str(choice), (choice.work,), partial(plan_outer, problem, device, choice=choice))
 
 
 def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice | None = None) -> Plan:
@@ -230,13 +212,13 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
         raise ValueError(f"gemm_outer cannot compute this: {refused}")
     facing = oriented(problem, 1)
     p = facing.problem
-    choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
+    choice = choice or min(choices(problem, device), key=lambda x: x.work.seconds(device))
     each = launch(gemm_outer(config_of(p, choice)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
                   rows=choice.rows, length=choice.length, stretches=choice.stretches)
     refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{facing.note}")
-    return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.seconds)
+    return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.work.seconds(device))
 
 
 def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:

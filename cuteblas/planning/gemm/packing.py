@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
+from ..copy.cost import CopyWork
 from ..copy.dispatch import copy_alternatives
 from ..cost.alternatives import Alternative
-from ..floors import compulsory_bytes, from_memory
+from ..cost.work import Counted
 from ..operands import compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Problem
@@ -25,7 +26,7 @@ from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
 __all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
 
 _SECTOR = 16                         # elements: rows are multiples of it
-_LINE, _VECTOR_BYTES = 128, 16
+_LINE = 128
 _PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel, TransposeConfig: transpose_kernel}
 
 
@@ -49,6 +50,13 @@ class _Packed:
     problem: CopyProblem
     nbytes: int
     reason: str
+
+
+class _Moving(NamedTuple):
+    """A copy, and what it does."""
+
+    plan: Plan
+    work: CopyWork
 
 
 def _packed_operands(p: GemmProblem) -> dict[Role, _Packed]:
@@ -96,44 +104,29 @@ def _pack(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], re
     return _Packed(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem, elements * item, reason)
 
 
-def _seconds(p: GemmProblem, moves: Sequence[Plan], device: DeviceInfo) -> float:
-    """The expected time of packing operands: launches, and for each operand its bytes, twice, at a share of the bandwidth."""
-    costs, kind = device.fitted["packing"], "elements"
-    if is_exact(p):
-        kind = "bytes" if dtype(p.a.dtype).bytes == 1 else "digits"
-    nbytes = sum(compulsory_bytes(moving.problem) for moving in moves)
-    launches = costs["start: launches"] + costs["an operand: launches"] * len(moves)
-    launches += costs["ragged rows: launches"] * sum(_is_ragged(moving.problem) for moving in moves)
-    return device.seconds(launches=launches, nbytes=from_memory(nbytes, device) / costs[f"{kind}: share of bandwidth"])
-
-
-def _is_ragged(copy: Problem) -> bool:
-    """Whether rows are transposed that begin inside of vectors."""
-    assert isinstance(copy, CopyProblem)
-    along = next((s for s, t in zip(copy.src_strides, copy.dst_strides, strict=True) if t == 1), 1)
-    return along != 1 and any(s != 1 and s * copy.itemsize % _VECTOR_BYTES for s in copy.src_strides)
-
-
 @lru_cache(maxsize=4096)
-def _moving(copy: Problem, device: DeviceInfo) -> Plan:
-    """The plan of a copy: by tiles, of which two may be one launch, unless boxes are expected to save more than a launch."""
+def _moving(copy: Problem, device: DeviceInfo) -> _Moving:
+    """A copy: by tiles, of which two may be one launch, unless boxes are expected to save more than a launch."""
     assert isinstance(copy, CopyProblem)
     tiles, *boxes = copy_alternatives(copy, device)
     best = min(boxes, key=lambda choice: choice.seconds(device), default=tiles)
     gained = tiles.seconds(device) - best.seconds(device)
-    return (best if gained > device.seconds(launches=1) else tiles).plan()
+    chosen = best if gained > device.seconds(launches=1) else tiles
+    return _Moving(chosen.plan(), chosen.work)
 
 
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All products of the same copies."""
     moves = [_moving(copy.problem, device) for copy in _packed_operands(problem).values()]
-    copying = _seconds(problem, moves, device)
+    works = _works(moves)
     for product in wgmma_alternatives(packed_problem(problem), device):
-        def seconds(d: DeviceInfo, product: Alternative = product) -> float:
-            return (copying if d is device else _seconds(problem, moves, d)) + product.seconds(d)
-
-        yield Alternative("gemm_wgmma", f"of copies, {product.name}", seconds,
+        yield Alternative("gemm_wgmma", f"of copies, {product.name}", (*works, *product.works),
                           partial(plan_packed, problem, device, product.plan))
+
+
+def _works(moves: Sequence[_Moving]) -> tuple[Counted, ...]:
+    """What packing does; a second copy begins while the first one ends."""
+    return tuple(moving.work._replace(beside=i > 0) for i, moving in enumerate(moves))
 
 
 def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], Plan] | None = None) -> Plan:
@@ -145,14 +138,15 @@ def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], 
     workspace = Workspace()
     workspace.take(plan.workspace_bytes)
     places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
-    moves = [_moving(copy.problem, device) for copy in copies.values()]
+    made = [_moving(copy.problem, device) for copy in copies.values()]
+    moves = [each.plan for each in made]
     copying = [(launch, moving.config) for role, moving in zip(copies, moves, strict=True)
                for launch in placed(moving.launches, {"src": place(role), "dst": places[role]})]
     launches = [*_paired(copying), *placed(plan.launches, places)]
     copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
     reason = "; ".join((plan.reason, *copied))
     return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=workspace.nbytes, reason=reason,
-                   seconds=(plan.seconds or 0.0) + _seconds(problem, moves, device), copied=copied)
+                   seconds=(plan.seconds or 0.0) + sum(work.seconds(device) for work in _works(made)), copied=copied)
 
 
 def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:

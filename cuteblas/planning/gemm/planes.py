@@ -13,11 +13,11 @@ from ...codegen.mma import MmaAtom, split_atom
 from ...kernels.gemm.mma import MmaTile
 from ...kernels.gemm.skinny import RANGE
 from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative, alternative
+from ..cost.alternatives import Alternative
 from ..guard import Guarded, guarded, otherwise, verdict_bytes
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
-from .mma import estimated, facing_rows, mma_choices, mma_launches
+from .mma import facing_rows, mma_choices, mma_launches
 from .simt import plan_simt
 from .slices import Choice
 from .split import parts_of
@@ -64,16 +64,14 @@ def _choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTil
 
 def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_planes` chooses among."""
-    p = facing_rows(problem).problem
     for choice in _choices(problem, device):
         name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
-        yield alternative("gemm_skinny", name, choice, device, partial(estimated, p, choice.tile, choice.chunk),
-                          partial(plan_planes, problem, device, choice))
+        yield Alternative("gemm_skinny", name, (choice.work,), partial(plan_planes, problem, device, choice))
 
 
 def planes_choice(p: GemmProblem, device: DeviceInfo) -> Choice[MmaTile]:
     """The tile and the number of slices of K with the least estimated time."""
-    return min(_choices(p, device), key=lambda choice: choice.seconds)
+    return min(_choices(p, device), key=lambda choice: choice.work.seconds(device))
 
 
 def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None) -> Plan:
@@ -101,5 +99,5 @@ def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile
     fallback = otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite", "fused multiply-adds")
     reason = (f"{problem.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 "
               f"added in float32; tile {choice}{facing.note}; {fallback}")
-    return Plan(problem, device, "gemm_skinny", choice, launches, nbytes, reason, launches[0].kernel.facts, choice.seconds,
-                fallback=fallback)
+    return Plan(problem, device, "gemm_skinny", choice, launches, nbytes, reason, launches[0].kernel.facts,
+                choice.work.seconds(device), fallback=fallback)

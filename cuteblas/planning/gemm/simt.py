@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -12,9 +12,9 @@ from ...codegen.dtypes import DType, dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
-from ..cost import Costs
-from ..cost.alternatives import Alternative, alternative
-from ..floors import multiply_adds_per_clock
+from ..cost.alternatives import Alternative
+from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
+from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import gate_values
 from ..operands import (
     NARROW_SPAN,
@@ -35,53 +35,15 @@ from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import (
     Choice,
-    adding_seconds,
     in_slices,
-    not_hidden,
     numbers_of_slices,
     refuse_larger_grids,
-    with_blocks,
 )
 
-__all__ = ["MAX_VECTOR", "Candidate", "Choice", "block_seconds", "candidates", "choose", "plan_simt",
-           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "types"]
+__all__ = ["MAX_VECTOR", "Choice", "candidates", "choice_of", "choose", "fused_unit", "plan_simt", "resident_blocks",
+           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "tile_work", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
-_NARROW = 16                         # rows or columns of a tile
-_HIDDEN_BELOW = 128                  # extent up to which many small blocks hide the time of element-wise copies
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A tile and how fast it runs.
-
-    Attributes
-    ----------
-    tile : TileShape
-        The tile.
-    sums : str
-        The type of sums that it is for.
-
-    Notes
-    -----
-    A block that runs alone on a multiprocessor takes ``1 + ramp`` block times, ``c`` blocks take ``c + ramp``.
-    """
-
-    tile: TileShape
-    sums: str
-
-    @cached_property
-    def _name(self) -> str:
-        t = self.tile
-        return f"{self.sums} {t.m}x{t.n}x{t.k} in {prod(t.warps)} warps"
-
-    def rate(self, costs: Costs) -> float:
-        """Fraction of a multiprocessor's fused multiply-adds that it reaches when many blocks follow each other."""
-        return costs["gemm_simt"][f"{self._name}: rate"]
-
-    def ramp(self, costs: Costs) -> float:
-        """Time to start and drain, in units of the time of one block."""
-        return costs["gemm_simt"][f"{self._name}: ramp"]
 
 
 _T = TileShape
@@ -114,7 +76,6 @@ _TILES = {
         _T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3),
     ),
 }
-_CANDIDATES = {sums: tuple(Candidate(tile, sums) for tile in tiles) for sums, tiles in _TILES.items()}
 _ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
 _MOST_CHAINS, _THREADS_OF_MOST_REGISTERS = 8, 256      # of small tiles; threads of a multiprocessor that have 255 registers
 _SHORT, _LONG = 32, 512               # elements of K between which so many chains are added
@@ -123,12 +84,12 @@ _MOST_SUMS = 64                      # registers of a thread for sums, with whic
 _TURN = 64                           # elements of K that a slice takes at a time: lines of 128 bytes, of any type, are read whole
 
 
-def candidates(sums: str) -> tuple[Candidate, ...]:
+def candidates(sums: str) -> tuple[TileShape, ...]:
     """The tiles that ``gemm_simt`` chooses among for a type of sums."""
     accumulator = dtype(sums)
     if accumulator.is_complex:
-        return _CANDIDATES["complex128" if accumulator.bytes == 16 else "complex64"]
-    return _CANDIDATES["float64" if accumulator.bytes == 8 else "float32"]
+        return _TILES["complex128" if accumulator.bytes == 16 else "complex64"]
+    return _TILES["float64" if accumulator.bytes == 8 else "float32"]
 
 
 def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo, slices: int = 1) -> TileShape:
@@ -149,83 +110,55 @@ def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceI
     return replace(tile, totals=None)
 
 
-def block_seconds(candidate: Candidate, depth: int, element: str, accumulator: DType, device: DeviceInfo, a: OperandAccess,
-                  b: OperandAccess, *, aligned: bool = False, written: tuple[int, int] | None = None,
-                  by_rows: bool = False) -> float:
-    """What a block takes for ``depth`` elements of K where many blocks follow each other; without predicates if ``aligned``. It
-    has ``written`` so many elements of C, and so many at a time, or as rows; by default, the tile and vectors.
-    """
-    t, costs = candidate.tile, device.fitted
-    own = costs["gemm_simt"]
-    per_second = 2 * multiply_adds_per_clock("gemm_simt", accumulator.name, device) * device.clock_hz
-    if (kind := _with_own_rate(dtype(element), accumulator)) is not None:
-        per_second *= own[f"{kind}: rate"] * (own[f"{kind}, narrow tiles: times"] if min(t.m, t.n) <= _NARROW else 1)
-    # Copies of few elements at a time: the penalty over the extent that shares them is the loss.
-    gather = own["gather penalty without predicates" if aligned else "gather penalty"]
-    widest = max(1, min(MAX_VECTOR, 16 // accumulator.bytes))
-    slower = sum((gather if x.unit != 0 else own["narrow penalty"] * max(0, widest // x.width - 1)) / max(shared, _HIDDEN_BELOW)
-                 for x, shared in ((a, t.n), (b, t.m)))
-    parts = 2 if accumulator.is_complex else 1
-    computing = 2 * t.m * t.n * parts**2 * (depth + t.k) / (per_second * candidate.rate(costs)) * (1 + slower)
-    count, width = written or (t.m * t.n, widest)
-    writing = count * accumulator.bytes / 2**16 * own["tile of 64 KiB: clocks"]
-    slower = own["C by rows: part"] if by_rows else own["narrow C: part"] * (widest / min(widest, width) - 1)
-    return computing + device.seconds(writing * (1 + slower))
-
-
-def _resident(tile: TileShape) -> int:
+def resident_blocks(tile: TileShape) -> int:
     """Blocks that a multiprocessor has registers for at once."""
     return max(tile.min_blocks, _THREADS_OF_MOST_REGISTERS // tile.threads)
 
 
-def _latency(tile: TileShape, depth: int, device: DeviceInfo) -> float:
-    """What one block waits for memory and for its own results, which further blocks of the same multiprocessor hide."""
-    costs = device.fitted["gemm_simt"]
-    return device.seconds(costs["start: clocks"] + depth / tile.k * costs["latency of a step: clocks"])
-
-
-def _with_own_rate(element: DType, accumulator: DType) -> str | None:
-    """The kind of elements whose products take another part of the multiply-adds than those of their sums' type."""
-    if accumulator.is_integer:                         # which leave more to the other pipes
-        return f"integers of {accumulator.bytes} bytes"
+def fused_unit(element: DType, accumulator: DType) -> str:
+    """The kind of multiply-adds: those of other types than their sums' take other pipes too."""
+    if element.is_stored:
+        return "fused multiply-adds of 16 bits"
     if accumulator.kind == "b":
-        return "bool"
-    return "16-bit operands" if element.bytes == 2 else None
+        return "fused multiply-adds of bool"
+    return "fused multiply-adds of int32" if accumulator.is_integer and accumulator.bytes < 8 else "fused multiply-adds"
 
 
-def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *, may_split_k: bool = True,
-           predicated: bool = False) -> Choice[TileShape]:
-    """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time.
-
-    The kernel has predicates, even where the tile divides the problem, if it is ``predicated``.
-
-    The estimate for ``c`` blocks on the busiest multiprocessor is ``(c + ramp)`` times the time of a block at the tile's rate;
-    slices add the traffic of the workspace and a launch.
-    """
+def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *,
+           may_split_k: bool = True) -> Choice[TileShape]:
+    """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time."""
     numbers = numbers_of_slices(p, p.depth, p.accumulator, device) if may_split_k else (1,)
-    choices = (_estimated(p, a, b, *each, device, predicated) for each in product(candidates(p.accumulator), numbers))
-    return min(choices, key=lambda choice: choice.seconds)
+    choices = (choice_of(p, a, b, *each, device) for each in product(candidates(p.accumulator), numbers))
+    return min(choices, key=lambda choice: choice.work.seconds(device))
 
 
-def _estimated(p: GemmProblem, a: OperandAccess, b: OperandAccess, candidate: Candidate, split_k: int, device: DeviceInfo,
-               predicated: bool = False) -> Choice[TileShape]:
-    """A tile, K in about so many slices, and the estimated time."""
-    t, k, accumulator = candidate.tile, p.depth, dtype(p.accumulator)
+def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
+              device: DeviceInfo) -> Choice[TileShape]:
+    """A tile, K in about so many slices, and what that does."""
+    k, sums, outputs = p.depth, dtype(p.accumulator).bytes, p.m * p.n * prod(p.batch)
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
-    outputs = p.m * p.n * prod(p.batch)
-    blocks = tiles_of_c(p, (t.m, t.n), slices) * slices
-    busiest = -(-blocks // device.multiprocessors)
-    c = _written(p, t, device)
-    width = MAX_VECTOR if slices > 1 else c.width
-    block = block_seconds(candidate, chunk, p.a.dtype, accumulator, device, a, b, aligned=not predicated and _aligned(p, t),
-                          written=(min(t.m, p.m) * min(t.n, p.n), width), by_rows=slices == 1 and c.covering)
-    multiplying = block * (busiest + candidate.ramp(device.fitted))
-    written = outputs * slices * dtype(p.c.dtype if slices == 1 else p.accumulator).bytes
-    multiplying += not_hidden(multiplying, written, _resident(t), busiest, device)
-    seconds = with_blocks(multiplying, blocks, device) + _latency(t, chunk, device) + device.seconds(launches=1)
-    t = summing(t, chunk, blocks, accumulator.bytes, device, slices)
-    return Choice(t, slices, chunk, blocks, seconds + adding_seconds(slices, outputs * accumulator.bytes, device))
+    blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
+    c, of_c = _written(p, tile, device), dtype(p.c.dtype).bytes if slices == 1 else sums
+    whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
+    turns = blocks_in_turns(blocks, resident_blocks(tile), -(-chunk // tile.k), tile.stages, device)
+    work = tile_work(p, tile, chunk, a, b, device)._replace(
+        **turns, writes="vectors" if whole else "rows" if c.covering else "elements",
+        written=turns["tiles"] * min(tile.m, p.m) * min(tile.n, p.n) * max(4, of_c), moved=compulsory_bytes(p),
+        stored=outputs * slices * of_c, **added(slices, outputs * sums))
+    return Choice(summing(tile, chunk, blocks, sums, device, slices), slices, chunk, blocks, work)
+
+
+def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess, device: DeviceInfo) -> Work:
+    """What multiplying a tile of such a depth does."""
+    sums, element = dtype(p.accumulator), dtype(p.a.dtype)
+    depth, warps = -(-depth // tile.k) * tile.k, prod(tile.warps)
+    rate = multiply_adds_per_clock("gemm_simt", sums.name, device) / (4 if sums.is_complex else 1)
+    rows, columns = (n // (lanes * across) for n, lanes, across in zip((tile.m, tile.n), tile.warp, tile.warps, strict=True))
+    loads = warps * depth * (rows + columns) * max(4, sums.bytes) / 16
+    words = sum(extent / (x.width if x.unit == 0 else 1) for x, extent in ((a, tile.m), (b, tile.n)))
+    return Work(fused_unit(element, sums), "copies", clocks=tile.m * tile.n * depth / rate, wavefronts=2 * loads,
+                instructions=loads / 4 + OF_A_WARP * warps, gathered=words * depth / 32, warps=warps)
 
 
 def _turn(p: GemmProblem, choice: Choice[TileShape]) -> int:
@@ -269,17 +202,16 @@ def types(p: GemmProblem) -> str:
 def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_simt`."""
     p = oriented(problem, 0).problem
-    return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).seconds
+    return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).work.seconds(device)
 
 
 def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_simt` chooses among."""
     p = oriented(problem, 0).problem
     a, b = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
-    for candidate, split_k in product(candidates(p.accumulator), numbers_of_slices(p, p.depth, p.accumulator, device)):
-        estimated = partial(_estimated, p, a, b, candidate, split_k)
-        t, choice = candidate.tile, estimated(device)
-        yield alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", choice, device, estimated,
+    for t, split_k in product(candidates(p.accumulator), numbers_of_slices(p, p.depth, p.accumulator, device)):
+        choice = choice_of(p, a, b, t, split_k, device)
+        yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", (choice.work,),
                           partial(plan_simt, problem, device, choice=choice))
 
 
@@ -315,7 +247,8 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     reason += choice.in_slices.replace(", added", f" that take turns of {turn}, added") if turn else choice.in_slices
     refuse_larger_grids(problem, launches)
     reason += of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts, choice.seconds)
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts,
+                choice.work.seconds(device))
 
 
 def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,

@@ -5,7 +5,7 @@ Long sums of float32 are for a kernel of its own, on ``wgmma``; others for ``gem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -16,7 +16,9 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative, alternative
+from ..cost.alternatives import Alternative
+from ..cost.work import Work, added, on_wgmma, persistent
+from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
 from ..operands import (
     NARROW_SPAN,
@@ -43,7 +45,7 @@ from ..plan import Launch, Plan, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes
 from .simt import plan_simt
-from .slices import Choice, adding_seconds, in_slices, most_workspace
+from .slices import Choice, in_slices, most_workspace
 from .split import LEAST_K
 
 __all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "why_not_by_wgmma", "why_not_skinny"]
@@ -51,8 +53,8 @@ __all__ = ["STAGES", "plan_skinny", "skinny_alternatives", "why_not_by_wgmma", "
 _MOST_BLOCKS = 256                   # each leaves a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
 STAGES = {64: 3, 32: 4}              # by columns of a tile
-_IN_L2 = 32 << 20                    # bytes of an operand that are still there
-_ROWS = 128
+_ROWS, _PRODUCTS = 128, 6
+_LAUNCHES = 3                        # of the product, and of two that return at once
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 
 
@@ -98,14 +100,14 @@ def _facing(p: GemmProblem) -> Oriented:
 
 def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, and the number of slices of K, with the least estimated time."""
-    return min(_choices(p, device), key=lambda choice: choice.seconds)
+    return min(_choices(p, device), key=lambda choice: choice.work.seconds(device))
 
 
 def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
     """Columns of a tile and numbers of slices to choose from."""
-    slowest = _slowest(p, device)
+    by_threads = [why is not None for why in _unmapped(p)]
     for columns, slices in product(STAGES, _slices(p, device)):
-        yield _estimated(p, columns, slices, device, slowest)
+        yield _choice(p, columns, slices, by_threads, device)
 
 
 def _slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
@@ -115,26 +117,21 @@ def _slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     return sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})
 
 
-def _slowest(p: GemmProblem, device: DeviceInfo) -> float:
-    """The time of a stage as far as it comes from memory or is read by threads."""
-    costs, slowest = device.fitted["gemm_skinny"], 0.0
-    if 4 * p.m * p.k * prod(p.batch) > _IN_L2:         # a stage comes from memory while the whole device reads
-        read = 4 * _ROWS * DEPTH * device.multiprocessors
-        slowest = device.seconds(nbytes=read / costs["from memory: share of bandwidth"])
-    for name, unmapped in zip("AB", _unmapped(p), strict=True):
-        slowest = max(slowest, device.seconds(costs[f"{name} by threads: clocks of a stage"])) if unmapped else slowest
-    return slowest
-
-
-def _estimated(p: GemmProblem, columns: int, slices: int, device: DeviceInfo, slowest: float | None = None) -> Choice[int]:
-    """Columns of a tile, slices of K, and the estimated time."""
-    slowest = _slowest(p, device) if slowest is None else slowest
-    costs, chunk = device.fitted["gemm_skinny"], -(-p.k // (DEPTH * slices))
-    tiles = tiles_of_c(p, (_ROWS, columns)) * slices
-    waves = -(-tiles // device.multiprocessors)
-    stage = max(device.seconds(costs[f"{columns} columns: clocks of a stage"]), slowest)
-    seconds = waves * (chunk * stage + device.seconds(costs["tile: clocks"])) + device.seconds(launches=costs["overhead: launches"])
-    return Choice(columns, slices, chunk * DEPTH, tiles, seconds + adding_seconds(slices, 4 * p.m * p.n * prod(p.batch), device))
+def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool], device: DeviceInfo) -> Choice[int]:
+    """Columns of a tile, slices of K, and what that does."""
+    steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.m * p.n * prod(p.batch)
+    blocks, extents = tiles_of_c(p, (_ROWS, columns)) * slices, (_ROWS, columns)
+    tiles = -(-blocks // device.multiprocessors)
+    counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
+    # Both operands come as float32, A is split into registers, B into three planes of shared memory.
+    counted["lines"], counted["wavefronts"] = 4 * steps * sum(extents), counted["wavefronts"] + steps * (_ROWS + 2 * columns)
+    work = Work(
+        "tensor cores", "TMA", **counted, converted=4 * steps * DEPTH * sum(extents), passes=tiles * steps,
+        ahead=STAGES[columns] - 1,
+        gathered=steps * DEPTH / 32 * sum(n for n, threads in zip(extents, by_threads, strict=True) if threads),
+        blocks=blocks, moved=compulsory_bytes(p), **persistent(tiles, 0, 4 * _ROWS * columns, 0, device),
+        **added(slices, sums, _LAUNCHES))
+    return Choice(columns, slices, steps * DEPTH, blocks, work)
 
 
 def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
@@ -145,8 +142,8 @@ def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
         return
     p = _facing(problem).problem
     for choice in _choices(p, device):
-        yield alternative("gemm_skinny", f"128x{choice.tile}, {choice.slices} slices", choice, device,
-                          partial(_estimated, p, choice.tile, choice.slices), partial(plan_skinny, problem, device, choice))
+        yield Alternative("gemm_skinny", f"128x{choice.tile}, {choice.slices} slices", (choice.work,),
+                          partial(plan_skinny, problem, device, choice))
 
 
 def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | None = None) -> Plan:
@@ -162,7 +159,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     refused = why_not_by_wgmma(problem, device)
     if choice is None and why_not_planes(problem, device) is None:
         planes = planes_choice(problem, device)
-        if refused is not None or planes.seconds < _choose(_facing(problem).problem, device).seconds:
+        if refused is not None or planes.work.seconds(device) < _choose(_facing(problem).problem, device).work.seconds(device):
             return plan_planes(problem, device, planes)
     if refused is not None:
         raise ValueError(f"gemm_skinny cannot compute this: {refused}")
@@ -185,8 +182,8 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
               f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
               f"{fallback}")
-    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason, primary[0].kernel.facts, choice.seconds,
-                fallback=fallback)
+    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason, primary[0].kernel.facts,
+                choice.work.seconds(device), fallback=fallback)
 
 
 def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyConfig:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf, prod
+from math import prod
 from typing import Generic, TypeVar
 
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
-from ..cost.alternatives import together
-from ..floors import from_memory
+from ..cost.work import Work
 from ..guard import gate_values
 from ..operands import (
     NARROW_SPAN,
@@ -29,11 +28,9 @@ from ..operands import (
 )
 from ..plan import Launch, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
-from ..quantities import duration
 
-__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "adding_seconds", "in_slices", "most_workspace", "not_hidden",
-           "numbers_of_slices", "reduction",
-           "refuse_larger_grids", "sliced", "with_blocks", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "in_slices", "most_workspace", "numbers_of_slices", "reduction",
+           "refuse_larger_grids", "sliced", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
@@ -42,6 +39,7 @@ MOST_BLOCKS = 2**31 - 1
 """Of a grid."""
 
 _MOST_BYTES = 64 << 20
+_UNCOUNTED = Work("tensor cores", "TMA")
 
 
 Tile = TypeVar("Tile")
@@ -59,15 +57,15 @@ class Choice(Generic[Tile]):
         Number of slices of K and the depth of each.
     blocks : int
         Blocks of the grid.
-    seconds : float
-        Estimate.
+    work : Work
+        What it does, if planning chose it.
     """
 
     tile: Tile
     slices: int
     chunk: int
     blocks: int
-    seconds: float
+    work: Work = _UNCOUNTED
 
     @property
     def in_slices(self) -> str:
@@ -80,8 +78,7 @@ class Choice(Generic[Tile]):
         return {"chunk": self.chunk} if self.slices > 1 else {}
 
     def __str__(self) -> str:
-        split = f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
-        return f"{self.tile}{split}" + (f"; estimated at {duration(self.seconds)}" if self.seconds else "")
+        return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else "")
 
 
 def refuse_larger_grids(p: GemmProblem, launches: Sequence[Launch]) -> None:
@@ -114,29 +111,6 @@ def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: Devi
     while count <= most:
         yield count
         count, after = after, 2 * count
-
-
-def adding_seconds(slices: int, nbytes: int, device: DeviceInfo) -> float:
-    """The estimated time of writing slices of that many bytes, reading them, and adding them one after the other."""
-    costs = device.fitted["slices"]
-    moved = 2 * slices * nbytes / costs["share of bandwidth"]
-    return device.seconds(slices * costs["one more slice: clocks"], costs["adding: launches"], moved) if slices > 1 else 0.0
-
-
-def not_hidden(busy: float, written: int, resident: int, busiest: int, device: DeviceInfo) -> float:
-    """What blocks that are busy for so long add to that by writing so many bytes: while a block writes, those that its
-    multiprocessor has beside it multiply, and one that is alone does not.
-    """
-    writing = device.seconds(nbytes=from_memory(written, device))
-    return min(busy, writing) * device.fitted["traffic"]["writing alone: part"] / min(resident, busiest)
-
-
-def with_blocks(seconds: float, blocks: int, device: DeviceInfo) -> float:
-    """The estimated time of blocks that each need a given time: they begin one after the other, which is what takes long of small
-    ones. None is taken that a grid cannot have.
-    """
-    beginning = device.seconds(blocks * device.fitted["launch"]["a block: clocks"])
-    return together(seconds, beginning) if blocks <= MOST_BLOCKS else inf
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:

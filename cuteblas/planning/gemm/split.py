@@ -17,7 +17,9 @@ from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.condition import RECORD
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
-from ..cost.alternatives import Alternative, together
+from ..cost.alternatives import Alternative
+from ..cost.work import Work, on_wgmma, persistent
+from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
@@ -66,9 +68,9 @@ _RESERVED = 1 << 10                  # bytes of shared memory that the driver ta
 _MOST_ROWS = 16                      # threads along rows that are contiguous
 _BYTES_ACROSS = 128                  # of each k that a block reads where rows are across K; half as many of few rows
 _MANY_ROWS = 768
-_LONG_ROWS = 8192                    # elements: few blocks share a multiprocessor, and those of doubled rows have too few threads
 _MOST_PLANE_BYTES = 6                # of all planes of a real number
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
+_LAUNCHES = 4                        # of a split and a product, and of two that return at once
 _THIRD = 200                         # launches: what a third algorithm, which costs two of them in every call, has to win at least
 _MOST_BLOCKS = 64                    # of C, each with a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
@@ -314,33 +316,25 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{of_triangle(problem)}{facing.note}"
     reason += _parts(facing.problem, cut)
     return Plan(problem, device, "gemm_split", config, launches, workspace.nbytes, reason, launches[-1].kernel.facts,
-                _overhead(device) + _seconds(problem, device, form))
+                _seconds(problem, device, form))
 
 
 def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """What :func:`plan_split` plans in the format that a caller names as the precision."""
     name = problem.precision
-    yield Alternative("gemm_split", name, lambda d: _overhead(d) + _seconds(problem, d, FORMATS[name]),
+    yield Alternative("gemm_split", name, (_tiling(_facing(problem).problem, device, FORMATS[name]).work,),
                       partial(plan_split, problem, device, name))
 
 
 def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_guarded` chooses among where fp16x3 is taken; of products in blocks, its own choice alone."""
-    form, facing = FORMATS["fp16x3"], _facing(problem)
-    p = facing.problem
+    form, p = FORMATS["fp16x3"], _facing(problem).problem
     if len(list(_cut(form, p, device, _room(problem) - _VERDICT_BYTES).of(p))) > 1:
-        yield Alternative("gemm_split", "in blocks", partial(guarded_seconds, problem), partial(plan_guarded, problem, device))
+        yield Alternative("gemm_split", "in blocks", (_tiling(p, device, form).work,), partial(plan_guarded, problem, device))
         return
-    before = _overhead(device) + _splitting(problem, device, form)
     for tiling in (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile)):
-        def seconds(d: DeviceInfo, tiling: _Tiling = tiling) -> float:
-            if d is device:
-                return before + tiling.seconds
-            again = next(t for t in _tilings(p, d, form, tiling.tile) if t.divided == tiling.divided)
-            return _overhead(d) + _splitting(problem, d, form) + again.seconds
-
         name = f"{64 * tiling.tile[0]}x{tiling.tile[1]}, {tiling.divided} divided"
-        yield Alternative("gemm_split", name, seconds, partial(plan_guarded, problem, device, tiling))
+        yield Alternative("gemm_split", name, (tiling.work,), partial(plan_guarded, problem, device, tiling))
 
 
 def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | None = None) -> Plan:
@@ -422,14 +416,14 @@ class _Tiling:
         Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
     blocks : int
         Blocks that multiply.
-    seconds : float
-        The estimated time.
+    work : Work
+        What splitting and multiplying does.
     """
 
     tile: tuple[int, int]
     divided: int
     blocks: int
-    seconds: float
+    work: Work
 
     @property
     def flags(self) -> int:
@@ -438,56 +432,38 @@ class _Tiling:
 
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
-    """The fastest tiling by estimate; docs/performance/history.md has the measurements that it is based on."""
-    return min((tiling for tile in _TILES for tiling in _tilings(p, device, form, tile)), key=lambda tiling: tiling.seconds)
+    """The fastest tiling by estimate."""
+    tilings = (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile))
+    return min(tilings, key=lambda tiling: tiling.work.seconds(device))
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int]) -> Iterator[_Tiling]:
-    """Whole tiles, and some of them divided where that leaves each block enough of K."""
-    groups, columns = tile
-    depth, most = parts_of(p) * p.k, device.multiprocessors
-    tiles = tiles_of_c(p, (64 * groups, columns // parts_of(p)))
-    products = len(form.main) + len(form.corrections)
-    costs = device.fitted["gemm_split"]
-    share = device.seconds(costs[f"{64 * groups}x{columns}: share of a tile"])
-    read = (64 * groups + columns) * depth * 2 * form.planes
-    multiplying = together(share * depth * products * costs["product of planes 128x128x1: clocks"],
-                           device.seconds(read / costs["L2: bytes in a clock"]))
-    waves, rest, ending = -(-tiles // most), tiles % most, share * costs["tile: clocks"]
-    yield _Tiling(tile, 0, min(tiles, most), waves * (multiplying + ending))
-    # The tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice.
-    for divided, apart in ((rest, 0.0), (rest + most, costs["divided tiles apart: part"])):
-        steps = divided * -(-depth // DEPTH)
-        if rest and divided <= tiles and _FEWEST_STEPS * most <= steps < 2**31:
-            exchanging = share * (costs["leave a sum: clocks"] + costs["wait for a sum and add it: clocks"] * -(-most // divided))
-            yield _Tiling(tile, divided, most, (tiles + apart * divided) / most * multiplying + waves * ending + exchanging)
+    """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice."""
+    rows, columns, parts, most = 64 * tile[0], tile[1], parts_of(p), device.multiprocessors
+    tiles, steps = tiles_of_c(p, (rows, columns // parts)), -(-parts * p.k // DEPTH)
+    sides = ((p.a, p.m, parts), (p.b, p.n, parts**2))[:1 if _one_operand(p) else 2]
+    prepared = sum(_elements(p, x, extent) * (dtype(p.a.dtype).bytes + 2 * form.planes * numbers) for x, extent, numbers in sides)
+    work = Work("tensor cores", "TMA", **on_wgmma(rows, columns, steps, len(form.main) + len(form.corrections), form.planes),
+                ahead=STAGES[form.name, *tile] - 1, blocks=min(tiles, most), moved=compulsory_bytes(p), launches=_LAUNCHES,
+                prepared=prepared)
+    for divided in (0, tiles % most, tiles % most + most):
+        whole = divided == 0
+        if whole or (tiles % most and divided <= tiles and _FEWEST_STEPS * most <= divided * steps < 2**31):
+            own = tiles / most if divided else -(-tiles // most)
+            counted = persistent(own, divided, 4 * rows * columns, 4 * rows * columns, device)
+            yield _Tiling(tile, divided, most if divided else min(tiles, most), work._replace(passes=own * steps, **counted))
+        if whole and not tiles % most:
+            return
 
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
     """The estimated time of splitting and multiplying."""
-    return _splitting(problem, device, form) + _tiling(_facing(problem).problem, device, form).seconds
-
-
-def _splitting(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
-    """The estimated time of splitting."""
-    p = _facing(problem).problem
-    parts, item = parts_of(p), dtype(p.a.dtype).bytes
-    sides = ((p.a, p.m, parts), (p.b, p.n, parts**2))[:1 if _one_operand(p) else 2]
-    moved = float(sum(_elements(p, operand, rows) * (item + 2 * form.planes * numbers) for operand, rows, numbers in sides))
-    costs, (a, b) = device.fitted["gemm_split"], (_accessed(x, rows, p.k, False) for x, rows in ((p.a, p.m), (p.b, p.n)))
-    if parts > 1 and p.k > _LONG_ROWS and b.k_major and not a.k_major:
-        moved *= 1 + costs["split: long rows along K, doubled, beside rows across it: part"]
-    return device.seconds(nbytes=moved / costs["split: share of bandwidth"])
-
-
-def _overhead(device: DeviceInfo) -> float:
-    """The time of launches, of which some return at once, and of the ends of those that work."""
-    return device.seconds(launches=device.fitted["gemm_split"]["overhead: launches"])
+    return _tiling(_facing(problem).problem, device, form).work.seconds(device)
 
 
 def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_guarded` where fp16x3 is taken."""
-    return _overhead(device) + _seconds(p, device, FORMATS["fp16x3"])
+    return _seconds(p, device, FORMATS["fp16x3"])
 
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
-from math import gcd, inf, prod
+from math import gcd, prod
 
 from ...codegen.architectures import capabilities
 from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
-from ..cost.alternatives import Alternative, alternative
-from ..floors import compulsory_bytes, from_memory, multiply_adds_per_clock
+from ..cost.alternatives import Alternative
+from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
+from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import gate_values
 from ..operands import (
     NARROW_SPAN,
@@ -33,15 +34,14 @@ from ..operands import (
 )
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .simt import types
-from .slices import MOST_BLOCKS, Choice, in_slices, most_workspace, refuse_larger_grids
+from .simt import fused_unit, types
+from .slices import Choice, in_slices, most_workspace, refuse_larger_grids
 
 __all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "why_not_thin"]
 
 _COLUMNS = (1, 2, 3, 4, 6, 8)               # of tiles
 MOST_COLUMNS = _COLUMNS[-1]
 """With more, sums take so many registers that too little is on its way from memory."""
-_TOGETHER = 3                               # a norm: what takes long at once takes longer than the longest part
 _MANY = 8                                   # columns from which sums take most registers
 _WARPS = ((4, 1), (2, 2), (1, 4), (1, 1), (1, 8))
 _STEP_BYTES = 32, 128                       # the least and the most that a thread loads of A before it multiplies: into registers,
@@ -49,7 +49,6 @@ _STAGE_BYTES = 32, 64                       # or into a stage of the ring
 _STAGES = 4
 _RINGED_FROM = 4                            # columns: with fewer, registers have room for what is on its way
 _LEAST_COPIED = 4                           # bytes that an asynchronous copy moves; narrower reads go through registers
-_LEAST_WORD = 4                             # bytes; shorter elements are converted
 _REGISTERS, _OWN = 168, 32                  # of 4 bytes: what a thread may use, and what addresses and predicates take of them
 _EASY = 104                                 # registers with which it is not slower
 _OF_MULTIPROCESSOR = 65536, 2048            # registers and threads
@@ -57,6 +56,7 @@ _SHARED = 224 << 10                         # bytes of shared memory on a multip
 _LINE = 128                                 # bytes of a line, and of a wavefront
 _FULL = (1, 2, 4, 8)                        # blocks on each multiprocessor for which K is cut into slices
 _LEAST_STEPS = 2                            # of a slice
+_FOLDING = 1.5                              # clocks in which the instructions are issued that lanes add a word with
 _MOST_ALONG = 64                            # threads that add the slices of an element
 _PADDING = 2                                # a tile is at most so many times the matrix
 
@@ -123,19 +123,12 @@ class _Model:
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
         self.p, self.device, self.read = p, device, _read(p)
-        self._costs, self._kind, self._batch = device.fitted["gemm_thin"], dtype(p.accumulator), prod(p.batch)
+        self._kind, self._batch = dtype(p.accumulator), prod(p.batch)
         self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
         self._wide = tuple(max(4, item) for item in self._items)       # short elements are converted in registers
-        self._depth = p.depth
-        self._result = p.m * p.n * self._batch * self._kind.bytes
-        self._once = compulsory_bytes(p)
-        rate = multiply_adds_per_clock("gemm_simt", p.accumulator, device) * self._costs["multiply-adds: share of rate"]
-        kind = dtype(p.a.dtype)
-        if kind.is_stored:
-            rate *= self._costs["16-bit operands: rate"]
-        elif kind.bytes < _LEAST_WORD:
-            rate *= self._costs["bool: rate" if kind.kind == "b" else "short integers: rate"]
-        self._products = rate / (4 if self._kind.is_complex else 1)
+        self._depth, self._result, self._once = p.depth, p.m * p.n * self._batch * self._kind.bytes, compulsory_bytes(p)
+        self._unit = fused_unit(dtype(p.a.dtype), self._kind)
+        self._products = multiply_adds_per_clock("gemm_simt", p.accumulator, device) / (4 if self._kind.is_complex else 1)
 
     def registers(self, tile: ThinTile) -> int:
         """What a thread needs."""
@@ -157,47 +150,31 @@ class _Model:
         ring = tile.stages * tile.threads * prod(tile.values) * prod(tile.rest) * a if tile.stages > 1 else 0
         return ring + (tile.m * tile.n * tile.warps[1] * sums if tile.warps[1] > 1 else 0)
 
-    def _adding_seconds(self, slices: int) -> float:
-        """The estimated time of writing slices, and of adding them by several threads for each element."""
-        clocks, launches = self._costs["adding: clocks"], self._costs["adding: launches"]
-        return self.device.seconds(clocks, launches, 2 * slices * self._result) if slices > 1 else 0.0
-
     def choice(self, tile: ThinTile, slices: int) -> Choice[ThinTile]:
-        """A tile, K in so many slices, and the estimated time.
-
-        Of what memory, the caches and the multiply-adds take, what a multiprocessor can read, and how long blocks wait for their
-        steps, the longest counts most.
-        """
-        p, device, costs, depth, read = self.p, self.device, self._costs, self._depth, _narrowed(self.read, tile)
+        """A tile, K in so many slices, and what that does."""
+        p, read = self.p, _narrowed(self.read, tile)
         (vm, vk), (rm, rk), (a, b, _sums) = tile.values, tile.rest, self._items
         all_steps = -(-p.k // tile.k)
         chunk = -(-all_steps // slices) * tile.k
         blocks = tiles_of_c(p, (tile.m, tile.n)) * slices
-        steps, on_one = -(-min(chunk, depth) // tile.k), -(-blocks // device.multiprocessors)
-        # Of a warp in a step: wavefronts of loads, and multiply-adds.
-        loads_a = rm * rk * vm * vk // read.a.width
-        loads_b = tile.n * rk * vk // read.b.width
+        steps, warps = -(-min(chunk, self._depth) // tile.k), tile.threads // 32
+        # Of a warp in a step: loads, and wavefronts of them.
+        loads_a, loads_b = rm * rk * vm * vk // read.a.width, tile.n * rk * vk // read.b.width
         spread = 32 * a if read.a.unit is not None or read.fast == 1 else 32 * 32
         lines_a, lines_b = (max(1, -(-x // _LINE)) for x in (spread * read.a.width, tile.lanes[1] * b * read.b.width))
         wavefronts = loads_a * lines_a * (2 if tile.stages > 1 else 1) + loads_b * lines_b
-        step = max(wavefronts / costs["wavefronts in a clock"], 32 * tile.n * vm * vk * rm * rk / self._products)
         registers, threads = _OF_MULTIPROCESSOR
         resident = max(1, min(registers // (tile.threads * (self.registers(tile) + 8)), threads // tile.threads, 32,
                               _SHARED // max(self._shared_bytes(tile), 1)))
-        under_way = tile.stages - 1 if tile.stages > 1 else costs["straight: steps under way"]
-        ends = _folded(tile) * max(1, self._kind.bytes // 4) * costs["a word that lanes add: clocks"]
-        crowded = max(0, self.registers(tile) - _EASY) / _REGISTERS * costs["registers: part"]
-        busy = on_one * tile.threads // 32 * (steps * step + ends) * (1 + crowded)
-        waits = -(-on_one // resident) * (costs["block: clocks"] + (1 + (steps - 1) / under_way) * costs["latency: clocks"])
-        own = on_one * steps * tile.threads * (vm * vk * rm * rk * a) / costs["bytes in a clock"]
-        again = blocks // slices * tile.n * depth * b
-        traffic = from_memory(self._once, device) / costs["share of bandwidth"]
-        traffic = max(traffic, (self._once + again) / costs["L2: share of bandwidth"])
-        begun = blocks * device.fitted["launch"]["a block: clocks"]
-        parts = device.seconds(nbytes=traffic), *map(device.seconds, (busy, waits, own, begun))
-        seconds = (device.seconds(costs["block: clocks"], 1) + sum(x**_TOGETHER for x in parts)**(1 / _TOGETHER)
-                   + self._adding_seconds(slices))
-        return Choice(tile, slices, chunk, blocks, seconds if blocks <= MOST_BLOCKS else inf)
+        folded = _FOLDING * _folded(tile) * max(1, self._kind.bytes // 4)
+        work = Work(
+            self._unit, "streams" if tile.stages > 1 else "loads",
+            clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / self._products,
+            fetched=warps * steps * wavefronts, instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
+            crowded=max(0, self.registers(tile) - _EASY) / _REGISTERS, warps=warps, moved=self._once,
+            stored=p.m * p.n * self._batch * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
+            **blocks_in_turns(blocks, resident, steps, tile.stages, self.device), **added(slices, self._result))
+        return Choice(tile, slices, chunk, blocks, work)
 
 
 def _tiles(model: _Model) -> Iterator[ThinTile]:
@@ -265,15 +242,8 @@ def _narrowed(read: _Read, tile: ThinTile) -> _Read:
 
 def thin_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_thin` chooses among."""
-    p = _facing(problem).problem
-    model = lru_cache(maxsize=1)(partial(_Model, p))
-
-    def estimated(tile: ThinTile, slices: int, where: DeviceInfo) -> Choice[ThinTile]:
-        return model(where).choice(tile, slices)
-
     for choice in choices(problem, device):
-        yield alternative("gemm_thin", str(replace(choice, seconds=0.0)), choice, device,
-                          partial(estimated, choice.tile, choice.slices), partial(plan_thin, problem, device, choice=choice))
+        yield Alternative("gemm_thin", str(choice), (choice.work,), partial(plan_thin, problem, device, choice=choice))
 
 
 def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
@@ -300,7 +270,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         raise ValueError(f"gemm_thin cannot compute this: {refused}")
     facing = _facing(problem)
     p, roles = facing.problem, facing.by_name
-    choice = choice or min(choices(problem, device), key=lambda x: x.seconds)
+    choice = choice or min(choices(problem, device), key=lambda x: x.work.seconds(device))
     reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{choice.in_slices}")
     along = min(_MOST_ALONG, max(2, power_of_two(-(-choice.slices // 4))))
@@ -308,7 +278,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
                                     along=along)
     refuse_larger_grids(problem, launches)
     return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note, launches[0].kernel.facts,
-                choice.seconds)
+                choice.work.seconds(device))
 
 
 def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None) -> ThinConfig:

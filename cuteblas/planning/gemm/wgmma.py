@@ -15,7 +15,9 @@ from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
-from ..cost.alternatives import Alternative, alternative
+from ..cost.alternatives import Alternative
+from ..cost.work import Work, added, on_wgmma, persistent
+from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
     alpha_kind,
@@ -39,8 +41,8 @@ from ..operands import (
     why_not_staged,
 )
 from ..plan import Argument, Launch, Plan, Workspace, place
-from ..problem import DeviceInfo, GemmProblem
-from .slices import MIN_SLICE, adding_seconds, most_workspace, reduction, sliced, workspace_bytes
+from ..problem import DeviceInfo, GemmProblem, Operand
+from .slices import MIN_SLICE, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WgmmaTile", "is_exact", "plan_wgmma",
            "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
@@ -176,23 +178,20 @@ class _Tiling:
         Number of slices of K, each a product of its own, and the depth of each.
     divided : int
         Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
-    seconds : float
-        The estimated time.
+    work : Work, optional
+        What it does; ``None`` where a caller overruled the choice.
     """
 
     tile: WgmmaTile
     slices: int
     chunk: int
     divided: int
-    seconds: float
+    work: Work | None = None
 
 
 def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling:
-    """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split_k``.
-
-    That is the time of the waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided.
-    """
-    return min(_tilings(p, device, may_split_k=may_split_k), key=lambda tiling: tiling.seconds)
+    """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split_k``."""
+    return min(_tilings(p, device, may_split_k=may_split_k), key=lambda tiling: _work_of(tiling).seconds(device))
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> Iterator[_Tiling]:
@@ -224,32 +223,29 @@ def _saves_by_pairs(p: GemmProblem) -> bool:
     return p.precision != "tf32" and not is_exact(p)
 
 
-def _estimated(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: DeviceInfo) -> _Tiling:
-    """A tiling and the estimated time."""
-    chunk = p.k // slices
-    return _Tiling(tile, slices, chunk, divided, _seconds(p, tile, chunk, divided, device))
+def _work_of(tiling: _Tiling) -> Work:
+    assert tiling.work is not None
+    return tiling.work
 
 
-def _seconds(p: GemmProblem, tile: WgmmaTile, chunk: int, divided: int, device: DeviceInfo) -> float:
-    """The time of waves of blocks, and what adding slices costs or exchanging sums of tiles that are divided."""
-    costs, tiles, most = device.fitted["gemm_wgmma"], tile.clusters(p), device.multiprocessors
-    how = " in pairs" * (tile.cluster.size > 1) + " across sectors" * _across_sectors(p)
-    steps = -(-chunk // depth_of(_element(p))) * _products(p)
-    key = f"{64 * tile.groups}x{tile.columns}{how}: clocks of a stage"                       # while the whole device multiplies
-    stages = steps * costs[f"bytes {key}" if is_exact(p) and f"bytes {key}" in costs else key]
-    sums = "" if p.digits == 1 else "sums of digits, " if p.digits <= _BYTES_OF_SUMS else "sums of two words, "
-    ending = costs[f"{sums}tile of 128x256: clocks"] * tile.groups * tile.columns / 512       # to start and to write it
-    if divided:
-        adding = costs["wait for a sum: clocks"] + costs["add a sum of 128x256: clocks"] * tile.groups * tile.columns / 512
-        exchanging = costs["leave a sum: clocks"] + adding * -(-most // divided)
-        # Blocks that begin in different places share less of L2.
-        clocks = costs["start: clocks"] + (tiles + costs["divided tiles apart: part"] * divided) / most * stages + exchanging \
-            + tiles / most * ending
-        return device.seconds(clocks, 1 + costs["clear flags: launches"])
-    slices = p.k // chunk
-    waves = -(-tiles * slices // (most // tile.cluster.size))
-    outputs = p.m * p.n * prod(p.batch) * dtype(p.accumulator).bytes
-    return device.seconds(costs["start: clocks"] + waves * (stages + ending), 1) + adding_seconds(slices, outputs, device)
+def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: DeviceInfo) -> _Tiling:
+    """A tiling and what it does."""
+    chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.m * p.n * prod(p.batch)
+    rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
+    clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, dtype(p.accumulator).bytes)
+    tiles = clusters / most if divided else -(-clusters // (most // size))
+    of_c = max(_BYTES_OF_SUMS, dtype(p.c.dtype).bytes if slices == 1 else sums)
+    counted = on_wgmma(rows, columns, steps)
+    loads = ((p.a, (p.m, p.k), rows), (p.b, (p.n, p.k), columns / size))
+    counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(x, extents)) for x, extents, extent in loads)
+    work = Work(
+        "tensor cores, bytes" if is_exact(p) else "tensor cores", "TMA",
+        "words" if p.digits > _BYTES_OF_SUMS else "vectors" if slices > 1 or why_not_staged(p) is None else "elements",
+        **counted, passes=tiles * steps, ahead=max(1, tile.stages - 1), blocks=min(clusters * size, most),
+        moved=compulsory_bytes(p),
+        **persistent(tiles, divided, rows * columns * of_c, 4 * rows * columns, device),
+        **added(slices, outputs * sums, 1 + (divided > 0)))
+    return _Tiling(tile, slices, chunk, divided, work)
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
@@ -259,11 +255,13 @@ def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
 
 def _across_sectors(p: GemmProblem) -> bool:
     """Whether rows of an operand begin inside of sectors."""
-    for operand, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))):
-        other = 1 - (majorness(operand, extents) or 0)
-        if extents[other] > 1 and operand.strides[other] * dtype(operand.dtype).bytes % _SECTOR:
-            return True
-    return False
+    return _begins_inside(p.a, (p.m, p.k)) or _begins_inside(p.b, (p.n, p.k))
+
+
+def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
+    """Whether rows of an operand begin inside of sectors, so that TMA asks for each of its lines twice."""
+    other = 1 - (majorness(x, extents) or 0)
+    return extents[other] > 1 and x.strides[other] * dtype(x.dtype).bytes % _SECTOR > 0
 
 
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bool) -> Iterator[_Tiling]:
@@ -271,7 +269,7 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bo
     outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
     depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
     while True:
-        yield _estimated(p, tile, slices, 0, device)
+        yield _tiling(p, tile, slices, 0, device)
         slices *= 2
         if not may_split_k or p.triangle or len(p.batch) >= most_modes or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
                 or slices * outputs * item > most_workspace(device):
@@ -294,7 +292,7 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_T
         return
     for divided in (rest, rest + most):
         if rest and divided <= tiles and divided * depth >= _FEWEST_STEPS * most:
-            yield _estimated(p, tile, 1, divided, device)
+            yield _tiling(p, tile, 1, divided, device)
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
@@ -327,8 +325,8 @@ def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alt
     for tiling in _tilings(p, device, may_split_k=True):
         tile, how = tiling.tile, f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
         paired = " in pairs" if tile.cluster.size > 1 else ""
-        yield alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", tiling, device,
-                          partial(_estimated, p, tile, tiling.slices, tiling.divided), partial(_planned, problem, device, tiling))
+        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", (_work_of(tiling),),
+                          partial(_planned, problem, device, tiling))
 
 
 def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None, divided: int | None = None) -> Plan:
@@ -338,7 +336,7 @@ def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None 
     """
     p = oriented(problem, 1).problem
     if tile is not None:
-        return replace(_planned(problem, device, _Tiling(tile, 1, p.k, divided or 0, 0.0)), seconds=None)
+        return _planned(problem, device, _Tiling(tile, 1, p.k, divided or 0))
     return _planned(problem, device, _choose(p, device, may_split_k=True))
 
 
@@ -353,7 +351,7 @@ def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
         adding, in_slices = (reduction(problem, choice.slices),), f"; K in {choice.slices} slices of {choice.chunk}, added in order"
     launches, config, reason = _product(part, device, tiling, output, workspace)
     return Plan(problem, device, "gemm_wgmma", config, (*launches, *adding), workspace.nbytes, reason + in_slices,
-                launches[-1].kernel.facts, choice.seconds)
+                launches[-1].kernel.facts, choice.work and choice.work.seconds(device))
 
 
 def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: Argument,

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 
 from ...kernels.gemm.simt import TileShape
 from ..copy.dispatch import plan_copy
-from ..floors import multiply_adds_per_clock
 from ..gemm.mma import plan_mma
-from ..gemm.simt import Choice, simt_product
+from ..gemm.simt import choice_of, simt_access, simt_product
 from ..gemm.slices import MOST_BLOCKS
 from ..operands import Roles, compact, oriented, tiles_of_c
 from ..plan import Plan, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
 from ..variants import CHOSEN, Variant
-from .gemm import seconds_of_blocks
 
 __all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy"]
 
@@ -28,10 +25,6 @@ _SOURCE = "CUTLASS: Fast Linear Algebra in CUDA C++"
 _QUADRANT = 4                       # extent of the dense blocks that a thread tile is made of
 _STAGES = 2                         # double buffering
 _PACKED = 4                         # int8 in a word
-# Of the rate of fused multiply-adds: for each that a thread does with an element it has loaded, at
-# most, and with predicates. Of docs/performance/data/h200-gemm-variants.json.
-_RATE, _MOST_RATE, _PREDICATED = 0.245, 0.65, 0.93
-_WORDS_RATE = 0.95                   # at most of dp4a, which has fewer lanes to feed
 
 
 @dataclass(frozen=True)
@@ -150,18 +143,13 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
         reason += f"; dp4a on words of {_PACKED} along K"
         if copies:
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
-    along_m, along_n = policy.thread
-    rate = min(_WORDS_RATE if words else _MOST_RATE,
-               _RATE * along_m * along_n / (along_m + along_n))
-    rate *= 1 if aligned else _PREDICATED
-    rate *= multiply_adds_per_clock("gemm_simt", p.accumulator, device)
-    seconds = seconds_of_blocks(prod(policy.block) * p.k, blocks, p.accumulator, rate, device)
-    choice = Choice(tile, 1, p.k, blocks, seconds)
+    choice = choice_of(p, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), tile, 1, device)
+    choice = replace(choice, tile=tile, blocks=blocks)
     product = simt_product(p, device, choice, roles, aligned=aligned)
     launches = *(each for plan in copies.values() for each in plan.launches), product
     return Plan(problem, device, "gemm_simt", choice, launches, workspace.nbytes,
                 reason + facing.note, product.kernel.facts,
-                seconds + sum(plan.seconds or 0.0 for plan in copies.values()))
+                choice.work.seconds(device) + sum(plan.seconds or 0.0 for plan in copies.values()))
 
 
 def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: DeviceInfo,

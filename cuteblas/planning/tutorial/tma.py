@@ -12,14 +12,13 @@ from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
 from ...kernels.tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from ..copy.dispatch import canonical_modes, is_wide
-from ..estimates import named_seconds
 from ..gemm.slices import MOST_BLOCKS
 from ..modes import Mode
 from ..operands import MAPPED_STRIDE, VECTOR_BYTES, batch_values, launch, power_of_two
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import Variant
-from .transpose import matrix_modes
+from .transpose import expected_seconds, matrix_modes
 
 __all__ = ["VARIANTS", "plan_tma_copy", "plan_tma_transpose"]
 
@@ -66,7 +65,7 @@ def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | T
                                 for name, spec in maps.items()}}
     return Plan(problem, device, str(problem.variant), config,
                 (launch(kernel, (blocks, 1, 1), values),),
-                reason=reason, facts=facts, seconds=named_seconds("tma_", problem, device))
+                reason=reason, facts=facts, seconds=expected_seconds("tma_", problem, device))
 
 
 def _row_stride(extent: int, item: int) -> int:

@@ -19,17 +19,19 @@ from ...kernels.tutorial.transpose import (
 )
 from ...layout import ComposedLayout, Layout
 from ..copy.dispatch import canonical_modes, is_wide
-from ..estimates import named_seconds
+from ..estimates import touched_bytes
 from ..modes import Mode
 from ..operands import launch
 from ..plan import Argument, Plan
 from ..problem import CopyProblem, DeviceInfo
 from ..variants import Variant
 
-__all__ = ["VARIANTS", "matrix_modes"]
+__all__ = ["VARIANTS", "expected_seconds", "matrix_modes"]
 
 _SOURCE = 'L. Mao, "CuTe Matrix Transpose"'
 _UNIT = Mode(1, 1, 1)
+# Shares of the bandwidth of a device copy, of kernels whose names contain these.
+_SHARES = {"naive_read": 0.13, "naive_write": 0.44, "conflict": 0.39, "padded": 0.85, "swizzled": 0.85, "tma_": 0.88}
 
 
 def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
@@ -47,6 +49,12 @@ def matrix_modes(problem: CopyProblem) -> tuple[Mode, Mode, tuple[int, int]]:
         raise ValueError(f"{problem.variant} transposes matrices: two modes, one with stride 1 in the source and the other in the "
                          f"target; got shape {problem.shape}, strides {problem.src_strides} and {problem.dst_strides}")
     return m, n, (offsets[0], offsets[1])
+
+
+def expected_seconds(name: str, problem: CopyProblem, device: DeviceInfo) -> float:
+    """The expected time of a copy by a kernel of a name."""
+    nbytes = sum(touched_bytes(problem.shape, strides, problem.itemsize) for strides in (problem.src_strides, problem.dst_strides))
+    return device.seconds(0, 2, nbytes / next(share for part, share in _SHARES.items() if part in name))
 
 
 def _kernel(name: str, item: int, predicated: bool, wide: bool) -> tuple[NaiveConfig | SharedConfig, GeneratedKernel]:
@@ -74,7 +82,7 @@ def _plan(problem: CopyProblem, device: DeviceInfo, *, name: str, predicated: bo
     D = View(Argument("dst", offset=offsets[1] * problem.itemsize), (1, n.dst))
     made = launch(kernel, (blocks, 1, 1), S=S, D=D, M=m.extent, N=n.extent)
     return Plan(problem, device, str(problem.variant), config, (made,), reason=reason, facts=kernel.facts,
-                seconds=named_seconds(str(problem.variant), problem, device))
+                seconds=expected_seconds(str(problem.variant), problem, device))
 
 
 _SETTINGS = {
