@@ -12,8 +12,7 @@ from ..engines.dispatch import kind_of
 from .libraries import Place, is_list, view_of
 from .types import Types, dtype_named, kind_of_numbers, type_name
 
-__all__ = ["TRANSPOSITIONS", "Transposition", "as_integer", "as_scalar", "as_transposition", "checked_flag", "from_list",
-           "is_complex_list", "is_overwritten"]
+__all__ = ["TRANSPOSITIONS", "Arguments", "Transposition", "from_list", "is_complex_list"]
 
 
 @dataclass(frozen=True)
@@ -49,105 +48,75 @@ TRANSPOSITIONS = "0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'"
 """What transposition arguments accept, for error messages."""
 
 
-def as_integer(function: str, name: str, value: Any, accepted: str = "an integer") -> int:
-    """An integer argument.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer; the message says what is ``accepted``.
-    """
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{function} takes {accepted} as {name}, got {type(value).__name__}") from None
-
-
-def as_transposition(function: str, name: str, value: Any, accepted: str = TRANSPOSITIONS) -> Transposition:
-    """The meaning of ``trans_a`` or ``trans_b``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it has none; the message says what is ``accepted``.
-    """
-    if isinstance(value, str):
-        known = _BY_LETTER.get(value.upper())
-    else:
-        number = as_integer(function, name, value, accepted)
-        known = _BY_LETTER["NTC"[number]] if 0 <= number <= 2 else None
-    if known is None:
-        raise ValueError(f"{function} takes {accepted} as {name}, got {value!r}")
-    return known
-
-
-def checked_flag(function: str, name: str, value: Any) -> bool:
-    """A flag, which has to be 0 or 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is anything else.
-    """
-    number = as_integer(function, name, value, "0 or 1")
-    if number not in (0, 1):
-        raise ValueError(f"{function} takes 0 or 1 as {name}, got {value!r}")
-    return bool(number)
-
-
-def is_overwritten(function: str, name: str, flag: Any, x: Any) -> bool:
-    """Whether a routine updates an operand in place, as its flag ``overwrite_NAME`` says.
-
-    Raises
-    ------
-    TypeError
-        If the operand is a list, or the flag is not an integer.
-    ValueError
-        If the flag is neither 0 nor 1.
-    """
-    overwrites = checked_flag(function, f"overwrite_{name}", flag)
-    if overwrites and is_list(x):
-        raise TypeError(f"{function} updates an array in place with overwrite_{name}=1, but {name} is a list")
-    return overwrites
-
-
-def as_scalar(function: str, name: str, value: Any, types: Types, place: Place) -> Any:
-    """alpha or beta: a number rounded to the type of the sums, or a 0-d array on the operands' device.
+class Arguments(dict[str, Any]):
+    """The arguments of one call by name, each of which is checked when it is asked for.
 
     Parameters
     ----------
-    function, name : str
-        For the refusal.
-    value : number or 0-d array
-        What the caller gave. A 0-d array on a device stays there.
-    types : Types
-        Of the product.
-    place : Place
-        Where the operands are.
-
-    Raises
-    ------
-    TypeError
-        If it is not a number, or a number of the wrong kind: a complex one for real products, a fraction for integers.
-    ValueError
-        If it is an array with dimensions or on another device, or an integer out of range.
+    function : str
+        The routine, for refusals.
+    values : dict
+        What the caller gave.
     """
-    if isinstance(value, (bool, int, float, complex, np.generic)):
-        return _number(function, name, value, types)
-    if is_list(value) or not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
-        raise TypeError(f"{function} takes a number or a 0-d array as {name}, got {type(value).__name__}")
-    array, where = view_of(function, name, value)
-    if array.ndim:
-        raise ValueError(f"{function} takes a number or a 0-d array as {name}, got an array of shape {tuple(array.shape)}")
-    if where.device is None:
-        if place.device is None and isinstance(array, np.ndarray) and type_name(array) == types.compute:
-            return array
-        return _number(function, name, array[()], types)
-    if where != place:
-        raise ValueError(f"{function} takes {name} in the library and on the device of the operands, but they are {place.library} "
-                         f"arrays on {place} and {name} is a {where.library} array on {where}")
-    _check_kind(function, name, array.dtype, types)
-    return array
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: str, values: dict[str, Any]):
+        super().__init__(values)
+        self.function = function
+
+    def integer(self, name: str, accepted: str = "an integer") -> int:
+        """An integer argument."""
+        try:
+            return operator.index(self[name])
+        except TypeError:
+            raise TypeError(f"{self.function} takes {accepted} as {name}, got {type(self[name]).__name__}") from None
+
+    def transposition(self, name: str, accepted: str = TRANSPOSITIONS) -> Transposition:
+        """The meaning of an argument like ``trans_a``."""
+        value = self[name]
+        if isinstance(value, str):
+            known = _BY_LETTER.get(value.upper())
+        else:
+            number = self.integer(name, accepted)
+            known = _BY_LETTER["NTC"[number]] if 0 <= number <= 2 else None
+        if known is None:
+            raise ValueError(f"{self.function} takes {accepted} as {name}, got {value!r}")
+        return known
+
+    def flag(self, name: str) -> bool:
+        """A flag, which has to be 0 or 1."""
+        number = self.integer(name, "0 or 1")
+        if number not in (0, 1):
+            raise ValueError(f"{self.function} takes 0 or 1 as {name}, got {self[name]!r}")
+        return bool(number)
+
+    def overwrites(self, name: str) -> bool:
+        """Whether a routine updates an operand in place, as its flag ``overwrite_NAME`` says; a list cannot be updated."""
+        overwrites = self.flag(f"overwrite_{name}")
+        if overwrites and is_list(self[name]):
+            raise TypeError(f"{self.function} updates an array in place with overwrite_{name}=1, but {name} is a list")
+        return overwrites
+
+    def scalar(self, name: str, types: Types, place: Place) -> Any:
+        """alpha or beta: a number rounded to the type of the sums, or a 0-d array on the device of the operands."""
+        function, value = self.function, self[name]
+        if isinstance(value, (bool, int, float, complex, np.generic)):
+            return _number(function, name, value, types)
+        if is_list(value) or not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
+            raise TypeError(f"{function} takes a number or a 0-d array as {name}, got {type(value).__name__}")
+        array, where = view_of(function, name, value)
+        if array.ndim:
+            raise ValueError(f"{function} takes a number or a 0-d array as {name}, got an array of shape {tuple(array.shape)}")
+        if where.device is None:
+            if place.device is None and isinstance(array, np.ndarray) and type_name(array) == types.compute:
+                return array
+            return _number(function, name, array[()], types)
+        if where != place:
+            raise ValueError(f"{function} takes {name} in the library and on the device of the operands, but they are "
+                             f"{place.library} arrays on {place} and {name} is a {where.library} array on {where}")
+        _check_kind(function, name, array.dtype, types)
+        return array
 
 
 def _check_kind(function: str, name: str, dtype: np.dtype, types: Types) -> None:

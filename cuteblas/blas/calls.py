@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -25,12 +24,14 @@ from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from ..functions.fused import operands_over_c
 from ..functions.gemm import gemm, gemm_by_numpy, refuse_self_overlap, scalar_kind
-from .arguments import Transposition, as_scalar, as_transposition, from_list, is_complex_list, is_overwritten
+from .arguments import Arguments, Transposition, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .replay import record, replayable
+from .signatures import ROWS, Routine
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["Call", "Request", "check_types", "convert_lists", "execute", "kernel_arguments", "prepare", "run", "where"]
+__all__ = ["Call", "Request", "execute", "gathered_operands", "inferred", "kernel_arguments", "perform", "prepare", "run",
+           "targets", "where"]
 
 
 class Request(NamedTuple):
@@ -53,8 +54,7 @@ class Request(NamedTuple):
     compute_dtype: Any = None
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
+class Call(NamedTuple):
     """A call whose arguments have been checked.
 
     Attributes
@@ -132,6 +132,25 @@ def run(function: str, types: Types | None, request: Request) -> Any:
     return execute(prepare(function, types, request), candidate)
 
 
+def perform(operation: Callable[[Routine, Arguments], Any], row: Routine, values: dict[str, Any]) -> Any:
+    """Run a routine on its arguments by name; those of a type of ours are replaced by the arrays that they hold."""
+    if (own := own_call(*values.values())) is not None:
+        return own(perform, (operation, row, values), {})
+    return operation(row, Arguments(row.name, values))
+
+
+def gathered_operands(row: Routine, given: Arguments) -> Gathered:
+    """The operands of a routine as arrays of one library, of its type and rank."""
+    gathered = gather(row.name, {name: given[name] for name in row.operands}, row.read)
+    _convert_lists(row.name, gathered.arrays, row.types, gathered.place)
+    _check_types(row.name, gathered.arrays, row.types)
+    for name, x in gathered.arrays.items():
+        if x.ndim != (rank := len(row.operands[name])):
+            kind = "vector" if rank == 1 else "matrix"
+            raise ValueError(f"{row.name} takes a {kind} as {name}, but it has shape {x.shape}")
+    return gathered
+
+
 def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
     """Check a call; one that is only to be planned (``runs=False``) may name a kernel wherever it would run.
 
@@ -140,25 +159,26 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     TypeError, ValueError
         One sentence on the first thing that is wrong.
     """
-    trans_a, trans_b = (as_transposition(function, f"trans_{x}", getattr(request, f"trans_{x}")) for x in "ab")
-    overwrites = is_overwritten(function, "c", request.overwrite_c, request.c)
+    given = Arguments(function, request._asdict())
+    trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
+    overwrites = given.overwrites("c")
     precision = checked_precision(request.precision)
     check_variant(request.variant, "gemm")
-    gathered = gather(function, {"a": request.a, "b": request.b, "c": request.c, "out": request.out}, "ab")
+    gathered = gather(function, {name: given[name] for name in ("a", "b", "c", "out")}, "ab")
     epilogue = _bound(function, request.epilogue, gathered.place)
     arrays = gathered.arrays
-    types = types or _inferred(arrays, request, epilogue is not None)
+    types = types or inferred(arrays, request)
     if "out" in arrays and is_list(arrays["out"]):
         raise TypeError(f"{function} takes an array as out, got a list")
-    convert_lists(function, arrays, types, gathered.place)
-    check_types(function, arrays, types)
-    alpha, beta = (as_scalar(function, name, getattr(request, name), types, gathered.place) for name in ("alpha", "beta"))
+    _convert_lists(function, arrays, types, gathered.place)
+    _check_types(function, arrays, types)
+    alpha, beta = (given.scalar(name, types, gathered.place) for name in ("alpha", "beta"))
 
     a, b = arrays["a"], arrays["b"]
     _check_ranks(function, arrays)
     a_seen, b_seen = trans_a.view(a), trans_b.view(b)
     shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
-    c, out, answer = _targets(function, request, arrays, overwrites, beta, shape)
+    c, out, answer = targets(function, request, arrays, overwrites, beta, shape)
     call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out, answer, shape, epilogue,
                 precision, request.variant, request.stream)
     _check_memory(call, arrays)
@@ -315,7 +335,7 @@ def _bound(function: str, epilogue: Any, place: Place) -> Any:
     return as_bound(epilogue).converted(viewed)
 
 
-def _inferred(arrays: Mapping[str, Any], request: Request, epilogue: bool) -> Types:
+def inferred(arrays: Mapping[str, Any], request: Request) -> Types:
     """The types of ``gemm``: those of the arrays, float64 or complex128 if all are lists."""
     operands = next((type_name(arrays[x]) for x in "ab" if not is_list(arrays[x])), None)
     if operands is None:
@@ -323,10 +343,11 @@ def _inferred(arrays: Mapping[str, Any], request: Request, epilogue: bool) -> Ty
     dtype = request.dtype
     if dtype is None:
         dtype = next((type_name(arrays[x]) for x in ("out", "c") if x in arrays and not is_list(arrays[x])), None)
-    return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype, epilogue=epilogue)
+    return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype,
+                    epilogue=request.epilogue is not None)
 
 
-def convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
+def _convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
     """Put arrays in the place of lists, in the memory of the other operands.
 
     Raises
@@ -344,7 +365,7 @@ def convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Pl
             arrays[name] = array
 
 
-def check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
+def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
     """Refuse operands of another type than the routine's.
 
     Raises
@@ -368,12 +389,12 @@ def check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
 
 def _other_routine(function: str, product: str) -> str | None:
     """The routine to call instead for elements that ``product`` multiplies; ``None`` if there is none."""
-    if not function.endswith(("rk", "r2k", "gemv", "ger", "geru", "gerc")):
+    row = ROWS.get(function)
+    if row is None or row.operation == "gemm":
         return None if function == "gemm" else f"{product} or gemm"
-    letter = product[0]
-    if letter not in "sdcz" or "ger" in function:
-        return None
-    return letter + (function[1:] if letter in "cz" else function[1:].replace("he", "sy"))
+    alike = row.operation, row.operation.replace("he", "sy")
+    names = [product[0] + operation for operation in alike if not operation.startswith("ger")]
+    return next((name for name in names if name in ROWS), None)
 
 
 def _check_ranks(function: str, arrays: Mapping[str, Any]) -> None:
@@ -386,11 +407,14 @@ def _check_ranks(function: str, arrays: Mapping[str, Any]) -> None:
 def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, ...], tuple[int, ...]],
               trans: tuple[Transposition, Transposition]) -> tuple[int, ...]:
     """The shape of the result, after all shapes have been compared."""
+    def refusal(what: str) -> ValueError:
+        shapes = ", ".join(f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
+                           for name, t in zip("ab", trans, strict=True))
+        return ValueError(f"{function} {what}: {shapes}")
+
     (*batch_a, m, k), (*batch_b, k_of_b, n) = seen
-    shapes = ", ".join(f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
-                       for name, t in zip("ab", trans, strict=True))
     if k != k_of_b:
-        raise ValueError(f"{function} multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b: {shapes}")
+        raise refusal(f"multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b")
     batches = {"a": tuple(batch_a), "b": tuple(batch_b)}
     if "c" in arrays:
         batches["c"] = arrays["c"].shape[:-2]
@@ -401,13 +425,13 @@ def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, .
                          f"{' and '.join(f'{name} are {extents}' for name, extents in batches.items())}") from None
     shape = (*batch, m, n)
     if "c" in arrays and arrays["c"].shape[-2:] != (m, n):
-        raise ValueError(f"{function} takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}: {shapes}")
+        raise refusal(f"takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}")
     if "out" in arrays and arrays["out"].shape != shape:
-        raise ValueError(f"{function} takes out of shape {shape}, but it has shape {arrays['out'].shape}: {shapes}")
+        raise refusal(f"takes out of shape {shape}, but it has shape {arrays['out'].shape}")
     return shape
 
 
-def _targets(function: str, request: Request, arrays: Mapping[str, Any], overwrites: bool, beta: Any,
+def targets(function: str, request: Request, arrays: Mapping[str, Any], overwrites: bool, beta: Any,
              shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """The arrays that are read and written as C, and what the caller gets back if it is written in place."""
     c, out = arrays.get("c"), arrays.get("out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,9 @@ from ..engines.replay.registry import Replayable
 from ..functions.gemm import prepare as prepare_product
 from ..functions.gemm import run_group
 from ..functions.signatures import Array, EpilogueLike, Flag, Precision, Promoted, Transposed
-from .calls import Call, Request, execute, kernel_arguments, prepare, where
+from .calls import Call, Request, execute, kernel_arguments, prepare, run, where
 from .libraries import Place, is_list
 from .replay import recordable, replayable
-from .routines import gemm
 
 __all__ = ["gemm_batched", "gemm_grouped"]
 
@@ -52,9 +50,9 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
     >>> gemm_batched(1, np.ones((3, 2, 4)), np.ones((4, 5))).shape
     (3, 2, 5)
     """
+    request = Request(**locals())
     if not _is_list_of_arrays(a) and not _is_list_of_arrays(b):
-        return gemm(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, dtype=dtype, compute_dtype=compute_dtype,
-                    epilogue=epilogue, precision=precision, out=out, stream=stream, variant=variant)
+        return run("gemm", None, request)
     for name, operand in (("a", a), ("b", b), ("c", c), ("out", out)):
         if operand is None:
             continue
@@ -64,8 +62,6 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
         if len(shapes) > 1:
             raise ValueError(f"gemm_batched takes arrays of one shape, but those of {name} are "
                              f"{', '.join(map(str, sorted(shapes)))}; gemm_grouped takes arrays of different shapes")
-    request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, dtype,
-                      compute_dtype)
     return _grouped("gemm_batched", request, frozenset())
 
 
@@ -108,9 +104,7 @@ def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[
     >>> [result.shape for result in results]
     [(2, 3), (5, 6)]
     """
-    request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, dtype,
-                      compute_dtype)
-    return _grouped("gemm_grouped", request, frozenset({"alpha", "beta", "trans_a", "trans_b", "epilogue"}))
+    return _grouped("gemm_grouped", Request(**locals()), frozenset({"alpha", "beta", "trans_a", "trans_b", "epilogue"}))
 
 
 def _is_list_of_arrays(x: Any) -> bool:
@@ -138,7 +132,7 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
         return own(_grouped, (function, request, listed), {})
     calls = [prepare(f"{function}, problem {i}:", None, each) for i, each in enumerate(requests)]
     _check_independence(function, calls)
-    return _execute_all([replace(call, function=function) for call in calls], candidates)
+    return _execute_all([call._replace(function=function) for call in calls], candidates)
 
 
 def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> list[Any]:
@@ -153,13 +147,13 @@ def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> lis
             done = [execute(call) for call in chosen]
         else:
             with where(chosen[0]):
-                run = Execution(chosen[0].function, chosen[0].engine)
-                prepared = [prepare_product(run, call.a, call.b, **kernel_arguments(call)) for call in chosen]
-                answers = run_group(run, prepared)
+                execution = Execution(chosen[0].function, chosen[0].engine)
+                prepared = [prepare_product(execution, call.a, call.b, **kernel_arguments(call)) for call in chosen]
+                answers = run_group(execution, prepared)
                 if len(candidates) == len(chosen) == len(calls):
                     known = [recordable(each, call.alpha, call.beta) for each, call in zip(candidates, calls, strict=True)]
                     if None not in known:
-                        run.record_group(known, [result for result, _further in answers])     # type: ignore[arg-type]
+                        execution.record_group(known, [result for result, _further in answers])     # type: ignore[arg-type]
             done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
         for i, result in zip(indices, done, strict=True):
             results[i] = result

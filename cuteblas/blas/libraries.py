@@ -6,24 +6,22 @@ NumPy array if it is on the host, as a CuPy array if it is on a CUDA device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..engines.dispatch import kind_of
 from .dlpack import exported, imported
 
-__all__ = ["Gathered", "gather", "is_list", "view_of"]
+__all__ = ["HOST", "Gathered", "gather", "is_list", "view_of"]
 
 # Types of devices in DLPack.
 _HOST, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The library and the device of an operand.
 
     Attributes
@@ -41,8 +39,15 @@ class Place:
         return "the host" if self.device is None else f"cuda:{self.device}"
 
 
-@dataclass(frozen=True, eq=False)
-class Gathered:
+HOST = Place("numpy", None)
+"""NumPy's arrays."""
+
+
+def _unchanged(result: Any) -> Any:
+    return result
+
+
+class Gathered(NamedTuple):
     """The operands of one call.
 
     Attributes
@@ -57,7 +62,7 @@ class Gathered:
 
     arrays: dict[str, Any]
     place: Place
-    back: Callable[[Any], Any]
+    back: Callable[[Any], Any] = _unchanged
 
 
 def is_list(x: Any) -> bool:
@@ -65,7 +70,7 @@ def is_list(x: Any) -> bool:
     return isinstance(x, (list, tuple, range))
 
 
-def gather(function: str, operands: Mapping[str, Any], needed: str) -> Gathered:
+def gather(function: str, operands: Mapping[str, Any], needed: Container[str]) -> Gathered:
     """View the operands of a call, by role; those that are ``None`` are left out, unless they are ``needed``.
 
     Raises
@@ -86,12 +91,13 @@ def gather(function: str, operands: Mapping[str, Any], needed: str) -> Gathered:
         if is_list(x):
             arrays[name] = x
             continue
-        arrays[name], place = view_of(function, name, x)
+        arrays[name], place = (x, HOST) if type(x) is np.ndarray else view_of(function, name, x)
         if first is None:
-            first, back = (name, place), _way_back(function, name, x, place)
-        elif place != first[1]:
+            first = name, place
+            back = _unchanged if place is HOST else _way_back(function, name, x, place)
+        elif place is not first[1] and place != first[1]:
             _refuse_mixture(function, *first, name, place)
-    return Gathered(arrays, first[1] if first else Place("numpy", None), back)
+    return Gathered(arrays, first[1] if first else HOST, back)
 
 
 def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
@@ -104,17 +110,17 @@ def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
     """
     kind = kind_of(x)
     if kind == "numpy":
-        return x, Place("numpy", None)
+        return x, HOST
     if kind == "cupy":
         return x, Place("cupy", x.data.device_id)
     if kind == "subclass":
         if isinstance(x, np.ma.MaskedArray):
             raise TypeError(f"{function} cannot leave out masked elements, but {name} is a masked array; pass {name}.filled(...)")
-        return np.asarray(x), Place("numpy", None)
+        return np.asarray(x), HOST
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         return _through_dlpack(function, name, x)
     if kind == "scalar" or (kind == "like" and hasattr(x, "__array__")):
-        return np.asarray(x), Place("numpy", None)
+        return np.asarray(x), HOST
     raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is a {type(x).__name__}")
 
 
@@ -153,10 +159,6 @@ def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any],
         raise TypeError(f"{function} returns arrays of the operands' library, but {name} is a {type(x).__name__}, whose library "
                         "has no from_dlpack")
     return partial(exported, from_dlpack)
-
-
-def _unchanged(result: Any) -> Any:
-    return result
 
 
 def _refuse_mixture(function: str, first: str, place: Place, second: str, other: Place) -> None:

@@ -236,8 +236,7 @@ def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_
         ...
     ValueError: plan.execute multiplies (m, k) by (k, n), but k is 64 in a and 32 in b: a (32, 64), b (32, 16)
     """
-    return _planned(Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, None, variant, dtype,
-                            compute_dtype))
+    return _planned(Request(**locals()))
 
 
 def _planned(request: Request) -> GemmPlan:

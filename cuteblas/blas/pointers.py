@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,51 +19,37 @@ from ..codegen.dtypes import dtype
 from ..engines.dispatch import own_call
 from ..engines.memory import Memory
 from ..functions.signatures import Transposed
-from .arguments import TRANSPOSITIONS, Transposition, as_scalar, as_transposition
+from .arguments import TRANSPOSITIONS, Arguments, Transposition
 from .calls import Request, run
 from .libraries import Place, view_of
-from .types import PRODUCTS, ROUTINES, Types, dtype_named, name_of
+from .signatures import Routine, published, rows
+from .types import PRODUCTS, Types, dtype_named, name_of
 
 __all__ = ["bgemm", "bgemm_strided_batched", "cgemm", "cgemm_strided_batched", "dgemm", "dgemm_strided_batched", "gemm_ex",
            "gemm_strided_batched_ex", "hgemm", "hgemm_strided_batched", "igemm", "igemm_strided_batched", "sgemm",
            "sgemm_strided_batched", "zgemm", "zgemm_strided_batched"]
 
-_PLAIN = "transa transb m n k alpha a lda b ldb beta c ldc"
-_STRIDED = "transa transb m n k alpha a lda stride_a b ldb stride_b beta c ldc stride_c batch_count"
-_PLAIN_EX = "transa transb m n k alpha a a_type lda b b_type ldb beta c c_type ldc compute_type"
-_STRIDED_EX = ("transa transb m n k alpha a a_type lda stride_a b b_type ldb stride_b beta c c_type ldc stride_c batch_count "
-               "compute_type")
 _MOST = 2**48
+_Function = TypeVar("_Function", bound=Callable[..., None])
 
 
-class _Numbered:
+class _Numbered(Arguments):
     """The arguments of one call, by name and number, so that an error can give both."""
 
-    def __init__(self, function: str, names: str, *values: Any):
-        self.function = function
-        self._arguments = dict(zip(names.split(), values, strict=True))
-        self._places = {name: i for i, name in enumerate(self._arguments, 1)}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._arguments
-
-    def __getitem__(self, name: str) -> Any:
-        return self._arguments[name]
-
-    def replace(self, arguments: Mapping[str, Any]) -> None:
-        """Put others in the places of arguments."""
-        self._arguments.update(arguments)
+    def __init__(self, function: str, values: dict[str, Any]):
+        super().__init__(function, values)
+        self._numbers = {name: i for i, name in enumerate(values, 1)}
 
     def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
         """An error like xerbla's: the number and name of the argument, its value, and what it has to be."""
         value = self[name]
         shown = repr(value) if isinstance(value, (int, float, complex, str)) or value is None else f"a {type(value).__name__}"
-        return kind(f"{self.function}: argument {self._places[name]} ({name}) is {shown}, but {needed}")
+        return kind(f"{self.function}: argument {self._numbers[name]} ({name}) is {shown}, but {needed}")
 
-    def integer(self, name: str, least: int | None = None, why: str = "") -> int:
+    def number(self, name: str, least: int | None = None, why: str = "") -> int:
         """An integer argument, not below ``least``."""
         try:
-            value = operator.index(self[name])
+            value = self.integer(name)
         except TypeError:
             raise self.refusal(TypeError, name, "it has to be an integer") from None
         if least is not None and value < least:
@@ -72,17 +58,17 @@ class _Numbered:
             raise self.refusal(ValueError, name, f"its absolute value has to be less than {_MOST}")
         return value
 
-    def transposition(self, name: str) -> Transposition:
+    def transposition(self, name: str, accepted: str = TRANSPOSITIONS) -> Transposition:
         """A transposition argument."""
         try:
-            return as_transposition(self.function, name, self[name])
+            return super().transposition(name)
         except (TypeError, ValueError) as refusal:
-            raise self.refusal(type(refusal), name, f"it has to be {TRANSPOSITIONS}") from None
+            raise self.refusal(type(refusal), name, f"it has to be {accepted}") from None
 
     def scalar(self, name: str, types: Types, place: Place) -> Any:
         """alpha or beta."""
         try:
-            return as_scalar(self.function, name, self[name], types, place)
+            return super().scalar(name, types, place)
         except (TypeError, ValueError) as refusal:
             kind = type(refusal)
         needed = {"int32": "an integer of int32"}.get(types.compute, "a number" if types.is_complex else "a real number")
@@ -111,41 +97,32 @@ class _Numbered:
         return address
 
 
-class _Matrix(NamedTuple):
-    """A column-major matrix in memory, or equally spaced ones."""
-
-    address: int
-    rows: int
-    columns: int
-    leading: int
-    step: int
-    dtype: np.dtype
-
-
-def _run(numbered: _Numbered, types: Types, stream: Any, device: Any) -> None:
+def _run(numbered: _Numbered, types: Types) -> None:
     if (own := own_call(numbered["alpha"], numbered["beta"])) is not None:
-        own(numbered.replace, ({name: numbered[name] for name in ("alpha", "beta")},), {})
-    function = numbered.function
+        own(numbered.update, ({name: numbered[name] for name in ("alpha", "beta")},), {})
+    function, device = numbered.function, numbered["device"]
     trans = numbered.transposition("transa"), numbered.transposition("transb")
-    m, n, k = (numbered.integer(name, 0) for name in "mnk")
-    count = numbered.integer("batch_count", 0) if "batch_count" in numbered else None
+    m, n, k = (numbered.number(name, 0) for name in "mnk")
+    count = numbered.number("batch_count", 0) if "batch_count" in numbered else None
     host = _is_host(function, device)
-    extents = {"a": (k, m) if trans[0].swaps else (m, k), "b": (n, k) if trans[1].swaps else (k, n), "c": (m, n)}
-    rows_of = {"a": "k" if trans[0].swaps else "m", "b": "n" if trans[1].swaps else "k", "c": "m"}
-    matrices: dict[str, _Matrix] = {}
-    for name, (rows, columns) in extents.items():
+    extents = {"a": "km" if trans[0].swaps else "mk", "b": "nk" if trans[1].swaps else "kn", "c": "mn"}
+    size, layouts = {"m": m, "n": n, "k": k}, {}
+    for name, letters in extents.items():
         dtype = dtype_named(types.output if name == "c" else types.operands)
-        leading = numbered.integer(f"ld{name}", max(1, rows), f"max(1, {rows_of[name]}) = {max(1, rows)}")
-        step = 0 if count is None else numbered.integer(f"stride_{name}")
-        read = rows > 0 and columns > 0 and m > 0 and n > 0 and count != 0
-        matrices[name] = _Matrix(numbered.address(name, dtype.itemsize, read), rows, columns, leading, step, dtype)
-    if 0 in (m, n) or count == 0:
+        shape: tuple[int, ...] = tuple(size[letter] for letter in letters)
+        least = max(1, shape[0])
+        leading = numbered.number(f"ld{name}", least, f"max(1, {letters[0]}) = {least}")
+        strides: tuple[int, ...] = dtype.itemsize, leading * dtype.itemsize
+        read = 0 not in (*shape, m, n, count)
+        if count is not None:
+            shape, strides = (count, *shape), (numbered.number(f"stride_{name}") * dtype.itemsize, *strides)
+        layouts[name] = numbered.address(name, dtype.itemsize, read), dtype, shape, strides
+    if 0 in (m, n, count):
         return
-    arrays = {name: _array(x, count, host, device) for name, x in matrices.items()}
-    place = view_of(function, "c", arrays["c"])[1]
+    a, b, c = (_array_on_host(*layout) if host else _array_on_device(*layout, device) for layout in layouts.values())
+    place = view_of(function, "c", c)[1]
     alpha, beta = (numbered.scalar(name, types, place) for name in ("alpha", "beta"))
-    run(function, types, Request(alpha, arrays["a"], arrays["b"], beta, arrays["c"], trans[0].letter, trans[1].letter, 1,
-                                 stream=stream))
+    run(function, types, Request(alpha, a, b, beta, c, trans[0].letter, trans[1].letter, 1, stream=numbered["stream"]))
 
 
 def _is_host(function: str, device: Any) -> bool:
@@ -156,19 +133,16 @@ def _is_host(function: str, device: Any) -> bool:
     return False
 
 
-def _array(x: _Matrix, count: int | None, host: bool, device: Any) -> Any:
-    """The memory of a matrix as an array."""
-    item = x.dtype.itemsize
-    shape, strides = (x.rows, x.columns), (item, x.leading * item)
-    if count is not None:
-        shape, strides = (count, *shape), (x.step * item, *strides)         # type: ignore[assignment]
-    if not host:
-        from ._cupy import at_address
+def _array_on_host(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    low, high = Memory(shape, strides, dtype).span
+    buffer = (ctypes.c_char * (high - low)).from_address(address + low)
+    return np.ndarray(shape, dtype, buffer, -low, strides)        # type: ignore[arg-type]
 
-        return at_address(x.address, x.dtype, shape, strides, device)
-    low, high = Memory(shape, strides, x.dtype).span
-    buffer = (ctypes.c_char * (high - low)).from_address(x.address + low)
-    return np.ndarray(shape, x.dtype, buffer, -low, strides)        # type: ignore[arg-type]
+
+def _array_on_device(*layout: Any) -> Any:
+    from ._cupy import at_address
+
+    return at_address(*layout)
 
 
 Device = int | Literal["host"] | None
@@ -193,7 +167,7 @@ class StridedPointers(Protocol):
                  stream: Any = None, device: Device = None) -> None: ...
 
 
-_DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` of {operands} matrices at addresses{output}, column-major as in BLAS.
+_DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` of {operands} matrices at addresses{into}, column-major as in BLAS.
 
     Parameters
     ----------
@@ -249,42 +223,37 @@ _STRIDED_EXAMPLE = """
     """
 
 
-def _described(name: str, types: Types, strided: str, example: str) -> str:
-    output = "" if types.output == types.operands else f" into {types.output}"
-    load = "" if (package := dtype(types.operands).package) == "numpy" else f"\n    >>> import {package}"
-    return _DOCUMENTATION.format(operands=types.operands, output=output, compute=types.compute, strided=strided) \
-        + example.format(name=name, operands=types.operands, output=types.output, load=load)
+def _published(function: _Function, row: Routine, strided: str, example: str) -> _Function:
+    types, package = row.types, dtype(row.types.operands).package
+    return published(function, row, _DOCUMENTATION + example, compute=types.compute, strided=strided,
+                     into="" if types.output == types.operands else f" into {types.output}",
+                     load="" if package == "numpy" else f"\n    >>> import {package}")
 
 
-def _pointers(name: str) -> Pointers:
-    types = ROUTINES[name]
+def _pointers(row: Routine) -> Pointers:
+    name, types = row.name, row.types
 
     def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any, ldb: int, beta: Any, c: Any,
                 ldc: int, *, stream: Any = None, device: Any = None) -> None:
-        _run(_Numbered(name, _PLAIN, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), types, stream, device)
+        _run(_Numbered(name, locals()), types)
 
-    routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _described(name, types, "", _EXAMPLE)
-    return routine
+    return _published(routine, row, "", _EXAMPLE)
 
 
-def _strided_pointers(product: str) -> StridedPointers:
-    name, types = f"{product}_strided_batched", ROUTINES[product]
+def _strided_pointers(row: Routine) -> StridedPointers:
+    name, types = f"{row.name}_strided_batched", row.types
 
     def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int, b: Any, ldb: int,
                 stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
                 device: Any = None) -> None:
-        _run(_Numbered(name, _STRIDED, transa, transb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b,
-                       beta, c, ldc, stride_c, batch_count), types, stream, device)
+        _run(_Numbered(name, locals()), types)
 
-    routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _described(name, types, _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
-    return routine
+    return _published(routine, row._replace(name=name), _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
 
 
-sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_pointers, ROUTINES)
+sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_pointers, rows("gemm"))
 (sgemm_strided_batched, dgemm_strided_batched, cgemm_strided_batched, zgemm_strided_batched, hgemm_strided_batched,
- bgemm_strided_batched, igemm_strided_batched) = map(_strided_pointers, ROUTINES)
+ bgemm_strided_batched, igemm_strided_batched) = map(_strided_pointers, rows("gemm"))
 
 
 def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int, b: Any,
@@ -321,9 +290,8 @@ def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alph
     >>> C.tolist()
     [[180000.0, 180000.0], [180000.0, 180000.0]]
     """
-    numbered = _Numbered("gemm_ex", _PLAIN_EX, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type,
-                         ldc, compute_type)
-    _run(numbered, _types_of(numbered), stream, device)
+    numbered = _Numbered("gemm_ex", locals())
+    _run(numbered, _types_of(numbered))
 
 
 def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any,
@@ -362,9 +330,8 @@ def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: i
     >>> C[2].tolist()
     [[180000.0, 180000.0], [180000.0, 180000.0]]
     """
-    numbered = _Numbered("gemm_strided_batched_ex", _STRIDED_EX, transa, transb, m, n, k, alpha, a, a_type, lda, stride_a, b,
-                         b_type, ldb, stride_b, beta, c, c_type, ldc, stride_c, batch_count, compute_type)
-    _run(numbered, _types_of(numbered), stream, device)
+    numbered = _Numbered("gemm_strided_batched_ex", locals())
+    _run(numbered, _types_of(numbered))
 
 
 def _types_of(numbered: _Numbered) -> Types:

@@ -6,19 +6,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..engines.dispatch import call_on_held
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
-from ..engines.memory import Memory, contiguous_strides
 from ..engines.numpy_gemm import QUIET
-from ..functions.gemm import gemm, gemm_by_numpy
+from ..functions.gemm import gemm, gemm_by_numpy, new_matrices
 from ..functions.signatures import Array, Flag, Promoted, Transposed
-from .arguments import as_transposition, checked_flag
-from .calls import Call, Request, kernel_arguments, prepare, where
-from .types import ROUTINES, Types, dtype_named
-from .vectors import as_printed
+from .arguments import Arguments
+from .calls import Call, Request, kernel_arguments, perform, prepare, where
+from .signatures import Routine, published, rows
+from .types import dtype_named
 
-__all__ = ["RANK_2K", "RANK_K", "cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k", "zherk",
+__all__ = ["cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k", "zherk",
            "zsyr2k", "zsyrk"]
 
 _DOCUMENTATION = """One triangle of ``{formula} + beta C`` of {operands} arrays.
@@ -78,70 +76,60 @@ class Rank2K(Protocol):
                  lower: Flag = 0, overwrite_c: Flag = 0) -> Array: ...
 
 
-def _letters(function: str, types: Types, hermitian: bool, trans: Any) -> tuple[str, str]:
+def _letters(row: Routine, given: Arguments) -> tuple[str, str]:
     """How both factors of a product are read."""
-    accepted = "0 or 'N', 2 or 'C'" if hermitian else "0 or 'N', 1 or 'T'" if types.is_complex else "0 or 'N', 1 or 'T', 2 or 'C'"
-    asked = as_transposition(function, "trans", trans, accepted).letter
-    if asked == "R" or (types.is_complex and asked == ("T" if hermitian else "C")):
-        raise ValueError(f"{function} takes {accepted} as trans, got {trans!r}")
-    other = "C" if hermitian else "T"
+    other, is_complex = "C" if row.transpose == "H" else "T", row.types.is_complex
+    accepted = "0 or 'N', 2 or 'C'" if other == "C" else "0 or 'N', 1 or 'T'" if is_complex else "0 or 'N', 1 or 'T', 2 or 'C'"
+    asked = given.transposition("trans", accepted).letter
+    if asked == "R" or (is_complex and asked not in ("N", other)):
+        raise ValueError(f"{row.name} takes {accepted} as trans, got {given['trans']!r}")
     return ("N", other) if asked == "N" else (other, "N")
 
 
-def _check_shapes(function: str, a: Any, b: Any, c: Any, first: str) -> None:
-    """Refuse arrays that do not fit each other, in the words of these routines; lists and batches are left to :func:`prepare`.
-
-    Raises
-    ------
-    ValueError
-        If operands have different shapes, or ``c`` is not of the result's.
-    """
-    shapes = {name: tuple(x.shape) for name, x in (("a", a), ("b", b), ("c", c)) if hasattr(x, "shape")}
+def _check_shapes(row: Routine, given: Arguments, first: str) -> None:
+    """Refuse arrays that do not fit each other, in the words of these routines; lists and batches are left to :func:`prepare`."""
+    shapes = {name: tuple(given[name].shape) for name in row.operands if hasattr(given[name], "shape")}
     if len(shapes.get("a", ())) != 2:
         return
     if shapes.get("b", shapes["a"]) != shapes["a"]:
-        raise ValueError(f"{function} takes matrices of one shape, got a {shapes['a']} and b {shapes['b']}")
+        raise ValueError(f"{row.name} takes matrices of one shape, got a {shapes['a']} and b {shapes['b']}")
     n = shapes["a"][first != "N"]
     if shapes.get("c", (n, n)) != (n, n):
-        raise ValueError(f"{function} takes c of (n, n) = {(n, n)}, but it has shape {shapes['c']}: a {shapes['a']}"
+        raise ValueError(f"{row.name} takes c of (n, n) = {(n, n)}, but it has shape {shapes['c']}: a {shapes['a']}"
                          f"{'' if first == 'N' else f' with trans={first!r}'}")
 
 
-def _real(function: str, name: str, value: Any) -> Any:
+def _real(given: Arguments, name: str) -> Any:
     """A factor that has to be real, so that the result is Hermitian."""
+    value = given[name]
     if isinstance(value, (complex, np.complexfloating)):
         if value.imag:
-            raise ValueError(f"{function} takes a real number as {name}, got {value}")
+            raise ValueError(f"{given.function} takes a real number as {name}, got {value}")
         return value.real
     if hasattr(value, "dtype") and value.dtype.kind == "c":
-        raise ValueError(f"{function} takes a real number as {name}, got an array of {value.dtype}")
+        raise ValueError(f"{given.function} takes a real number as {name}, got an array of {value.dtype}")
     return value
 
 
-def _updated(function: str, types: Types, hermitian: bool, alpha: Any, a: Any, b: Any, beta: Any, c: Any, trans: Any, lower: Any,
-             overwrite_c: Any) -> Any:
+def _updated(row: Routine, given: Arguments) -> Any:
     """``alpha a a^T + beta c``, or with another operand ``b`` ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
-    first, second = _letters(function, types, hermitian, trans)
-    part = "lower" if checked_flag(function, "lower", lower) else "upper"
-    if hermitian:
-        beta = _real(function, "beta", beta)
-        alpha = _real(function, "alpha", alpha) if b is None else alpha
-    _check_shapes(function, a, b, c, first)
-    call = prepare(function, types, Request(alpha, a, a if b is None else b, beta, c, first, second, overwrite_c))
-    if len(call.shape) != 2 or (b is not None and call.a.shape != call.b.shape[::-1]):
-        raise ValueError(f"{function} takes matrices of one shape, got {call.a.shape} and {call.b.shape[::-1]}")
-    again = None
-    if b is not None:
-        arrays = call.gathered.arrays
-        again = prepare(function, call.types, Request(alpha, arrays["b"], arrays["a"], 1, None, first, second))
+    twice, hermitian = "b" in row.operands, row.transpose == "H"
+    a, b = given["a"], given["b"] if twice else given["a"]
+    if b is None and twice:
+        raise TypeError(f"{row.name} takes arrays and lists of numbers, but b is None")
+    first, second = _letters(row, given)
+    part = "lower" if given.flag("lower") else "upper"
+    beta = _real(given, "beta") if hermitian else given["beta"]
+    alpha = _real(given, "alpha") if hermitian and not twice else given["alpha"]
+    _check_shapes(row, given, first)
+    call = prepare(row.name, row.types, Request(alpha, a, b, beta, given["c"], first, second, given["overwrite_c"]))
+    if len(call.shape) != 2 or (twice and call.a.shape != call.b.shape[::-1]):
+        raise ValueError(f"{row.name} takes matrices of one shape, got {call.a.shape} and {call.b.shape[::-1]}")
     with where(call):
         target = _target(call)
         if hermitian and call.c is not None:
             _without_imaginary_diagonal(target)
-        if call.by_numpy:
-            _by_numpy(call, again, hermitian, part, target)
-        else:
-            _by_kernels(call, again, hermitian, part, target)
+        (_by_numpy if call.by_numpy else _by_kernels)(call, twice, hermitian, part, target)
         if hermitian:                   # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
     return call.answered(target, {})
@@ -151,8 +139,7 @@ def _target(call: Call) -> Any:
     """The array to update: ``c`` itself, a copy of it, or zeros."""
     if call.out is not None:
         return call.out
-    dtype = dtype_named(call.types.output)
-    target = call.engine.empty(Memory(call.shape, contiguous_strides(call.shape, dtype.itemsize, (1, 0)), dtype))
+    target = call.engine.empty(new_matrices(call.shape, dtype_named(call.types.output), "F"))
     target[...] = 0 if call.c is None else call.c
     return target
 
@@ -164,66 +151,58 @@ def _without_imaginary_diagonal(x: Any) -> None:
     engine.view(x, (len(x),), (sum(memory.strides),)).imag[...] = 0
 
 
-def _by_kernels(call: Call, again: Call | None, hermitian: bool, part: str, target: Any) -> None:
+def _second(call: Call, hermitian: bool) -> tuple[Any, Any, Any]:
+    """The factor and the operands of the second product: those of the first, exchanged."""
+    arrays = call.gathered.arrays
+    return (call.alpha.conjugate() if hermitian else call.alpha), call.trans_a.view(arrays["b"]), call.trans_b.view(arrays["a"])
+
+
+def _by_kernels(call: Call, twice: bool, hermitian: bool, part: str, target: Any) -> None:
     run = Execution(call.function, call.engine)
     named = kernel_arguments(call) | {"c": None if call.c is None else target, "out": target, "triangle": part}
-    gemm(run, call.a, call.b, **named, hermitian=hermitian and again is None)
-    if again is not None:
-        alpha = again.alpha.conjugate() if hermitian else again.alpha
-        gemm(run, again.a, again.b, **kernel_arguments(again) | {"alpha": alpha, "c": target, "out": target, "triangle": part})
+    gemm(run, call.a, call.b, **named, hermitian=hermitian and not twice)
+    if twice:
+        alpha, a, b = _second(call, hermitian)
+        gemm(run, a, b, **named | {"alpha": alpha, "beta": 1, "c": target})
 
 
-def _by_numpy(call: Call, again: Call | None, hermitian: bool, part: str, target: np.ndarray) -> None:
-    named = kernel_arguments(call) | {"c": None if call.c is None else target, "out": None}
-    result, _extras = gemm_by_numpy(call.a, call.b, function=call.function, **named)
-    if again is not None:
-        alpha = again.alpha.conjugate() if hermitian else again.alpha
-        more, _extras = gemm_by_numpy(again.a, again.b, function=call.function,
-                                      **kernel_arguments(again) | {"alpha": alpha, "beta": 0})
+def _by_numpy(call: Call, twice: bool, hermitian: bool, part: str, target: np.ndarray) -> None:
+    named = kernel_arguments(call) | {"c": None if call.c is None else target, "out": None, "function": call.function}
+    result, _extras = gemm_by_numpy(call.a, call.b, **named)
+    if twice:
+        alpha, a, b = _second(call, hermitian)
+        more, _extras = gemm_by_numpy(a, b, **named | {"alpha": alpha, "beta": 0, "c": None})
         QUIET.copy().run(np.add, result, more, result)
-    n = len(target)
-    np.copyto(target, result, where=np.tri(n, dtype=bool) if part == "lower" else np.tri(n, dtype=bool).T)
+    triangle = np.tri(len(target), dtype=bool)
+    np.copyto(target, result, where=triangle if part == "lower" else triangle.T)
 
 
-def _documented(name: str, types: Types, twice: bool) -> str:
-    hermitian = name[1:3] == "he"
-    to = "H" if hermitian else "T"
-    formula = f"alpha (A B^{to} + B A^{to})" if twice and not hermitian else f"alpha A B^{to} + conj(alpha) B A^{to}" if twice \
-        else f"alpha A A^{to}"
-    return _DOCUMENTATION.format(
-        formula=formula, operands=types.operands, name=name, names="a, b" if twice else "a",
-        matrices="matrices" if twice else "matrix", call="1, a, a" if twice else "1, a",
-        answer=as_printed([[10, 22], [0, 50]] if twice else [[5, 11], [0, 25]], types),
-        accepted='0, 2, "N", "C"' if hermitian else '0, 1, "N", "T"' if types.is_complex else '0, 1, 2, "N", "T", "C"',
-        factor=", a real number" if hermitian and not twice else "", real=", a real number" if hermitian else "",
-        conjugated=" and conjugated" if hermitian else "")
+def _described(row: Routine) -> dict[str, str]:
+    """The words in which the documentation of these routines differs."""
+    hermitian, twice, to = row.transpose == "H", "b" in row.operands, row.transpose
+    return {
+        "formula": f"alpha A A^{to}" if not twice else f"alpha A B^{to} + conj(alpha) B A^{to}" if hermitian
+        else f"alpha (A B^{to} + B A^{to})",
+        "names": "a, b" if twice else "a", "matrices": "matrices" if twice else "matrix", "call": "1, a, a" if twice else "1, a",
+        "accepted": '0, 2, "N", "C"' if hermitian else '0, 1, "N", "T"' if row.types.is_complex else '0, 1, 2, "N", "T", "C"',
+        "factor": ", a real number" if hermitian and not twice else "", "real": ", a real number" if hermitian else "",
+        "conjugated": " and conjugated" if hermitian else ""}
 
 
-def _rank_k(name: str) -> RankK:
-    types, hermitian = ROUTINES[f"{name[0]}gemm"], name[1:3] == "he"
-
+def _rank_k(row: Routine) -> RankK:
     def routine(alpha: Any, a: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0, overwrite_c: Any = 0) -> Any:
-        return call_on_held(_updated, name, types, hermitian, alpha, a, None, beta, c, trans, lower, overwrite_c)
+        return perform(_updated, row, locals())
 
-    routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _documented(name, types, False)
-    return routine
+    return published(routine, row, _DOCUMENTATION, [[5, 11], [0, 25]], **_described(row))
 
 
-def _rank_2k(name: str) -> Rank2K:
-    types, hermitian = ROUTINES[f"{name[0]}gemm"], name[1:3] == "he"
-
+def _rank_2k(row: Routine) -> Rank2K:
     def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0,
                 overwrite_c: Any = 0) -> Any:
-        if b is None:
-            raise TypeError(f"{name} takes arrays and lists of numbers, but b is None")
-        return call_on_held(_updated, name, types, hermitian, alpha, a, b, beta, c, trans, lower, overwrite_c)
+        return perform(_updated, row, locals())
 
-    routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _documented(name, types, True)
-    return routine
+    return published(routine, row, _DOCUMENTATION, [[10, 22], [0, 50]], **_described(row))
 
 
-ssyrk, dsyrk, csyrk, zsyrk, cherk, zherk = RANK_K = tuple(map(_rank_k, ("ssyrk", "dsyrk", "csyrk", "zsyrk", "cherk", "zherk")))
-ssyr2k, dsyr2k, csyr2k, zsyr2k, cher2k, zher2k = RANK_2K = tuple(
-    map(_rank_2k, ("ssyr2k", "dsyr2k", "csyr2k", "zsyr2k", "cher2k", "zher2k")))
+ssyrk, dsyrk, csyrk, zsyrk, cherk, zherk = map(_rank_k, rows("syrk", "herk"))
+ssyr2k, dsyr2k, csyr2k, zsyr2k, cher2k, zher2k = map(_rank_2k, rows("syr2k", "her2k"))

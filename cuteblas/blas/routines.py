@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from ..codegen.dtypes import dtype as element
 from ..functions.signatures import Array, Devices, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .calls import Request, run
-from .types import ROUTINES
+from .signatures import Routine, published, rows
 
 __all__ = ["bgemm", "cgemm", "dgemm", "gemm", "hgemm", "igemm", "sgemm", "zgemm"]
 
@@ -112,8 +112,8 @@ _EXAMPLES = {"sgemm": """
     """}
 
 
-class Routine(Protocol):
-    """A routine on arrays."""
+class Product(Protocol):
+    """A routine that multiplies matrices."""
 
     __name__: str
 
@@ -123,29 +123,22 @@ class Routine(Protocol):
                  devices: Devices | None = None) -> Array: ...
 
 
-def _routine(name: str) -> Routine:
-    types = ROUTINES[name]
+def _routine(row: Routine) -> Product:
+    name, types = row.name, row.types
 
     def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
                 overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None, stream: Any = None,
                 variant: str | None = None, devices: Any = None) -> Any:
-        if devices is not None:
-            from .devices import gemm_over
-
-            return gemm_over(name, types, {"a": a, "b": b, "c": c, "out": out}, alpha, beta, (trans_a, trans_b), overwrite_c,
-                             precision, devices, {"epilogue": epilogue, "stream": stream, "variant": variant}, (None, None))
-        return run(name, types, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream,
-                                        variant))
+        request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant)
+        return run(name, types, request) if devices is None else _run_over(name, types, request, devices)
 
     sums = "" if types.compute == types.output else f", summed in {types.compute}" \
         + ("" if types.output == types.operands else f" into {types.output}")
     sums += " and rounded once" if element(types.output).is_stored else ""
-    routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _DOCUMENTATION.format(operands=types.operands, output=types.output, sums=sums) + _EXAMPLES.get(name, "")
-    return routine
+    return published(routine, row, _DOCUMENTATION + _EXAMPLES[name], sums=sums)
 
 
-sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_routine, ROUTINES)
+sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_routine, rows("gemm"))
 
 
 def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
@@ -185,10 +178,12 @@ def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: A
     array([[120000., 120000.],
            [120000., 120000.]], dtype=float32)
     """
-    if devices is not None:
-        from .devices import gemm_over
+    request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, dtype,
+                      compute_dtype)
+    return run("gemm", None, request) if devices is None else _run_over("gemm", None, request, devices)
 
-        return gemm_over("gemm", None, {"a": a, "b": b, "c": c, "out": out}, alpha, beta, (trans_a, trans_b), overwrite_c,
-                         precision, devices, {"epilogue": epilogue, "stream": stream, "variant": variant}, (dtype, compute_dtype))
-    return run("gemm", None, Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant,
-                                     dtype, compute_dtype))
+
+def _run_over(*call: Any) -> Any:
+    from .devices import run_over
+
+    return run_over(*call)

@@ -7,17 +7,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..engines.dispatch import call_on_held
 from ..engines.engine import engine_of
 from ..engines.memory import Memory, overlap
 from ..functions.gemm import refuse_self_overlap
 from ..functions.signatures import Array, Flag, Promoted, Transposed
-from .arguments import as_integer, as_transposition, checked_flag, is_overwritten
-from .calls import Request, check_types, convert_lists, run
-from .libraries import Gathered, gather
-from .types import ROUTINES, Types, dtype_named
+from .arguments import Arguments
+from .calls import Request, gathered_operands, perform, run
+from .signatures import Routine, published, rows
+from .types import dtype_named
 
-__all__ = ["GEMV", "GER", "cgemv", "cgerc", "cgeru", "dgemv", "dger", "sgemv", "sger", "zgemv", "zgerc", "zgeru"]
+__all__ = ["cgemv", "cgerc", "cgeru", "dgemv", "dger", "sgemv", "sger", "zgemv", "zgerc", "zgeru"]
 
 _GEMV = """``alpha op(A) x + beta y`` of {operands} arrays.
 
@@ -60,7 +59,7 @@ _GEMV = """``alpha op(A) x + beta y`` of {operands} arrays.
     >>> blas.{name}(2, a, x, incx=2){answer}
     """
 
-_GER = """``alpha x y^{power} + A`` of {operands} arrays.
+_GER = """``alpha x y^{transpose} + A`` of {operands} arrays.
 
     Parameters
     ----------
@@ -115,34 +114,43 @@ class RankOne(Protocol):
                  overwrite_x: Flag = 1, overwrite_y: Flag = 1, overwrite_a: Flag = 0) -> Array: ...
 
 
-def _gathered(function: str, types: Types, operands: Mapping[str, Any], needed: str) -> Gathered:
-    """The operands as arrays of one library and of the routine's type: ``a`` is a matrix, and all others are vectors."""
-    gathered = gather(function, operands, needed)
-    convert_lists(function, gathered.arrays, types, gathered.place)
-    check_types(function, gathered.arrays, types)
-    for name, x in gathered.arrays.items():
-        rank, kind = (2, "matrix") if name == "a" else (1, "vector")
-        if x.ndim != rank:
-            raise ValueError(f"{function} takes a {kind} as {name}, but it has shape {x.shape}")
-    return gathered
+def _multiplied(row: Routine, given: Arguments) -> Any:
+    """``alpha op(A) x + beta y``: a product in which the second matrix has one column."""
+    overwrites, asked = given.overwrites("y"), given.transposition("trans")
+    gathered = gathered_operands(row, given)
+    arrays = gathered.arrays
+    matrix, whole = arrays["a"], arrays.get("y")
+    rows, columns = asked.view(matrix).shape
+    vector = _chosen(given, "x", arrays["x"], columns)
+    if whole is None and given["offy"] == 0 and given["incy"] == 1:
+        return gathered.back(run(row.name, row.types, Request(given["alpha"], matrix, vector, trans_a=asked.letter))[:, 0])
+    if whole is not None and overwrites:
+        _check_overlap(given, "y", arrays)
+    else:
+        first, step = given.integer("offy"), abs(given.integer("incy"))
+        whole = _copied(matrix, whole, first + (rows - 1) * step + 1, dtype_named(row.types.output))
+    part = _chosen(given, "y", whole, rows)
+    refuse_self_overlap(row.name, "y", engine_of(part).memory(part))
+    run(row.name, row.types, Request(given["alpha"], matrix, vector, given["beta"], part, asked.letter, overwrite_c=1))
+    return given["y"] if overwrites and given["y"] is not None else gathered.back(whole)
 
 
-def _chosen(function: str, name: str, x: Any, count: int, offset: Any, step: Any) -> Any:
-    """The elements of a vector that a routine uses, a view."""
-    first, inc = as_integer(function, f"off{name}", offset), as_integer(function, f"inc{name}", step)
+def _chosen(given: Arguments, name: str, x: Any, count: int) -> Any:
+    """The elements of a vector that a routine uses, a view of one column."""
+    function, first, inc = given.function, given.integer(f"off{name}"), given.integer(f"inc{name}")
     if first < 0 or inc == 0:
         raise ValueError(f"{function} takes an off{name} of at least 0 and an inc{name} other than 0, got {first} and {inc}")
     end = first + (count - 1) * abs(inc) + 1 if count else first
     if end > len(x):
         raise ValueError(f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but {name} has "
                          f"length {len(x)}")
-    chosen = x[first:end:abs(inc)]
+    chosen = x[first:end:abs(inc), None]
     return chosen[::-1] if inc < 0 else chosen
 
 
-def _copied(beside: Any, vector: Any, types: Types, count: int) -> Any:
+def _copied(beside: Any, vector: Any, count: int, dtype: np.dtype) -> Any:
     """A copy of a vector; without one, so many zeros beside another array."""
-    engine, dtype = engine_of(beside), dtype_named(types.operands)
+    engine = engine_of(beside)
     with engine.on_device_of(beside):
         if vector is not None:
             return vector.copy()
@@ -151,90 +159,55 @@ def _copied(beside: Any, vector: Any, types: Types, count: int) -> Any:
         return zeros
 
 
-def _check_overlap(function: str, target: str, arrays: Mapping[str, Any]) -> None:
+def _check_overlap(given: Arguments, target: str, arrays: Mapping[str, Any]) -> None:
     """Refuse to overwrite what is read."""
     memory = engine_of(arrays[target]).memory
     for name, x in arrays.items():
         if name != target and overlap(memory(x), memory(arrays[target])):
-            raise ValueError(f"{function} writes {target} while it uses {name}, but they share memory: pass another {target}, or a "
-                             f"copy of {name}")
+            raise ValueError(f"{given.function} writes {target} while it uses {name}, but they share memory: pass another "
+                             f"{target}, or a copy of {name}")
 
 
-def _gemv(function: str, types: Types, alpha: Any, a: Any, x: Any, beta: Any, y: Any, offx: Any, incx: Any, offy: Any, incy: Any,
-          trans: Any, overwrite_y: Any) -> Any:
-    overwrites, asked = is_overwritten(function, "y", overwrite_y, y), as_transposition(function, "trans", trans)
-    gathered = _gathered(function, types, {"a": a, "x": x, "y": y}, "ax")
-    arrays = gathered.arrays
-    matrix, whole = arrays["a"], arrays.get("y")
-    rows, columns = asked.view(matrix).shape
-    vector = _chosen(function, "x", arrays["x"], columns, offx, incx)[:, None]
-    if whole is None and offy == 0 and incy == 1:
-        return gathered.back(run(function, types, Request(alpha, matrix, vector, trans_a=asked.letter))[:, 0])
-    if whole is not None and overwrites:
-        _check_overlap(function, "y", arrays)
-    else:
-        first, step = as_integer(function, "offy", offy), abs(as_integer(function, "incy", incy))
-        whole = _copied(matrix, whole, types, first + (rows - 1) * step + 1)
-    part = _chosen(function, "y", whole, rows, offy, incy)[:, None]
-    refuse_self_overlap(function, "y", engine_of(part).memory(part))
-    run(function, types, Request(alpha, matrix, vector, beta, part, asked.letter, overwrite_c=1))
-    return y if overwrites and y is not None else gathered.back(whole)
-
-
-def _ger(function: str, types: Types, conjugates: bool, alpha: Any, x: Any, y: Any, incx: Any, incy: Any, a: Any,
-         overwrite_a: Any) -> Any:
-    overwrites = is_overwritten(function, "a", overwrite_a, a)
-    gathered = _gathered(function, types, {"x": x, "y": y, "a": a}, "xy")
+def _added(row: Routine, given: Arguments) -> Any:
+    """``alpha x y^T + A``: a product of a column and a row."""
+    given.flag("overwrite_x")
+    given.flag("overwrite_y")
+    function, overwrites = row.name, given.overwrites("a")
+    gathered = gathered_operands(row, given)
     arrays = gathered.arrays
     vectors = []
-    for name, step in (("x", incx), ("y", incy)):
-        if as_integer(function, f"inc{name}", step) not in (1, -1):
-            raise ValueError(f"{function} takes 1 or -1 as inc{name}, got {step}")
+    for name in "xy":
+        if (step := given.integer(f"inc{name}")) not in (1, -1):
+            raise ValueError(f"{function} takes 1 or -1 as inc{name}, got {given[f'inc{name}']}")
         vectors.append(arrays[name][::step])
-    target = arrays.get("a")
-    if target is not None and target.shape != (len(vectors[0]), len(vectors[1])):
-        raise ValueError(f"{function} takes a of shape ({len(vectors[0])}, {len(vectors[1])}) = (len(x), len(y)), but it has shape "
-                         f"{target.shape}")
-    if target is not None and overwrites:
-        _check_overlap(function, "a", arrays)
+    x, y, target = *vectors, arrays.get("a")
+    overwrites = overwrites and target is not None
+    if target is not None and target.shape != (len(x), len(y)):
+        raise ValueError(f"{function} takes a of shape ({len(x)}, {len(y)}) = (len(x), len(y)), but it has shape {target.shape}")
+    if overwrites:
+        _check_overlap(given, "a", arrays)
         refuse_self_overlap(function, "a", engine_of(target).memory(target))
-    result = run(function, types, Request(alpha, vectors[0][:, None], vectors[1][None, :], 0 if target is None else 1, target, 0,
-                                          "R" if conjugates else "N", overwrites and target is not None))
-    return a if overwrites and target is not None else gathered.back(result)
+    result = run(function, row.types, Request(given["alpha"], x[:, None], y[None, :], 0 if target is None else 1, target, 0,
+                                              "R" if row.transpose == "H" else "N", overwrites))
+    return given["a"] if overwrites else gathered.back(result)
 
 
-def _matrix_vector(name: str) -> MatrixVector:
-    types = ROUTINES[f"{name[0]}gemm"]
-
+def _matrix_vector(row: Routine) -> MatrixVector:
     def routine(alpha: Any, a: Any, x: Any, beta: Any = 0, y: Any = None, offx: int = 0, incx: int = 1, offy: int = 0,
                 incy: int = 1, trans: Any = 0, overwrite_y: Any = 0) -> Any:
-        return call_on_held(_gemv, name, types, alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
+        return perform(_multiplied, row, locals())
 
-    routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _GEMV.format(operands=types.operands, name=name, answer=as_printed([6, 14], types))
-    return routine
+    return published(routine, row, _GEMV, [6, 14])
 
 
-def _rank_one(name: str) -> RankOne:
-    types, conjugates = ROUTINES[f"{name[0]}gemm"], name.endswith("c")
-
+def _rank_one(row: Routine) -> RankOne:
     def routine(alpha: Any, x: Any, y: Any, incx: int = 1, incy: int = 1, a: Any = None, overwrite_x: Any = 1, overwrite_y: Any = 1,
                 overwrite_a: Any = 0) -> Any:
-        checked_flag(name, "overwrite_x", overwrite_x)
-        checked_flag(name, "overwrite_y", overwrite_y)
-        return call_on_held(_ger, name, types, conjugates, alpha, x, y, incx, incy, a, overwrite_a)
+        return perform(_added, row, locals())
 
-    routine.__name__ = routine.__qualname__ = name
-    routine.__doc__ = _GER.format(operands=types.operands, name=name, answer=as_printed([[4, 2], [8, 4]], types),
-                                  power="H" if conjugates else "T",
-                                  conjugated="; those of ``y`` are conjugated" if conjugates else "")
-    return routine
+    return published(routine, row, _GER, [[4, 2], [8, 4]],
+                     conjugated="; those of ``y`` are conjugated" if row.transpose == "H" else "")
 
 
-def as_printed(values: Any, types: Types) -> str:
-    """The lines of an example that show a result of a routine."""
-    return f"\n{np.array(values, types.output)!r}".replace("\n", "\n    ")
-
-
-sgemv, dgemv, cgemv, zgemv = GEMV = tuple(map(_matrix_vector, ("sgemv", "dgemv", "cgemv", "zgemv")))
-sger, dger, cgeru, cgerc, zgeru, zgerc = GER = tuple(map(_rank_one, ("sger", "dger", "cgeru", "cgerc", "zgeru", "zgerc")))
+sgemv, dgemv, cgemv, zgemv = map(_matrix_vector, rows("gemv"))
+sger, dger, cgeru, zgeru, cgerc, zgerc = map(_rank_one, rows("ger", "geru", "gerc"))

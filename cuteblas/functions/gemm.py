@@ -19,8 +19,8 @@ from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable,
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 from .algorithms import NATIVE
 
-__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "gemm_by_numpy", "prepare", "refuse_self_overlap", "refuse_shared_outputs",
-           "run_group", "scalar_kind"]
+__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "gemm_by_numpy", "new_matrices", "prepare", "refuse_self_overlap",
+           "refuse_shared_outputs", "run_group", "scalar_kind"]
 
 SOURCE = "c"
 """The name of C as an operand, where it is read from one array and written to another."""
@@ -222,7 +222,7 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
 
     target, reason = out, None
     if out is None:
-        target = run.empty(_new(shape, kind, order))
+        target = run.empty(new_matrices(shape, kind, order))
     else:
         inputs = [Staged(run.memory(x)) for x in (a, b)]
         reason = writable(run.memory(out), inputs, kind).reason
@@ -230,13 +230,13 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         reason = reason or _unequal_overlap(run.engine, out, others)
         if reason is not None:
             copies.append(f"out: {reason}")
-            target = run.empty(_new(shape, kind, order))
+            target = run.empty(new_matrices(shape, kind, order))
             later.append((out, target))
     if reads_c and not _same(run.engine, c, target):
         graph = _from_another_array(graph, sums, *kinds)
         operands[SOURCE] = c
     wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
-    outputs = {name: written(name, array, _new(shape, np.dtype(dtype), order)) for name, (array, dtype) in wanted.items()}
+    outputs = {name: written(name, array, new_matrices(shape, np.dtype(dtype), order)) for name, (array, dtype) in wanted.items()}
 
     def laid_out(x: Any) -> Matrix:
         memory = run.memory(x)
@@ -320,7 +320,7 @@ def _values(engine: Engine, call: GemmCall) -> dict[str, Any]:
             **{role: engine.memory(x).address for role, x in call.arrays.items()}}
 
 
-def _new(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
+def new_matrices(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
     """Memory for a new array whose matrices are in an order."""
     rank = len(shape)
     axes = [*range(rank - 2), *((rank - 1, rank - 2) if order == "F" else (rank - 2, rank - 1))]

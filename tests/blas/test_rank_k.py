@@ -5,8 +5,10 @@ import pytest
 
 import cuteblas
 from cuteblas import blas
-from cuteblas.blas.rank_k import RANK_2K, RANK_K
+from cuteblas.blas.signatures import rows
 
+RANK_K = [getattr(blas, row.name) for row in rows("syrk", "herk")]
+RANK_2K = [getattr(blas, row.name) for row in rows("syr2k", "her2k")]
 UNIT = {"f": 2.0**-24, "d": 2.0**-53, "F": 2.0**-24, "D": 2.0**-53}
 TYPE = {"s": "f", "d": "d", "c": "F", "z": "D"}
 

@@ -22,7 +22,7 @@ import pytest
 
 import cuteblas
 from cuteblas import epilogues
-from cuteblas.blas.arguments import as_transposition
+from cuteblas.blas.arguments import Arguments
 from cuteblas.engines.settings import BACKENDS, Backend
 from cuteblas.functions import signatures
 from cuteblas.functions.epilogues import as_bound
@@ -227,7 +227,7 @@ def test_words_in_types_are_those_that_are_known():
             named.remove(name)
     assert named == []
     for word in get_args(get_args(signatures.Transposed)[1]):
-        assert as_transposition("sgemm", "trans_a", word)
+        assert Arguments("sgemm", {"trans_a": word}).transposition("trans_a")
 
 
 def test_dir_has_public_names_alone():

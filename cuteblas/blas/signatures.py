@@ -1,0 +1,86 @@
+"""The table of routines on arrays; what differs among kin (types, operands, words) follows from a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from .types import ROUTINES, Types
+
+__all__ = ["ROWS", "Routine", "published", "rows"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Routine(NamedTuple):
+    """A row of the table.
+
+    Attributes
+    ----------
+    name : str
+        A letter for its types, and the operation.
+    types : Types
+        Its element types.
+    operands : mapping of str to str
+        The extents of each operand, a letter for each axis. The last operand is updated, and all others are read.
+    read : tuple of str
+        The operands that are read.
+    transpose : {"T", "H"}
+        What is done to the factor that is transposed: ``"H"`` conjugates it, too.
+    """
+
+    name: str
+    types: Types
+    operands: Mapping[str, str]
+    read: tuple[str, ...]
+    transpose: str
+
+    @property
+    def operation(self) -> str:
+        """The name without the letter of its types."""
+        return self.name[1:]
+
+_OPERATIONS = (
+    ("gemm", "sdczhbi", {"a": "mk", "b": "kn", "c": "mn"}),
+    ("gemv", "sdcz", {"a": "mn", "x": "n", "y": "m"}),
+    ("ger", "sd", {"x": "m", "y": "n", "a": "mn"}),
+    ("geru", "cz", {"x": "m", "y": "n", "a": "mn"}),
+    ("gerc", "cz", {"x": "m", "y": "n", "a": "mn"}),
+    ("syrk", "sdcz", {"a": "nk", "c": "nn"}),
+    ("herk", "cz", {"a": "nk", "c": "nn"}),
+    ("syr2k", "sdcz", {"a": "nk", "b": "nk", "c": "nn"}),
+    ("her2k", "cz", {"a": "nk", "b": "nk", "c": "nn"}),
+)
+
+ROWS = {letter + operation: Routine(letter + operation, ROUTINES[f"{letter}gemm"], operands, (*operands,)[:-1],
+                                    "H" if operation in ("gerc", "herk", "her2k") else "T")
+        for operation, letters, operands in _OPERATIONS for letter in letters}
+"""The table, by names."""
+
+
+def rows(*operations: str) -> list[Routine]:
+    """The routines of some operations, in the order of the table."""
+    return [row for row in ROWS.values() if row.operation in operations]
+
+
+def published(function: _Function, row: Routine, documentation: str, answer: Any = None, **words: str) -> _Function:
+    """Name and document a function that is a routine.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    row : Routine
+        Its name, types and operands.
+    documentation : str
+        Its docstring, with fields for the row and the other ``words``.
+    answer : array_like
+        What its example shows.
+    """
+    shown = "" if answer is None else f"\n{np.array(answer, row.types.output)!r}".replace("\n", "\n    ")
+    function.__name__ = function.__qualname__ = row.name
+    function.__doc__ = documentation.format(name=row.name, operands=row.types.operands, output=row.types.output, answer=shown,
+                                            transpose=row.transpose, **words)
+    return function
