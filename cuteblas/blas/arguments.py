@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,34 +14,28 @@ from .types import Types, dtype_named, kind_of_numbers, type_name
 __all__ = ["TRANSPOSITIONS", "Arguments", "Transposition", "from_list", "is_complex_list"]
 
 
-@dataclass(frozen=True)
-class Transposition:
+class Transposition(NamedTuple):
     """How an operand is read.
 
     Attributes
     ----------
-    letter : str
-        ``"N"``, ``"T"``, ``"C"`` or ``"R"``.
+    letter : {"N", "T", "C", "R"}
+        As BLAS names it.
+    swaps, conjugates : bool
+        Whether rows and columns are exchanged, and complex elements conjugated.
     """
 
     letter: str
-
-    @property
-    def swaps(self) -> bool:
-        """Whether rows and columns are exchanged."""
-        return self.letter in "TC"
-
-    @property
-    def conjugates(self) -> bool:
-        """Whether complex elements are conjugated."""
-        return self.letter in "CR"
+    swaps: bool
+    conjugates: bool
 
     def view(self, x: Any) -> Any:
         """The array with its last two axes as the product sees them."""
         return x.swapaxes(-1, -2) if self.swaps else x
 
 
-_BY_LETTER = {letter: Transposition("C" if letter == "H" else letter) for letter in "NTCHR"}
+_BY_LETTER = {letter: Transposition(letter, letter in "TC", letter in "CR") for letter in "NTCR"}
+_BY_LETTER["H"] = _BY_LETTER["C"]
 
 TRANSPOSITIONS = "0 or 'N', 1 or 'T', 2, 'C' or 'H', or 'R'"
 """What transposition arguments accept, for error messages."""

@@ -79,6 +79,8 @@ class Call(NamedTuple):
         Of the result.
     epilogue, precision, variant, stream
         As in the call, checked.
+    by_numpy : bool
+        Whether NumPy computes it, and no kernel.
     """
 
     function: str
@@ -98,16 +100,12 @@ class Call(NamedTuple):
     precision: str
     variant: str | None
     stream: Any
+    by_numpy: bool
 
     @property
     def place(self) -> Place:
         """Where the operands are."""
         return self.gathered.place
-
-    @property
-    def by_numpy(self) -> bool:
-        """Whether NumPy computes it, and no kernel."""
-        return self.place.device is None and current_backend() != "emulator"
 
     @property
     def engine(self) -> Engine:
@@ -142,8 +140,7 @@ def perform(operation: Callable[[Routine, Arguments], Any], row: Routine, values
 def gathered_operands(row: Routine, given: Arguments) -> Gathered:
     """The operands of a routine as arrays of one library, of its type and rank."""
     gathered = gather(row.name, {name: given[name] for name in row.operands}, row.read)
-    _convert_lists(row.name, gathered.arrays, row.types, gathered.place)
-    _check_types(row.name, gathered.arrays, row.types)
+    _as_typed(row.name, gathered, row.types)
     for name, x in gathered.arrays.items():
         if x.ndim != (rank := len(row.operands[name])):
             kind = "vector" if rank == 1 else "matrix"
@@ -165,14 +162,13 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     precision = checked_precision(request.precision)
     check_variant(request.variant, "gemm")
     gathered = gather(function, {name: given[name] for name in ("a", "b", "c", "out")}, "ab")
-    epilogue = _bound(function, request.epilogue, gathered.place)
-    arrays = gathered.arrays
+    place, arrays = gathered.place, gathered.arrays
+    epilogue = _bound(function, request.epilogue, place)
     types = types or inferred(arrays, request)
     if "out" in arrays and is_list(arrays["out"]):
         raise TypeError(f"{function} takes an array as out, got a list")
-    _convert_lists(function, arrays, types, gathered.place)
-    _check_types(function, arrays, types)
-    alpha, beta = (given.scalar(name, types, gathered.place) for name in ("alpha", "beta"))
+    _as_typed(function, gathered, types)
+    alpha, beta = given.scalar("alpha", types, place), given.scalar("beta", types, place)
 
     a, b = arrays["a"], arrays["b"]
     _check_ranks(function, arrays)
@@ -180,9 +176,9 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
     c, out, answer = targets(function, request, arrays, overwrites, beta, shape)
     call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out, answer, shape, epilogue,
-                precision, request.variant, request.stream)
+                precision, request.variant, request.stream, place.device is None and current_backend() != "emulator")
     _check_memory(call, arrays)
-    if request.stream is not None and gathered.place.device is None:
+    if request.stream is not None and place.device is None:
         raise ValueError(f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host")
     if runs and call.by_numpy:
         refuse_variant(request.variant, BY_NUMPY)
@@ -191,27 +187,29 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
 
 def execute(call: Call, candidate: Replayable | None = None) -> Any:
     """Run a call that was checked, and record it if calls like it are replayed."""
+    named = kernel_arguments(call)
     if call.by_numpy:
         if not stays(call.a, call.b, call.out):
-            return call.answered(*_offloaded(call))
-        result, extras = gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function)
-        if candidate is not None and call.precision in NATIVE and (compute := _compute_by_numpy(candidate, call)) is not None:
+            return call.answered(*_offloaded(call, named))
+        result, extras = gemm_by_numpy(call.a, call.b, **named, function=call.function)
+        if candidate is not None and call.precision in NATIVE \
+                and (compute := _compute_by_numpy(candidate, call, named)) is not None:
             record_by_numpy(candidate, call.function, compute)
         return call.answered(result, extras)
     with where(call):
         run = Execution(call.function, call.engine)
-        result, extras = gemm(run, call.a, call.b, **kernel_arguments(call))
+        result, extras = gemm(run, call.a, call.b, **named)
         if candidate is not None:
             record(run, candidate, call.alpha, call.beta, result)
     return call.answered(result, extras)
 
 
-def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:
+def _compute_by_numpy(candidate: Replayable, call: Call, named: Mapping[str, Any]) -> Compute | None:
     """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an array or was rounded."""
     *_rest, reads_c, kinds = candidate.head
-    if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds or call.place.device is not None:
+    if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds:
         return None
-    named, types = kernel_arguments(call), call.types
+    types = call.types
     plain = kinds == ("one", "zero") and not named["conj_a"] and not named["conj_b"] \
         and types.operands == types.output == types.compute \
         and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == call.shape[:-2]
@@ -233,9 +231,9 @@ def _compute_by_numpy(candidate: Replayable, call: Call) -> Compute | None:
     return compute
 
 
-def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:
+def _offloaded(call: Call, named: dict[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     """Run a call on NumPy arrays that may run on the GPU."""
-    named = kernel_arguments(call)
+    stay = partial(gemm_by_numpy, call.a, call.b, **named, function=call.function)
     if call.epilogue is not None:
         named["epilogue"] = call.epilogue.converted(lambda _name, x: np.asarray(x))
     bound = named["epilogue"]
@@ -253,8 +251,7 @@ def _offloaded(call: Call) -> tuple[Any, Mapping[str, Any]]:
     products = prod(call.shape) * call.a.shape[-1]
     work = work_of(products, dtype_named(call.types.operands), (call.a, call.b, *others), call.out, call.shape)
     return offload(call.function, work, multiply, [call.a, call.b, *others], call.out,
-                   lambda: gemm_by_numpy(call.a, call.b, **kernel_arguments(call), function=call.function), written,
-                   partial(_in_tiles, call, named) if call.variant is None and products else None)
+                   stay, written, partial(_in_tiles, call, named) if call.variant is None and products else None)
 
 
 def _in_tiles(call: Call, named: Mapping[str, Any]) -> tuple[np.ndarray, Mapping[str, Any]] | None:
@@ -298,11 +295,11 @@ def _in_tiles(call: Call, named: Mapping[str, Any]) -> tuple[np.ndarray, Mapping
 
 def kernel_arguments(call: Call) -> dict[str, Any]:
     """The arguments of :func:`cuteblas.functions.gemm.prepare` after both operands."""
-    types = call.types
-    conj_a, conj_b = (t.conjugates and types.is_complex for t in (call.trans_a, call.trans_b))
+    types, conjugates = call.types, call.types.is_complex
     usual = accumulator_of(types.operands, types.operands, types.output) if call.epilogue is None else None
-    return {"conj_a": conj_a, "conj_b": conj_b, "alpha": call.alpha, "beta": call.beta, "c": call.c, "out": call.out,
-            "output": types.output, "compute": None if types.compute == usual else types.compute, "epilogue": call.epilogue,
+    return {"conj_a": conjugates and call.trans_a.conjugates, "conj_b": conjugates and call.trans_b.conjugates,
+            "alpha": call.alpha, "beta": call.beta, "c": call.c, "out": call.out, "output": types.output,
+            "compute": None if types.compute == usual else types.compute, "epilogue": call.epilogue,
             "precision": call.precision, "variant": call.variant, "order": "F"}
 
 
@@ -347,44 +344,24 @@ def inferred(arrays: Mapping[str, Any], request: Request) -> Types:
                     epilogue=request.epilogue is not None)
 
 
-def _convert_lists(function: str, arrays: dict[str, Any], types: Types, place: Place) -> None:
-    """Put arrays in the place of lists, in the memory of the other operands.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For lists that do not hold numbers of the type.
-    """
-    for name, x in arrays.items():
+def _as_typed(function: str, gathered: Gathered, types: Types) -> None:
+    """Put arrays in the place of lists, and refuse arrays of another type than the routine's."""
+    for name, x in gathered.arrays.items():
+        role = "operands" if name in "ab" else "output"
+        wanted = getattr(types, role)
         if is_list(x):
-            array = from_list(function, name, x, dtype_named(types.output if name == "c" else types.operands))
-            if place.device is not None:
+            array = from_list(function, name, x, dtype_named(wanted))
+            if (device := gathered.place.device) is not None:
                 from ._cupy import from_host
 
-                array = from_host(array, place.device)
-            arrays[name] = array
-
-
-def _check_types(function: str, arrays: Mapping[str, Any], types: Types) -> None:
-    """Refuse operands of another type than the routine's.
-
-    Raises
-    ------
-    TypeError
-        With the routine that takes the type, or how to convert the operand.
-    """
-    for name, x in arrays.items():
-        wanted, found = types.operands if name in "ab" else types.output, type_name(x)
-        if found == wanted:
-            continue
-        others = [routine for routine, t in ROUTINES.items() if found == (t.operands if name in "ab" else t.output)]
-        call = _other_routine(function, others[0]) if others else None
-        convert = f"convert it by {name}.astype({wanted!r})"
-        if call is None:
-            hint = convert
-        else:
-            hint = f"call {call}" + (f", or {convert}" if types.is_complex or not found.startswith("complex") else "")
-        raise TypeError(f"{function} takes {name} in {wanted}, but it is {found}: {hint}")
+                array = from_host(array, device)
+            gathered.arrays[name] = array
+        elif (found := type_name(x)) != wanted:
+            product = next((name for name, others in ROUTINES.items() if getattr(others, role) == found), None)
+            hint = f"convert it by {name}.astype({wanted!r})"
+            if product is not None and (call := _other_routine(function, product)) is not None:
+                hint = f"call {call}" + (f", or {hint}" if types.is_complex or not found.startswith("complex") else "")
+            raise TypeError(f"{function} takes {name} in {wanted}, but it is {found}: {hint}")
 
 
 def _other_routine(function: str, product: str) -> str | None:

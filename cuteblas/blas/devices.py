@@ -30,10 +30,9 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
     call = _prepared(function, types, request)
     a, b, c = call.a, call.b, call.out
     written = None if c is None else "out" if request.out is not None else "c"
-    of_host = isinstance(a, np.ndarray)
-    for x in () if written is None else (c,) if of_host else c.shards:
+    for x in () if written is None else (c,) if call.by_numpy else c.shards:
         refuse_self_overlap(function, written or "", engine_of(x).memory(x))
-    if of_host:
+    if call.by_numpy:
         return _of_host(call, ordinals)
     if written is None:
         c = new_result(call.shape, dtype_named(call.types.output), a, b, "F")
@@ -69,7 +68,8 @@ def _prepared(function: str, types: Types | None, request: Request) -> Call:
     of_host = on_host_alone(*held.values())
     for name, x in held.items():
         if (of_host and not isinstance(x, np.ndarray)) or x is None:
-            raise TypeError(f"{function} with devices= takes arrays, but {name} is a {type(x).__name__}")
+            kind = None if x is None else f"a {type(x).__name__}"
+            raise TypeError(f"{function} with devices= takes arrays, but {name} is {kind}")
     held = held if of_host else {name: as_sharded(x) for name, x in held.items()}
     types = types or inferred(held, request)
     for name, x in held.items():
@@ -98,7 +98,7 @@ def _prepared(function: str, types: Types | None, request: Request) -> Call:
     c, out, answer = targets(function, request, held, overwrites, beta, shape)
     c, beta = (c, beta) if c is not None and beta != 0 else (None, 0)
     return Call(function, types, Gathered(held, HOST), a, b, *ways, alpha, beta, c, out, answer, shape, None, precision, None,
-                None)
+                None, of_host)
 
 
 def _without_sums(x: ShardedArray, axis: int) -> ShardedArray:

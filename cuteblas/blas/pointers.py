@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -339,18 +339,17 @@ def _types_of(numbered: _Numbered) -> Types:
     operands, second, output = (numbered.types(name) for name in ("a_type", "b_type", "c_type"))
     if second != operands:
         raise numbered.refusal(TypeError, "b_type", f"it has to be {operands}, as a_type is")
-    known = [types for types in PRODUCTS if types.operands == operands]
-    if not known:
-        raise numbered.refusal(TypeError, "a_type", f"it has to be one of {', '.join(dict.fromkeys(t.operands for t in PRODUCTS))}")
-    known = [types for types in known if types.output == output]
-    if not known:
-        outputs = dict.fromkeys(t.output for t in PRODUCTS if t.operands == operands)
-        raise numbered.refusal(TypeError, "c_type", f"products of {operands} have type {' or '.join(outputs)}")
+
+    def among(known: Sequence[Types], name: str, of: str, wanted: str, needed: str, separator: str = " or ") -> list[Types]:
+        """Those with a type that is wanted."""
+        if not (found := [types for types in known if getattr(types, of) == wanted]):
+            choices = separator.join(dict.fromkeys(getattr(types, of) for types in known))
+            raise numbered.refusal(TypeError, name, f"{needed} {choices}")
+        return found
+
+    known = among(PRODUCTS, "a_type", "operands", operands, "it has to be one of", ", ")
+    known = among(known, "c_type", "output", output, f"products of {operands} have type")
     if numbered["compute_type"] is None:
         return known[0]
     compute = numbered.types("compute_type")
-    for types in known:
-        if types.compute == compute:
-            return types
-    computes = " or ".join(types.compute for types in known)
-    raise numbered.refusal(TypeError, "compute_type", f"products of {operands} into {output} are summed in {computes}")
+    return among(known, "compute_type", "compute", compute, f"products of {operands} into {output} are summed in")[0]

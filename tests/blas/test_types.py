@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import cuteblas
 from cuteblas import blas, emulator
+from cuteblas.blas.signatures import ROWS
 from cuteblas.blas.types import PRODUCTS, ROUTINES, dtype_named, resolved
 
 from .operands import check, random
@@ -29,6 +31,14 @@ def test_every_row_of_the_table(types, backend):
         out = np.empty((9, 7), dtype_named(types.output))
         assert blas.gemm(alpha, a, b, beta, c, out=out, compute_dtype=types.compute) is out
         check(out, a, b, types.output, alpha=alpha, beta=beta, c=c, compute=types.compute)
+
+
+def test_every_routine_is_a_row():
+    for row in ROWS.values():
+        arguments = inspect.signature(getattr(blas, row.name)).parameters
+        assert {"alpha", *row.operands, f"overwrite_{[*row.operands][-1]}"} <= arguments.keys()
+        assert all(arguments[name].default is inspect.Parameter.empty for name in row.read)
+    assert {*ROWS} == {*blas.__all__} - {"GemmPlan", "gemm", "gemm_batched", "gemm_grouped", "plan", "pointers"}
 
 
 def test_float16_sums_do_not_overflow_or_round_on_the_way():

@@ -417,6 +417,7 @@ def test_wrong_gemm():
                 ("does not take epilogue", TypeError, lambda: blas.sgemm(1, x, x, epilogue="relu", devices="all")),
                 ("does not take variant", TypeError, lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
                 ("does not take stream", TypeError, lambda: blas.sgemm(1, x, x, stream=3, devices="all")),
+                ("takes arrays, but b is None", TypeError, lambda: blas.sgemm(1, x, None, devices="all")),
                 ("each once", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
                 ("a number as alpha", TypeError, lambda: blas.sgemm(x[0, 0], x, x, devices="all")),
                 ("takes a in float64", TypeError, lambda: blas.dgemm(1, x, x, devices="all")),
