@@ -299,6 +299,8 @@ def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
         return refusal
     if prod(p.batch) > _MOST_MEMBERS:
         return f"a batch of {prod(p.batch)} gets a launch of its own"
+    if not p.depth:                     # C is written alike
+        return None
     family = _family(p, device)
     members = (Member(0, p),) * prod(p.batch)
     seconds = min(choice.seconds(members, device) for choice in family.choices(members, device))
