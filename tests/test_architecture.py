@@ -19,16 +19,16 @@ MAY_IMPORT = {
     "codegen": {"layout"},
     "kernels": {"codegen", "layout"},
     "planning": BELOW_PLANNING,
-    "runtime": {"codegen.architectures", "codegen.dtypes", "codegen.kernel", "planning.cost",
+    "runtime": {"codegen.architectures", "codegen.kernel", "planning.cost",
                 "planning.plan", "planning.problem", "planning.streaming"},
-    "emulator": {"codegen.dtypes", "codegen.kernel", "planning.plan", "planning.problem"},
+    "emulator": {"codegen.kernel", "planning.plan", "planning.problem"},
     "engines": BELOW_ENGINES,
     "functions": BELOW_FUNCTIONS,
     "blas": BELOW_FUNCTIONS | {"functions"},
     "array": BELOW_FUNCTIONS | {"functions"},
     "dask": BELOW_FUNCTIONS | {"functions", "blas", "array"},
 }
-EVERYWHERE = {"_cache", "_forks", "_imports"}           # what the standard library lacks
+EVERYWHERE = {"_cache", "_dtypes", "_forks", "_imports"}        # what the standard library lacks, and the table of element types
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
 CIRCLES_OF_TYPES = {"array", "codegen", "kernels"}      # parts with circles of imports under TYPE_CHECKING
 COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library imports

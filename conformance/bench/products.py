@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from cuteblas import runtime
+from cuteblas._dtypes import dtype as element
 from cuteblas.cli.explain import operand
 from cuteblas.cli.machines import Gpu
 from cuteblas.cli.measurements import Row, Selection, multiplied
 from cuteblas.cli.samples import numbers
 from cuteblas.cli.workers import Workers, device_of_workers
-from cuteblas.codegen.dtypes import dtype as element
 from cuteblas.engines.memory import Memory
 from cuteblas.engines.settings import limited
 from cuteblas.functions import explain

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..codegen.dtypes import accumulator_of
+from .._dtypes import accumulator_of
 from ..engines.dispatch import own_call
 from ..engines.engine import Engine, engine_of
 from ..engines.execution import Execution

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from ..codegen.dtypes import DTYPES, DType
+from .._dtypes import DTYPES, DType
 
 __all__ = ["Relabelled", "exported", "imported"]
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from ..codegen.dtypes import dtype
+from .._dtypes import dtype
 from ..engines.dispatch import own_call
 from ..engines.memory import Memory
 from ..functions.signatures import Transposed

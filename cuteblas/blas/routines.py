@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..codegen.dtypes import dtype as element
+from .._dtypes import dtype as element
 from ..functions.signatures import Array, Devices, EpilogueLike, Flag, Precision, Promoted, Transposed
 from .calls import Request, run
 from .signatures import Routine, published, rows

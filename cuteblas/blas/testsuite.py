@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from .. import emulator, functions, runtime
+from .._dtypes import dtype as element
 from ..cli.command import CommandError, Parser, ended, refuse_unwritable
 from ..cli.progress import Progress
-from ..codegen.dtypes import dtype as element
 from . import routines
 from .types import ROUTINES, Types, dtype_named
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import DTYPES, element_of
+from .._dtypes import DTYPES, element_of
 
 __all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "kind_of_numbers", "name_of", "resolved", "type_name"]
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import runtime
-from ..codegen.dtypes import dtype
+from .._dtypes import dtype
 from ..planning.copy.dispatch import copy_alternatives
 from ..planning.cost import Costs, written
 from ..planning.cost.alternatives import Alternative

@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 
 from .. import runtime
-from ..codegen.dtypes import DTYPES
+from .._dtypes import DTYPES
 from ..engines.memory import Memory, contiguous_strides
 from ..engines.settings import limited
 from ..functions import Explanation

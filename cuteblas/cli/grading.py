@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import element_of
+from .._dtypes import element_of
 
 __all__ = ["Grade", "grade"]
 

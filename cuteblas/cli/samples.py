@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..codegen.dtypes import dtype
+from .._dtypes import dtype
 from ..engines.memory import Memory, contiguous_strides
 from ..planning.problem import CopyProblem, GemmProblem, Operand
 from .permutations import random_permutations

@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+from .._dtypes import DType, dtype
 from ..layout import ArithTuple, ComposedLayout, CoordinateIterator, Layout, Tensor, cosize, product
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of, bounds, less, to_c
 from .access import AccessCounter
-from .dtypes import DType, dtype
 from .engine import CodegenError, Element, Lines, Pointer, static_extents
 from .intrinsics import Argument, called, intrinsic
 from .kernel import GeneratedKernel, Param

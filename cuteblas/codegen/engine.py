@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
+from .._dtypes import DType
 from ..layout import Layout, Tensor
 from ..layout.symbolic import IntLike, bits_of, functions_of, is_static, maximum, minimum, to_c
-from .dtypes import DType
 from .errors import CodegenError
 from .values import Rendered, Use, Value, integer
 

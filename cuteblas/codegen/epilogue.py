@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from .._dtypes import DTYPES, dtype
 from .builder import KernelBuilder
-from .dtypes import DTYPES, dtype
 from .errors import CodegenError
 from .intrinsics import INTRINSICS, called, result_of
 from .values import Rendered, Term, Value, complex_of, rendered
@@ -62,7 +62,7 @@ class Node:
         One of :data:`LEAVES` or :data:`FUNCTIONS`.
     dtype : str
         NumPy's name of the type in which the value is computed: bool, integers, float32, float64, complex64, complex128. Other
-        types exist in memory alone (:attr:`~cuteblas.codegen.dtypes.DType.is_stored`).
+        types exist in memory alone (:attr:`~cuteblas._dtypes.DType.is_stored`).
     args : tuple of Node
         Arguments.
     name : str

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from .._dtypes import dtype
 from ..layout import Layout, Tensor
 from ..layout.symbolic import Expr, Var, equal
 from .builder import KernelBuilder
 from .copies import Vector
-from .dtypes import dtype
 from .engine import Element, Pointer
 from .kernel import GeneratedKernel, Param
 from .values import Term

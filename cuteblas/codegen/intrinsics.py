@@ -1,6 +1,6 @@
 """The device functions that kernels call: one row for each, with its types, where it runs, and where its two texts stand.
 
-A row is a signature in the words of :mod:`~cuteblas.codegen.dtypes`. ``T*`` is an address, ``T&`` something that is written,
+A row is a signature in the words of :mod:`~cuteblas._dtypes`. ``T*`` is an address, ``T&`` something that is written,
 ``T[]`` all of a fragment; a capital letter alone is a type that is deduced from the arguments; those in ``<...>`` are template
 arguments of the call; ``?`` marks what may be left out. The builder checks a call against the row, spells it and records it
 (:meth:`~cuteblas.codegen.builder.KernelBuilder.call`): from what a kernel uses follow its prelude and whether it waits.
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import TypeAlias
 
+from .._dtypes import DTYPES, DType, dtype
 from ..layout import Tensor
 from .architectures import number_of, oldest_with
-from .dtypes import DTYPES, DType, dtype
 from .engine import Element, Pointer
 from .errors import CodegenError
 from .values import Operand, Rendered, Use, Value, local, rendered

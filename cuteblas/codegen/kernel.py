@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from .._dtypes import DType
 from ..layout import ComposedLayout, Layout
-from .dtypes import DType
 from .signature import Part, Signature, TensorParam
 from .values import Use
 
@@ -44,7 +44,7 @@ class TensorMapSpec:
 
     Examples
     --------
-    >>> from cuteblas.codegen.dtypes import dtype
+    >>> from cuteblas._dtypes import dtype
     >>> from cuteblas.codegen.kernel import TensorMapSpec
     >>> TensorMapSpec(dtype("float16"), shape=(1000, 500), strides=(2000,), box=(64, 64), swizzle=128).box
     (64, 64)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from .._dtypes import dtype
 from ..layout import ComposedLayout, Figure, Layout, Swizzle, Tensor, coalesce, composition, make_layout, mma_picture, size
 from ..layout.symbolic import IntLike, less
 from .architectures import number_of
 from .builder import KernelBuilder
-from .dtypes import dtype
 from .engine import CodegenError
 from .tiled import partition
 from .values import Value

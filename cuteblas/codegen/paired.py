@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .._dtypes import dtype
 from ..layout.symbolic import Expr, Var
 from .builder import KernelBuilder
-from .dtypes import dtype
 from .engine import Pointer
 from .values import integer
 

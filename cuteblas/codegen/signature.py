@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from .._dtypes import dtype
 from ..layout import Layout, Tensor
 from ..layout.symbolic import IntLike
-from .dtypes import dtype
 from .engine import CodegenError, Pointer
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .._dtypes import dtype
 from ..layout import ComposedLayout, Layout, Swizzle
-from .dtypes import dtype
 from .engine import CodegenError
 
 __all__ = ["CHUNK", "ROW_BYTES", "SPANS", "longest_row", "operand_layout", "swizzle_over"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from .._dtypes import dtype
 from ..layout import ComposedLayout, Tensor, coalesce, size
 from ..layout.inttuple import leaves
 from ..layout.symbolic import Expr, IntLike, bits_of, ceil_div, minimum, to_c
 from .builder import Guard, KernelBuilder
 from .copies import refuse_predicates
-from .dtypes import dtype
 from .engine import CodegenError, Element, Pointer
 from .kernel import TensorMapSpec
 from .swizzled import CHUNK, ROW_BYTES, SPANS

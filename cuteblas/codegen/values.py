@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple, TypeAlias
 
+from .._dtypes import DType, dtype
 from ..layout.symbolic import Expr, IntLike, functions_of, is_condition, spelled, to_c
-from .dtypes import DType, dtype
 from .errors import CodegenError
 
 __all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "complex_of", "integer", "local",

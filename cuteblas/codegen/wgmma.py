@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from .._dtypes import dtype
 from ..layout import ComposedLayout, Figure, Layout, Tensor, coalesce, composition, is_bijective, make_layout, size, tv_picture
 from ..layout.symbolic import IntLike, ceil_div
 from .builder import KernelBuilder
-from .dtypes import dtype
 from .engine import CodegenError
 from .intrinsics import called
 from .swizzled import SPANS, swizzle_over

@@ -25,8 +25,8 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
+from .._dtypes import DTYPES
 from ..array.wrapper import ndarray
-from ..codegen.dtypes import DTYPES
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
 from ..engines.settings import BACKENDS

@@ -226,7 +226,7 @@ class ProxyFenceError(EmulatorError):
     --------
     >>> from cuteblas import emulator
     >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> from cuteblas.codegen.dtypes import dtype
+    >>> from cuteblas._dtypes import dtype
     >>> from cuteblas.codegen.tma import TmaBox, TmaStore
     >>> from cuteblas.layout import ComposedLayout, Layout, Swizzle, make_identity_tensor
     >>> k = KernelBuilder("example", threads=32, arch="sm_90")
@@ -285,7 +285,7 @@ class TensorMapError(EmulatorError):
     --------
     >>> from cuteblas import emulator
     >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> from cuteblas.codegen.dtypes import dtype
+    >>> from cuteblas._dtypes import dtype
     >>> from cuteblas.codegen.kernel import TensorMapSpec
     >>> k = KernelBuilder("example", threads=32, arch="sm_90")
     >>> name = k.tensor_map("map")

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from .._dtypes import DType
 from .._forks import surviving
-from ..codegen.dtypes import DType
 from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 from .compiler import build
 from .errors import BY_CODE, TensorMapError

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..codegen.dtypes import dtype, element_of
+from .._dtypes import dtype, element_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..planning.problem import GemmProblem
 from .memory import Memory

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..codegen.dtypes import element_of
+from .._dtypes import element_of
 from ..planning.problem import CopyProblem, Fusion, GemmProblem, Operand, ScalarKind
 from .memory import Memory, contiguous_strides, overlap, overlaps_itself, strides_by_order
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import dtype
+from .._dtypes import dtype
 from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself
 from ..engines.problems import readable

@@ -299,7 +299,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:
     """A new array in an order with the elements of ``a`` in another type, by CuPy where that keeps them."""
-    from ..codegen.dtypes import element_of
+    from .._dtypes import element_of
 
     head = function, order, "cast", dtype.char
     loses = a.dtype.kind == "c" and dtype.kind != "c"   # imaginary parts, of which every call warns

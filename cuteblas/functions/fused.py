@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import accumulator_of
+from .._dtypes import accumulator_of
 from ..codegen.epilogue import epilogue_role
 from ..engines.dispatch import kind_of, own_call
 from ..engines.emulator import EMULATOR

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import accumulator_of
+from .._dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..engines.counters import tally
 from ..engines.engine import Engine

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.dtypes import element_of
+from .._dtypes import element_of
 from ..engines.exact import WITHOUT_BLAS, product_of
 from ..engines.memory import without_imaginary_part
 from .expressions import Expression

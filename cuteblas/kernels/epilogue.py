@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from .._dtypes import dtype
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
-from ..codegen.dtypes import dtype
 from ..codegen.engine import Pointer
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
 from ..codegen.signature import GlobalTensor, TensorParam

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from ..codegen.dtypes import dtype as element
+from .._dtypes import dtype as element
 from .problem import (
     ChainProblem,
     ContractionProblem,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
+from .._dtypes import dtype
 from ..codegen.architectures import capabilities, why_lacking
-from ..codegen.dtypes import dtype
 from ..codegen.epilogue import epilogue_role
 from ..codegen.kernel import GeneratedKernel, TensorMapSpec
 from ..codegen.signature import View

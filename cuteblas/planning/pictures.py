@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from ..codegen.dtypes import dtype
+from .._dtypes import dtype
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.mma import WarpMma
 from ..codegen.tiled import TiledMma

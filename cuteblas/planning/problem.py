@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-from ..codegen.dtypes import accumulator_of, dtype
+from .._dtypes import accumulator_of, dtype
 from .cost import Costs, costs_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
 
-from ..codegen.dtypes import dtype
+from .._dtypes import dtype
 from ..kernels.common import OperandAccess
 from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .cost.work import OF_A_WARP, Work, added, blocks_in_turns

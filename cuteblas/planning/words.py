@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..codegen.dtypes import dtype
+from .._dtypes import dtype
 from .devices import is_measured
 from .estimates import Estimate, estimate
 from .plan import Plan

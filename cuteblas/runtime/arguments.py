@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..codegen.dtypes import DType
+from .._dtypes import DType
 from .tensor_maps import EncodedTensorMap
 
 if TYPE_CHECKING:

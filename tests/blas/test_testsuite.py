@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
+from cuteblas._dtypes import dtype as element
 from cuteblas.blas import routines, testsuite
 from cuteblas.blas.types import ROUTINES, dtype_named
-from cuteblas.codegen.dtypes import dtype as element
 
 
 def test_the_table(capsys):

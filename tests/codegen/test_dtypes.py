@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas.codegen.dtypes import DTYPES, DType, accumulator_of, dtype, element_of
+from cuteblas._dtypes import DTYPES, DType, accumulator_of, dtype, element_of
 from cuteblas.runtime.arguments import _c_type
 
 OF_ARRAYS = [row for row in DTYPES.values() if row.package]
 # Tables of instructions, routines and formats, each of which has rows for some types; commands have lists of cases.
 HAVE_ROWS_OF_THEIR_OWN = {
-    "codegen/dtypes.py", "codegen/mma.py", "codegen/wgmma.py", "blas/types.py", "kernels/gemm/skinny.py", "kernels/split/planes.py",
-    "planning/tutorial/hierarchy.py", "planning/cost/hosts.py", "array/namespace/__init__.py"}
+    "_dtypes.py", "codegen/mma.py", "codegen/wgmma.py", "blas/types.py", "kernels/gemm/skinny.py", "kernels/split/planes.py",
+    "planning/tutorial/hierarchy.py", "planning/cost/hosts.py", "planning/gemm/mma.py", "array/namespace/__init__.py"}
 
 
 @pytest.mark.parametrize("row", OF_ARRAYS, ids=lambda row: row.name)

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.builder import KernelBuilder
-from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.epilogue import FUNCTIONS, LEAVES, EpilogueGraph, Node, emit, literal
 from cuteblas.codegen.values import local

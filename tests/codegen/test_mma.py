@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.access import wavefronts
-from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.mma import MMA_ATOMS, WarpMma, mma_atom, operand_tile
 from cuteblas.layout import CountingIterator, Layout, Tensor, size

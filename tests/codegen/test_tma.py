@@ -2,8 +2,8 @@
 
 import pytest
 
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.builder import KernelBuilder
-from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.kernel import TensorMapSpec
 from cuteblas.codegen.mbarrier import Mbarriers

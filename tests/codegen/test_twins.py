@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
+from cuteblas._dtypes import dtype
 from cuteblas.codegen import prelude
-from cuteblas.codegen.dtypes import dtype
 from cuteblas.codegen.intrinsics import INTRINSICS
 from cuteblas.codegen.kernel import GeneratedKernel, Param
 from cuteblas.codegen.values import Use

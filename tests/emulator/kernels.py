@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cuteblas import emulator
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 
 _REGISTERS = re.compile(r"(alignas\(\d+\) [\w:<>, ]+ (\w+)\[\d+\];)")

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 
 from .kernels import launch, ptr, scalar
 

@@ -13,7 +13,7 @@ import pytest
 
 import cuteblas.emulator.kernel
 from cuteblas import emulator
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import TensorMapSpec
 from cuteblas.planning.plan import Argument, Launch, Plan
 from cuteblas.planning.problem import H200, CopyProblem
@@ -138,7 +138,7 @@ PROGRAM = """
 import signal, sys, threading
 import numpy as np
 from cuteblas import emulator
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import TensorMapSpec
 from tests.emulator.kernels import launch
 print("ready", flush=True)

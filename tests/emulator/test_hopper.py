@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import TensorMapSpec
 
 from .kernels import aligned, launch, matrix_map, ptr, scalar, tensor_map

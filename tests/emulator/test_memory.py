@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 
 from .kernels import kernel, launch, ptr, scalar
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import TensorMapSpec
 from cuteblas.emulator import compiler
 from cuteblas.planning.plan import Argument, Launch, Plan

@@ -27,7 +27,7 @@ from cuteblas.codegen.kernel import GeneratedKernel
 
 body = 'extern "C" __global__ void __launch_bounds__(32) trial(int n) { for (int i = 0; i < n; ++i) cb::syncthreads(); }'
 from cuteblas.codegen.kernel import Param
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 trial = emulator.compile(GeneratedKernel("trial", body, (Param("n", "scalar", dtype("int32")),), 32, 0))
 print("compiled", flush=True)
 try:

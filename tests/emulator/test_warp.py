@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuteblas import emulator
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.mma import MMA_ATOMS, UNSIGNED_BYTES, MmaAtom
 
 from ..codegen.ptx_fragments import fragments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erf
 
-from cuteblas.codegen.dtypes import dtype as element
+from cuteblas._dtypes import dtype as element
 
 
 def logistic(x):

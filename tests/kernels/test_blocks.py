@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.planning import H200, Operand, plan_gemm
 from cuteblas.planning.gemm import split

@@ -11,7 +11,7 @@ from math import prod
 
 import pytest
 
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.codegen.mma import SPLIT_ATOMS, mma_atom
 from cuteblas.kernels.common import OperandAccess

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cuteblas.codegen.dtypes import dtype as element
+from cuteblas._dtypes import dtype as element
 from cuteblas.kernels.gemm.outer import gemm_outer
 from cuteblas.planning import H200
 from cuteblas.planning.gemm import outer

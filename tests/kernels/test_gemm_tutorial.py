@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from cuteblas._dtypes import accumulator_of
 from cuteblas.codegen.access import wavefronts
 from cuteblas.codegen.builder import KernelBuilder
-from cuteblas.codegen.dtypes import accumulator_of
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, gemm_tutorial
 from cuteblas.layout import Layout, Tensor, cosize, counting_iterator, local_partition, local_tile, make_tensor, size

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.codegen.dtypes import dtype as element
+from cuteblas._dtypes import dtype as element
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.reduce.modes import ReduceModesConfig, reduce_modes

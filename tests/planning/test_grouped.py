@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.grouped import first_blocks, word_offsets
 from cuteblas.codegen.kernel import Param
 from cuteblas.planning import H200, GemmProblem, Operand

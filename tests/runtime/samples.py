@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 from cuteblas.codegen.values import Use
 from cuteblas.planning.plan import Argument, Launch, Plan

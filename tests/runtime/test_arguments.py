@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from cuteblas.codegen.dtypes import dtype
+from cuteblas._dtypes import dtype
 from cuteblas.codegen.kernel import GeneratedKernel, Param
 from cuteblas.planning.plan import Argument, Launch
 from cuteblas.runtime.arguments import ArgumentBlock

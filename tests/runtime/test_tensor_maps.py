@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cuteblas.codegen.dtypes import DTYPES, dtype
+from cuteblas._dtypes import DTYPES, dtype
 from cuteblas.codegen.kernel import TensorMapSpec
 from cuteblas.runtime import DriverError, tensor_maps
 from cuteblas.runtime.tensor_maps import EncodedTensorMap, tensor_map_encoder

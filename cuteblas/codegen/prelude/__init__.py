@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from ..dtypes import DType
+from ..._dtypes import DType
 from ..intrinsics import parts_of
 from ..values import Use
 

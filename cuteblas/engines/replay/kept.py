@@ -21,7 +21,7 @@ import cupy
 import numpy as np
 
 from ..._cache import find, keep
-from ...codegen.dtypes import DType, dtype
+from ..._dtypes import DType, dtype
 from ...planning.plan import Argument, Launch, Plan
 from ...runtime.architectures import target_architecture
 from ...runtime.compiler import cubin_name

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ...codegen.dtypes import element_of
+from ..._dtypes import element_of
 from ...engines.dispatch import Carrier, kind_of
 from .tracing import Input, Reduction, Traced
 

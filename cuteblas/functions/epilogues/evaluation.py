@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.dtypes import dtype as element
+from ..._dtypes import dtype as element
 from .epilogue import Bound, widened
 from .resolution import resolve
 

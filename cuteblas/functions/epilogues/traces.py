@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...codegen.dtypes import DTYPES
-from ...codegen.dtypes import dtype as element
+from ..._dtypes import DTYPES
+from ..._dtypes import dtype as element
 from ...codegen.epilogue import EpilogueGraph, Node
 from .captures import Captures, captures
 from .epilogue import Epilogue, is_choice, is_number

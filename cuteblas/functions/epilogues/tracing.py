@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...codegen.dtypes import element_of
+from ..._dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
 
 __all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast", "check_integer", "constant", "of_name",

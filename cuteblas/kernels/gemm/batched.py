@@ -20,9 +20,9 @@ from functools import cache
 from math import gcd, prod
 from typing import Any
 
+from ..._dtypes import dtype
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, static_extents
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel

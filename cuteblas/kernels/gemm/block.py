@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..._dtypes import dtype
 from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.grouped import TableBuilder
 from ...codegen.nested import by_coordinate

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma

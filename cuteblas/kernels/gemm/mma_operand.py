@@ -9,10 +9,10 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Ldmatrix, Vector
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, static_extents
 from ...codegen.mma import WarpMma, operand_tile
 from ...codegen.tiled import TiledCopy

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, static_extents
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
-from ...codegen.dtypes import dtype
 from ...codegen.engine import Element
 from ...codegen.pipeline import Pipeline
 from ...codegen.signature import GlobalTensor

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import gcd
 
+from ..._dtypes import dtype
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Covering, Vector
 from ...codegen.covering import CoveredTiles
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, static_extents
 from ...codegen.tiled import TiledCopy
 from ...layout import Layout, Tensor, _, cosize, make_layout

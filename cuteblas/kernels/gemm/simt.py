@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
+from ..._dtypes import dtype
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import CpAsync, Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import fence_proxy_async

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 
+from ..._dtypes import dtype
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline
 from ...codegen.signature import TensorParam

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import dtype
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.signature import GlobalTensor
 from ...codegen.swizzled import longest_row, swizzle_over

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import prod
 
+from ..._dtypes import dtype
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel

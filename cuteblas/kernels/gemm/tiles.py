@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
-from ...codegen.dtypes import dtype
 from ...codegen.swizzled import ROW_BYTES, longest_row, operand_layout
 from ...codegen.tma import TmaBox
 from ...codegen.wgmma import WgmmaAtom, WgmmaMma

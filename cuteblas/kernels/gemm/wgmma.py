@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+from ..._dtypes import dtype
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import KernelBuilder
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.pipeline import Pipeline

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import UNSIGNED_BYTES

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from ..._dtypes import dtype
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError
 from ...codegen.epilogue import literal
 from ...codegen.kernel import GeneratedKernel

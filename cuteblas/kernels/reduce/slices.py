@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
+from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
 from ...codegen.tiled import TiledCopy

@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 
+from ..._dtypes import dtype
 from ...codegen.architectures import oldest_with
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import CpAsync, StoreAsync, Vector
-from ...codegen.dtypes import dtype
 from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mbarrier import Mbarriers, initialise

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from ..._dtypes import accumulator_of, dtype
 from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Vector
-from ...codegen.dtypes import accumulator_of, dtype
 from ...codegen.engine import CodegenError
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel

@@ -10,7 +10,7 @@ from itertools import pairwise, product
 from math import gcd, prod
 from typing import NamedTuple
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...kernels.gemm.batched import MATRICES, BatchedConfig, BatchedSide, BatchedTile, Box, gemm_batched
 from ...layout.banks import wavefronts

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ..plan import Argument, Launch, Plan, Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
 

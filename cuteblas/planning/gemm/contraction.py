@@ -10,7 +10,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import Any
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, gemm_simt

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, oldest_with
-from ...codegen.dtypes import dtype
 from ...kernels.split.planes import FORMATS
 from ..cost.alternatives import Alternative
 from ..cost.work import memory_seconds

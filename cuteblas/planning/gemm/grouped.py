@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.grouped import WORD_BYTES, first_blocks, word_offsets
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import mma_atom

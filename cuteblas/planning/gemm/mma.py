@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.mma import MmaAtom, mma_atom
 from ...codegen.signature import View
 from ...kernels.common import OperandAccess

@@ -8,7 +8,7 @@ from itertools import groupby
 from math import inf, prod
 from typing import Any, NamedTuple
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.signature import View
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
 from ..cost.alternatives import Alternative

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel

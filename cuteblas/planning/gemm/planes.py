@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
+from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, why_lacking
-from ...codegen.dtypes import dtype
 from ...codegen.mma import MmaAtom, split_atom
 from ...kernels.gemm.mma import MmaTile
 from ...kernels.gemm.skinny import RANGE

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from math import prod
 
-from ...codegen.dtypes import DType, dtype
+from ..._dtypes import DType, dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt

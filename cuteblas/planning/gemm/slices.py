@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Generic, TypeVar
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..cost.work import Work

@@ -9,7 +9,7 @@ from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
 from ...kernels.gemm.split import GemmSplitConfig, gemm_split

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import product
 from math import gcd, prod
 
+from ..._dtypes import dtype
 from ...codegen.architectures import capabilities
-from ...codegen.dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative

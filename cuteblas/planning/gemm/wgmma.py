@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ...codegen.dtypes import dtype
+from ..._dtypes import dtype
 from ...kernels.common import GROUP
 from ...kernels.gemm.clear_words import clear_words
 from ...kernels.gemm.cluster import ALONE, Cluster

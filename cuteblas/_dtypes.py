@@ -45,7 +45,7 @@ class DType:
 
     Examples
     --------
-    >>> from cuteblas.codegen.dtypes import dtype
+    >>> from cuteblas._dtypes import dtype
     >>> half = dtype("float16")
     >>> half.bytes, half.ctype, half.accumulator
     (2, 'cb::half', 'float32')
@@ -160,7 +160,7 @@ def dtype(name: str) -> DType:
 
     Examples
     --------
-    >>> from cuteblas.codegen.dtypes import dtype
+    >>> from cuteblas._dtypes import dtype
     >>> dtype("complex64").bytes
     8
     """
@@ -186,7 +186,7 @@ def element_of(numpy_dtype: Any) -> DType | None:
 
     Examples
     --------
-    >>> from cuteblas.codegen.dtypes import element_of
+    >>> from cuteblas._dtypes import element_of
     >>> element_of(np.dtype("float32")).name, element_of(np.dtype("datetime64[s]")) is None
     ('float32', True)
     """
@@ -217,7 +217,7 @@ def accumulator_of(a: str, b: str, c: str) -> str:
 
     Examples
     --------
-    >>> from cuteblas.codegen.dtypes import accumulator_of
+    >>> from cuteblas._dtypes import accumulator_of
     >>> accumulator_of("float16", "float16", "float16"), accumulator_of("int8", "int8", "int32")
     ('float32', 'int32')
     """
