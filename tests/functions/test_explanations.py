@@ -223,7 +223,8 @@ PRODUCT = {"who owns the tile of C", "banks of sA", "banks of sB"}
 
 
 @pytest.mark.parametrize("tell, figures", [
-    (lambda: cuteblas.explain(ONE, ONE), PRODUCT), (lambda: cuteblas.explain(ONE, ONE, precision="ieee"), PRODUCT),
+    (lambda: cuteblas.explain(ONE, ONE), PRODUCT),
+    (lambda: cuteblas.explain(ONE, ONE, precision="ieee"), PRODUCT - {"banks of sB"}),
     (lambda: cuteblas.explain(ONE.astype("f2"), ONE.astype("f2"), device="a100"), PRODUCT),
     (lambda: cuteblas.explain_copy(ONE.T), {"banks of sT"}), (lambda: cuteblas.explain_copy(ONE[::2]), set())],
     ids=["gemm_split", "gemm_simt", "gemm_mma", "transpose", "copy"])

@@ -29,20 +29,19 @@ class Alternative:
         What is done one after the other.
     plan : callable
         Makes the plan.
-    floor : Counted, optional
-        What takes no longer than any plan of the family.
+    floor : float
+        Clocks in which no plan of the family does the multiply-adds.
     """
 
     family: str
     name: str
     works: tuple[Counted, ...]
     plan: Callable[[], Plan]
-    floor: Counted | None = None
+    floor: float = 0.0
 
     def seconds(self, device: DeviceInfo) -> float:
         """The time that is expected by the numbers of a device."""
-        expected = sum(work.seconds(device) for work in self.works)
-        return expected if self.floor is None else max(expected, self.floor.seconds(device))
+        return max(device.seconds(self.floor), sum(work.seconds(device) for work in self.works))
 
     def __str__(self) -> str:
         return f"{self.family} {self.name}"

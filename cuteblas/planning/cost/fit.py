@@ -150,7 +150,7 @@ class _Estimates:
         self.measured = np.array([seconds for _index, _plan, seconds in plans])
         self.best = np.array([problem.best for problem in problems])[self.problem]
         self.copies = np.array([not isinstance(plan.works[-1], Work) for _index, plan, _seconds in plans])
-        self.floors = np.array([plan.floor.seconds(device) if plan.floor else 0.0 for _index, plan, _seconds in plans])
+        self.floors = np.array([device.seconds(plan.floor) for _index, plan, _seconds in plans])
         counted: dict[tuple, list[tuple[int, Any]]] = defaultdict(list)
         for row, (_index, plan, _seconds) in enumerate(plans):
             for work in plan.works:

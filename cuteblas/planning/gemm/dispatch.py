@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, oldest_with
@@ -75,25 +74,16 @@ class Family:
 
     def timed(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
         """The alternatives; none is expected to take less than its traffic and most of its multiply-adds do."""
-        floor = _Floor.of(problem, self, device)
+        floor = _floor(problem, self, device)[0]
         for alternative in self.alternatives(problem, device):
             yield replace(alternative, floor=floor)
 
 
-class _Floor(NamedTuple):
-    """What the multiply-adds of a problem take at least, and its bytes."""
-
-    clocks: float
-    nbytes: int
-
-    @classmethod
-    def of(cls, problem: GemmProblem, family: Family, device: DeviceInfo) -> _Floor:
-        floor = floor_of(problem, family.name, device)
-        return cls(_OF_FLOOR * floor.arithmetic_s * device.clock_hz, floor.bytes if family.name not in _REREAD else 0)
-
-    def seconds(self, device: DeviceInfo) -> float:
-        """What no plan is expected to be faster than."""
-        return max(device.seconds(self.clocks), memory_seconds(self.nbytes, device))
+def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[float, float]:
+    """Clocks that the multiply-adds of a problem take at least, and seconds that no plan is expected to be faster than."""
+    floor = floor_of(problem, family.name, device)
+    moving = 0.0 if family.name in _REREAD else memory_seconds(floor.bytes, device)
+    return _OF_FLOOR * floor.arithmetic_s * device.clock_hz, max(_OF_FLOOR * floor.arithmetic_s, moving)
 
 
 def _why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -263,7 +253,7 @@ def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
 
     Families whose floor is above an estimate that was found already are not asked.
     """
-    floors = [(_Floor.of(problem, row, device).seconds(device), index, row) for index, row in enumerate(_rows(problem, device))]
+    floors = [(_floor(problem, row, device)[1], index, row) for index, row in enumerate(_rows(problem, device))]
     best: tuple[float, int, int, Alternative] | None = None
     for floor, index, row in sorted(floors, key=lambda each: each[:2]):
         if best is not None and floor > best[0]:
