@@ -39,7 +39,7 @@ MOST_BLOCKS = 2**31 - 1
 """Of a grid."""
 
 _MOST_BYTES = 64 << 20
-_UNCOUNTED = Work("tensor cores", "TMA")
+_UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
 
 
 Tile = TypeVar("Tile")
