@@ -22,13 +22,13 @@ class Routine(NamedTuple):
     name : str
         A letter for its types, and the operation.
     types : Types
-        Its element types.
+        The element types.
     operands : mapping of str to str
         The extents of each operand, a letter for each axis. The last operand is updated, and all others are read.
     read : tuple of str
         The operands that are read.
     transpose : {"T", "H"}
-        What is done to the factor that is transposed: ``"H"`` conjugates it, too.
+        Whether the transposed factor is conjugated, too: ``"H"``.
     """
 
     name: str
@@ -73,11 +73,11 @@ def published(function: _Function, row: Routine, documentation: str, answer: Any
     function : callable
         The function.
     row : Routine
-        Its name, types and operands.
+        The name, types and operands.
     documentation : str
-        Its docstring, with fields for the row and the other ``words``.
+        The docstring, with fields for the row and the other ``words``.
     answer : array_like
-        What its example shows.
+        The result in the example.
     """
     shown = "" if answer is None else f"\n{np.array(answer, row.types.output)!r}".replace("\n", "\n    ")
     function.__name__ = function.__qualname__ = row.name

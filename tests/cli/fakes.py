@@ -55,7 +55,7 @@ class FormulaCard:
 
     def __init__(self, device, noise=0.0):
         rng = random.Random(5)
-        changed = {family: {name: x * rng.uniform(0.7, 1.4) for name, x in numbers.items()}
+        changed = {family: {name: x * rng.choice((0.4, 2.5)) for name, x in numbers.items()}
                    for family, numbers in device.fitted.numbers.items() if family in ("units", "rates", "waits")}
         self.device, self.true, self.noise = device, replace(device, costs=device.fitted.changed(changed)), noise
         self.rng, self.timed = rng, 0

@@ -51,7 +51,7 @@ class CopyWork(NamedTuple):
     passes, modes : float
         Words that a thread reads and writes, and modes of which a block computes its coordinates.
     beside : bool
-        Whether it begins while another copy ends.
+        Whether the copy begins while another one ends.
     """
 
     parts: str

@@ -132,7 +132,7 @@ def _clipped(at: np.ndarray) -> np.ndarray:
 
 
 class _Group(NamedTuple):
-    """What is counted alike, as arrays, and whose it is."""
+    """Alternatives whose counts have the same kinds, as arrays, and the problems that they belong to."""
 
     work: Any
     rows: np.ndarray

@@ -358,7 +358,7 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
 
 
 def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
-    """What it does where elements are random numbers; without an end if the workspace has no room for planes."""
+    """The work where elements are random numbers; of endless time if the workspace has no room for planes."""
     p = oriented(problem, 1).problem
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)

@@ -56,7 +56,7 @@ class OuterChoice:
     blocks : int
         Blocks of the launch.
     work : Work
-        What it does.
+        Of the launch, as counted.
     """
 
     tile: OuterTile

@@ -58,7 +58,7 @@ class Choice(Generic[Tile]):
     blocks : int
         Blocks of the grid.
     work : Work
-        What it does, if planning chose it.
+        Of the launches, as counted, if planning chose them.
     """
 
     tile: Tile

@@ -179,7 +179,7 @@ class _Tiling:
     divided : int
         Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
     work : Work, optional
-        What it does; ``None`` where a caller overruled the choice.
+        Of the launches, as counted; ``None`` where a caller overruled the choice.
     """
 
     tile: WgmmaTile
