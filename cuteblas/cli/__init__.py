@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from ..engines.settings import driver_is_there
 from .command import PROGRAM, CommandError, Parser, did_you_mean, ended
 
 __all__ = ["COMMANDS", "main"]
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments and arguments[0] not in COMMANDS and names_program(arguments[0]):
         arguments = ["run", *arguments]
-    if arguments[:2] == ["run", "--numpy"]:
+    if arguments[:1] == ["run"] and "--numpy" in arguments[1:3] and driver_is_there():
         os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", _TIMEOUT)      # before NumPy is imported
     if arguments[:1] == ["run"] and not {"-h", "--help"}.intersection(arguments[1:2]):
         return _run(arguments)              # a program's output and its exceptions are its own

@@ -222,3 +222,15 @@ def test_progress_as_a_bar(monkeypatch, capsys):
     pytest.importorskip("tqdm", reason="tqdm is not installed")
     monkeypatch.setenv("TERM", "xterm")
     assert "0/2" in counted(monkeypatch, Terminal()) and capsys.readouterr().out == "first\n"
+
+
+@pytest.mark.parametrize("arguments, there, expected", [
+    (["--numpy", "program.py"], True, "20"), (["run", "--compare", "--numpy", "program.py"], True, "20"),
+    (["--numpy", "program.py"], False, None), (["program.py"], True, None)])
+def test_threads_of_openblas_wait_for_less_time_where_arrays_may_move(arguments, there, expected, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "")   # restored after the test
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT")
+    monkeypatch.setattr(cli, "driver_is_there", lambda: there)
+    monkeypatch.setattr(cli, "_run", lambda arguments: 0)
+    assert cli.main(arguments) == 0
+    assert os.environ.get("OPENBLAS_THREAD_TIMEOUT") == expected
