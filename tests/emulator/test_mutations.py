@@ -423,7 +423,7 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "a block computes one tile": (r"block \+= own_blocks", "block += blocks"),
         "pairs of A are exchanged": (r"split_pair\((tCrA\[[^\]]*\]), (tCrA\[[^\]]*\])", r"split_pair(\2, \1"),
         "planes of B are those of A": (r"&planes_of_b\[", "&planes_of_a["),
-        "copies are not awaited": (r"cb::cp_async_wait<1>\(\);", NOTHING),
+        "copies are not awaited": (r"cb::cp_async_wait<\d>\(\);", NOTHING),
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
     },
     "complex_planes": {

@@ -10,7 +10,7 @@ import pytest
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.kernels.split.planes import FORMATS
 from cuteblas.planning import H200, plan_gemm
-from cuteblas.planning.gemm import split
+from cuteblas.planning.gemm import simt, split
 from cuteblas.planning.gemm.simt import plan_simt
 from cuteblas.planning.gemm.split import plan_guarded, plan_split, why_not_split
 from cuteblas.planning.problem import Fusion, GemmProblem, Operand
@@ -256,6 +256,7 @@ def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, spa
     hopper(engine)
     monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
     monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
+    monkeypatch.setitem(simt._TILES, "float32", tuple(tile for tile in simt._TILES["float32"] if (tile.m, tile.n) == (32, 32)))
     a, b = graded(span, np.random.default_rng(8), 150, 330, 170)
     small = replace(engine.device, multiprocessors=multiprocessors)
     c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0], b_order=orders[1])

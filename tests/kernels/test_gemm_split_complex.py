@@ -276,13 +276,10 @@ def test_large_products_are_split_small_ones_are_not():
 
 
 def test_doubled_long_rows_along_k_beside_rows_across_it_are_slow_to_split():
-    """As measured: 80 us of 129 for 156x95x17830 in TT, where gemm_simt takes 70 in all, and 38 of 81 in NN."""
+    """As measured: 80 us of 129 for 156x95x17830 in TT, where gemm_simt takes 70 in all."""
     p = replace(square(64), m=156, n=95, k=17830)
-    across, along = (replace(p.a, strides=s) for s in ((1, 156), (17830, 1)))
-    b_across, b_along = (replace(p.b, strides=s) for s in ((1, 95), (17830, 1)))
-    c = replace(p.c, strides=(95, 1))
-    assert plan_gemm(replace(p, a=across, b=b_along, c=c), H200).family == "gemm_simt"
-    assert plan_gemm(replace(p, a=along, b=b_across, c=c), H200).family == "gemm_split"
+    a, b, c = (replace(x, strides=s) for x, s in ((p.a, (1, 156)), (p.b, (17830, 1)), (p.c, (95, 1))))
+    assert plan_gemm(replace(p, a=a, b=b, c=c), H200).family == "gemm_simt"
 
 
 def test_the_plan_says_what_runs():
@@ -313,7 +310,9 @@ def test_what_is_broadcast_is_split_once():
     p = square(512, precision="fp16x3")
     a, b, c = (replace(x, batch_strides=(step,)) for x, step in ((p.a, 512 * 300), (p.b, 0), (p.c, 512 * 300)))
     plan = plan_gemm(replace(p, m=300, a=a, b=b, c=c, batch=(2,)), H200)
-    assert plan.workspace_bytes <= 512 * (600 + 2 * 512) * 8 + (600 + 512) * 12 + 4096 and "C^T" not in plan.reason
+    sums = 132 * (4 * 64 * 64 + 8)             # of tiles that are divided
+    assert plan.workspace_bytes <= 512 * (600 + 2 * 512) * 8 + (600 + 512) * 12 + 4096 + sums
+    assert "C^T" not in plan.reason
 
 
 @pytest.mark.parametrize("change, why", [

@@ -206,7 +206,7 @@ def test_short_modes_are_moved_by_boxes(item, shape, axes):
 
 @pytest.mark.parametrize("shape, axes, item", [
     ((64, 1024, 1024), (0, 2, 1), 4), ((20000, 64, 64), (0, 2, 1), 4), ((8192, 8192), (1, 0), 4), ((8191, 8193), (1, 0), 1),
-    ((10**6, 20), (1, 0), 4), ((20, 10**6), (1, 0), 1), ((100, 7), (1, 0), 8), ((1000, 50, 400), (1, 0, 2), 4),
+    ((100, 7), (1, 0), 8), ((1000, 50, 400), (1, 0, 2), 4),
 ])
 def test_others_are_not(shape, axes, item):
     assert not isinstance(planned(shape, axes, item).config, RearrangeConfig)

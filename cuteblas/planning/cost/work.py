@@ -116,7 +116,7 @@ class Work(NamedTuple):
         return device.seconds(clocks, starting, nbytes)
 
 
-def blocks_in_turns(blocks: int, resident: int, steps: int, stages: int, device: DeviceInfo) -> dict[str, Any]:
+def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int, device: DeviceInfo) -> dict[str, Any]:
     """How blocks of so many steps follow each other on the busiest multiprocessor, which has so many at once."""
     tiles = -(-blocks // device.multiprocessors)
     rounds = -(-tiles // resident)

@@ -38,6 +38,7 @@ _WIDEST_GAP = 2                      # rows of C are at most so many times as fa
 _STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
 _BLOCKS_OF_A_STRETCH = 8             # that are to have work for all threads
 _LOOP, _ANYWHERE = 11, 22            # instructions of a stretch beside its products, and where vectors may be of two rows
+_LOADS, _OF_L2 = 3, 4                # of A from L1 one after the other, and lines of L2, in the time of a line of L2 or of memory
 _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8     # of a multiprocessor, of a thread beside B and sums; blocks at once
 
 
@@ -155,8 +156,9 @@ class _Model:
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
         warps = threads // 32
+        waits = stretches * max(1.0, p.k * max(1.0, dtype(p.a.dtype).bytes / 8) / _LOADS)
         work = Work("fused multiply-adds", "loads", instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP), warps=warps,
-                    moved=self._once, **blocks_in_turns(blocks, resident, stretches, 1, device))
+                    moved=self._once, **blocks_in_turns(blocks, resident, waits, 1 + _OF_L2, device))
         return OuterChoice(tile, rows, length, stretches, blocks, work)
 
     @property
