@@ -149,8 +149,8 @@ CALLS = [
 ]
 
 WITHOUT_ARRAYS = {
-    "Explanation", "ShardedArray", "backend", "current_backend", "empty_pinned", "enabled", "install", "keep_limit", "record", "release",
-    "reset_stats", "set_workspace_limit", "stats", "uninstall", "warmup", "Epilogue", "ready", "pointers",
+    "Explanation", "ShardedArray", "backend", "current_backend", "empty_pinned", "enabled", "install", "keep_limit", "record",
+    "release", "reset_stats", "set_workspace_limit", "stats", "uninstall", "warmup", "Epilogue", "ready", "pointers",
     "asarray", "from_dlpack",                       # make arrays of ours of anything: test_creation.py
     "bgemm"}                                        # NumPy has bfloat16 from ml_dtypes alone: test_types.py
 
