@@ -223,7 +223,7 @@ def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
 
 
 class _Panels:
-    """The panels of the operands that are on the device or on their way."""
+    """The panels of the operands that are on the device or on their way; they move unless all operands are there as a whole."""
 
     def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
         self._way, self._operands = way, operands
@@ -233,6 +233,7 @@ class _Panels:
         if together and not self._whole.keys() & {0, 1}:        # A and B are one memory, which moves once
             self._whole |= enumerate(way.begin([operand.array for operand in operands[:2]])[0])
         self._first = [*way.uploads]
+        self.move = len(self._whole) < len(operands)
 
     def ask(self, tile: Tile) -> None:
         """Begin to bring what a tile needs."""
@@ -274,6 +275,7 @@ class _Streamed:
         way.keeper.leave(call.result.array)
         self.whole = None if any(tile.k != _ALL for tile in plan.tiles) else way.home_of(call.result.array)
         self.panels = _Panels(way, call.operands, plan.together)
+        self._computed: tuple[np.ndarray, Any, Any] | None = None       # a tile that leaves when the next one has been launched
 
     def run(self) -> None:
         """Compute all tiles, and wait for the result."""
@@ -308,10 +310,25 @@ class _Streamed:
             if ahead < len(tiles):
                 self.panels.keep(tiles[i + 1:i + ahead + 1])
                 self.way.returned(_MOST_RESULTS)
+        self._bring()
         self.way.finish()
         self.way.arrive(call.result.array, self.whole)
 
     def _leave(self, here: np.ndarray, there: Any) -> None:
-        """Begin to bring a tile of the result."""
-        self.way.ring.link.downloads_follow_kernels()
-        self.way.fetch(there, here)
+        """Begin to bring a tile of the result: where nothing else keeps kernels from being launched long before they run, the one
+        before, as downloads follow all kernels that were launched."""
+        link = self.way.ring.link
+        if self.panels.move:
+            link.downloads_follow_kernels()
+            self.way.fetch(there, here)
+            return
+        self._bring()
+        self._computed = here, there, link.launched()
+
+    def _bring(self) -> None:
+        """Begin to bring the tile that was computed before, when its kernels have ended."""
+        if self._computed is not None:
+            here, there, ended = self._computed
+            self._computed = None
+            self.way.ring.link.wait(ended)
+            self.way.fetch(there, here)

@@ -128,6 +128,12 @@ class Link:
         """Let downloads from now on begin when the kernels that were launched have ended."""
         self._down.wait_event(self._compute.record())
 
+    def launched(self) -> Any:
+        """An event after the kernels that were launched."""
+        event = self.event()
+        event.record(self._compute)
+        return event
+
     def upload(self, address: int, source: int, nbytes: int, done: Any = None) -> None:
         """Begin a copy from pinned memory; ``done`` is recorded after it."""
         self._copy(address, source, nbytes, self._up, done)

@@ -65,6 +65,23 @@ def test_operands_move_twice(link):
     assert cuteblas.stats()["arrays"]["kept"]["unchanged"] > 4
 
 
+@pytest.mark.parametrize("link", ["in tiles"], indirect=True)
+def test_a_tile_leaves_while_the_next_one_is_computed(link):
+    """Where nothing moves up, all kernels would be launched before the first tile leaves."""
+    a, b = small(80, 70), small(70, 60)
+    for _ in range(3):
+        cuteblas.matmul(a, b)
+    del link.log[:]
+    first = link.kernels + 1
+    assert (cuteblas.matmul(a, b) == a @ b).all()
+    steps = [entry for entry in link.log if isinstance(entry, str) and entry[0] in "k0123456789"]
+    kernels = range(first, link.kernels + 1)
+    expected = [f"kernel {first}"]
+    for kernel in kernels:
+        expected += [f"kernel {kernel + 1}"] * (kernel + 1 in kernels) + [f"{kernel} kernels have ended"]
+    assert len(kernels) > 2 and steps == expected
+
+
 CALLS = {
     "matmul": lambda a, b: cuteblas.matmul(a, b),
     "of views": lambda a, b: cuteblas.matmul(b.T, a.T),

@@ -30,6 +30,8 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
 
             def launch(*arguments):
                 ring.link.kernels_are_new = True
+                ring.link.kernels += 1
+                ring.link.log.append(f"kernel {ring.link.kernels}")
                 with cuteblas.backend("numpy"):         # the kernel is NumPy's, which may be served by this package
                     ready.launch(*arguments)
 

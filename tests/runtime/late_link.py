@@ -28,6 +28,17 @@ class Event:
         self.link.run(self.stream, self.place)
 
 
+class Launched:
+    """After the kernels that had been launched when it was made."""
+
+    def __init__(self, link):
+        self.link, self.kernels = link, link.kernels
+
+    def synchronize(self):
+        self.link.log.append(f"{self.kernels} kernels have ended")
+        self.link.kernels_are_new = False
+
+
 class LateLink:
     """In place of :class:`cuteblas.runtime.link.Link`.
 
@@ -37,6 +48,8 @@ class LateLink:
         What was asked for, in order.
     kernels_are_new : bool
         Whether a kernel was launched that downloads have not been told to follow.
+    kernels : int
+        How many were launched.
     """
 
     def __init__(self, ordinal=0, free=1 << 40, native=True):
@@ -45,7 +58,7 @@ class LateLink:
         self._copies = {"up": [], "down": []}
         self._ended = {"up": 0, "down": 0}
         self.log, self.pinned_ranges, self.kernels_are_new = [], [], False
-        self.fail_at = None
+        self.fail_at, self.kernels = None, 0
         self.events = []
 
     def pinned(self, nbytes):
@@ -110,6 +123,9 @@ class LateLink:
     def downloads_follow_kernels(self):
         self.log.append("downloads follow kernels")
         self.kernels_are_new = False
+
+    def launched(self):
+        return Launched(self)
 
     def upload(self, address, source, nbytes, done=None):
         self._begin("up", address, source, nbytes, done)
