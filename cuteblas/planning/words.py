@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .._dtypes import dtype
+from .copy.dispatch import copy_alternatives
+from .cost.work import worth
 from .devices import is_measured
 from .estimates import Estimate, estimate
+from .gemm.dispatch import gemm_choice
 from .plan import Plan
 from .problem import ChainProblem, ContractionProblem, CopyProblem, GemmProblem, GroupedProblem, Operand, Problem, ReductionProblem
 from .quantities import duration, quantity
@@ -25,6 +30,7 @@ _FAMILIES = {
     "gemm_outer": "fused multiply-adds, as C lies in memory",
     "gemm_skinny": "16-bit tensor cores, six products for each, split in registers",
 }
+_SHOWN = 0.01                        # of the estimate: resources that are worth less are left out
 _MOVES = {"copy": "a copy along the rows", "transpose": "a transpose through shared memory",
           "transpose_in_place": "a transpose in place, through shared memory"}
 
@@ -87,6 +93,23 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
                       f"(arithmetic {duration(floor.arithmetic_s)}, traffic {duration(floor.traffic_s)})")]
 
 
+def _resource_rows(plan: Plan) -> list[tuple[str, str]]:
+    """What the estimate counts, step after step, if the plan is the one that planning chooses."""
+    p, device = plan.problem, plan.device
+    works: tuple[Any, ...] = ()
+    if isinstance(p, GemmProblem) and p.depth and (choice := gemm_choice(p, device)).seconds(device) == plan.seconds:
+        works = choice.works
+    elif isinstance(p, CopyProblem) and plan.launches:
+        works = tuple(each.work for each in copy_alternatives(p, device) if each.work.seconds(device) == plan.seconds)[:1]
+    rows = []
+    for work in works:
+        whole = work.seconds(device)
+        parts = [f"{duration(seconds)} less without {name} ({', '.join(f'{field} {count:.6g}' for field, count in counts.items())})"
+                 for name, counts, seconds in worth(work, device) if seconds >= _SHOWN * whole]
+        rows.append(("estimate", f"{duration(whole)}; {', '.join(parts)}"))
+    return rows
+
+
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     """All that is known of a plan, as names and texts."""
     rows = _problem_rows(plan.problem)
@@ -98,7 +121,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.workspace_bytes:
         rows += [("workspace", f"{plan.workspace_bytes} bytes")]
     rows += list(_facts(plan).items())
-    return [*rows, *_work_rows(plan)]
+    return [*rows, *_work_rows(plan), *_resource_rows(plan)]
 
 
 def _problem_rows(problem: Problem) -> list[tuple[str, str]]:

@@ -130,9 +130,7 @@ class Link:
 
     def launched(self) -> Any:
         """An event after the kernels that were launched."""
-        event = self.event()
-        event.record(self._compute)
-        return event
+        return self._compute.record(self.event())
 
     def upload(self, address: int, source: int, nbytes: int, done: Any = None) -> None:
         """Begin a copy from pinned memory; ``done`` is recorded after it."""

@@ -32,6 +32,15 @@ def test_product():
         assert "the emulator, on this CPU" in cuteblas.explain(a, b).verbose()
 
 
+def test_what_an_estimate_consists_of():
+    a = np.ones((4096, 4096), np.float16)
+    product, copy = cuteblas.explain(a, a, device="h200").verbose(), cuteblas.explain_copy(a.T, device="h200").verbose()
+    for part in ("less without the unit (clocks 65536)", "less without shared memory (wavefronts 65536)", "\n  estimate "):
+        assert part in product, part
+    assert "less without memory (read 3.35544e+07)" in copy and "less without waiting (passes" in copy
+    assert "less without" not in cuteblas.explain(a[:, :0], a[:0], device="h200").verbose()
+
+
 def test_copies_are_announced():
     a = np.ones((8, 8), "f4")
     told = cuteblas.explain(a, np.ones((8, 8)), a)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_gemm
+from cuteblas.planning.copy.dispatch import copy_alternatives
 from cuteblas.planning.cost import CostError, costs_from, costs_of, default_costs, written
 from cuteblas.planning.cost.alternatives import Alternative
 from cuteblas.planning.cost.fit import Measured, fit, regrets
 from cuteblas.planning.cost.numbers import RANGES
-from cuteblas.planning.cost.work import Work
+from cuteblas.planning.cost.work import Work, worth
 from cuteblas.planning.devices import DEVICES, is_measured
 from cuteblas.planning.gemm import dispatch
 from cuteblas.planning.gemm.dispatch import gemm_alternatives, gemm_choice
@@ -82,6 +83,21 @@ def test_counts_may_be_arrays():
     stacked = WORK._replace(**{name: np.array([getattr(work, name) for work in works], float)
                                for name in ("moved", "prepared", "exchanged", "added")})
     assert stacked.seconds(H200) == pytest.approx([work.seconds(H200) for work in works])
+
+
+def test_what_each_resource_is_worth():
+    """All counts are in one of the resources of which an estimate consists, for products and copies."""
+    found = worth(WORK, H200)
+    assert [seconds for *_names, seconds in found] == sorted((seconds for *_names, seconds in found), reverse=True)
+    counted = {field for _name, counts, _seconds in found for field in counts}
+    assert counted == {*Work._fields} - {"unit", "reads", "writes", "tiles", "ahead", "beside", "warps", "blocks",
+                                         "crowded", "fetched"}
+    for name, counts, seconds in found:
+        assert 0 < seconds < WORK.seconds(H200), name
+        less = WORK._replace(**{field: count / 2 for field, count in counts.items()})
+        assert 0 < WORK.seconds(H200) - less.seconds(H200) < seconds, name
+    kernel = copy_alternatives(CopyProblem((4096, 4096), (1, 4096), (4096, 1), 4), H200)[0]
+    assert {name for name, *_rest in worth(kernel.work, H200)} >= {"memory", "writing", "waiting", "runs"}
 
 
 def rank_k(dtype, m, k):

@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ..problem import DeviceInfo
 
-__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "memory_seconds", "norm", "on_wgmma", "persistent"]
+__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "memory_seconds", "norm", "on_wgmma", "persistent", "worth"]
 
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
+
+
+_RESOURCES = {
+    "the unit": ("clocks",), "shared memory": ("wavefronts",), "loads": ("fetched", "gathered"), "TMA": ("lines",),
+    "instructions": ("instructions", "modes"), "conversions": ("converted",), "crowded registers": ("crowded",),
+    "waiting": ("rounds", "passes", "latencies"), "writing": ("written", "stored"), "divided tiles": ("exchanged", "apart"),
+    "memory": ("moved", "read"), "runs": ("runs_read", "runs_written"), "parts of sectors": ("others_read", "others_written"),
+    "launches": ("launches",), "slices": ("added",), "preparing operands": ("prepared",),
+}
+_NONE = 1e-9                         # of a resource, so that nothing is divided by zero
 
 
 class Counted(Protocol):
@@ -149,3 +159,13 @@ def memory_seconds(nbytes: float, device: DeviceInfo) -> float:
     memory = device.fitted["memory"]
     cached = memory["in L2: times the bandwidth"]**(nbytes <= device.l2_bytes)
     return device.seconds(nbytes=nbytes / cached / memory["share of bandwidth"])
+
+
+def worth(work: Any, device: DeviceInfo) -> list[tuple[str, dict[str, float], float]]:
+    """What is counted, and by how many seconds the estimate were less without it, the most first."""
+    found = []
+    for name, fields in _RESOURCES.items():
+        counts = {field: value for field in fields if (value := getattr(work, field, 0.0))}
+        less = work._replace(**{field: _NONE * value for field, value in counts.items()})
+        found.append((name, counts, work.seconds(device) - less.seconds(device)))
+    return sorted((each for each in found if each[1]), key=lambda each: -each[2])
