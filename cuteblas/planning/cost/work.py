@@ -162,7 +162,7 @@ def memory_seconds(nbytes: float, device: DeviceInfo) -> float:
 
 
 def worth(work: Any, device: DeviceInfo) -> list[tuple[str, dict[str, float], float]]:
-    """What is counted, and by how many seconds the estimate were less without it, the most first."""
+    """Each resource with its counts, and by how many seconds the estimate would be less without it, the most first."""
     found = []
     for name, fields in _RESOURCES.items():
         counts = {field: value for field in fields if (value := getattr(work, field, 0.0))}
