@@ -9,7 +9,7 @@ from .copy.dispatch import copy_alternatives
 from .cost.work import worth
 from .devices import is_measured
 from .estimates import Estimate, estimate
-from .gemm.dispatch import gemm_choice
+from .gemm.dispatch import FAMILIES
 from .plan import Plan
 from .problem import ChainProblem, ContractionProblem, CopyProblem, GemmProblem, GroupedProblem, Operand, Problem, ReductionProblem
 from .quantities import duration, quantity
@@ -97,8 +97,10 @@ def _resource_rows(plan: Plan) -> list[tuple[str, str]]:
     """What the estimate counts, step after step, if the plan is the one that planning chooses."""
     p, device = plan.problem, plan.device
     works: tuple[Any, ...] = ()
-    if isinstance(p, GemmProblem) and p.depth and (choice := gemm_choice(p, device)).seconds(device) == plan.seconds:
-        works = choice.works
+    if isinstance(p, GemmProblem) and plan.launches and p.depth:
+        able = (row for row in FAMILIES if p.precision in row.precisions and row.why_not(p, device) is None)
+        works = next((x.works for row in able for x in row.timed(p, device)
+                      if x.family == plan.family and x.seconds(device) == plan.seconds), ())
     elif isinstance(p, CopyProblem) and plan.launches:
         works = tuple(each.work for each in copy_alternatives(p, device) if each.work.seconds(device) == plan.seconds)[:1]
     rows = []
