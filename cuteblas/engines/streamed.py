@@ -223,7 +223,7 @@ def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
 
 
 class _Panels:
-    """The panels of the operands that are on the device or on their way; they move unless all operands are there as a whole."""
+    """The panels of the operands that are on the device or on their way; none move if all operands are there as a whole."""
 
     def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
         self._way, self._operands = way, operands
@@ -315,8 +315,8 @@ class _Streamed:
         self.way.arrive(call.result.array, self.whole)
 
     def _leave(self, here: np.ndarray, there: Any) -> None:
-        """Begin to bring a tile of the result: where nothing else keeps kernels from being launched long before they run, the one
-        before, as downloads follow all kernels that were launched."""
+        """Begin to bring a tile of the result or, if no operand moves, the one before: kernels are then launched long before they
+        run, and what follows all of them waits for the last one."""
         link = self.way.ring.link
         if self.panels.move:
             link.downloads_follow_kernels()

@@ -74,8 +74,8 @@ BOUNDS = {
     ("h100", "copies"): Summary(0.029, 0.148, 0.0, 0.0),
 }
 """What they may be at most, by card and kind, of all problems and of those of the test. For
-products on an H200 that leaves a new estimate some room; the others are what planning had in
-November 2026, rounded up."""
+products on an H200 that leaves a new estimate some room in the mean; the others are what planning
+had in November 2026, rounded up."""
 
 
 class Case(NamedTuple):

@@ -86,7 +86,7 @@ def test_counts_may_be_arrays():
 
 
 def test_what_each_resource_is_worth():
-    """All counts are in one of the resources of which an estimate consists, for products and copies."""
+    """All counts belong to a resource, but for those that say how blocks and steps follow each other."""
     found = worth(WORK, H200)
     assert [seconds for *_names, seconds in found] == sorted((seconds for *_names, seconds in found), reverse=True)
     counted = {field for _name, counts, _seconds in found for field in counts}

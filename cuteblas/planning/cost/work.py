@@ -17,7 +17,6 @@ __all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "memory_s
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
 
-
 _RESOURCES = {
     "the unit": ("clocks",), "shared memory": ("wavefronts",), "loads": ("fetched", "gathered"), "TMA": ("lines",),
     "instructions": ("instructions", "modes"), "conversions": ("converted",), "crowded registers": ("crowded",),

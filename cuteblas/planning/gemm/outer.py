@@ -38,7 +38,7 @@ _WIDEST_GAP = 2                      # rows of C are at most so many times as fa
 _STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
 _BLOCKS_OF_A_STRETCH = 8             # that are to have work for all threads
 _LOOP, _ANYWHERE = 11, 22            # instructions of a stretch beside its products, and where vectors may be of two rows
-_LOADS, _OF_L2 = 3, 4                # of A from L1 one after the other, and lines of L2, in the time of a line of L2 or of memory
+_LOADS, _OF_L2 = 3, 4                # elements of A from L1 in the time of a line of L2; lines of L2 in that of one of memory
 _REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8     # of a multiprocessor, of a thread beside B and sums; blocks at once
 
 
