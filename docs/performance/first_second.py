@@ -15,12 +15,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from time import perf_counter
 
 import numpy as np
 
 HOME = Path(__file__).parents[2]
+COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{gettempdir()}/cuteblas-modules"}
+"""Python's modules are compiled once, as those of an installed package are."""
 RUNS = (("float32", 1024, 1500), ("float32", 2048, 250), ("float32", 4096, 40), ("float64", 2048, 120), ("float32", 8192, 6))
 PROGRAM = """
 import sys, time
@@ -53,7 +55,7 @@ def ran(case: tuple[str, int, int], how: str, cache: str) -> dict[str, float]:
     before = ("-m", "cuteblas", "--numpy") if how == "unchanged" else ()
     begin = perf_counter()
     result = subprocess.run([sys.executable, *before, "-c", PROGRAM, *map(str, case), how], capture_output=True, encoding="utf-8",
-                            check=True, env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache})
+                            check=True, env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache, **COMPILED})
     total, first, median, moved = map(float, result.stdout.split())
     return {"total": total, "first": first, "median": median, "moved": moved, "whole": perf_counter() - begin}
 

@@ -5,7 +5,7 @@ turns; whether their results agree.
                                               [--json FILE] [NAME ...]
 
 ``--sizes cpu`` is for a few processors without a GPU, ``gpu`` for a host with one. A cache is a new folder for each run
-(``empty``) or one that an earlier run has filled (``warm``, and ``kept`` with ``CUTEBLAS_KEEP_ARRAYS=1``).
+(``empty``) or one that a run before has filled (``warm``, and ``kept`` with ``CUTEBLAS_KEEP_ARRAYS=1``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from time import perf_counter
 
 import numpy as np
@@ -37,6 +37,8 @@ SIZES = {
     "gaussian_process": {"cpu": (1000, 1000, 500), "gpu": (6000, 6000, 2000)},
     "transformer": {"cpu": (128, 256, 2, 4), "gpu": (512, 1024, 8, 16)},
 }
+COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{gettempdir()}/cuteblas-modules"}
+"""Python's modules are compiled once, as those of an installed package are."""
 _CLOSE = 5e-3                           # checksums have four to eight digits
 
 
@@ -47,7 +49,7 @@ def ran(name: str, sizes: tuple[int, ...], *before: str, cache: str = "",
     begin = perf_counter()
     result = subprocess.run([sys.executable, *before, str(program), *map(str, sizes)], capture_output=True, encoding="utf-8",
                             check=True, env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache,
-                                              "CUTEBLAS_KEEP_ARRAYS": keep})
+                                              "CUTEBLAS_KEEP_ARRAYS": keep, **COMPILED})
     seconds = perf_counter() - begin
     checksum, computed = result.stdout.splitlines()[:2]
     return (seconds, float(computed.split()[0])), [float(word) for word in checksum.split()[1:]], result.stderr
@@ -73,13 +75,15 @@ def main() -> None:
             times: dict[str, list[tuple[float, float]]] = {"numpy": [], **{cache: [] for cache in options.caches}}
             checksums, report = [], ""
             warm = f"{folder}/{name}"
-            if {*options.caches} & {"warm", "kept"} and "empty" not in options.caches:
-                ran(name, sizes, "-m", "cuteblas", "--numpy", cache=warm)
+            for which, keep in (("warm", "0"), ("kept", "1")):
+                if which in options.caches:
+                    ran(name, sizes, "-m", "cuteblas", "--numpy", cache=f"{warm}{keep}", keep=keep)
             for turn in range(options.repeats):
                 for which in times:
                     before = () if which == "numpy" else ("-m", "cuteblas", "--numpy")
-                    cache = f"{folder}/{name}{turn}" if which == "empty" and turn else warm         # which the first one fills
-                    seconds, checksum, told = ran(name, sizes, *before, cache=cache, keep="01"[which == "kept"])
+                    keep = "01"[which == "kept"]
+                    cache = f"{warm} {turn}" if which == "empty" else f"{warm}{keep}"
+                    seconds, checksum, told = ran(name, sizes, *before, cache=cache, keep=keep)
                     times[which].append(seconds)
                     checksums.append(checksum)
                     report = told or report
