@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, prod
+from itertools import pairwise
+from math import ceil, inf, prod
 from typing import NamedTuple
 
 __all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "schedule"]
@@ -159,6 +160,8 @@ _SMALL = 1 / 16                         # of an operand: a result that is not wo
 _LONG = 1.3e-11                         # seconds for each byte of A and B: more than half of what it takes to move
 _ROWS = 128                             # of which panels have a multiple: a tile of most kernels
 _SHARE = 0.7                            # of the memory, for panels and tiles: kernels want a workspace
+_LEAVES, _AGAIN = 2e-11, 1e-12          # seconds for a byte of C, and of an operand that each tile reads
+_LAUNCHED = 1e-4                        # seconds of the host for a tile
 
 
 def schedule(x: Extents, limit: int) -> Schedule | None:
@@ -214,6 +217,8 @@ def _panels_of(x: Extents) -> tuple[Tile, ...]:
 @lru_cache(maxsize=1024)
 def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
     """The panels of a product that fits: those for operands that move, unless the result is much smaller than what does not."""
+    if x.a_kept and x.b_kept and x.batch == x.others == 1 and x.seconds:
+        return _graded(x)
     if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:
         return _panels(replace(x, a_kept=False, b_kept=False), least)
     if x.batch > 1 and (x.a_batch or x.b_batch):
@@ -228,6 +233,28 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
     count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
     step = _step(x, extent, count)
     return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL) for part in parts(extent, step))
+
+
+def _graded(x: Extents) -> tuple[Tile, ...]:
+    """Panels of C where nothing moves up: each leaves while the next one is computed.
+
+    Of each number of panels, those that take as long to compute as the one before takes to leave: the
+    first is the shortest where leaving takes longer, and the last where computing does.
+    """
+    extent, other = (x.m, x.n * x.b_bytes) if x.by_rows else (x.n, x.m * x.a_bytes)
+    leaving, again, grain = x.c * _LEAVES, _LAUNCHED + other * x.k * _AGAIN, _grain(x)
+    best, found = inf, [_ALL]
+    for count in range(1, 1 + min(_MOST_PANELS, max(1, extent // grain))):
+        shares = [(leaving / x.seconds) ** i for i in range(count)]
+        ends = [extent * sum(shares[:i + 1]) / sum(shares) for i in range(count)]
+        ends = [0, *(round(end / grain) * grain for end in ends[:-1]), extent]
+        computed = left = 0.0
+        for start, end in pairwise(ends):
+            computed += again + x.seconds * (end - start) / extent
+            left = max(left, computed) + leaving * (end - start) / extent
+        if left < best and all(start < end for start, end in pairwise(ends)):
+            best, found = left, [slice(*ends) for ends in pairwise(ends)]
+    return tuple(Tile(_ALL, part, _ALL, _ALL) if x.by_rows else Tile(_ALL, _ALL, part, _ALL) for part in found)
 
 
 def _blocks(x: Extents) -> tuple[Tile, ...]:

@@ -100,6 +100,26 @@ def test_what_takes_long_to_compute_begins_early():
     assert len({str(t.n) for t in schedule(replace(x, seconds=0.0), 1 << 40).tiles}) == 1
 
 
+@pytest.mark.parametrize("seconds", [2e-3, 5e-3, 1e-2, 1e-1])
+def test_where_nothing_moves_up_each_panel_leaves_while_the_next_is_computed(seconds):
+    """The total is nearly the larger of computing and leaving: 5.4 ms for C, and what panels cost."""
+    x = Extents(8192, 8000, 8192, seconds=seconds, a_kept=True, b_kept=True)
+    rows = [lengths(tile.m, x.m) for tile in schedule(x, 1 << 40).tiles]
+    assert sum(map(len, rows)) == x.m and all(len(part) % 128 == 0 for part in rows)
+    computed = left = 0.0
+    for part in rows:
+        computed += seconds * len(part) / x.m
+        left = max(left, computed) + 2e-11 * x.c * len(part) / x.m
+    assert left < 1.25 * max(seconds, 2e-11 * x.c)
+    assert (len(rows[0]) > len(rows[-1])) == (seconds > 2e-11 * x.c)
+
+
+@pytest.mark.parametrize("m, n", [(4096, 1), (1, 4096), (1000, 1000), (100, 5000)])
+def test_a_small_result_leaves_as_a_whole(m, n):
+    x = Extents(m, n, 4096, seconds=1e-4, a_kept=True, b_kept=True)
+    assert len(schedule(x, 1 << 40).tiles) == 1
+
+
 def test_three_matrices_of_16_gib_in_8():
     """One operand moves once and the other a few times, or both a few times; the estimate of bytes is that of the tiles."""
     x = Extents(1 << 16, 1 << 16, 1 << 16)
