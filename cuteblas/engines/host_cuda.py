@@ -27,6 +27,7 @@ from .emulator import HOST_CUDA
 from .execution import Execution
 from .keeping import Keeper, is_large
 from .memory import Memory, contiguous_strides
+from .reuse import empty_array
 from .settings import keeps_arrays
 
 __all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "free_bytes", "free_copies", "keep_soon", "native", "straight"]
@@ -301,7 +302,7 @@ class Crossing:
         for here, there in (*self._targets, *self._pairs):
             if result is there:
                 return here
-        new = np.ndarray(result.shape, result.dtype, strides=dense(result.shape, result.strides, result.itemsize))
+        new = empty_array(result.shape, result.dtype, dense(result.shape, result.strides, result.itemsize))
         self._targets.append((new, result))
         return new
 

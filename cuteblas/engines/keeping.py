@@ -22,6 +22,7 @@ from ..runtime.tracking import Untracked, Watch
 from .counters import tally
 from .emulator import HOST_CUDA
 from .memory import shadow
+from .reuse import free_idle
 from .settings import checked_limit
 
 __all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "release", "wanted"]
@@ -294,12 +295,12 @@ def wanted(x: np.ndarray, nbytes: int) -> bool:
 
 
 def release() -> None:
-    """Free the device memory that holds copies of NumPy arrays; later calls move arrays again.
+    """Free the device memory that holds copies of NumPy arrays, and memory of the host that large arrays have left.
 
     Returns
     -------
     None
-        The memory is free, in CuPy's pool.
+        The device's memory is free, in CuPy's pool. Later calls move arrays again.
 
     Examples
     --------
@@ -307,6 +308,7 @@ def release() -> None:
     """
     for keeper in _keepers:
         keeper.release()
+    free_idle()
 
 
 def keep_limit(nbytes: int | None) -> int | None:

@@ -249,7 +249,11 @@ def _prepared() -> bool:
 
 def start_soon() -> None:
     """Start CUDA in another thread where calls may move: the program asked for it."""
-    if current_backend() == "auto" and _possible() and not _started:
+    if current_backend() == "auto" and _possible() and not _started and _starting is None:
+        from .background import later
+        from .reuse import prepare
+
+        later(prepare, True)
         _prepared()
         _begin_to_start()
 
@@ -312,6 +316,7 @@ def _start_and_make_ready() -> None:
     from .._cache import usage
     from ..runtime.devices import create_context
     from .background import later
+    from .reuse import prepare
 
     if not usage("calls").files:        # those that are on disk need no plans
         later(_import_planning)
@@ -319,6 +324,7 @@ def _start_and_make_ready() -> None:
         imports = later(_import_engines)
         create_context()
         imports.exception()
+        prepare()
         from .host_cuda import Ring, compile_ring, current_device, current_ring
 
         if isinstance(current_ring(compiles=False), Ring):

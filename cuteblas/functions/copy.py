@@ -15,6 +15,7 @@ from ..engines.dispatch import kind_of, own_call
 from ..engines.memory import Memory, overlaps_itself, strides_by_order, without_imaginary_part
 from ..engines.placement import copy_work, offload, stays
 from ..engines.replay.registry import replays
+from ..engines.reuse import empty_array
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
 from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
@@ -163,7 +164,7 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None, strides: tu
     if (word := _WORDS.get(a.itemsize)) is None:
         with backend("numpy"):
             return stay()
-    new = np.ndarray(a.shape, a.dtype, strides=strides) if out is None else out
+    new = empty_array(a.shape, a.dtype, strides) if out is None else out
 
     def move(run: Execution, there: Sequence[Any], target: Any) -> Any:
         run.move(there[0], target, variant)

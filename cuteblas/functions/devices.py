@@ -15,6 +15,7 @@ import numpy as np
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
 from ..engines.memory import Memory, contiguous_strides, is_contiguous
+from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .expressions import Expression
 from .gufunc import operand_matrices, resolve_product, result_matrices
@@ -108,7 +109,7 @@ def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, preci
     product = resolve_product(first, second, None if out is None else HOST_CUDA.memory(out), {})
     whole = out
     if whole is None or whole.dtype != product.dtype or any(np.may_share_memory(whole, x) for x in (a, b)):
-        whole = np.ndarray(product.shape, product.dtype, strides=resolve_product(first, second, None, {}).strides)
+        whole = empty_array(product.shape, product.dtype, resolve_product(first, second, None, {}).strides)
     missing = a.ndim == 1, b.ndim == 1
     matrices = (operand_matrices(a, product.core1, 0), operand_matrices(b, product.core2, 1),
                 result_matrices(whole, product.core3, missing))

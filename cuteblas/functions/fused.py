@@ -21,6 +21,7 @@ from ..engines.placement import FEW, host_engine, offload, stays, work_of
 from ..engines.problems import has_kernels, readable
 from ..engines.replay.numpy import record_key, recorded
 from ..engines.replay.registry import Replayable, replays
+from ..engines.reuse import empty_array
 from ..engines.settings import current_backend
 from .algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
 from .epilogues import Bound, as_bound, resolve
@@ -168,7 +169,7 @@ def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: st
         from ..engines.cuda import CUDA
         from ..engines.streamed import stream_product
 
-        result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
+        result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
         name = product.dtype.name
         over_c = operands_over_c(bound, x1, x2, result.shape, accumulator_of(name, name, name), _stored(result.dtype))
         if over_c is None or any(np.may_share_memory(result, x) for x in (x1, x2, *over_c.values())):

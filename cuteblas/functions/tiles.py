@@ -14,6 +14,7 @@ from ..engines.cuda import CUDA
 from ..engines.execution import Execution
 from ..engines.host_cuda import current_ring, straight
 from ..engines.keeping import expected
+from ..engines.reuse import empty_array
 from ..engines.settings import workspace_limit
 from ..engines.streamed import Operand, Tiled, stream_product, stream_tiles
 from ..planning.streaming import Extents
@@ -55,7 +56,7 @@ def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.nda
     """
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
-    result = np.ndarray(product.shape, product.dtype, strides=product.strides) if out is None else out
+    result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
     if not (product.k and result.size):
         return None
     missing = len(product.core1) == 1, len(product.core2) == 1
@@ -107,7 +108,7 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
         index.append(max(of_kind, key=lambda c: settled.extents[c], default=None))
     if index == [None] * 3:
         return None
-    result = np.ndarray(settled.shape, settled.dtype, strides=settled.strides) if out is None else out
+    result = empty_array(settled.shape, settled.dtype, settled.strides) if out is None else out
     at = {c: found for c, found in candidates if c in index}
     where = [[at[c][place] if c is not None else None for c in index] for place in range(3)]
     operands = tuple(Operand(x, (*axes, None)) for x, axes in zip((x1, x2), where[1:], strict=True))

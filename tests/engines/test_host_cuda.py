@@ -536,7 +536,7 @@ def test_the_first_call_imports_nothing(not_started):
     assert placement._stays(placement.work_of(1e11, np.float64, [], None, (100, 100)), ()) == "CUDA is being started"
 
 
-@pytest.mark.parametrize("name, begins", [("auto", 2), ("numpy", 0), ("cuda", 0)])
+@pytest.mark.parametrize("name, begins", [("auto", 3), ("numpy", 0), ("cuda", 0)])
 def test_cuda_starts_at_once_where_a_program_asked_for_it(not_started, name, begins):
     with cuteblas.backend(name):
         placement.start_soon()

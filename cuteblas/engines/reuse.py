@@ -1,0 +1,110 @@
+"""Memory of large NumPy arrays is used again: ``reuse.cpp`` is a handler of memory (NEP 49).
+
+The kernel gives pages when they are written for the first time. That takes longer than many
+computations with them, and than their way from a GPU. Memory that an array has left has its pages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["empty_array", "free_idle", "prepare"]
+
+_SOURCE = Path(__file__).with_name("reuse.cpp")
+_SHARE = 8                              # of the host's memory: at most one part of so many is idle
+_LEAST = 4 << 20                        # bytes, as in the source
+_SET, _GET = 304, 305                   # of handlers, in NumPy's table of functions
+_USUAL, _CAPSULE = "default_allocator", b"mem_handler"
+
+_BUILT: Any = {"what": "an allocator of arrays", "optimize": "-O2", "headers": (),
+               "flags": ("-pthread",)}
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
+_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi))
+
+_handler: Any = None
+_library: Any = None
+
+
+@cache
+def _numpy() -> tuple[Any, Any]:
+    """NumPy's functions that set a handler in the current context, and return that one."""
+    table = np._core._multiarray_umath._ARRAY_API           # type: ignore[attr-defined]
+    functions = ctypes.cast(_pointer(table, None), ctypes.POINTER(ctypes.c_void_p))
+    returns = ctypes.PYFUNCTYPE(ctypes.py_object)(functions[_GET])
+    return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(functions[_SET]), returns
+
+
+def _name() -> str:
+    """Of the handler in the current context."""
+    return np._core.multiarray.get_handler_name()           # type: ignore[attr-defined]
+
+
+def prepare(everywhere: bool = False) -> None:
+    """Compile the handler, or find it in the cache; :func:`empty_array` uses it from now on.
+
+    ``everywhere``: so does NumPy in the main thread. Nothing changes without a compiler, on other
+    systems than Linux, with ``CUTEBLAS_REUSE_MEMORY=0``, and where the program has its own handler.
+    """
+    global _handler, _library
+    wanted = os.environ.get("CUTEBLAS_REUSE_MEMORY") != "0"
+    if not wanted or sys.platform != "linux" or _name() != _USUAL:
+        return
+    if _handler is None:
+        from ..emulator.compiler import build
+        from ..emulator.errors import CompilerError
+
+        try:
+            library = build(_SOURCE.read_text("utf-8"), **_BUILT)
+        except CompilerError:
+            return
+        library.cuteblas_reuse.argtypes = ctypes.c_void_p, ctypes.c_size_t
+        library.cuteblas_shrink.argtypes = (ctypes.c_size_t,)
+        library.cuteblas_reuse.restype = library.cuteblas_shrink.restype = ctypes.c_size_t
+        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _SHARE
+        own = library.cuteblas_reuse(_pointer(_numpy()[1](), _CAPSULE), most)
+        _handler, _library = _capsule(own, _CAPSULE, None), library
+    if everywhere:                      # contexts belong to threads
+        ctypes.pythonapi.Py_AddPendingCall(_use, None)
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+def _use(_nothing: object) -> int:
+    """Let NumPy use the handler in this context, unless it has another one by now."""
+    if _name() == _USUAL:
+        _numpy()[0](_handler)
+    return 0
+
+
+@contextmanager
+def _reused() -> Iterator[None]:
+    before = _numpy()[0](_handler)
+    try:
+        yield
+    finally:
+        _numpy()[0](before)
+
+
+def empty_array(shape: Sequence[int], dtype: np.dtype,
+                strides: Sequence[int] | None = None) -> np.ndarray:
+    """An array without values, in memory that another one has left, if there is some."""
+    if _handler is None or prod(shape) * dtype.itemsize < _LEAST or _name() != _USUAL:
+        return np.ndarray(shape, dtype, strides=strides)
+    with _reused():
+        return np.ndarray(shape, dtype, strides=strides)
+
+
+def free_idle() -> int:
+    """Give memory back that no array uses; returns its bytes."""
+    return 0 if _library is None else _library.cuteblas_shrink(0)
