@@ -161,7 +161,7 @@ def _image(x: np.ndarray) -> _Image:
         return _Image(("region",), high - low, start, end, None, x.strides, -low)
     axes = [axis for *_mode, axis in modes]
     moved = [slice(None, None, -1) if s < 0 else slice(None) if s else slice(0, 1) for s in x.strides]
-    view = x[tuple(moved)]
+    view = x[(*moved, ...)]
     packed = view.transpose((*(axis for axis in range(x.ndim) if axis not in axes), *axes))
     packed = packed.reshape(packed.shape[x.ndim - len(axes):])
     strides = [0] * x.ndim

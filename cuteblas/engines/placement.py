@@ -190,6 +190,11 @@ def _start() -> bool:
 
         _why_not = why_unavailable()
         _started = _why_not is None
+        if _started:
+            from .background import later
+            from .reuse import prepare
+
+            later(prepare)
     return _started
 
 
@@ -316,7 +321,6 @@ def _start_and_make_ready() -> None:
     from .._cache import usage
     from ..runtime.devices import create_context
     from .background import later
-    from .reuse import prepare
 
     if not usage("calls").files:        # those that are on disk need no plans
         later(_import_planning)
@@ -324,7 +328,6 @@ def _start_and_make_ready() -> None:
         imports = later(_import_engines)
         create_context()
         imports.exception()
-        prepare()
         from .host_cuda import Ring, compile_ring, current_device, current_ring
 
         if isinstance(current_ring(compiles=False), Ring):

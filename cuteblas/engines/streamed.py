@@ -55,7 +55,7 @@ class Operand(NamedTuple):
         for axis, part in zip(self.axes, tile, strict=True):
             if axis is not None:
                 box[axis] = part
-        return (self.array if whole is None else whole)[tuple(box)]
+        return (self.array if whole is None else whole)[(*box, ...)]         # an array without axes stays one
 
     def key(self, tile: Tile) -> tuple[Any, ...]:
         """What tiles have in common that need the same elements."""

@@ -160,7 +160,7 @@ _SMALL = 1 / 16                         # of an operand: a result that is not wo
 _LONG = 1.3e-11                         # seconds for each byte of A and B: more than half of what it takes to move
 _ROWS = 128                             # of which panels have a multiple: a tile of most kernels
 _SHARE = 0.7                            # of the memory, for panels and tiles: kernels want a workspace
-_LEAVES, _AGAIN = 2e-11, 1e-12          # seconds for a byte of C, and of an operand that each tile reads
+_LEAVES, _AGAIN = 2e-11, 7e-13          # seconds for a byte of C, and of an operand that each tile reads
 _LAUNCHED = 1e-4                        # seconds of the host for a tile
 
 
@@ -242,7 +242,7 @@ def _graded(x: Extents) -> tuple[Tile, ...]:
     first is the shortest where leaving takes longer, and the last where computing does.
     """
     extent, other = (x.m, x.n * x.b_bytes) if x.by_rows else (x.n, x.m * x.a_bytes)
-    leaving, again, grain = x.c * _LEAVES, _LAUNCHED + other * x.k * _AGAIN, _grain(x)
+    leaving, again, grain = x.c * _LEAVES, max(_LAUNCHED, other * x.k * _AGAIN), _grain(x)
     best, found = inf, [_ALL]
     for count in range(1, 1 + min(_MOST_PANELS, max(1, extent // grain))):
         shares = [(leaving / x.seconds) ** i for i in range(count)]

@@ -4,7 +4,7 @@
 
 ``call``: ``cuteblas.matmul(a, b)`` in the program; ``unchanged``: ``a @ b`` under ``python -m cuteblas --numpy``. The cache of
 kernels is a new folder for the first run (``empty``), which the second one finds (``warm``). ``first`` is what the first call takes
-beyond NumPy's, and ``moved`` the number of the first call that ran on the GPU. Ratios are of the loop, and of the whole process.
+beyond NumPy's first one, and ``moved`` the number of the first call that ran on the GPU. Ratios are of the loop, and of the whole process.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> None:
                 numpy, empty, warm = (ran(case, each, cache) for each in ("numpy", how, how))
             rows.append({"case": case, "how": how, "numpy": numpy, "empty": empty, "warm": warm})
             cells = [f"{each['total'] / numpy['total']:.2f} ({each['whole'] / numpy['whole']:.2f}), {each['moved']:.0f}, "
-                     f"{1e3 * (each['first'] - numpy['median']):.1f} ms" for each in (empty, warm)]
+                     f"{1e3 * (each['first'] - numpy['first']):.1f} ms" for each in (empty, warm)]
             print(f"| {name} {n}, {case[2]} | {how} | {numpy['total']:.2f} s | {' | '.join(cells)} |", flush=True)
     about = {"numpy": np.__version__, "processors": len(os.sched_getaffinity(0))}
     if options.json:

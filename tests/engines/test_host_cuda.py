@@ -268,6 +268,13 @@ def test_calls_in_tiles(link, short, limited_to, monkeypatch, name, limit):
     assert limit is None or sum(tiles) > (name != "einsum of a diagonal")
 
 
+def test_a_number_moves_from_the_memory_of_its_array():
+    x = np.array(2, ">f4")
+    whole = slice(None)
+    assert np.shares_memory(x, streamed.Operand(x, (None,) * 4).part(streaming.Tile(whole, whole, whole, whole)))
+    assert np.shares_memory(x, host_cuda._image(x).packed)
+
+
 def test_what_numpy_refuses_moves_nothing(link):
     read_only = np.zeros((50, 40), np.float32)
     read_only.flags.writeable = False

@@ -93,7 +93,7 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 HOST = HostCosts(
     multiplications={"float32": 36e9, "float64": 13.4e9, "complex64": 7.9e9, "complex128": 3.9e9, "float16": 2e9,
                      **dict.fromkeys(_INTEGERS, 6e9)},
-    gpu_multiplications={"float32": 89e12, "float64": 29.6e12, "complex64": 26.6e12, "complex128": 9.9e12, "float16": 200e12,
+    gpu_multiplications={"float32": 120e12, "float64": 43e12, "complex64": 29.7e12, "complex128": 9.9e12, "float16": 200e12,
                          **dict.fromkeys(_INTEGERS, 5e12)},
     product_bytes=6.4e9, copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9, call=400e-6)
 """Of the host of an H200."""
