@@ -2,9 +2,11 @@
 
     python docs/performance/first_second.py [--scale 1.0] [--json FILE]
 
-``call``: ``cuteblas.matmul(a, b)`` in the program; ``unchanged``: ``a @ b`` under ``python -m cuteblas --numpy``. The cache of
-kernels is a new folder for the first run (``empty``), which the second one finds (``warm``). ``first`` is what the first call takes
-beyond NumPy's first one, and ``moved`` the number of the first call that ran on the GPU. Ratios are of the loop, and of the whole process.
+``call``: ``cuteblas.matmul(a, b)`` in the program; ``unchanged``: ``a @ b`` under
+``python -m cuteblas --numpy``. The cache of kernels is a new folder for the first run (``empty``),
+which the second one finds (``warm``). ``first`` is what the first call takes beyond NumPy's first
+one, and ``moved`` the number of the first call that ran on the GPU. Ratios are of the loop, and of
+the whole process.
 """
 
 from __future__ import annotations
