@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from threading import RLock
 from typing import Any
@@ -30,6 +30,7 @@ __all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "release"
 _LEAST_BYTES = 1 << 20
 _MOST_OWNERS = 1024                     # whose samples are remembered
 _LINES, _LINE_BYTES = 64, 64            # of a sample
+_PATIENCE = 2                           # times that an array moves unchanged before it is tracked
 _FAULT_COST = 25                        # the first write to a tracked page takes as long as moving so many
 
 _keepers = WeakSet["Keeper"]()
@@ -46,7 +47,7 @@ class _Owner:
     nbytes: int
     sample: bytes = b""
     moved: int = 0
-    patience: int = 1
+    patience: int = field(default_factory=lambda: _PATIENCE)
     kind: Hashable = None
     memory: Any = None
     watch: Any = None

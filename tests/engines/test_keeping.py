@@ -42,8 +42,21 @@ def keeper(memories):
 
 
 @pytest.fixture(autouse=True)
-def _counted():
+def _counted(monkeypatch):
+    monkeypatch.setattr(keeping, "_PATIENCE", 1)            # arrays are tracked from their second use on
     cuteblas.reset_stats()
+
+
+def test_an_array_that_is_used_twice_between_writes_is_never_tracked(keeper, monkeypatch):
+    """As the weights of a network: forwards, backwards, and then they change."""
+    monkeypatch.setattr(keeping, "_PATIENCE", 2)
+    weights, fixed = np.ones(2 * MIB // 8), np.ones(2 * MIB // 8)
+    for _ in range(5):
+        assert used(keeper, weights) is None
+        assert used(keeper, weights) is None
+        weights *= 1.5
+    assert [used(keeper, fixed) is not None for _ in range(4)] == [False, False, True, True]
+    assert counts() == {"moved": 1, "unchanged": 1}
 
 
 def counts():

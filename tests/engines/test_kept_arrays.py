@@ -32,6 +32,7 @@ def small(*shape, dtype=np.float32):
 def link(request, monkeypatch):
     """Arrays of 4 KiB are kept."""
     monkeypatch.setattr(keeping, "_LEAST_BYTES", 1 << 12)
+    monkeypatch.setattr(keeping, "_PATIENCE", 1)
     if request.param != "straight":
         monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
         monkeypatch.setattr(streaming, "_PANEL_BYTES", 1 << 13)
