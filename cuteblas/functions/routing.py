@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +25,8 @@ from .gufunc import UFUNCS, Product, resolve_product
 if TYPE_CHECKING:
     from ..engines.engine import Engine
 
-__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "at_once", "by_numpy", "delegate", "in_parts", "key_of", "reason_of",
-           "refused", "rehearse_product", "rehearsed", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_once", "by_numpy", "delegate", "key_of", "reason_of",
+           "rehearse_product", "rehearsed", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -334,19 +333,28 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
             and (result := at_once(function, call, operands[0], operands[1], out, arguments)) is not None:
         return result
     head, result = replay_product(function, operands, out, algorithm, arguments)
-    return _answer(head, function, call, settle, operands, out, algorithm, arguments, in_tiles) if result is None else result
+    if result is not None:
+        return result
+    again = partial(_again, function, call, settle, algorithm, in_tiles)        # a closure would make all variables above slower
+    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again, in_tiles)
 
 
-def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
-            algorithm: Algorithm, arguments: dict[str, Any], in_tiles: Callable[..., Any] | None) -> Any:
-    """:func:`answer` of a call that is not replayed; ``head`` is its key. It is a function of its own because variables that
-    closures take from a function are slower in all of it."""
-    named = arguments if out is None else {"out": out, **arguments}
+def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: Algorithm, in_tiles: Callable[..., Any] | None,
+           *operands: Any, out: Any = None, **arguments: Any) -> Any:
+    return answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments)
+
+
+_ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
+
+
+def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
+                algorithm: Algorithm, arguments: Mapping[str, Any], again: Callable[..., Any],
+                in_tiles: Callable[..., Any] | None = None) -> Any:
+    """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its key, and ``again`` makes it once
+    more, with other operands."""
+    named = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
-        def again(*operands: Any, out: Any = None, **named: Any) -> Any:
-            return answer(function, call, settle, operands, out, algorithm, **named)
-
         return delegate(function, resolved, call, operands, named, algorithm,
                         partial(rehearse_product, settle, operands, out, algorithm, arguments), again)
     from ..engines.execution import Execution
@@ -358,15 +366,17 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
         return without_kernels(function, call, resolved, strange, operands, named, algorithm)
     settled = settle(*resolved.memories, resolved.out_memory, **arguments)
     if settled is None:
-        return refused(function, call, resolved, operands, named, algorithm)
-    if not has_kernels(settled.dtype):
+        return _refused(function, call, resolved, operands, named, algorithm)
+    if not (has_kernels(settled.dtype) and settled.dtype.isnative):
         return without_kernels(function, call, resolved, settled.dtype, operands, named, algorithm)
+    if resolved.engine.on_host and settled.any_order:
+        settled = replace(settled, any_order=False)
     if resolved.engine.moves:
-        work = work_of(prod(settled.extents.values()), settled.dtype, resolved.arrays, out, settled.shape)
+        work = work_of(settled.products, settled.dtype, resolved.arrays, out, settled.shape)
         result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
                          resolved.arrays, out,
-                         lambda: answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments),
-                         stream=in_parts(function, settled, resolved.arrays, out, algorithm)
+                         partial(again, *operands, **named),
+                         stream=_in_parts(function, settled, resolved.arrays, out, algorithm)
                          if in_tiles is None or algorithm.variant or any(x.ndim != 2 for x in resolved.arrays)
                          else partial(in_tiles, function, *resolved.arrays, out, algorithm.precision))
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
@@ -374,11 +384,11 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
         run = Execution(function, resolved.engine)
         result = evaluate(run, settled, arrays, resolved.out, algorithm=algorithm)
         if head is not None:
-            run.record(head, arrays, resolved.out, result, "abc")
+            run.record(head, arrays, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
-def in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], out: np.ndarray | None,
+def _in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], out: np.ndarray | None,
              algorithm: Algorithm) -> Callable[[], Any] | None:
     """A function that contracts two NumPy arrays on the GPU in parts of the result; ``None`` for other calls."""
     if len(arrays) != 2 or algorithm.variant:
@@ -413,7 +423,7 @@ def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorith
     if (resolved := rehearsed(operands, out)) is None:
         return None
     settled = settle(*resolved.memories, resolved.out_memory, **arguments)
-    if settled is None or not has_kernels(settled.dtype):
+    if settled is None or not (has_kernels(settled.dtype) and settled.dtype.isnative):
         return None
     return evaluate(Execution("rehearsal", resolved.engine), settled, resolved.arrays, out, algorithm=algorithm)
 
@@ -460,7 +470,7 @@ def _frozen(x: Any) -> Hashable:
     raise TypeError
 
 
-def refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any], named: dict[str, Any],
+def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any], named: dict[str, Any],
             algorithm: Algorithm = AS_PLANNED) -> Any:
     """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
 
