@@ -13,6 +13,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from threading import main_thread
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from .background import Job
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "require_cuda",
-           "start_soon", "staying", "stays", "where_it_runs", "work_of"]
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "rehearsing",
+           "require_cuda", "start_soon", "staying", "stays", "where_it_runs", "work_of"]
 
 FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
@@ -277,11 +278,15 @@ def require_cuda(what: str) -> None:
         require_gpu(what)
 
 
+rehearsing: ContextVar[bool] = ContextVar("cuteblas_rehearsing", default=False)
+"""Whether calls on NumPy arrays are planned for the emulator, and not run."""
+
+
 def host_engine() -> Engine:
     """What takes NumPy arrays that do not stay."""
-    from .emulator import EMULATOR, HOST_CUDA
+    from .emulator import EMULATOR, HOST_CUDA, REHEARSAL
 
-    return EMULATOR if current_backend() == "emulator" else HOST_CUDA
+    return REHEARSAL if rehearsing.get() else EMULATOR if current_backend() == "emulator" else HOST_CUDA
 
 
 def _reason_for(work: Work) -> tuple[bool, str]:

@@ -12,7 +12,7 @@ from .._dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..engines.counters import tally
 from ..engines.engine import Engine
-from ..engines.execution import Execution, plan_for
+from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself
 from ..engines.numpy_gemm import Multiplication, new_array, product_in
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
@@ -88,8 +88,7 @@ def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str
     from ..engines.emulator import REHEARSAL
 
     if precision not in NATIVE:
-        rehearsal = Execution(function, REHEARSAL)
-        plan_for(prepare(rehearsal, a, b, precision=precision, **arguments).problem, REHEARSAL.device(a))
+        gemm(Execution(function, REHEARSAL), a, b, precision=precision, **arguments)
     return _by_numpy(a, b, function=function, **arguments)
 
 

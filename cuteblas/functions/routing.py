@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -15,9 +15,9 @@ from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call, own_types
 from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
-from ..engines.placement import FEW, host_engine, offload, stays, work_of
+from ..engines.placement import FEW, host_engine, offload, rehearsing, stays, work_of
 from ..engines.replay.registry import replays
-from ..engines.settings import backend_of_environment, chosen_backend, current_backend
+from ..engines.settings import backend, backend_of_environment, chosen_backend, current_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..engines.engine import Engine
 
 __all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_once", "by_numpy", "delegate", "key_of", "reason_of",
-           "rehearse_product", "rehearsed", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
+           "rehearse", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -201,16 +201,38 @@ def reason_of(route: str) -> str:
     return BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED)
 
 
+class _Unplanned(Exception):
+    """A call is rehearsed in which kernels have no part."""
+
+
+def rehearse(call: Callable[[], Any]) -> None:
+    """Plan a call on NumPy arrays that NumPy answers.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        What the call would raise if kernels answered it.
+    """
+    token = rehearsing.set(True)
+    try:
+        with backend("emulator"), suppress(_Unplanned):
+            call()
+    finally:
+        rehearsing.reset(token)
+
+
 def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any, **arguments: Any) -> Any:
     """Let NumPy answer, and count the route."""
+    if rehearsing.get():
+        raise _Unplanned
     result = call(*operands, **arguments)
     tally(function, "calls", route).tick()
     return result
 
 
 def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequence[Any], named: Mapping[str, Any],
-             algorithm: Algorithm = AS_PLANNED, rehearse: Callable[[], Any] | None = None,
-             again: Callable[..., Any] | None = None, by_blas: Callable[[], Any] | None = None) -> Any:
+             algorithm: Algorithm = AS_PLANNED, again: Callable[..., Any] | None = None,
+             by_blas: Callable[[], Any] | None = None) -> Any:
     """Let NumPy answer a call that kernels do not take.
 
     Parameters
@@ -223,10 +245,9 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
         What it gets.
     algorithm : Algorithm
         What was asked for.
-    rehearse : callable, optional
-        What plans the call as kernels would compute it, and raises what they would.
     again : callable, optional
-        The same function with this algorithm, for what arrays of our own type hold. NumPy would come back without it.
+        The same function with this algorithm, to be rehearsed, and for what arrays of our own type hold: NumPy would come back
+        without it.
     by_blas : callable, optional
         What computes products of types for which NumPy has only loops, and counts them; it returns ``None`` for others.
 
@@ -239,15 +260,13 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
         if algorithm != AS_PLANNED and (answers := own_call(*operands, named.get("out"))) is not None:
             return answers(again, tuple(operands), dict(named))
         return call(*operands, **named)
-    if rehearse is not None and route == "numpy" and algorithm.precision not in NATIVE:
-        rehearse()
+    if again is not None and route == "numpy" and algorithm.precision not in NATIVE:
+        rehearse(partial(again, *operands, **named))
     if algorithm.variant is not None:
         refuse_variant(algorithm.variant, reason_of(route))
     if by_blas is not None and route == "numpy" and (result := by_blas()) is not None:
         return result
-    result = call(*operands, **named)
-    tally(function, "calls", route).tick()
-    return result
+    return by_numpy(function, route, call, *operands, **named)
 
 
 def replay_product(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
@@ -355,8 +374,7 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
     named = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
-        return delegate(function, resolved, call, operands, named, algorithm,
-                        partial(rehearse_product, settle, operands, out, algorithm, arguments), again)
+        return delegate(function, resolved, call, operands, named, algorithm, again)
     from ..engines.execution import Execution
     from ..engines.problems import has_kernels
     from .contractions import evaluate
@@ -401,40 +419,6 @@ def _in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], 
         return contraction_in_tiles(function, settled, x1, x2, out, algorithm)
 
     return stream
-
-
-def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorithm: Algorithm, arguments: Mapping[str, Any]) -> Any:
-    """Plan a product that NumPy answers.
-
-    Returns
-    -------
-    array or None
-        What stands for the result; ``None`` if no kernel would have a part in it.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        What the call would raise if kernels answered it.
-    """
-    from ..engines.execution import Execution
-    from ..engines.problems import has_kernels
-    from .contractions import evaluate
-
-    if (resolved := rehearsed(operands, out)) is None:
-        return None
-    settled = settle(*resolved.memories, resolved.out_memory, **arguments)
-    if settled is None or not (has_kernels(settled.dtype) and settled.dtype.isnative):
-        return None
-    return evaluate(Execution("rehearsal", resolved.engine), settled, resolved.arrays, out, algorithm=algorithm)
-
-
-def rehearsed(operands: Sequence[Any], out: Any) -> Resolved | None:
-    """The operands of a call on the host for a plan that does not run; ``None`` if kernels would not take them."""
-    from ..engines.emulator import REHEARSAL
-    from ..engines.problems import has_kernels
-
-    resolved = resolve("rehearsal", operands, out, host=REHEARSAL)
-    return None if isinstance(resolved, str) or not all(has_kernels(x.dtype) for x in resolved.memories) else resolved
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
