@@ -24,7 +24,14 @@ import numpy as np
 
 from .._forks import orphaned, use_cuda
 from .counters import tally
-from .settings import backend, current_backend, driver_is_there, workspace_limit
+from .settings import (
+    backend,
+    backend_of_environment,
+    chosen_backend,
+    current_backend,
+    driver_is_there,
+    workspace_limit,
+)
 
 if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
@@ -206,7 +213,7 @@ def stays(*arrays: Any) -> bool:
     MissingDependency
         If they have to go to a GPU and there is none.
     """
-    where = current_backend()
+    where = chosen_backend() or backend_of_environment()
     if where == "numpy":
         return True
     if where == "auto":

@@ -177,7 +177,7 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
-    if variant is None and (current_backend() == "numpy" or stays(x1, x2, out)) \
+    if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):                 # without further questions
         if precision not in NATIVE:
             rehearse(partial(_matmul, x1, x2, out, precision, None, arguments))

@@ -17,7 +17,7 @@ from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
 from ..engines.placement import FEW, host_engine, offload, rehearsing, stays, work_of
 from ..engines.replay.registry import replays
-from ..engines.settings import backend, backend_of_environment, chosen_backend, current_backend
+from ..engines.settings import backend, backend_of_environment, chosen_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
@@ -135,7 +135,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
         raise TypeError("'out' must be an array")
     kinds = [*map(kind_of, arrays)]
     on_gpu = "cupy" in kinds or (given and "cupy" in map(kind_of, given.values()))
-    by_numpy = host is None and not on_gpu and (current_backend() == "numpy" or stays(*arrays))
+    by_numpy = host is None and not on_gpu and stays(*arrays)
     if by_numpy and rules is not FUNCTION:
         return "numpy"
     if "foreign" in kinds or "like" in kinds:
