@@ -324,11 +324,6 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     cupy.copyto(dst, src, casting, None if where is True else cupy.asarray(where))
 
 
-def _ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """``numpy.ascontiguousarray`` of what is not an array yet."""
-    return cupy.ascontiguousarray(cupy.asarray(a), dtype)
-
-
 def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
          aweights: Any = None, *, dtype: Any = None) -> Any:
     """``numpy.cov`` without weights: CuPy subtracts the mean of all numbers alike."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +13,15 @@ from ..engines.dispatch import own_call
 from ..engines.engine import Engine, engine_of
 from ..engines.execution import Execution
 from ..engines.memory import Memory, overlap
-from ..engines.numpy_gemm import QUIET, Multiplication, new_array
-from ..engines.placement import offload, stays, work_of
+from ..engines.numpy_gemm import QUIET, Multiplication
+from ..engines.placement import stays
 from ..engines.replay.numpy import Compute
 from ..engines.replay.numpy import record as record_by_numpy
 from ..engines.replay.registry import Replayable
 from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
-from ..functions.fused import operands_over_c
-from ..functions.gemm import gemm, gemm_by_numpy, refuse_self_overlap, scalar_kind
+from ..functions.gemm import gemm, refuse_self_overlap, scalar_kind
+from ..functions.host_gemm import gemm_of_host
 from .arguments import Arguments, Transposition, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
 from .replay import record, replayable
@@ -189,10 +187,9 @@ def execute(call: Call, candidate: Replayable | None = None) -> Any:
     """Run a call that was checked, and record it if calls like it are replayed."""
     named = kernel_arguments(call)
     if call.by_numpy:
-        if not stays(call.a, call.b, call.out):
-            return call.answered(*_offloaded(call, named))
-        result, extras = gemm_by_numpy(call.a, call.b, **named, function=call.function)
-        if candidate is not None and call.precision in NATIVE \
+        moves = not stays(call.a, call.b, call.out)
+        result, extras = gemm_of_host(call.function, moves, call.a, call.b, **named)
+        if candidate is not None and not moves and call.precision in NATIVE \
                 and (compute := _compute_by_numpy(candidate, call, named)) is not None:
             record_by_numpy(candidate, call.function, compute)
         return call.answered(result, extras)
@@ -229,68 +226,6 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: Mapping[str, Any
         return multiply(a.swapaxes(-1, -2) if swaps_a else a, b.swapaxes(-1, -2) if swaps_b else b, alpha, beta, c, out)
 
     return compute
-
-
-def _offloaded(call: Call, named: dict[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """Run a call on NumPy arrays that may run on the GPU."""
-    stay = partial(gemm_by_numpy, call.a, call.b, **named, function=call.function)
-    if call.epilogue is not None:
-        named["epilogue"] = call.epilogue.converted(lambda _name, x: np.asarray(x))
-    bound = named["epilogue"]
-    written = [] if bound is None else [*bound.outputs.values()]
-    others = [x for x in (call.alpha, call.beta, call.c) if type(x) is np.ndarray]
-    others += [] if bound is None else [x for x in bound.operands.values() if isinstance(x, np.ndarray)]
-
-    def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
-        places = {id(x): y for x, y in zip((*others, *written), there[2:], strict=True)}
-        moved = {name: places.get(id(x), x) for name, x in named.items()}
-        if bound is not None:
-            moved["epilogue"] = bound.converted(lambda _name, x: places[id(x)])
-        return gemm(run, there[0], there[1], **{**moved, "out": target})
-
-    products = prod(call.shape) * call.a.shape[-1]
-    work = work_of(products, dtype_named(call.types.operands), (call.a, call.b, *others), call.out, call.shape)
-    return offload(call.function, work, multiply, [call.a, call.b, *others], call.out,
-                   stay, written, partial(_in_tiles, call, named) if call.variant is None and products else None)
-
-
-def _in_tiles(call: Call, named: Mapping[str, Any]) -> tuple[np.ndarray, Mapping[str, Any]] | None:
-    """Run a call on NumPy arrays in tiles; ``None`` if its epilogue has further results, or if it cannot be divided."""
-    from ..engines.cuda import CUDA
-    from ..engines.streamed import stream_product
-
-    bound, kinds, shape, types = named["epilogue"], (scalar_kind(call.alpha), scalar_kind(call.beta)), call.shape, call.types
-    kind = dtype_named(types.output)
-    others = {name: x for name, x in (("alpha", call.alpha), ("beta", call.beta)) if type(x) is np.ndarray}
-    if call.c is not None and (bound is not None or kinds[1] != "zero"):
-        others["c"] = np.broadcast_to(call.c, shape)
-    of_epilogue = {} if bound is None else operands_over_c(bound, call.a, call.b, shape, types.compute, types.output,
-                                                           alpha=kinds[0], beta=kinds[1], has_c=call.c is not None)
-    if of_epilogue is None or others.keys() & of_epilogue.keys():
-        return None
-    over_c = {**others, **of_epilogue}
-    result = new_array(shape, kind, "F") if call.out is None else call.out
-
-    def moved(there: Sequence[Any]) -> tuple[Execution, dict[str, Any]]:
-        places = dict(zip(over_c, there[2:], strict=True))
-        given = {**named, "c": None, "order": "C" if abs(result.strides[-2]) >= abs(result.strides[-1]) else "F"}
-        given |= {name: places[name] for name in others}
-        if bound is not None:
-            given["epilogue"] = bound.converted(lambda name, _x: places[name])
-        return Execution(f"{call.function}: tiles", CUDA), given
-
-    def compute(there: Sequence[Any], target: Any) -> None:
-        run, given = moved(there)
-        gemm(run, there[0], there[1], **{**given, "out": target})
-
-    def add(there: Sequence[Any], so_far: Any) -> Any:
-        run, given = moved(there)
-        given |= {"output": types.compute, "out": so_far}
-        return gemm(run, there[0], there[1], **(given if so_far is None else {**given, "beta": 1, "c": so_far}))[0]
-
-    divides = bound is None and types.operands == types.output and named["compute"] is None
-    return (result, {}) if stream_product(call.function, call.a, call.b, result, over_c, compute,
-                                          add if divides else None) else None
 
 
 def kernel_arguments(call: Call) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import numpy as np
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import QUIET
-from ..functions.gemm import gemm, gemm_by_numpy, new_matrices
+from ..functions.gemm import gemm, new_matrices
+from ..functions.host_gemm import gemm_by_numpy
 from ..functions.signatures import Array, Flag, Promoted, Transposed
 from .arguments import Arguments
 from .calls import Call, Request, kernel_arguments, perform, prepare, where

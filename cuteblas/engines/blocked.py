@@ -43,7 +43,7 @@ _MOST_THREADS = 16
 _MOST_AXES = 6                          # of a copy in blocks
 
 _Index = tuple[slice, ...]
-_Mode = tuple[int, int, int]            # extent, and strides in the target and in the source
+_Mode = tuple[int, ...]                 # extent, and strides in the target and in the source
 
 
 def copied(a: np.ndarray, order: Any) -> np.ndarray | None:
@@ -117,7 +117,9 @@ def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int], dtype: 
 def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], itemsize: int, cores: int) -> Method | None:
     """The method of a copy on so many cores; ``None`` if NumPy makes it."""
     nbytes = prod(shape) * itemsize
-    modes = _merged(shape, dst, src)
+    from ..planning.modes import merged
+
+    modes = tuple(sorted(merged(tuple(zip(shape, dst, src, strict=True))), key=lambda mode: -abs(mode[1])))
     inner = min(range(len(modes)), key=lambda i: abs(modes[i][2]) or np.inf)
     misses = len(modes) <= _MOST_AXES and _misses(modes[inner:])
     if not misses and (nbytes < _PLAIN or cores < _PLAIN_CORES):
@@ -128,17 +130,6 @@ def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], 
     if count < 2 or (threads < 2 and not misses):
         return None
     return Method(modes, extents, misses and abs(modes[inner][2]) * extents[inner] >= _RUN, threads)
-
-
-def _merged(shape: Sequence[int], dst: Sequence[int], src: Sequence[int]) -> tuple[_Mode, ...]:
-    """Axes that follow each other in both arrays as one."""
-    modes: list[_Mode] = []
-    for n, step, other in sorted(zip(shape, dst, src, strict=True), key=lambda mode: -abs(mode[1])):
-        if n > 1 and modes and modes[-1][1:] == (n * step, n * other):
-            modes.append((n * modes.pop()[0], step, other))
-        elif n > 1:
-            modes.append((n, step, other))
-    return tuple(modes)
 
 
 def _misses(modes: Sequence[_Mode]) -> bool:

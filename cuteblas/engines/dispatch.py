@@ -11,7 +11,7 @@ import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-__all__ = ["Carrier", "Kind", "call_on_held", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types", "register_own_type"]
+__all__ = ["Carrier", "Kind", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types", "register_own_type"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
@@ -59,12 +59,6 @@ def own_call(*operands: object) -> Callable[..., Any] | None:
     types = {*map(type, operands)}.union(*(map(type, x.given.values()) for x in operands if isinstance(x, Carrier)))
     own = types & own_types.keys()
     return own_types[own.pop()] if own and not any(kind_of_type(kind) == "foreign" for kind in types - own) else None
-
-
-def call_on_held(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on its arguments; arguments of a type of ours are replaced by the arrays that they hold."""
-    own = own_call(*arguments)
-    return function(*arguments) if own is None else own(function, arguments, {})
 
 
 def kind_of(x: object) -> Kind:

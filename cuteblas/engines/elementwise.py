@@ -15,6 +15,7 @@ import numpy as np
 
 from .._dtypes import dtype, element_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
+from ..planning.modes import merged
 from ..planning.problem import GemmProblem
 from .memory import Memory
 from .problems import Matrix, folded_problem
@@ -81,14 +82,7 @@ def elementwise_parts(graph: EpilogueGraph, out: Memory, operands: Mapping[str, 
     """The problems of computing a graph of operands, all of the shape of the result and of whole elements, into ``out``."""
     every = (out, *operands.values())
     strides = [tuple(stride // x.dtype.itemsize for stride in x.strides) for x in every]
-    modes: list[tuple[int, ...]] = []                   # the extent, then the stride of each array
-    for mode in sorted(zip(out.shape, *strides, strict=True), key=lambda mode: -abs(mode[1])):
-        extent, *steps = mode
-        if extent == 1:
-            continue
-        if modes and all(outer == inner * extent for outer, inner in zip(modes[-1][1:], steps, strict=True)):
-            mode = (modes.pop()[0] * extent, *steps)
-        modes.append(mode)
+    modes = sorted(merged(tuple(zip(out.shape, *strides, strict=True))), key=lambda mode: -abs(mode[1]))
     one = (1,) * (1 + len(every))
     if len(modes) > 1 and min(modes[-2][0], modes[-1][0]) < _FEW:           # the two longest are rows and columns
         rows, columns = sorted(sorted(range(len(modes)), key=lambda i: -modes[i][0])[:2])

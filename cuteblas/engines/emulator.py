@@ -24,7 +24,7 @@ _ALIGNMENT = 16
 class Emulator:
     """NumPy arrays, and the generated kernels on the CPU. Plans are made for an H200."""
 
-    on_host, moves = True, False
+    on_host, moves, runs = True, False, True
     out_of_memory: Any = ()
 
     def memory(self, x: np.ndarray) -> Memory:
@@ -96,13 +96,15 @@ class _Rehearsal(Emulator):
     """NumPy arrays, and plans that are not run: calls that NumPy computes are planned as kernels would run them, so that an
     algorithm by name is refused wherever a kernel would refuse it. New arrays have one element."""
 
+    runs = False
+
     def empty(self, like: Memory) -> np.ndarray:
         """A read-only element that stands for all of an array: there is no memory for others."""
         return as_strided(super().empty(Memory((), (), like.dtype)), like.shape, like.strides, writeable=False)
 
-    def run(self, plan: Plan, arrays: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0,
-            numbers: Mapping[str, Any] | None = None) -> None:
-        """Nothing."""
+    def inverse(self, x: np.ndarray) -> np.ndarray:
+        """What stands for inverses."""
+        return self.empty(Memory(x.shape, x.strides, np.linalg.inv(np.ones((1, 1), x.dtype)).dtype))
 
     def cast(self, dst: np.ndarray, src: np.ndarray) -> None:
         """Nothing."""

@@ -29,12 +29,15 @@ class Engine(Protocol):
         Whether arrays are NumPy's, whose loops take elements of any alignment and keep subnormal numbers; CuPy's do neither.
     moves : bool
         Whether calls take NumPy arrays to the GPU, where :data:`~cuteblas.engines.cuda.CUDA` takes their steps.
+    runs : bool
+        Whether plans run; otherwise nothing is computed, counted or recorded.
     out_of_memory : exception type, or () for none
         What :meth:`run` raises if there is no memory for a workspace.
     """
 
     on_host: bool
     moves: bool
+    runs: bool
     out_of_memory: Any
 
     def memory(self, x: Any) -> Memory:

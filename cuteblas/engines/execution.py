@@ -72,7 +72,8 @@ class Execution:
     def _tick(self, function: str, kind: str, detail: str) -> None:
         if self.recorder is not None:
             self.recorder.counted.append((function, kind, detail))
-        tally(function, kind, detail).tick()
+        if self.engine.runs:
+            tally(function, kind, detail).tick()
 
     # -- arrays -------------------------------------------------------------------------------------------------------------------
     def empty(self, like: Memory) -> Any:
@@ -119,6 +120,8 @@ class Execution:
         If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of the product that need less take
         its place, or native arithmetic, and are counted under ``"workspace"``.
         """
+        if not self.engine.runs:
+            return
         for listener in listeners:
             listener(plan)
         if self.recorder is not None:

@@ -13,6 +13,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from threading import main_thread
@@ -23,15 +24,22 @@ import numpy as np
 
 from .._forks import orphaned, use_cuda
 from .counters import tally
-from .settings import backend, current_backend, driver_is_there, workspace_limit
+from .settings import (
+    backend,
+    backend_of_environment,
+    chosen_backend,
+    current_backend,
+    driver_is_there,
+    workspace_limit,
+)
 
 if TYPE_CHECKING:
     from ..planning.cost.hosts import HostCosts
     from .background import Job
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "require_cuda",
-           "start_soon", "staying", "stays", "where_it_runs", "work_of"]
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "rehearsing",
+           "require_cuda", "start_soon", "staying", "stays", "where_it_runs", "work_of"]
 
 FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
@@ -210,7 +218,7 @@ def stays(*arrays: Any) -> bool:
     MissingDependency
         If they have to go to a GPU and there is none.
     """
-    where = current_backend()
+    where = chosen_backend() or backend_of_environment()
     if where == "numpy":
         return True
     if where == "auto":
@@ -286,11 +294,15 @@ def require_cuda(what: str) -> None:
         require_gpu(what)
 
 
+rehearsing: ContextVar[bool] = ContextVar("cuteblas_rehearsing", default=False)
+"""Whether calls on NumPy arrays are planned for the emulator, and not run."""
+
+
 def host_engine() -> Engine:
     """What takes NumPy arrays that do not stay."""
-    from .emulator import EMULATOR, HOST_CUDA
+    from .emulator import EMULATOR, HOST_CUDA, REHEARSAL
 
-    return EMULATOR if current_backend() == "emulator" else HOST_CUDA
+    return REHEARSAL if rehearsing.get() else EMULATOR if current_backend() == "emulator" else HOST_CUDA
 
 
 def _reason_for(work: Work) -> tuple[bool, str]:

@@ -51,11 +51,11 @@ class Operand(NamedTuple):
 
     def part(self, tile: Tile, whole: Any = None) -> Any:
         """The part that a tile needs; of ``whole`` if that has been moved."""
-        box: list[slice] = [_ALL] * self.array.ndim
+        box: list[Any] = [*[_ALL] * self.array.ndim, ...]           # an array without axes stays one
         for axis, part in zip(self.axes, tile, strict=True):
             if axis is not None:
                 box[axis] = part
-        return (self.array if whole is None else whole)[(*box, ...)]         # an array without axes stays one
+        return (self.array if whole is None else whole)[tuple(box)]
 
     def key(self, tile: Tile) -> tuple[Any, ...]:
         """What tiles have in common that need the same elements."""

@@ -56,7 +56,7 @@ class _Factor:
     given: bool = False
 
 
-def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out: Any = None, path: Sequence[tuple[int, ...]] = (),
+def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out: Any = None,
              algorithm: Algorithm = AS_PLANNED) -> Any:
     """Compute an expression.
 
@@ -70,9 +70,6 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
         An operand for each term.
     out : array, optional
         Receives the result.
-    path : sequence of tuple of int
-        The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it: positions in the list of what is
-        left, to whose end the product is appended.
     algorithm : Algorithm
         The algorithm and the kernel of every product.
 
@@ -90,7 +87,7 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
         refuse_variant(algorithm.variant, "nothing is multiplied")
     evaluation = _Evaluation(run, expression.extents, expression.dtype, algorithm, len(arrays) == 2)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
-    kept = frozenset("".join(expression.axes))
+    kept, path = frozenset("".join(expression.axes)), expression.path
     if empty := [c for term in expression.terms for axis in term.axes for c in axis if not expression.extents[c] and c not in kept]:
         factors, path = evaluation.empty(empty[0]), ()          # whatever it is multiplied by
     for positions in _pairs(path, len(factors)):

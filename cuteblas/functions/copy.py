@@ -73,7 +73,7 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     if out is not None:
         checked_order(order)
         return _into(a, out, variant)
-    if variant is None and kind_of(a) != "cupy" and (current_backend() == "numpy" or stays(a)):
+    if variant is None and kind_of(a) != "cupy" and stays(a):
         return by_numpy("copy", "numpy", np.copy, a, order, subok)
     resolved = resolve("copy", (a,), rules=COPY)
     if not isinstance(resolved, str):
@@ -88,7 +88,7 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
     """``out[...] = a`` with the answer ``out``."""
-    if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and (current_backend() == "numpy" or stays(a)):
+    if variant is None and type(out) is _NDARRAY and kind_of(a) != "cupy" and stays(a):
         if type(a) is _NDARRAY and a.nbytes >= LEAST and _into_in_blocks(a, out):
             return out
         return by_numpy("copy", "numpy", _copy_into_by_numpy, np.asarray(a), out)
@@ -279,7 +279,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
     if kind_of(a) == "cupy":
         if dtype is not None and (target := np.dtype(dtype)) != a.dtype:
             return _of_type_on_gpu(function, a, order, target, variant)
-    elif variant is None and (current_backend() == "numpy" or stays(a)):
+    elif variant is None and stays(a):
         result = call(a, dtype)
         tally(function, "calls", "numpy").tick()
         return result
@@ -344,7 +344,7 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it has been made before, without
     further questions; a CuPy array itself if that is asked for; ``None`` if there are questions."""
     if type(a) is _NDARRAY:
-        if out is not None or not (current_backend() == "numpy" or stays(a)):
+        if out is not None or not (current_backend() == "numpy" or stays(a)):      # stays takes longer
             return None
         if a.nbytes >= LEAST \
                 and (function == "copy" or not (a.flags.c_contiguous if order == "C" else a.flags.f_contiguous)) \

@@ -15,11 +15,11 @@ import numpy as np
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call, own_types
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
-from ..engines.placement import offload, stays, work_of
+from ..engines.placement import stays
 from ..engines.replay.registry import replays
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_variant, refuse_with_devices
+from .algorithms import AS_PLANNED, checked_algorithm, checked_precision, refuse_variant, refuse_with_devices
 from .expressions import Expression, Term, expression, stand_in
-from .routing import Resolved, by_numpy, delegate, in_parts, key_of, refused, rehearsed, resolve, without_kernels
+from .routing import answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
@@ -30,7 +30,6 @@ _as_view = tally("einsum", "calls", "a view").tick
 _NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that kernels multiply
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
 SMALL = 2048                                    # products that NumPy's plain loop does before a product of matrices has begun
-_ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
 _MOST_OPERANDS = 32                             # that NumPy's plain loop takes, less the result (64 from NumPy 2 on)
 _MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets take a quarter of a second
 _MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
@@ -142,7 +141,16 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
                 return found(x)
         if head is not None and (result := replay(head, arrays, out)) is not None:
             return result
-    return _einsum(head, operands, arrays, out, optimize, precision, variant, algorithm, arguments)
+    call = partial(_on_host, operands, optimize=optimize)
+    if len(arrays) == 1 and out is None and (view := _view(operands, optimize, arrays, call, variant, arguments)) is not None:
+        return view
+    again = partial(_again, operands, {"optimize": optimize, "precision": precision, "variant": variant})
+    return answer_anew(head, "einsum", call, partial(_settle, operands, optimize), arrays, out, algorithm, arguments, again)
+
+
+def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:
+    """The same call of other arrays."""
+    return einsum(*with_operands(operands, arrays), **given, **named)
 
 
 def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
@@ -172,55 +180,23 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
     return contraction_over("einsum", settle, *arrays, out, devices, precision, multiply_tile, in_tiles)
 
 
-def _einsum(head: Hashable, operands: Sequence[Any], arrays: Sequence[Any], out: Any, optimize: Any, precision: Precision | None,
-            variant: str | None, algorithm: Algorithm, arguments: EinsumArguments) -> Any:
-    """``einsum`` of a call that is not replayed; ``head`` is its key."""
-    named: dict[str, Any] = {**arguments} if out is None else {"out": out, **arguments}
-    resolved = resolve("einsum", arrays, out, call=partial(_by_plain_numpy, operands))
-    if isinstance(resolved, str):
-        def again(*arrays: Any, **named: Any) -> Any:
-            return einsum(*with_operands(operands, arrays), precision=precision, variant=variant, **named)
+def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None, **arguments: Any) -> Expression | None:
+    """What a call computes with these operands, and ``out`` or ``None``, in memory; ``None`` for one that NumPy has to refuse.
 
-        call = partial(_on_host if resolved == "numpy" else _by_plain_numpy, operands)
-        return delegate("einsum", resolved, call, arrays, {"optimize": optimize, **named}, algorithm,
-                        partial(_rehearse, operands, arrays, out, optimize, algorithm, arguments), again)
-
-    call = partial(_by_plain_numpy, operands, optimize=optimize)
-    memories, out_memory = resolved.memories, resolved.out_memory
-    subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
-    from ..engines.problems import has_kernels
-
-    strange = next((x.dtype for x in memories if not has_kernels(x.dtype)), None)
-    if strange is not None:
-        return without_kernels("einsum", call, resolved, strange, resolved.arrays, named, algorithm)
+    Raises
+    ------
+    TypeError, ValueError, KeyError, IndexError, RuntimeError
+        For types and orders, in NumPy's words.
+    """
+    *given, out = memories
+    shown: list[Any] = given
+    subscripts = read(operands, [x.shape for x in shown], None if out is None else out.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS:
-        return refused("einsum", call, resolved, resolved.arrays, named, algorithm)
-    path = _path(operands, subscripts, memories, optimize)
-    computed, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
-    if out_memory is None and _is_view(subscripts):
-        refuse_variant(variant, "the result is a view")
-        return _view(resolved, subscripts, call, named)
-    if not (has_kernels(computed) and computed.isnative):
-        return without_kernels("einsum", call, resolved, computed, resolved.arrays, named, algorithm)
-    from ..engines.execution import Execution
-    from .contractions import evaluate
-
-    settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
-    if resolved.engine.moves:
-        work = work_of(_products(subscripts, path), computed, resolved.arrays, out, settled.shape)
-        result = offload("einsum", work, lambda run, there, out: evaluate(run, settled, there, out, path, algorithm),
-                         resolved.arrays, out, lambda: einsum(*operands, out=out, optimize=optimize, precision=precision,
-                                                              variant=variant, **arguments),
-                         stream=in_parts("einsum", settled, resolved.arrays, out, algorithm))
-        return result[()] if out is None and scalar and type(result) is np.ndarray and not result.ndim else result
-    if not resolved.engine.on_host and arguments.get("order", "K") in ("K", "k"):
-        settled = replace(settled, any_order=True)
-    with resolved.on_device() as placed:
-        run = Execution("einsum", resolved.engine)
-        result = evaluate(run, settled, placed, resolved.out, path, algorithm)
-        if head is not None:
-            run.record(head, placed, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
-    return result
+        return None
+    path = _path(operands, subscripts, shown, optimize)
+    dtype, scalar = _resolve_dtype(operands, shown, out, path, optimize, arguments)
+    order = arguments.get("order", "K")
+    return replace(_settled(subscripts, shown, dtype, scalar, order), path=path, any_order=order in ("K", "k"))
 
 
 def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool = False) -> Any:
@@ -278,37 +254,6 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
     return None
 
 
-def _rehearse(operands: Sequence[Any], given: Sequence[Any], out: Any, optimize: Any, algorithm: Algorithm,
-              arguments: Mapping[str, Any]) -> None:
-    """Plan a call that NumPy answers.
-
-    Raises
-    ------
-    TypeError, ValueError, KeyError, IndexError, RuntimeError
-        What the call would raise if kernels answered it.
-    """
-    from ..engines.execution import Execution
-    from ..engines.problems import has_kernels
-    from .contractions import evaluate
-
-    if (resolved := rehearsed(given, out)) is None:
-        return
-    memories, out_memory = resolved.memories, resolved.out_memory
-    subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
-    if subscripts is None or not arguments.keys() <= _ARGUMENTS or (out is None and _is_view(subscripts)):
-        return
-    path = _path(operands, subscripts, memories, optimize)
-    computed, scalar = _resolve_dtype(operands, memories, out_memory, path, optimize, arguments)
-    if has_kernels(computed) and computed.isnative:
-        settled = _settled(subscripts, memories, computed, scalar, arguments.get("order", "K"))
-        evaluate(Execution("rehearsal", resolved.engine), settled, resolved.arrays, out, path, algorithm)
-
-
-def _is_view(subscripts: Subscripts) -> bool:
-    """Whether the result has the elements of an operand."""
-    return len(subscripts.terms) == 1 and set(subscripts.result) == set(subscripts.terms[0])
-
-
 # -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------
 _programs: dict[Any, Any] = {}                  # by all of a call that decides what it does
 _MOST_PROGRAMS = 4096
@@ -326,8 +271,9 @@ def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None, **arguments: Any) -> Any:
-    """``einsum`` of NumPy arrays and what NumPy converts to them: in pairs by BLAS, or by NumPy's plain loop where that is all."""
-    arrays = [x if type(x) is np.ndarray else np.asarray(x) if kind_of(x) in ("scalar", "like") else x for x in given]
+    """``einsum`` of NumPy arrays and what NumPy converts to them: in pairs by BLAS, or by NumPy's plain loop where that is all.
+    ``numpy.einsum`` gets anything else as it is."""
+    arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x for x in given]
     if out is not None and isinstance(out, np.ndarray):         # as if the operands were copied first
         arrays = [x.copy() if np.may_share_memory(x, out) else x for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
@@ -356,6 +302,11 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     return program.run(arrays, out)
 
 
+def _is_converted(x: Any) -> bool:
+    """Whether NumPy makes an array of an object, which does not answer in its place."""
+    return kind_of(x) in ("scalar", "like") and not hasattr(type(x), "__array_function__")
+
+
 _NO_KEY, _LOOP, _UNKNOWN = object(), object(), object()
 
 
@@ -375,7 +326,7 @@ def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: A
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
     if len(arrays) > 2 and _is_default(optimize) and not casts:
         shapes = [np.shape(x) for x in arrays]
-        subscripts = read(operands, shapes) if all(np.asarray(x).dtype.kind in "fc" for x in arrays) else None
+        subscripts = read(operands, shapes) if all(isinstance(x, np.ndarray) and x.dtype.kind in "fc" for x in arrays) else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
             optimize = ["einsum_path", *_own_path(subscripts, None)]
     named = dict(arguments) if out is None else {**arguments, "out": out}
@@ -497,35 +448,40 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     return dtype, ours or not isinstance(result, np.ndarray)
 
 
-def _products(subscripts: Subscripts, path: Sequence[tuple[int, ...]]) -> int:
-    """How many multiplications a path takes."""
-    terms, total = [set(term) for term in subscripts.terms], 0
-    for step in path or [tuple(range(len(terms)))]:
-        chosen = set().union(*(terms[i] for i in step))
-        total += prod(subscripts.extents[c] for c in chosen)
-        terms = [term for i, term in enumerate(terms) if i not in step]
-        terms.append(chosen & set(subscripts.result).union(*terms))
-    return total
+def _view(operands: Sequence[Any], optimize: Any, arrays: Sequence[Any], call: Callable[..., Any], variant: str | None,
+          arguments: Mapping[str, Any]) -> Any:
+    """A view of the elements of one array with axes permuted or on a diagonal; ``None`` for calls that ask for anything else.
 
+    Raises
+    ------
+    TypeError, ValueError
+        For types and orders, in NumPy's words; if a kernel is named.
+    """
+    from ..engines.problems import has_kernels
 
-def _view(resolved: Resolved, subscripts: Subscripts, call: Callable[..., Any], named: Mapping[str, Any]) -> Any:
-    """A view of the elements with axes permuted or on a diagonal."""
-    (x,), (memory,), (term,) = resolved.arrays, resolved.memories, subscripts.terms
+    resolved = resolve("einsum", arrays, call=call)
+    if isinstance(resolved, str) or not has_kernels(resolved.memories[0].dtype):
+        return None
+    (x,), (memory,) = resolved.arrays, resolved.memories
+    settled = _settle(operands, optimize, memory, None, **arguments)
+    if settled is None or {*settled.axes} != {*settled.terms[0].axes}:
+        return None
+    refuse_variant(variant, "the result is a view")
     if resolved.engine.on_host:
-        return by_numpy("einsum", "a view", call, x, **named)
+        return by_numpy("einsum", "a view", call, x, **arguments)
     _as_view()
+    term, result = ("".join(axes) for axes in (settled.terms[0].axes, settled.axes))
     if memory.size:
-        return _by_methods(term, subscripts.result)(x)
-    result = subscripts.result                  # CuPy has new arrays for diagonals of nothing
-    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
-    return resolved.engine.view(x, tuple(subscripts.extents[c] for c in result), tuple(strides[c] for c in result))
+        return _by_methods(term, result)(x)
+    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))      # CuPy has new arrays for these
+    return resolved.engine.view(x, tuple(settled.extents[c] for c in result), tuple(strides[c] for c in result))
 
 
 @lru_cache(maxsize=4096)
 def _viewed(text: str, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
     """What makes the view that subscripts ask for of a CuPy array of that shape; ``None`` if they ask for anything else."""
     subscripts = read((text,), [shape])
-    if subscripts is None or 0 in shape or not _is_view(subscripts):
+    if subscripts is None or 0 in shape or {*subscripts.result} != {*subscripts.terms[0]}:
         return None
     return _by_methods(subscripts.terms[0], subscripts.result)
 

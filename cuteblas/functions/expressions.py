@@ -58,7 +58,10 @@ class Expression:
     scalar : bool
         Whether NumPy returns a scalar in place of a 0-d array.
     any_order : bool
-        Whether a new array may be laid out as its product is written fastest, in place of ``strides``.
+        Whether a new array on a GPU may be laid out as its product is written fastest, in place of ``strides``.
+    path : tuple of tuple of int
+        The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it: positions in the list of what is
+        left, to whose end the product is appended.
     """
 
     terms: tuple[Term, ...]
@@ -69,6 +72,18 @@ class Expression:
     strides: tuple[int, ...]
     scalar: bool = True
     any_order: bool = False
+    path: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def products(self) -> int:
+        """The number of multiplications."""
+        terms, result, total = [{*"".join(term.axes)} for term in self.terms], {*"".join(self.axes)}, 0
+        for step in self.path or [tuple(range(len(terms)))]:
+            chosen = set[str]().union(*(terms[i] for i in step))
+            total += prod(self.extents[c] for c in chosen)
+            terms = [term for i, term in enumerate(terms) if i not in step]
+            terms.append(chosen & result.union(*terms))
+        return total
 
 
 def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int], dtype: np.dtype,

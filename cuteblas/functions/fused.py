@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,21 +16,21 @@ from ..engines.emulator import EMULATOR
 from ..engines.execution import Execution
 from ..engines.memory import Memory
 from ..engines.numpy_gemm import QUIET, product_in
-from ..engines.placement import FEW, host_engine, offload, stays, work_of
+from ..engines.placement import FEW, stays
 from ..engines.problems import has_kernels, readable
 from ..engines.replay.numpy import record_key, recorded
 from ..engines.replay.registry import Replayable, replays
-from ..engines.reuse import empty_array
 from ..engines.settings import current_backend
-from .algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
-from .epilogues import Bound, as_bound, resolve
+from .algorithms import NATIVE, check_variant, checked_precision
+from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
-from .gemm import GemmCall, gemm, gemm_by_numpy, prepare, refuse_shared_outputs
+from .gemm import GemmCall, gemm, prepare, refuse_shared_outputs
 from .gufunc import Product, operand_matrices, result_matrices, single_out
+from .host_gemm import gemm_of_host
 from .routing import Resolved, reason_of, resolve_matmul
 
-__all__ = ["fused_call", "fused_matmul", "operands_over_c"]
+__all__ = ["fused_call", "fused_matmul"]
 
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
@@ -86,21 +85,19 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
         return own(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
     check_variant(variant, "gemm")
     resolved, product = _resolved(x1, x2, out, bound, arguments)
-    if resolved.engine is EMULATOR and not stays(x1, x2, out) and host_engine().moves:
-        return _offloaded(product, resolved, bound, precision, variant, arguments)
     run, out = Execution("matmul", resolved.engine), resolved.out
     multiply: Callable[..., Any]
-    if resolved.engine.on_host and current_backend() != "emulator":
-        refuse_variant(variant, BY_NUMPY)
-        multiply = partial(gemm_by_numpy, function="matmul", precision=precision)
-    else:
+    kernels = not resolved.engine.on_host or current_backend() == "emulator"
+    if kernels:
         multiply = partial(gemm, run, precision=precision, variant=variant)
+    else:
+        multiply = partial(gemm_of_host, "matmul", not stays(x1, x2, out), precision=precision, variant=variant)
     with resolved.on_device() as arrays:
         result = _fused(run, multiply, product, arrays, out, bound)
         if isinstance(result, tuple):
             return result
         if by_numpy:
-            if resolved.engine.on_host and current_backend() != "emulator" and precision in NATIVE:
+            if not kernels and precision in NATIVE and stays(x1, x2):
                 _record_by_numpy(x1, x2, product, bound, precision)
         elif records and not resolved.engine.on_host and (call := _replayable(x1, x2, out, bound, precision)) is not None:
             run.record(call.head, call.inputs, call.out, result, call.roles, scalars=True)
@@ -149,58 +146,6 @@ def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bo
             return epilogue.computed({**epilogue.operands, **operands, "acc": product_in(x1, x2, sums, shape)})
 
     record_key(key, "matmul", lambda *call: np.broadcast_to(compute(*call), shape).astype(kind, "C"), arrays)
-
-
-def _offloaded(product: Product, resolved: Resolved, bound: Bound, precision: str, variant: str | None,
-               arguments: Mapping[str, Any]) -> Any:
-    """The product of NumPy arrays that may run on the GPU."""
-    (x1, x2), out = resolved.arrays, resolved.out
-    refuse_shared_outputs(EMULATOR, bound, {"x1": x1, "x2": x2, "out": out})
-    bound = bound.converted(lambda _name, x: np.asarray(x))
-    written = list(bound.outputs.values())
-    read = [x1, x2, *(x for x in bound.operands.values() if isinstance(x, np.ndarray))]
-
-    def multiply(_run: Execution, there: Sequence[Any], target: Any) -> Any:
-        places = {id(x): y for x, y in zip((*read, *written), there, strict=True)}
-        moved = bound.converted(lambda _name, x: places[id(x)])
-        return fused_matmul(there[0], there[1], target, moved, precision, variant, arguments)
-
-    def stream() -> Any:
-        from ..engines.cuda import CUDA
-        from ..engines.streamed import stream_product
-
-        result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
-        name = product.dtype.name
-        over_c = operands_over_c(bound, x1, x2, result.shape, accumulator_of(name, name, name), _stored(result.dtype))
-        if over_c is None or any(np.may_share_memory(result, x) for x in (x1, x2, *over_c.values())):
-            return None
-
-        def compute(there: Sequence[Any], target: Any) -> None:
-            places = dict(zip(over_c, there[2:], strict=True))
-            moved = bound.converted(lambda name, _x: places[name])
-            run = Execution("matmul: tiles", CUDA)
-            _arrays, part = _resolved(there[0], there[1], target, moved, {})
-            _fused(run, partial(gemm, run, precision=precision), part, there[:2], target, moved)
-
-        return result if stream_product("matmul", x1, x2, result, over_c, compute) else None
-
-    work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (*read, *written), out, product.shape)
-    plain = not arguments and variant is None and min(x1.ndim, x2.ndim) > 1 and product.k and prod(product.shape)
-    result = offload("matmul", work, multiply, read, out,
-                     lambda: fused_matmul(x1, x2, out, bound, precision, variant, arguments), written, stream if plain else None)
-    return result[()] if out is None and isinstance(result, np.ndarray) and result.shape == () else result
-
-
-def operands_over_c(bound: Bound, a: np.ndarray, b: np.ndarray, shape: tuple[int, ...], accumulator: str, output: str,
-                    **kinds: Any) -> dict[str, np.ndarray] | None:
-    """The arrays of an epilogue, each as a view over the whole result, of which a tile needs the part that it computes itself;
-    ``None`` if the epilogue has further results, or operands that are none of this kind."""
-    if bound.outputs or bound.epilogue.inputs:
-        return None
-    resolved = resolve(bound, accumulator=accumulator, output=output, shape=shape, inputs={"a": a.shape, "b": b.shape}, **kinds)
-    over_c = dict(resolved.operands)
-    arrays = {name for name, x in bound.operands.items() if isinstance(x, np.ndarray)}
-    return over_c if over_c.keys() == arrays and not resolved.outputs and not resolved.reductions else None
 
 
 _FLOATING = frozenset({float, complex, np.float32, np.float64, np.complex64, np.complex128})

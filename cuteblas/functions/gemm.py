@@ -10,17 +10,14 @@ import numpy as np
 
 from .._dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
-from ..engines.counters import tally
 from ..engines.engine import Engine
-from ..engines.execution import Execution, plan_for
+from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself
-from ..engines.numpy_gemm import Multiplication, new_array, product_in
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
-from .algorithms import NATIVE
 
-__all__ = ["SOURCE", "GemmCall", "finish", "gemm", "gemm_by_numpy", "new_matrices", "prepare", "refuse_self_overlap",
-           "refuse_shared_outputs", "run_group", "scalar_kind"]
+__all__ = ["SOURCE", "GemmCall", "effective_alpha", "finish", "gemm", "new_matrices", "prepare",
+           "refuse_self_overlap", "refuse_shared_outputs", "result_of", "run_group", "scalar_kind"]
 
 SOURCE = "c"
 """The name of C as an operand, where it is read from one array and written to another."""
@@ -75,56 +72,11 @@ def gemm(run: Execution, a: Any, b: Any, **arguments: Any) -> tuple[Any, Mapping
     return _run(run, prepare(run, a, b, **arguments))
 
 
-def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str = "auto", variant: str | None = None,
-                  **arguments: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Multiply NumPy arrays by NumPy's BLAS: see :func:`prepare`. ``precision`` and ``variant`` choose among kernels and mean
-    nothing here; an algorithm that kernels would refuse is refused.
-
-    Returns
-    -------
-    array, dict
-        As in :func:`gemm`.
-    """
-    from ..engines.emulator import REHEARSAL
-
-    if precision not in NATIVE:
-        rehearsal = Execution(function, REHEARSAL)
-        plan_for(prepare(rehearsal, a, b, precision=precision, **arguments).problem, REHEARSAL.device(a))
-    return _by_numpy(a, b, function=function, **arguments)
-
-
-def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
-              c: np.ndarray | None = None, out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
-              epilogue: Any = None, order: str = "F", function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Multiply NumPy arrays: see :func:`prepare` for the arguments, which are checked.
-
-    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in int32.
-
-    Returns
-    -------
-    array, dict
-        C, and the epilogue's further results by name.
-    """
-    kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
-    sums = np.dtype(compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name))
-    alpha = _effective_alpha(alpha, a.shape[-1], epilogue)
+def result_of(a: Any, b: Any, c: Any, out: Any, output: str | None) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of the result."""
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))
-    shape = (*batch, a.shape[-2], b.shape[-1])
-    alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x) for x in (alpha, beta))
-    extras: Mapping[str, np.ndarray] = {}
-    if epilogue is None:
-        target = Multiplication(shape, kind, sums, order, conj_a, conj_b, False).run(a, b, alpha, beta, c, out)
-    else:
-        from ..functions.epilogues import evaluate
-
-        a, b = (np.conj(x) if conj else x for x, conj in ((a, conj_a), (b, conj_b)))
-        target = new_array(shape, kind, order) if out is None else out
-        with np.errstate(all="ignore"):
-            acc = np.zeros(shape, sums) if alpha == 0 else product_in(a, b, sums, shape)
-            before = None if c is None else np.broadcast_to(c, shape)
-            target[...], extras = evaluate(epilogue, acc, output=kind.name, alpha=alpha, beta=beta, c=before, a=a, b=b)
-    tally(function, "calls", "numpy" if target.size else "nothing").tick()
-    return target, extras
+    kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
+    return (*batch, a.shape[-2], b.shape[-1]), kind
 
 
 def scalar_kind(x: Any) -> ScalarKind:
@@ -134,7 +86,7 @@ def scalar_kind(x: Any) -> ScalarKind:
     return "zero" if x == 0 else "one" if x == 1 else "value"
 
 
-def _effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
+def effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
     """The alpha by which sums are multiplied: an empty sum is zero even if alpha is not finite."""
     return alpha if k or (epilogue is not None and "alpha" in epilogue.epilogue.parameters) else 1
 
@@ -178,13 +130,10 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     TypeError, ValueError
         What :func:`cuteblas.functions.epilogues.resolve` raises.
     """
-    (*_batch_a, m, k), n = a.shape, b.shape[-1]
-    given = [x.shape[:-2] for x in (a, b, c, out) if x is not None]
-    batch = np.broadcast_shapes(*given)
-    shape = (*batch, m, n)
-    kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
+    shape, kind = result_of(a, b, c, out, output)
+    (m, n), k = shape[-2:], a.shape[-1]
     sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
-    alpha = _effective_alpha(alpha, k, epilogue)
+    alpha = effective_alpha(alpha, k, epilogue)
     kinds = scalar_kind(alpha), scalar_kind(beta)
     copies: list[str] = []
     later: list[tuple[Any, Any]] = []
@@ -240,13 +189,13 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
 
     def laid_out(x: Any) -> Matrix:
         memory = run.memory(x)
-        return matrix(memory, (len(memory.shape) - 2, len(memory.shape) - 1), batch)
+        return matrix(memory, (len(memory.shape) - 2, len(memory.shape) - 1), shape[:-2])
 
     if graph is not None:
         operands = {node.name: operands[node.name] for node in graph.leaves("operand")}
     operands = {name: staged(name, x) for name, x in operands.items()}
     problem = folded_problem(
-        (m, n, k), batch, replace(laid_out(a), conj=conj_a), replace(laid_out(b), conj=conj_b), laid_out(target), graph=graph,
+        (m, n, k), shape[:-2], replace(laid_out(a), conj=conj_a), replace(laid_out(b), conj=conj_b), laid_out(target), graph=graph,
         operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
         alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero", precision=precision, variant=variant, compute=compute)
     if triangle is not None:

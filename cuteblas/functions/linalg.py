@@ -15,12 +15,11 @@ from ..engines.counters import tally
 from ..engines.exact import LEAST, SMALL, WITHOUT_BLAS, least_products
 from ..engines.memory import Memory, strides_by_order
 from ..engines.placement import offload, stays, work_of
-from .algorithms import Algorithm, checked_algorithm
+from .algorithms import checked_algorithm
 from .dot import dot_for, outer_for, settle_dot, tensordot_for
 from .expressions import stand_in
 from .matmul import matmul as any_matmul
-from .matmul import rehearse_matmul
-from .routing import at_once, by_numpy, delegate, rehearse_product, rehearsed, resolve, without_kernels
+from .routing import at_once, by_numpy, delegate, resolve, route_of, without_kernels
 from .signatures import Array, Precision, Promoted, typed_conversion, typed_product
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
@@ -187,7 +186,6 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: 
     resolved = resolve(function, operands, out)
     if isinstance(resolved, str):
         return delegate(function, resolved, _multi_dot_by_numpy, operands, named, algorithm,
-                        lambda: _rehearse_chain(operands, out, algorithm),
                         lambda *given, **named: multi_dot(given, precision=precision, **named),
                         lambda: _multiplied_on_host(operands, out) if _all_stay(operands, out) else None)
     from ..engines.problems import has_kernels
@@ -275,50 +273,6 @@ def _matrices(arrays: Sequence[Any]) -> list[Any]:
     return [first[None, :] if first.ndim == 1 else first, *between, last[:, None] if last.ndim == 1 else last]
 
 
-def _rehearse_chain(operands: Sequence[Any], out: Any, algorithm: Algorithm) -> None:
-    """Plan a chain that NumPy multiplies.
-
-    Raises
-    ------
-    TypeError, ValueError
-        What the call would raise if kernels answered it.
-    """
-    resolved = rehearsed(operands, out)
-    if resolved is None or len(operands) < 2 or (len(operands) > 2 and not _are_chain([x.ndim for x in resolved.arrays])):
-        return
-    arrays = resolved.arrays
-    matrices: Sequence[Any] = arrays if len(arrays) == 2 else _matrices(arrays)
-
-    def multiply(a: Any, b: Any, out: Any) -> Any:
-        return rehearse_product(settle_dot, (a, b), out, algorithm, {})
-
-    _multiplied((0, 1) if len(arrays) == 2 else _cheapest([x.shape for x in matrices]), matrices, multiply, out)
-
-
-def _rehearse_power(a: Any, n: Any, algorithm: Algorithm) -> None:
-    """Plan the products of a power that NumPy computes, which are all alike.
-
-    Raises
-    ------
-    ValueError
-        What the call would raise if kernels answered it.
-    """
-    resolved = rehearsed((a,), None)
-    try:
-        power = index(n)
-    except TypeError:
-        return
-    if resolved is None:
-        return
-    x, = resolved.arrays
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2] or abs(power) < 2:
-        return
-    if power < 0:
-        inverse = np.linalg.inv(np.ones((1, 1), x.dtype))
-        x = stand_in(Memory(x.shape, (), inverse.dtype))
-    rehearse_matmul(x, x, None, algorithm.precision, {})
-
-
 def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
     """The order with the fewest multiplications; of equally good ones NumPy's."""
     if len(shapes) == 3:
@@ -396,7 +350,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     resolved = resolve(function, (a,))
     if isinstance(resolved, str):
         return delegate(function, resolved, np.linalg.matrix_power, (a, n), {}, algorithm,
-                        lambda: _rehearse_power(a, n, algorithm), partial(matrix_power, precision=precision),
+                        partial(matrix_power, precision=precision),
                         lambda: _powered_on_host(a, n) if type(a) is np.ndarray else None)
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
@@ -408,7 +362,7 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     from ..engines.problems import has_kernels
 
     if memory.dtype.hasobject or (resolved.engine.moves and not has_kernels(memory.dtype)):
-        return by_numpy(function, f"delegated to NumPy: there are no kernels for {memory.dtype}", np.linalg.matrix_power, a, n)
+        return by_numpy(function, route_of(f"there are no kernels for {memory.dtype}"), np.linalg.matrix_power, a, n)
     if resolved.engine.moves and abs(power) > 1:
         if power < 0:
             tally(function, "calls", "inverse by NumPy").tick()
@@ -422,14 +376,14 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     with resolved.on_device():
         run = Execution(function, resolved.engine)
         if power == 0:
-            tally(function, "calls", "identity").tick()
+            run.count("calls", "identity")
             result = run.empty(Memory(memory.shape, strides_by_order(memory, "K"), memory.dtype))
             run.assign(result, resolved.engine.identity(memory.shape[-1], memory.dtype))
             return result
         if power < 0:
-            tally(function, "calls", "inverse by " + ("NumPy" if resolved.engine.on_host else "CuPy")).tick()
+            run.count("calls", "inverse by " + ("NumPy" if resolved.engine.on_host else "CuPy"))
             x = resolved.engine.inverse(run.aligned(x))
-        tally(function, "calls", "matmul").tick()
+        run.count("calls", "matmul")
         return _powered(x, abs(power), partial(any_matmul, precision=precision))
 
 

@@ -18,14 +18,14 @@ from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import delegate, resolve_matmul
+from .routing import delegate, rehearse, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 if TYPE_CHECKING:
     from ..engines.execution import Execution
     from .staging import Staging
 
-__all__ = ["in_tiles", "matmul", "multiply_tile", "rehearse_matmul"]
+__all__ = ["in_tiles", "matmul", "multiply_tile"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 _MANY = (FEW // 2)**2                   # of the sizes of operands that may be worth the way to a GPU
@@ -177,10 +177,10 @@ def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out
 def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
     check_variant(variant, "gemm")
-    if variant is None and (current_backend() == "numpy" or stays(x1, x2, out)) \
+    if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):                 # without further questions
         if precision not in NATIVE:
-            rehearse_matmul(x1, x2, out, precision, arguments)
+            rehearse(partial(_matmul, x1, x2, out, precision, None, arguments))
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
             return matmul(x1, x2, out)
         result = np.matmul(x1, x2, out=out, **arguments)
@@ -287,25 +287,3 @@ def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> A
     if out is not None and c is not out:
         run.assign(out, c)
     return c if out is None else out
-
-
-def rehearse_matmul(x1: Any, x2: Any, out: Any, precision: str, arguments: Mapping[str, Any]) -> None:
-    """Plan ``matmul`` of operands that NumPy multiplies.
-
-    Raises
-    ------
-    TypeError, ValueError, numpy.exceptions.AxisError
-        What the call would raise if kernels answered it.
-    """
-    from ..engines.emulator import REHEARSAL
-    from ..engines.execution import plan_for
-    from .staging import stage
-
-    found = resolve_matmul(x1, x2, out, arguments, REHEARSAL)
-    if isinstance(found, str):
-        return
-    resolved, product = found
-    first, second = resolved.memories
-    staging = stage(first, second, resolved.out_memory, product, precision)
-    if staging.c.memory.size:
-        plan_for(staging.problem, resolved.engine.device(resolved.arrays[0]))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,9 +15,9 @@ from ..engines.counters import tally
 from ..engines.dispatch import kind_of, own_call, own_types
 from ..engines.exact import BY_BLAS, FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.memory import Memory
-from ..engines.placement import FEW, host_engine, offload, stays, work_of
+from ..engines.placement import FEW, host_engine, offload, rehearsing, stays, work_of
 from ..engines.replay.registry import replays
-from ..engines.settings import backend_of_environment, chosen_backend, current_backend
+from ..engines.settings import backend, backend_of_environment, chosen_backend
 from .algorithms import AS_PLANNED, BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .expressions import Expression, stand_in
 from .gufunc import UFUNCS, Product, resolve_product
@@ -26,8 +25,8 @@ from .gufunc import UFUNCS, Product, resolve_product
 if TYPE_CHECKING:
     from ..engines.engine import Engine
 
-__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "at_once", "by_numpy", "delegate", "in_parts", "key_of", "reason_of",
-           "refused", "rehearse_product", "rehearsed", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_once", "by_numpy", "delegate", "key_of", "reason_of",
+           "rehearse", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -136,7 +135,7 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
         raise TypeError("'out' must be an array")
     kinds = [*map(kind_of, arrays)]
     on_gpu = "cupy" in kinds or (given and "cupy" in map(kind_of, given.values()))
-    by_numpy = host is None and not on_gpu and (current_backend() == "numpy" or stays(*arrays))
+    by_numpy = host is None and not on_gpu and stays(*arrays)
     if by_numpy and rules is not FUNCTION:
         return "numpy"
     if "foreign" in kinds or "like" in kinds:
@@ -202,16 +201,38 @@ def reason_of(route: str) -> str:
     return BY_NUMPY if route == "numpy" else route.removeprefix(_DELEGATED)
 
 
+class _Unplanned(Exception):
+    """A call is rehearsed in which kernels have no part."""
+
+
+def rehearse(call: Callable[[], Any]) -> None:
+    """Plan a call on NumPy arrays that NumPy answers.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        What the call would raise if kernels answered it.
+    """
+    token = rehearsing.set(True)
+    try:
+        with backend("emulator"), suppress(_Unplanned):
+            call()
+    finally:
+        rehearsing.reset(token)
+
+
 def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any, **arguments: Any) -> Any:
     """Let NumPy answer, and count the route."""
+    if rehearsing.get():
+        raise _Unplanned
     result = call(*operands, **arguments)
     tally(function, "calls", route).tick()
     return result
 
 
 def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequence[Any], named: Mapping[str, Any],
-             algorithm: Algorithm = AS_PLANNED, rehearse: Callable[[], Any] | None = None,
-             again: Callable[..., Any] | None = None, by_blas: Callable[[], Any] | None = None) -> Any:
+             algorithm: Algorithm = AS_PLANNED, again: Callable[..., Any] | None = None,
+             by_blas: Callable[[], Any] | None = None) -> Any:
     """Let NumPy answer a call that kernels do not take.
 
     Parameters
@@ -224,10 +245,9 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
         What it gets.
     algorithm : Algorithm
         What was asked for.
-    rehearse : callable, optional
-        What plans the call as kernels would compute it, and raises what they would.
     again : callable, optional
-        The same function with this algorithm, for what arrays of our own type hold. NumPy would come back without it.
+        The same function with this algorithm, to be rehearsed, and for what arrays of our own type hold: NumPy would come back
+        without it.
     by_blas : callable, optional
         What computes products of types for which NumPy has only loops, and counts them; it returns ``None`` for others.
 
@@ -240,15 +260,13 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
         if algorithm != AS_PLANNED and (answers := own_call(*operands, named.get("out"))) is not None:
             return answers(again, tuple(operands), dict(named))
         return call(*operands, **named)
-    if rehearse is not None and route == "numpy" and algorithm.precision not in NATIVE:
-        rehearse()
+    if again is not None and route == "numpy" and algorithm.precision not in NATIVE:
+        rehearse(partial(again, *operands, **named))
     if algorithm.variant is not None:
         refuse_variant(algorithm.variant, reason_of(route))
     if by_blas is not None and route == "numpy" and (result := by_blas()) is not None:
         return result
-    result = call(*operands, **named)
-    tally(function, "calls", route).tick()
-    return result
+    return by_numpy(function, route, call, *operands, **named)
 
 
 def replay_product(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
@@ -334,21 +352,29 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
             and (result := at_once(function, call, operands[0], operands[1], out, arguments)) is not None:
         return result
     head, result = replay_product(function, operands, out, algorithm, arguments)
-    return _answer(head, function, call, settle, operands, out, algorithm, arguments, in_tiles) if result is None else result
+    if result is not None:
+        return result
+    again = partial(_again, function, call, settle, algorithm, in_tiles)        # a closure would make all variables above slower
+    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again, in_tiles)
 
 
-def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
-            algorithm: Algorithm, arguments: dict[str, Any], in_tiles: Callable[..., Any] | None) -> Any:
-    """:func:`answer` of a call that is not replayed; ``head`` is its key. It is a function of its own because variables that
-    closures take from a function are slower in all of it."""
-    named = arguments if out is None else {"out": out, **arguments}
+def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: Algorithm, in_tiles: Callable[..., Any] | None,
+           *operands: Any, out: Any = None, **arguments: Any) -> Any:
+    return answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments)
+
+
+_ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
+
+
+def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
+                algorithm: Algorithm, arguments: Mapping[str, Any], again: Callable[..., Any],
+                in_tiles: Callable[..., Any] | None = None) -> Any:
+    """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its key, and ``again`` makes it once
+    more, with other operands."""
+    named = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
-        def again(*operands: Any, out: Any = None, **named: Any) -> Any:
-            return answer(function, call, settle, operands, out, algorithm, **named)
-
-        return delegate(function, resolved, call, operands, named, algorithm,
-                        partial(rehearse_product, settle, operands, out, algorithm, arguments), again)
+        return delegate(function, resolved, call, operands, named, algorithm, again)
     from ..engines.execution import Execution
     from ..engines.problems import has_kernels
     from .contractions import evaluate
@@ -358,15 +384,17 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
         return without_kernels(function, call, resolved, strange, operands, named, algorithm)
     settled = settle(*resolved.memories, resolved.out_memory, **arguments)
     if settled is None:
-        return refused(function, call, resolved, operands, named, algorithm)
-    if not has_kernels(settled.dtype):
+        return _refused(function, call, resolved, operands, named, algorithm)
+    if not (has_kernels(settled.dtype) and settled.dtype.isnative):
         return without_kernels(function, call, resolved, settled.dtype, operands, named, algorithm)
+    if resolved.engine.on_host and settled.any_order:
+        settled = replace(settled, any_order=False)
     if resolved.engine.moves:
-        work = work_of(prod(settled.extents.values()), settled.dtype, resolved.arrays, out, settled.shape)
+        work = work_of(settled.products, settled.dtype, resolved.arrays, out, settled.shape)
         result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
                          resolved.arrays, out,
-                         lambda: answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments),
-                         stream=in_parts(function, settled, resolved.arrays, out, algorithm)
+                         partial(again, *operands, **named),
+                         stream=_in_parts(function, settled, resolved.arrays, out, algorithm)
                          if in_tiles is None or algorithm.variant or any(x.ndim != 2 for x in resolved.arrays)
                          else partial(in_tiles, function, *resolved.arrays, out, algorithm.precision))
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
@@ -374,11 +402,11 @@ def _answer(head: Hashable, function: str, call: Callable[..., Any], settle: Set
         run = Execution(function, resolved.engine)
         result = evaluate(run, settled, arrays, resolved.out, algorithm=algorithm)
         if head is not None:
-            run.record(head, arrays, resolved.out, result, "abc")
+            run.record(head, arrays, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
-def in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], out: np.ndarray | None,
+def _in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], out: np.ndarray | None,
              algorithm: Algorithm) -> Callable[[], Any] | None:
     """A function that contracts two NumPy arrays on the GPU in parts of the result; ``None`` for other calls."""
     if len(arrays) != 2 or algorithm.variant:
@@ -391,40 +419,6 @@ def in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], o
         return contraction_in_tiles(function, settled, x1, x2, out, algorithm)
 
     return stream
-
-
-def rehearse_product(settle: Settle, operands: Sequence[Any], out: Any, algorithm: Algorithm, arguments: Mapping[str, Any]) -> Any:
-    """Plan a product that NumPy answers.
-
-    Returns
-    -------
-    array or None
-        What stands for the result; ``None`` if no kernel would have a part in it.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        What the call would raise if kernels answered it.
-    """
-    from ..engines.execution import Execution
-    from ..engines.problems import has_kernels
-    from .contractions import evaluate
-
-    if (resolved := rehearsed(operands, out)) is None:
-        return None
-    settled = settle(*resolved.memories, resolved.out_memory, **arguments)
-    if settled is None or not has_kernels(settled.dtype):
-        return None
-    return evaluate(Execution("rehearsal", resolved.engine), settled, resolved.arrays, out, algorithm=algorithm)
-
-
-def rehearsed(operands: Sequence[Any], out: Any) -> Resolved | None:
-    """The operands of a call on the host for a plan that does not run; ``None`` if kernels would not take them."""
-    from ..engines.emulator import REHEARSAL
-    from ..engines.problems import has_kernels
-
-    resolved = resolve("rehearsal", operands, out, host=REHEARSAL)
-    return None if isinstance(resolved, str) or not all(has_kernels(x.dtype) for x in resolved.memories) else resolved
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
@@ -460,7 +454,7 @@ def _frozen(x: Any) -> Hashable:
     raise TypeError
 
 
-def refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any], named: dict[str, Any],
+def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any], named: dict[str, Any],
             algorithm: Algorithm = AS_PLANNED) -> Any:
     """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
 

@@ -101,6 +101,16 @@ def test_a_kernel_that_is_named_multiplies_elements_too():
     assert how == {("auto", "gett")}
 
 
+@pytest.mark.parametrize("call", EVERY.values(), ids=EVERY)
+def test_what_numpy_computes_is_neither_counted_nor_recorded_as_planned(call, numpys):
+    cuteblas.reset_stats()
+    with cuteblas.record() as calls:
+        call(A, B, precision="fp16x3")
+    assert calls.problems == []
+    counted, = cuteblas.stats().values()
+    assert counted == {"calls": {"numpy": 1}}
+
+
 # -- arrays of ours ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("by_definition")
 @pytest.mark.parametrize("how", [{"precision": "ieee"}, {"variant": "gemm_small"}, {"variant": "gemm_small", "precision": "ieee"}])
