@@ -72,8 +72,6 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     if out is not None:
         checked_order(order)
         return _into(a, out, variant)
-    if variant is None and kind_of(a) != "cupy" and stays(a):
-        return by_numpy("copy", "numpy", np.copy, a, order, subok)
     resolved = resolve("copy", (a,), rules=COPY)
     if not isinstance(resolved, str):
         layout = checked_order(order)

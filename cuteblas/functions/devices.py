@@ -16,7 +16,7 @@ from ..engines.counters import tally
 from ..engines.dispatch import kind_of
 from ..engines.memory import Memory, contiguous_strides, is_contiguous
 from ..engines.sharded import ShardedArray, as_sharded
-from .expressions import Expression
+from .expressions import Expression, stand_in
 from .gufunc import operand_matrices, resolve_product, result_matrices
 
 if TYPE_CHECKING:
@@ -289,8 +289,9 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 
 
 # -- contractions -----------------------------------------------------------------------------------------------------------------
-def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, x2: Any, out: Any, devices: Any, precision: str,
-                     multiply: Callable[..., None], in_tiles: Callable[..., np.ndarray | None]) -> Any:
+def contraction_over(function: str, settle: Callable[..., Expression | None], call: Callable[..., Any], x1: Any, x2: Any,
+                     out: Any, devices: Any, precision: str, multiply: Callable[..., None],
+                     in_tiles: Callable[..., np.ndarray | None]) -> Any:
     """A contraction of two arrays over devices, as one product of matrices: axes are brought into the order of its groups.
 
     Parameters
@@ -298,7 +299,9 @@ def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, 
     function : str
         On whose account.
     settle : callable
-        What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`.
+        What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`; ``None`` for what NumPy refuses.
+    call : callable
+        NumPy's own.
     x1, x2, out, devices, precision
         As in ``matmul``.
     multiply, in_tiles : callable
@@ -310,11 +313,18 @@ def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, 
         ``out``, or the new result.
     """
     ordinals = as_devices(function, devices)
+
+    def settled_for(*memories: Memory | None) -> Expression:
+        if (settled := settle(*memories)) is None:
+            call(*(stand_in(x) for x in memories[:2] if x is not None))         # NumPy says why
+            raise ValueError(f"{function} cannot read this call")
+        return settled
+
     if on_host_alone(x1, x2, out):
-        return _contraction_of_host(function, settle, np.asarray(x1), np.asarray(x2), out, ordinals, precision, in_tiles)
+        return _contraction_of_host(function, settled_for, np.asarray(x1), np.asarray(x2), out, ordinals, precision, in_tiles)
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
-    settled = settle(stand_in_of(a, x1), stand_in_of(b, x2), None if target is None else stand_in_of(target, out))
+    settled = settled_for(stand_in_of(a, x1), stand_in_of(b, x2), None if target is None else stand_in_of(target, out))
     if target is not None and _shape(target, out) != settled.shape:
         raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but out has shape "
                          f"{_shape(target, out)}")

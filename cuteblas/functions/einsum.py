@@ -164,20 +164,17 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
     from .devices import contraction_over
     from .matmul import in_tiles, multiply_tile
 
-    def settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
-        stand_ins = with_operands(operands, [stand_in(x) for x in (first, second)])
-        subscripts = read(stand_ins, [first.shape, second.shape], None)
-        if subscripts is None:
-            np.einsum(*with_operands(operands, [np.zeros(x.shape, bool) for x in (first, second)]))         # NumPy says why
-            raise ValueError("einsum cannot read these subscripts")
-        if any(n != subscripts.extents[c] for term, x in zip(subscripts.terms, (first, second), strict=True)
-               for c, n in zip(term, x.shape, strict=True)):
+    def settle(first: Memory, second: Memory, target: Memory | None) -> Expression | None:
+        if target is not None:
+            _settle(operands, False, first, second, target)             # NumPy's to refuse
+        settled = _settle(operands, False, first, second, None)
+        if settled is not None and any(n != settled.extents[c] for term, x in zip(settled.terms, (first, second), strict=True)
+                                       for c, n in zip(term.axes, x.shape, strict=True)):
             raise ValueError("einsum with devices= takes operands in which an index has one extent")
-        dtype, scalar = _resolve_dtype(operands, (first, second), target, ((0, 1),), False, {})
-        return _settled(subscripts, (first, second), np.result_type(first.dtype, second.dtype) if target is not None else dtype,
-                        scalar, "K")
+        return settled
 
-    return contraction_over("einsum", settle, *arrays, out, devices, precision, multiply_tile, in_tiles)
+    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), *arrays, out, devices, precision,
+                            multiply_tile, in_tiles)
 
 
 def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None, **arguments: Any) -> Expression | None:

@@ -141,7 +141,7 @@ def test_small_products_stay_on_one_device():
 
 
 @pytest.mark.parametrize(("devices", "words"), [("some", "devices='all'"), ([], "each once"), ([0, 0], "each once"),
-                                                ([2], "each once"), ([-1], "each once"),
+                                                ([2], "devices 0 to 1"), ([-1], "each once"),
                                                 ([0.0], "device numbers"), ([True], "device numbers")])
 def test_wrong_devices(devices, words):
     with several(2):
@@ -418,7 +418,7 @@ def test_wrong_gemm():
                 ("does not take variant", TypeError, lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
                 ("does not take stream", TypeError, lambda: blas.sgemm(1, x, x, stream=3, devices="all")),
                 ("takes arrays, but b is None", TypeError, lambda: blas.sgemm(1, x, None, devices="all")),
-                ("each once", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
+                ("devices 0 to 1", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
                 ("a number as alpha", TypeError, lambda: blas.sgemm(x[0, 0], x, x, devices="all")),
                 ("takes a in float64", TypeError, lambda: blas.dgemm(1, x, x, devices="all")),
                 ("CuPy arrays", TypeError, lambda: blas.sgemm(1, x, [[1.0]], devices="all")),
