@@ -100,7 +100,7 @@ def letter(i: int) -> str:
 
 def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...], conj: bool) -> Expression:
     """What a generalized ufunc multiplies as an expression; ``conj`` conjugates its first operand."""
-    batch = [letter(3 + i) for i in range(len(product.batch))]
+    batch = [letter(len(ascii_letters) + i) for i in range(len(product.batch))]      # none of those below
     extents = dict(zip("mkn", (product.m, product.k, product.n), strict=True)) | dict(zip(batch, product.batch, strict=True))
 
     def axes(rank: int, named: dict[int, str]) -> tuple[str, ...]:
