@@ -81,6 +81,19 @@ def test_operands_in_shards(small, axes, where):
         assert (c.devices == expected) if expected else c.data.device_id == where[0]
 
 
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (1, 1), (2, None), (None, 3), (1, None)])
+def test_stacks_along_two_axes_in_shards(small, axes):
+    rng = np.random.default_rng(9)
+    a, b = integers(rng, (4, 3, 20, 30)), integers(rng, (4, 3, 30, 26))
+    with several(3):
+        x, y = (on_gpu(z) if axis is None else shards(z, [z.shape[axis] // 2], (0, 1), axis)
+                for z, axis in zip((a, b), axes, strict=True))
+        c = cuteblas.matmul(x, y, devices=[0, 1])
+        np.testing.assert_array_equal(gathered(c), a @ b)
+        flat = cuteblas.matmul(on_gpu(a[0, 0]), y, devices=[0, 1])
+        np.testing.assert_array_equal(gathered(flat), a[0, 0] @ b)
+
+
 def test_out_anywhere_and_of_any_type(small):
     rng = np.random.default_rng(2)
     a, b = integers(rng, (20, 30)), integers(rng, (30, 26))
