@@ -179,8 +179,10 @@ def _shadow(x: np.ndarray, sums: int) -> np.ndarray:
 
 def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
     """``numpy.dot`` in the same way."""
-    if not a.ndim or not b.ndim or (out is not None and not (
-            out.flags.carray and out.shape == a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1))):
+    if not a.ndim or not b.ndim:
+        return None
+    shape = a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1)
+    if out is not None and not (out.shape == shape and out.flags.carray):
         return None
     if a.ndim > 2 or b.ndim > 2:
         return _contracted(function, a, b, [a.ndim - 1], [max(b.ndim - 2, 0)], out)
@@ -242,7 +244,9 @@ def _contracted(function: str, a: np.ndarray, b: np.ndarray, axes_a: list[int], 
 
 def matvec(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
     """``numpy.matvec`` in the same way."""
-    return _vecmat(function, x2, x1.swapaxes(-1, -2), out) if x1.ndim > 1 and _in_order(x1, x2, out) else None
+    if x1.ndim < 2 or not _in_order(x1, x2, out):
+        return None
+    return _vecmat(function, x2, x1.swapaxes(-1, -2), out)
 
 
 def vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:

@@ -68,7 +68,8 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multip
         ``out``, or the new result; in shards where an operand decides that.
     """
     tile = partial(multiply, precision=precision)
-    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), tile, precision, core="mn")
+    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), tile, precision,
+                 core="mn")
 
 
 @lru_cache(maxsize=1024)
@@ -77,8 +78,9 @@ def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
     product = _resolved(first, second, target)
     for name, x in (("x1", first), ("x2", second)):
         if x.shape[:-2] not in ((), product.batch):
-            raise ValueError(f"matmul with devices= takes operands with all batch axes or none, but {name} has "
-                             f"shape {x.shape} and the batch has shape {product.batch}")
+            raise ValueError(f"matmul with devices= takes operands with all batch axes or none, "
+                             f"but {name} has shape {x.shape} and the batch has shape "
+                             f"{product.batch}")
     return of_product(product, first.shape, second.shape, False)
 
 
@@ -252,7 +254,8 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 
 
 # -- contractions -----------------------------------------------------------------------------------------------------------------
-def contraction_over(function: str, settle: Callable[..., Expression | None], call: Callable[..., Any], x1: Any, x2: Any,
+def contraction_over(function: str, settle: Callable[..., Expression | None],
+                     call: Callable[..., Any], x1: Any, x2: Any,
                      out: Any, devices: Any, precision: str, multiply: Callable[..., None],
                      in_tiles: Callable[..., np.ndarray | None]) -> Any:
     """A contraction of two arrays over devices, as one product of matrices: axes are brought into the order of its groups.
@@ -262,7 +265,8 @@ def contraction_over(function: str, settle: Callable[..., Expression | None], ca
     function : str
         On whose account.
     settle : callable
-        What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`; ``None`` for what NumPy refuses.
+        What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`;
+        ``None`` for what NumPy refuses.
     call : callable
         NumPy's own.
     x1, x2, out, devices, precision
@@ -284,36 +288,40 @@ def contraction_over(function: str, settle: Callable[..., Expression | None], ca
         return settled
 
     if on_host_alone(x1, x2, out):
-        return _contraction_of_host(function, settled_for, np.asarray(x1), np.asarray(x2), out, ordinals, precision, in_tiles)
+        return _contraction_of_host(function, settled_for, np.asarray(x1), np.asarray(x2), out,
+                                    ordinals, precision, in_tiles)
     tile = partial(multiply, precision=precision)
     return _over(function, settled_for, (x1, x2, out), ordinals, tile, precision)
 
 
 def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
-          ordinals: Sequence[int], multiply: Callable[[Any, Any, Any], None], precision: str, core: str = "") -> Any:
-    """A contraction of two arrays on GPUs, into the third or a new one, over devices; ``core`` has the
-    indices of rows and columns where these are known."""
+          ordinals: Sequence[int], multiply: Callable[[Any, Any, Any], None], precision: str,
+          core: str = "") -> Any:
+    """A contraction of two arrays on GPUs, into the third or a new one, over devices; ``core`` has
+    the indices of rows and columns where these are known."""
     x1, x2, out = arrays
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
     settled = settle(stand_in_of(a, x1), stand_in_of(b, x2), None if target is None else stand_in_of(target, out))
     if target is not None and _shape(target, out) != settled.shape:
-        raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but out has "
-                         f"shape {_shape(target, out)}")
+        raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but "
+                         f"out has shape {_shape(target, out)}")
     divided = tuple(settled.terms[i].axes[x.axis] if len(x.shards) > 1 else None for i, x in enumerate((a, b)))
     groups = _groups(function, settled, divided, core)
     names = ["batch"] * bool(groups["batch"]) + ["m", "n"]
 
     def matrices(x: ShardedArray, term: Term, *core: str) -> ShardedArray:
         batch = [groups["batch"]] if {*groups["batch"]} & {*term.axes} else []
-        return _as_matrices(_cast(x, settled.dtype), term.axes, [*batch, *(groups[name] for name in core)])
+        return _as_matrices(_cast(x, settled.dtype), term.axes,
+                            [*batch, *(groups[name] for name in core)])
 
-    first, second = matrices(a, settled.terms[0], "m", "k"), matrices(b, settled.terms[1], "k", "n")
+    first = matrices(a, settled.terms[0], "m", "k")
+    second = matrices(b, settled.terms[1], "k", "n")
     shape = tuple(prod(settled.extents[c] for c in groups[name]) for name in names)
     letters = [letter for name in names for letter in groups[name]]
     direct = target is not None and (target.dtype, target.shape) == (settled.dtype, shape) \
         and letters == [*settled.axes] and not shares_memory(target, (first, second))
-    c = target if direct and target is not None else new_result(shape, settled.dtype, first, second)
+    c = new_result(shape, settled.dtype, first, second) if not direct or target is None else target
     spread_product(function, ordinals, first, second, c, precision, multiply)
     if c is target:
         return out
@@ -348,7 +356,8 @@ def _groups(function: str, settled: Expression, divided: Sequence[str | None],
     batch = [x for x in dict.fromkeys((*first, *second))
              if x in settled.axes and (x not in core if core else x in first and x in second)]
     groups = {"batch": batch, "m": [x for x in first if x not in (*second, *batch)],
-              "k": [x for x in first if x not in settled.axes], "n": [x for x in second if x not in (*first, *batch)]}
+              "k": [x for x in first if x not in settled.axes],
+              "n": [x for x in second if x not in (*first, *batch)]}
     for name, group in groups.items():
         leading = {letter for letter in divided if letter in group}
         if len(leading) > 1:

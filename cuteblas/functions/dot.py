@@ -219,7 +219,8 @@ def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, var
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
     from .devices import contraction_over
 
-    return contraction_over("tensordot", partial(_settle_tensordot, axes=axes), partial(np.tensordot, axes=axes), a, b, None,
+    return contraction_over("tensordot", partial(_settle_tensordot, axes=axes),
+                            partial(np.tensordot, axes=axes), a, b, None,
                             devices, precision, multiply_tile, in_tiles)
 
 

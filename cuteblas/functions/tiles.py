@@ -32,17 +32,19 @@ Multiply = Callable[[Any, Any, Any], None]
 """A product of CuPy arrays: A, B and where C goes."""
 
 
-def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1, beta: Any = 0, c: np.ndarray | None = None,
-                  out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
+def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1, beta: Any = 0,
+                  c: np.ndarray | None = None, out: np.ndarray | None = None,
+                  output: str | None = None, compute: str | None = None,
                   epilogue: Any = None, by: Callable[[Sequence[Any], Any], None] | None = None,
                   **others: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]] | None:
-    """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`. Where tiles have
-    a function of their own, ``by``, it gets the operands of a tile and where the result goes.
+    """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`. Where tiles
+    have a function of their own, ``by``, it gets the operands of a tile and where the result goes.
 
     Returns
     -------
     array, dict or None
-        As in :func:`cuteblas.functions.gemm.gemm`; ``None`` if there are no tiles, or if the epilogue has further results.
+        As in :func:`cuteblas.functions.gemm.gemm`; ``None`` if there are no tiles, or if the
+        epilogue has further results.
     """
     shape, kind = result_of(a, b, c, out, output)
     divides = epilogue is compute is None and a.dtype == b.dtype == kind and kind.kind != "b"
@@ -54,32 +56,40 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1
         if epilogue.outputs or epilogue.epilogue.inputs:
             return None
         sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
-        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape, alpha=kinds[0], beta=kinds[1],
+        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape,
+                           alpha=kinds[0], beta=kinds[1],
                            has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
         operands = dict(resolved.operands)
-        if operands.keys() != {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)} \
-                or resolved.outputs or resolved.reductions or over_c.keys() & operands.keys():
+        arrays = {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)}
+        if operands.keys() != arrays or over_c.keys() & arrays \
+                or resolved.outputs or resolved.reductions:
             return None
         over_c |= operands
     result = new_array(shape, kind, others["order"]) if out is None else out
-    others_than_c = (x for name, x in over_c.items() if name != "c")        # which is read where C is written
-    if result.shape != shape or any(np.may_share_memory(result, x) for x in (a, b, *others_than_c)):
+    # which is read where C is written
+    others_than_c = (x for name, x in over_c.items() if name != "c")
+    if result.shape != shape or any(np.may_share_memory(result, x)
+                                    for x in (a, b, *others_than_c)):
         return None
     order = "C" if abs(result.strides[-2]) >= abs(result.strides[-1]) else "F"
 
     def multiply(there: Sequence[Any], **written: Any) -> Any:
         places = dict(zip(over_c, there[2:], strict=True))
         bound = epilogue and epilogue.converted(lambda name, _x: places[name])
-        given = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta), "c": places.get("c"), "output": output,
+        given = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta),
+                 "c": places.get("c"), "output": output,
                  "compute": compute, "epilogue": bound, **others, "order": order}
-        return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1], **given | written)[0]
+        return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1],
+                    **given | written)[0]
 
     def add(there: Sequence[Any], so_far: Any) -> Any:
         sums = accumulator_of(*[kind.name] * 3)
-        return multiply(there, output=sums, out=so_far, **({} if so_far is None else {"beta": 1, "c": so_far}))
+        return multiply(there, output=sums, out=so_far,
+                        **({} if so_far is None else {"beta": 1, "c": so_far}))
 
     done = stream_product(function, a, b, result, over_c,
-                          by or (lambda there, target: multiply(there, out=target)), add if divides else None)
+                          by or (lambda there, target: multiply(there, out=target)),
+                          add if divides else None)
     return (result, {}) if done else None
 
 

@@ -81,7 +81,8 @@ def test_operands_in_shards(small, axes, where):
         assert (c.devices == expected) if expected else c.data.device_id == where[0]
 
 
-@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (1, 1), (2, None), (None, 3), (1, None)])
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (1, 1), (2, None), (None, 3),
+                                  (1, None)])
 def test_stacks_along_two_axes_in_shards(small, axes):
     rng = np.random.default_rng(9)
     a, b = integers(rng, (4, 3, 20, 30)), integers(rng, (4, 3, 30, 26))
