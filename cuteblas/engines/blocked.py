@@ -119,7 +119,8 @@ def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], 
     nbytes = prod(shape) * itemsize
     from ..planning.modes import merged
 
-    modes = tuple(sorted(merged(tuple(zip(shape, dst, src, strict=True))), key=lambda mode: -abs(mode[1])))
+    modes = tuple(sorted(merged(tuple(zip(shape, dst, src, strict=True))),
+                         key=lambda mode: -abs(mode[1])))
     inner = min(range(len(modes)), key=lambda i: abs(modes[i][2]) or np.inf)
     misses = len(modes) <= _MOST_AXES and _misses(modes[inner:])
     if not misses and (nbytes < _PLAIN or cores < _PLAIN_CORES):

@@ -11,7 +11,8 @@ import numpy as np
 
 from .._forks import forget_in_children, use_cuda
 
-__all__ = ["Carrier", "Kind", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types", "register_own_type"]
+__all__ = ["Carrier", "Kind", "fast_paths", "kind_of", "kind_of_type", "own_call", "own_types",
+           "register_own_type"]
 
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 

@@ -82,8 +82,9 @@ def elementwise_parts(graph: EpilogueGraph, out: Memory, operands: Mapping[str, 
     """The problems of computing a graph of operands, all of the shape of the result and of whole elements, into ``out``."""
     every = (out, *operands.values())
     strides = [tuple(stride // x.dtype.itemsize for stride in x.strides) for x in every]
-    modes = sorted(merged(tuple(zip(out.shape, *strides, strict=True))), key=lambda mode: -abs(mode[1]))
     one = (1,) * (1 + len(every))
+    modes = sorted(merged((one, *zip(out.shape, *strides, strict=True))),
+                   key=lambda mode: -abs(mode[1]))
     if len(modes) > 1 and min(modes[-2][0], modes[-1][0]) < _FEW:           # the two longest are rows and columns
         rows, columns = sorted(sorted(range(len(modes)), key=lambda i: -modes[i][0])[:2])
         modes = [mode for i, mode in enumerate(modes) if i not in (rows, columns)] + [modes[rows], modes[columns]]

@@ -104,7 +104,8 @@ class _Rehearsal(Emulator):
 
     def inverse(self, x: np.ndarray) -> np.ndarray:
         """What stands for inverses."""
-        return self.empty(Memory(x.shape, x.strides, np.linalg.inv(np.ones((1, 1), x.dtype)).dtype))
+        return self.empty(Memory(x.shape, x.strides,
+                                 np.linalg.inv(np.ones((1, 1), x.dtype)).dtype))
 
     def cast(self, dst: np.ndarray, src: np.ndarray) -> None:
         """Nothing."""

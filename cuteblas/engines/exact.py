@@ -181,26 +181,17 @@ def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = No
     """``numpy.dot`` in the same way."""
     if not a.ndim or not b.ndim:
         return None
-    if b.ndim > 2:
-        return None if out is not None or _are_few(a, b, a.shape[-1]) else tensordot(function, a, b, (-1, -2))
-    if a.shape[-1] != b.shape[0] or (out is not None and (out.shape != a.shape[:-1] + b.shape[1:] or not out.flags.carray)):
+    shape = a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1)
+    if out is not None and not (out.shape == shape and out.flags.carray):
         return None
-    if a.ndim < 3:
-        return matmul(function, a, b, out)
-    shape = a.shape[:-1] + b.shape[1:]
-    rows = prod(a.shape[:-1])
-    result = matmul(function, a.reshape(rows, a.shape[-1]), b, None if out is None else out.reshape(rows, *b.shape[1:]))
-    return result if result is None else out if out is not None else result.reshape(shape)
+    if a.ndim > 2 or b.ndim > 2:
+        return _contracted(function, a, b, [a.ndim - 1], [max(b.ndim - 2, 0)], out)
+    return matmul(function, a, b, out) if a.shape[-1] == b.shape[0] else None
 
 
 def inner(function: str, a: np.ndarray, b: np.ndarray) -> Any:
     """``numpy.inner`` in the same way."""
-    if not a.size or not b.size or not a.ndim or not b.ndim or (k := a.shape[-1]) != b.shape[-1]:
-        return None
-    if _are_few(a, b, k):
-        return None
-    result = matmul(function, a.reshape(-1, k), b.reshape(-1, k).T)
-    return None if result is None else result.reshape(a.shape[:-1] + b.shape[:-1])[()]
+    return _contracted(function, a, b, [a.ndim - 1], [b.ndim - 1]) if a.ndim and b.ndim else None
 
 
 def least_products(*arrays: np.ndarray) -> int:
@@ -226,35 +217,45 @@ def tensordot(function: str, a: np.ndarray, b: np.ndarray, axes: Any = 2) -> Any
                           for x, named in ((a, axes_a), (b, axes_b)))
     except (IndexError, TypeError, ValueError):
         return None
-    if [a.shape[i] for i in axes_a] != [b.shape[i] for i in axes_b] or not len({*axes_a}) == len({*axes_b}) == len(axes_a):
+    if not len({*axes_a}) == len({*axes_b}) == len(axes_a) == len(axes_b):
+        return None
+    return _contracted(function, a, b, axes_a, axes_b)
+
+
+def _contracted(function: str, a: np.ndarray, b: np.ndarray, axes_a: list[int], axes_b: list[int],
+                out: np.ndarray | None = None) -> Any:
+    """The sum over pairs of axes, into a contiguous ``out`` or a new array."""
+    if [a.shape[i] for i in axes_a] != [b.shape[i] for i in axes_b]:
         return None
     k = prod(a.shape[i] for i in axes_a)
-    if _are_few(a, b, k):
+    if not k or _are_few(a, b, k):
         return None
     rest_a, rest_b = ([i for i in range(x.ndim) if i not in named] for x, named in ((a, axes_a), (b, axes_b)))
     shape = tuple(a.shape[i] for i in rest_a) + tuple(b.shape[i] for i in rest_b)
     x, y = a.transpose(*rest_a, *axes_a).reshape(a.size // k, k), b.transpose(*axes_b, *rest_b).reshape(k, b.size // k)
-    if (result := matmul(function, x, y)) is None:
-        if function == "dot":                           # which NumPy computes as the arrays are
+    result = matmul(function, x, y, None if out is None else out.reshape(len(x), -1))
+    if result is None:
+        if function in ("dot", "inner"):                # which NumPy computes as the arrays are
             return None
         result = np.dot(x, y)
         tally(function, "calls", "numpy").tick()
-    return result.reshape(shape)
+    return result.reshape(shape)[()] if out is None else out
 
 
 def matvec(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
     """``numpy.matvec`` in the same way."""
-    if x1.ndim < 2 or not x2.ndim or x1.size + x1.shape[-2] * x2.size < LEAST or not _in_order(x1, x2, out):
+    if x1.ndim < 2 or not _in_order(x1, x2, out):
         return None
-    if x1.ndim == 2:
-        return matmul(function, x2, x1.T, out)
-    result = matmul(function, x1, x2[..., None], None if out is None else out[..., None])
-    return result if result is None else out if out is not None else result[..., 0]
+    return _vecmat(function, x2, x1.swapaxes(-1, -2), out)
 
 
 def vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> Any:
     """``numpy.vecmat`` in the same way."""
-    if x2.ndim < 2 or not x1.ndim or x2.size + x2.shape[-1] * x1.size < LEAST or not _in_order(x1, x2, out):
+    return _vecmat(function, x1, x2, out) if x2.ndim > 1 and _in_order(x1, x2, out) else None
+
+
+def _vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> Any:
+    if not x1.ndim or x2.size + x2.shape[-1] * x1.size < LEAST:
         return None
     if x2.ndim == 2:
         return matmul(function, x1, x2, out)

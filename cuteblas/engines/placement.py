@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from .background import Job
     from .engine import Engine
 
-__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move", "offload", "rehearsing",
-           "require_cuda", "start_soon", "staying", "stays", "where_it_runs", "work_of"]
+__all__ = ["FEW", "Work", "bytes_of", "copy_work", "gpu_seconds", "host_engine", "may_move",
+           "offload", "rehearsing", "require_cuda", "start_soon", "staying", "stays",
+           "where_it_runs", "work_of"]
 
 FEW = 1 << 17
 """Operands with fewer elements than this together stay without comparing times."""
@@ -302,7 +303,9 @@ def host_engine() -> Engine:
     """What takes NumPy arrays that do not stay."""
     from .emulator import EMULATOR, HOST_CUDA, REHEARSAL
 
-    return REHEARSAL if rehearsing.get() else EMULATOR if current_backend() == "emulator" else HOST_CUDA
+    if rehearsing.get():
+        return REHEARSAL
+    return EMULATOR if current_backend() == "emulator" else HOST_CUDA
 
 
 def _reason_for(work: Work) -> tuple[bool, str]:

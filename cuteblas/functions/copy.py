@@ -73,8 +73,6 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     if out is not None:
         checked_order(order)
         return _into(a, out, variant)
-    if variant is None and kind_of(a) != "cupy" and stays(a):
-        return by_numpy("copy", "numpy", np.copy, a, order, subok)
     resolved = resolve("copy", (a,), rules=COPY)
     if not isinstance(resolved, str):
         layout = checked_order(order)
@@ -344,7 +342,8 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it has been made before, without
     further questions; a CuPy array itself if that is asked for; ``None`` if there are questions."""
     if type(a) is _NDARRAY:
-        if out is not None or not (current_backend() == "numpy" or stays(a)):      # stays takes longer
+        # stays takes longer
+        if out is not None or not (current_backend() == "numpy" or stays(a)):
             return None
         if a.nbytes >= LEAST \
                 and (function == "copy" or not (a.flags.c_contiguous if order == "C" else a.flags.f_contiguous)) \

@@ -14,10 +14,10 @@ import numpy as np
 
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
-from ..engines.memory import Memory, contiguous_strides, is_contiguous
+from ..engines.memory import Memory, contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
-from .expressions import Expression
+from .expressions import Expression, Term, of_product, stand_in
 from .gufunc import operand_matrices, resolve_product, result_matrices
 
 if TYPE_CHECKING:
@@ -68,31 +68,21 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multip
     cupy.ndarray or ShardedArray
         ``out``, or the new result; in shards where an operand decides that.
     """
-    ordinals = as_devices("matmul", devices)
-    a, b = as_sharded(x1), as_sharded(x2)
-    target = None if out is None else as_sharded(out)
-    product = _resolved(stand_in_of(a, x1), stand_in_of(b, x2), None if target is None else stand_in_of(target, out))
-    batch = product.batch
-    for name, x, like in (("x1", a, x1), ("x2", b, x2)):
-        if _shape(x, like)[:-2] not in ((), batch):
-            raise ValueError(f"matmul with devices= takes operands with all batch axes or none, but {name} has shape "
-                             f"{_shape(x, like)} and the batch has shape {batch}")
-    a, b = _matrices(_cast(a, product.dtype), x1, 0), _matrices(_cast(b, product.dtype), x2, 1)
-    shape = (prod(batch), product.m, product.n) if batch else (product.m, product.n)
-    c = None
-    if target is not None and target.dtype == product.dtype and target.shape == shape and not shares_memory(target, (a, b)):
-        c = target
-    if c is None:
-        c = new_result(shape, product.dtype, a, b)
-    spread_product("matmul", ordinals, a, b, c, precision, partial(multiply, precision=precision))
-    if target is not None:
-        if c is not target:
-            put("matmul", c, target)
-        return out
-    if len(c.shards) > 1:
-        return c
-    whole = c.shards[0]
-    return whole if whole.shape == product.shape else whole.reshape(product.shape)
+    tile = partial(multiply, precision=precision)
+    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), tile, precision,
+                 core="mn")
+
+
+@lru_cache(maxsize=1024)
+def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
+    """What ``matmul`` computes."""
+    product = _resolved(first, second, target)
+    for name, x in (("x1", first), ("x2", second)):
+        if x.shape[:-2] not in ((), product.batch):
+            raise ValueError(f"matmul with devices= takes operands with all batch axes or none, "
+                             f"but {name} has shape {x.shape} and the batch has shape "
+                             f"{product.batch}")
+    return of_product(product, first.shape, second.shape, False)
 
 
 def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, precision: str,
@@ -221,31 +211,6 @@ def _cast(x: ShardedArray, dtype: np.dtype) -> ShardedArray:
     return ShardedArray(shards, x.axis)
 
 
-def _matrices(x: ShardedArray, like: Any, missing: int) -> ShardedArray:
-    """Shards of matrices, or of one batch axis of them; a vector is a row or a column."""
-    if x.ndim == 1:
-        return ShardedArray([shard[None] if missing == 0 else shard[:, None] for shard in x.shards], 1 if missing == 0 else 0)
-    if x.ndim <= 3:
-        return x
-    if 0 < x.axis < x.ndim - 2:
-        raise ValueError(f"matmul with devices= takes batches divided along axis 0, but an operand is divided along axis {x.axis}")
-    shards = [_in_c_order(shard).reshape(prod(shard.shape[:-2]), *shard.shape[-2:]) for shard in x.shards]
-    return ShardedArray(shards, max(x.axis - x.ndim + 3, 0))
-
-
-def _in_c_order(x: Any) -> Any:
-    """The array, or a copy of it, whose batch axes are one."""
-    from ..engines.cuda import CUDA
-    from ..engines.execution import Execution
-
-    memory = CUDA.memory(x)
-    outer = contiguous_strides(x.shape[:-2], abs(x.strides[-3]))
-    if x.strides[:-2] == outer or is_contiguous(memory, "C"):
-        return x
-    with CUDA.on_device_of(x):
-        return Execution("matmul", CUDA).new_like(x, "C")
-
-
 def shares_memory(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
     """Whether C shares memory with an operand: another device may still read what one has written."""
     from ..engines.cuda import CUDA
@@ -290,8 +255,10 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 
 
 # -- contractions -----------------------------------------------------------------------------------------------------------------
-def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, x2: Any, out: Any, devices: Any, precision: str,
-                     multiply: Callable[..., None], in_tiles: Callable[..., np.ndarray | None]) -> Any:
+def contraction_over(function: str, settle: Callable[..., Expression | None],
+                     call: Callable[..., Any], x1: Any, x2: Any,
+                     out: Any, devices: Any, precision: str, multiply: Callable[..., None],
+                     in_tiles: Callable[..., np.ndarray | None]) -> Any:
     """A contraction of two arrays over devices, as one product of matrices: axes are brought into the order of its groups.
 
     Parameters
@@ -299,7 +266,10 @@ def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, 
     function : str
         On whose account.
     settle : callable
-        What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`.
+        What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`;
+        ``None`` for what NumPy refuses.
+    call : callable
+        NumPy's own.
     x1, x2, out, devices, precision
         As in ``matmul``.
     multiply, in_tiles : callable
@@ -311,30 +281,59 @@ def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, 
         ``out``, or the new result.
     """
     ordinals = as_devices(function, devices)
+
+    def settled_for(*memories: Memory | None) -> Expression:
+        if (settled := settle(*memories)) is None:
+            call(*(stand_in(x) for x in memories[:2] if x is not None))         # NumPy says why
+            raise ValueError(f"{function} cannot read this call")
+        return settled
+
     if on_host_alone(x1, x2, out):
-        return _contraction_of_host(function, settle, np.asarray(x1), np.asarray(x2), out, ordinals, precision, in_tiles)
+        return _contraction_of_host(function, settled_for, np.asarray(x1), np.asarray(x2), out,
+                                    ordinals, precision, in_tiles)
+    tile = partial(multiply, precision=precision)
+    return _over(function, settled_for, (x1, x2, out), ordinals, tile, precision)
+
+
+def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
+          ordinals: Sequence[int], multiply: Callable[[Any, Any, Any], None], precision: str,
+          core: str = "") -> Any:
+    """A contraction of two arrays on GPUs, into the third or a new one, over devices; ``core`` has
+    the indices of rows and columns where these are known."""
+    x1, x2, out = arrays
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
     settled = settle(stand_in_of(a, x1), stand_in_of(b, x2), None if target is None else stand_in_of(target, out))
     if target is not None and _shape(target, out) != settled.shape:
-        raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but out has shape "
-                         f"{_shape(target, out)}")
+        raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but "
+                         f"out has shape {_shape(target, out)}")
     divided = tuple(settled.terms[i].axes[x.axis] if len(x.shards) > 1 else None for i, x in enumerate((a, b)))
-    groups = _groups(function, settled, divided)
-    first = _as_matrices(_cast(a, settled.dtype), settled.terms[0].axes, [groups["batch"], groups["m"], groups["k"]])
-    second = _as_matrices(_cast(b, settled.dtype), settled.terms[1].axes, [groups["batch"], groups["k"], groups["n"]])
-    extents = [prod(settled.extents[c] for c in groups[name]) for name in ("batch", "m", "n")]
-    c = new_result(tuple(extents), settled.dtype, first, second)
-    spread_product(function, ordinals, first, second, c, precision, partial(multiply, precision=precision))
-    letters = [*groups["batch"], *groups["m"], *groups["n"]]
+    groups = _groups(function, settled, divided, core)
+    names = ["batch"] * bool(groups["batch"]) + ["m", "n"]
+
+    def matrices(x: ShardedArray, term: Term, *core: str) -> ShardedArray:
+        batch = [groups["batch"]] if {*groups["batch"]} & {*term.axes} else []
+        return _as_matrices(_cast(x, settled.dtype), term.axes,
+                            [*batch, *(groups[name] for name in core)])
+
+    first = matrices(a, settled.terms[0], "m", "k")
+    second = matrices(b, settled.terms[1], "k", "n")
+    shape = tuple(prod(settled.extents[c] for c in groups[name]) for name in names)
+    letters = [letter for name in names for letter in groups[name]]
+    direct = target is not None and (target.dtype, target.shape) == (settled.dtype, shape) \
+        and letters == [*settled.axes] and not shares_memory(target, (first, second))
+    c = new_result(shape, settled.dtype, first, second) if not direct or target is None else target
+    spread_product(function, ordinals, first, second, c, precision, multiply)
+    if c is target:
+        return out
     order = [letters.index(letter) for letter in settled.axes]
-    at = sum(len(groups[name]) for name in ("batch", "m", "n")[:c.axis])
+    at = sum(len(groups[name]) for name in names[:c.axis])
     shards = []
     for shard in c.shards:
-        shape = [settled.extents[letter] for letter in letters]
+        extents = [settled.extents[letter] for letter in letters]
         if len(c.shards) > 1:
-            shape[at] = shard.shape[c.axis] * shape[at] // max(extents[c.axis], 1)
-        shards.append(shard.reshape(shape).transpose(order))
+            extents[at] = shard.shape[c.axis] * extents[at] // max(shape[c.axis], 1)
+        shards.append(shard.reshape(extents).transpose(order))
     if len(shards) == 1 and target is None:
         return shards[0]
     result = ShardedArray(shards, order.index(at) if len(c.shards) > 1 else 0) if order else as_sharded(shards[0])
@@ -344,7 +343,8 @@ def contraction_over(function: str, settle: Callable[..., Expression], x1: Any, 
     return out
 
 
-def _groups(function: str, settled: Expression, divided: Sequence[str | None]) -> dict[str, list[str]]:
+def _groups(function: str, settled: Expression, divided: Sequence[str | None],
+            core: str = "") -> dict[str, list[str]]:
     """The indices of a contraction by their part in a product of matrices, in the order in which they are merged: first the one
     along which an operand is divided."""
     first, second = (term.axes for term in settled.terms)
@@ -354,8 +354,11 @@ def _groups(function: str, settled: Expression, divided: Sequence[str | None]) -
     alone = [letter for letter in {*first} ^ {*second} if letter not in settled.axes]
     if alone:
         raise ValueError(f"{function} with devices= sums only over indices that both operands have; sum over the others first")
-    groups = {"batch": [x for x in first if x in second and x in settled.axes], "m": [x for x in first if x not in second],
-              "k": [x for x in first if x not in settled.axes], "n": [x for x in second if x not in first]}
+    batch = [x for x in dict.fromkeys((*first, *second))
+             if x in settled.axes and (x not in core if core else x in first and x in second)]
+    groups = {"batch": batch, "m": [x for x in first if x not in (*second, *batch)],
+              "k": [x for x in first if x not in settled.axes],
+              "n": [x for x in second if x not in (*first, *batch)]}
     for name, group in groups.items():
         leading = {letter for letter in divided if letter in group}
         if len(leading) > 1:

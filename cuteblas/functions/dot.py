@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -218,14 +219,9 @@ def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, var
         return call(tensordot, (a, b, axes), {"precision": precision, "devices": devices})
     from .devices import contraction_over
 
-    def settle(first: Memory, second: Memory, _out: None) -> Expression:
-        settled = _settle_tensordot(first, second, None, axes)
-        if settled is None:                             # NumPy says why
-            np.tensordot(stand_in(first), stand_in(second), axes)
-            raise ValueError("shape-mismatch for sum")
-        return settled
-
-    return contraction_over("tensordot", settle, a, b, None, devices, precision, multiply_tile, in_tiles)
+    return contraction_over("tensordot", partial(_settle_tensordot, axes=axes),
+                            partial(np.tensordot, axes=axes), a, b, None,
+                            devices, precision, multiply_tile, in_tiles)
 
 
 def tensordot_for(function: str, a: Any, b: Any, axes: Any, algorithm: Algorithm = AS_PLANNED) -> Any:

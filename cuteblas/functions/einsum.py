@@ -17,7 +17,13 @@ from ..engines.dispatch import kind_of, own_call, own_types
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from ..engines.placement import stays
 from ..engines.replay.registry import replays
-from .algorithms import AS_PLANNED, checked_algorithm, checked_precision, refuse_variant, refuse_with_devices
+from .algorithms import (
+    AS_PLANNED,
+    checked_algorithm,
+    checked_precision,
+    refuse_variant,
+    refuse_with_devices,
+)
 from .expressions import Expression, Term, expression, stand_in
 from .routing import answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
@@ -142,10 +148,13 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         if head is not None and (result := replay(head, arrays, out)) is not None:
             return result
     call = partial(_on_host, operands, optimize=optimize)
-    if len(arrays) == 1 and out is None and (view := _view(operands, optimize, arrays, call, variant, arguments)) is not None:
+    if len(arrays) == 1 and out is None and (view := _view(operands, optimize, arrays, call,
+                                                           variant, arguments)) is not None:
         return view
-    again = partial(_again, operands, {"optimize": optimize, "precision": precision, "variant": variant})
-    return answer_anew(head, "einsum", call, partial(_settle, operands, optimize), arrays, out, algorithm, arguments, again)
+    again = partial(_again, operands, {"optimize": optimize, "precision": precision,
+                                       "variant": variant})
+    return answer_anew(head, "einsum", call, partial(_settle, operands, optimize), arrays, out,
+                       algorithm, arguments, again)
 
 
 def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:
@@ -164,24 +173,25 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
     from .devices import contraction_over
     from .matmul import in_tiles, multiply_tile
 
-    def settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
-        stand_ins = with_operands(operands, [stand_in(x) for x in (first, second)])
-        subscripts = read(stand_ins, [first.shape, second.shape], None)
-        if subscripts is None:
-            np.einsum(*with_operands(operands, [np.zeros(x.shape, bool) for x in (first, second)]))         # NumPy says why
-            raise ValueError("einsum cannot read these subscripts")
-        if any(n != subscripts.extents[c] for term, x in zip(subscripts.terms, (first, second), strict=True)
-               for c, n in zip(term, x.shape, strict=True)):
+    def settle(first: Memory, second: Memory, target: Memory | None) -> Expression | None:
+        if target is not None:
+            _settle(operands, False, first, second, target)             # NumPy's to refuse
+        settled = _settle(operands, False, first, second, None)
+        terms = [] if settled is None else zip(settled.terms, (first, second), strict=True)
+        if settled is not None and any(n != settled.extents[c] for term, x in terms
+                                       for c, n in zip(term.axes, x.shape, strict=True)):
             raise ValueError("einsum with devices= takes operands in which an index has one extent")
-        dtype, scalar = _resolve_dtype(operands, (first, second), target, ((0, 1),), False, {})
-        return _settled(subscripts, (first, second), np.result_type(first.dtype, second.dtype) if target is not None else dtype,
-                        scalar, "K")
+        return settled
 
-    return contraction_over("einsum", settle, *arrays, out, devices, precision, multiply_tile, in_tiles)
+    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), *arrays, out,
+                            devices, precision,
+                            multiply_tile, in_tiles)
 
 
-def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None, **arguments: Any) -> Expression | None:
-    """What a call computes with these operands, and ``out`` or ``None``, in memory; ``None`` for one that NumPy has to refuse.
+def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,
+            **arguments: Any) -> Expression | None:
+    """What a call computes with these operands, and ``out`` or ``None``, in memory; ``None`` for
+    one that NumPy has to refuse.
 
     Raises
     ------
@@ -196,7 +206,8 @@ def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None, **
     path = _path(operands, subscripts, shown, optimize)
     dtype, scalar = _resolve_dtype(operands, shown, out, path, optimize, arguments)
     order = arguments.get("order", "K")
-    return replace(_settled(subscripts, shown, dtype, scalar, order), path=path, any_order=order in ("K", "k"))
+    return replace(_settled(subscripts, shown, dtype, scalar, order), path=path,
+                   any_order=order in ("K", "k"))
 
 
 def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool = False) -> Any:
@@ -271,9 +282,10 @@ def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None, **arguments: Any) -> Any:
-    """``einsum`` of NumPy arrays and what NumPy converts to them: in pairs by BLAS, or by NumPy's plain loop where that is all.
-    ``numpy.einsum`` gets anything else as it is."""
-    arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x for x in given]
+    """``einsum`` of NumPy arrays and what NumPy converts to them: in pairs by BLAS, or by NumPy's
+    plain loop where that is all. ``numpy.einsum`` gets anything else as it is."""
+    arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x
+              for x in given]
     if out is not None and isinstance(out, np.ndarray):         # as if the operands were copied first
         arrays = [x.copy() if np.may_share_memory(x, out) else x for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
@@ -326,7 +338,8 @@ def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: A
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
     if len(arrays) > 2 and _is_default(optimize) and not casts:
         shapes = [np.shape(x) for x in arrays]
-        subscripts = read(operands, shapes) if all(isinstance(x, np.ndarray) and x.dtype.kind in "fc" for x in arrays) else None
+        floating = all(isinstance(x, np.ndarray) and x.dtype.kind in "fc" for x in arrays)
+        subscripts = read(operands, shapes) if floating else None
         if subscripts is not None and prod(subscripts.extents.values()) > SMALL:
             optimize = ["einsum_path", *_own_path(subscripts, None)]
     named = dict(arguments) if out is None else {**arguments, "out": out}
@@ -448,9 +461,11 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     return dtype, ours or not isinstance(result, np.ndarray)
 
 
-def _view(operands: Sequence[Any], optimize: Any, arrays: Sequence[Any], call: Callable[..., Any], variant: str | None,
+def _view(operands: Sequence[Any], optimize: Any, arrays: Sequence[Any], call: Callable[..., Any],
+          variant: str | None,
           arguments: Mapping[str, Any]) -> Any:
-    """A view of the elements of one array with axes permuted or on a diagonal; ``None`` for calls that ask for anything else.
+    """A view of the elements of one array with axes permuted or on a diagonal; ``None`` for calls
+    that ask for anything else.
 
     Raises
     ------
@@ -473,8 +488,10 @@ def _view(operands: Sequence[Any], optimize: Any, arrays: Sequence[Any], call: C
     term, result = ("".join(axes) for axes in (settled.terms[0].axes, settled.axes))
     if memory.size:
         return _by_methods(term, result)(x)
-    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))      # CuPy has new arrays for these
-    return resolved.engine.view(x, tuple(settled.extents[c] for c in result), tuple(strides[c] for c in result))
+    # CuPy has new arrays for these
+    strides = dict(zip(dict.fromkeys(term), _diagonal(term, memory).strides, strict=True))
+    return resolved.engine.view(x, tuple(settled.extents[c] for c in result),
+                                tuple(strides[c] for c in result))
 
 
 @lru_cache(maxsize=4096)

@@ -58,10 +58,11 @@ class Expression:
     scalar : bool
         Whether NumPy returns a scalar in place of a 0-d array.
     any_order : bool
-        Whether a new array on a GPU may be laid out as its product is written fastest, in place of ``strides``.
+        Whether a new array on a GPU may be laid out as its product is written fastest, in place of
+        ``strides``.
     path : tuple of tuple of int
-        The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it: positions in the list of what is
-        left, to whose end the product is appended.
+        The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it:
+        positions in the list of what is left, to whose end the product is appended.
     """
 
     terms: tuple[Term, ...]
@@ -77,7 +78,8 @@ class Expression:
     @property
     def products(self) -> int:
         """The number of multiplications."""
-        terms, result, total = [{*"".join(term.axes)} for term in self.terms], {*"".join(self.axes)}, 0
+        terms, result = [{*"".join(term.axes)} for term in self.terms], {*"".join(self.axes)}
+        total = 0
         for step in self.path or [tuple(range(len(terms)))]:
             chosen = set[str]().union(*(terms[i] for i in step))
             total += prod(self.extents[c] for c in chosen)
@@ -100,7 +102,8 @@ def letter(i: int) -> str:
 
 def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...], conj: bool) -> Expression:
     """What a generalized ufunc multiplies as an expression; ``conj`` conjugates its first operand."""
-    batch = [letter(3 + i) for i in range(len(product.batch))]
+    # none of those below
+    batch = [letter(len(ascii_letters) + i) for i in range(len(product.batch))]
     extents = dict(zip("mkn", (product.m, product.k, product.n), strict=True)) | dict(zip(batch, product.batch, strict=True))
 
     def axes(rank: int, named: dict[int, str]) -> tuple[str, ...]:

@@ -91,7 +91,8 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
     if kernels:
         multiply = partial(gemm, run, precision=precision, variant=variant)
     else:
-        multiply = partial(gemm_of_host, "matmul", not stays(x1, x2, out), precision=precision, variant=variant)
+        multiply = partial(gemm_of_host, "matmul", not stays(x1, x2, out), precision=precision,
+                           variant=variant)
     with resolved.on_device() as arrays:
         result = _fused(run, multiply, product, arrays, out, bound)
         if isinstance(result, tuple):

@@ -72,7 +72,8 @@ def gemm(run: Execution, a: Any, b: Any, **arguments: Any) -> tuple[Any, Mapping
     return _run(run, prepare(run, a, b, **arguments))
 
 
-def result_of(a: Any, b: Any, c: Any, out: Any, output: str | None) -> tuple[tuple[int, ...], np.dtype]:
+def result_of(a: Any, b: Any, c: Any, out: Any,
+              output: str | None) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and type of the result."""
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))
     kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
@@ -195,7 +196,8 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         operands = {node.name: operands[node.name] for node in graph.leaves("operand")}
     operands = {name: staged(name, x) for name, x in operands.items()}
     problem = folded_problem(
-        (m, n, k), shape[:-2], replace(laid_out(a), conj=conj_a), replace(laid_out(b), conj=conj_b), laid_out(target), graph=graph,
+        (m, n, k), shape[:-2], replace(laid_out(a), conj=conj_a),
+        replace(laid_out(b), conj=conj_b), laid_out(target), graph=graph,
         operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
         alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero", precision=precision, variant=variant, compute=compute)
     if triangle is not None:

@@ -1,4 +1,5 @@
-"""``C = epilogue(alpha A B + beta C)`` of NumPy arrays: by NumPy, or on the GPU where that is expected to be faster."""
+"""``C = epilogue(alpha A B + beta C)`` of NumPy arrays: by NumPy, or on the GPU where that is
+expected to be faster."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from .gemm import effective_alpha, gemm, result_of
 __all__ = ["gemm_by_numpy", "gemm_of_host"]
 
 
-def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray, **named: Any) -> tuple[Any, Mapping[str, Any]]:
+def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray,
+                 **named: Any) -> tuple[Any, Mapping[str, Any]]:
     """Multiply NumPy arrays: see :func:`prepare`.
 
     Parameters
@@ -50,7 +52,8 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray, **nam
         bound = named["epilogue"] = bound.converted(lambda _name, x: np.asarray(x))
     written = [] if bound is None else [*bound.outputs.values()]
     scalars = named.get("alpha"), named.get("beta")
-    read = [x for x in (*scalars, c, *(bound.operands.values() if bound else ())) if isinstance(x, np.ndarray)]
+    read = [x for x in (*scalars, c, *(bound.operands.values() if bound else ()))
+            if isinstance(x, np.ndarray)]
 
     def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
         places = {id(x): y for x, y in zip((*read, *written), there[2:], strict=True)}
@@ -68,13 +71,15 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray, **nam
     products = prod(shape) * a.shape[-1]
     work = work_of(products, a.dtype, (a, b, *read), out, shape)
     streams = products and named.get("variant") is None
-    return offload(function, work, multiply, [a, b, *read], out, stay, written, stream if streams else None)
+    return offload(function, work, multiply, [a, b, *read], out, stay, written,
+                   stream if streams else None)
 
 
-def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str = "auto", variant: str | None = None,
+def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str = "auto",
+                  variant: str | None = None,
                   **arguments: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Multiply NumPy arrays by NumPy's BLAS: see :func:`prepare`. ``precision`` and ``variant`` choose among kernels and mean
-    nothing here; an algorithm that kernels would refuse is refused.
+    """Multiply NumPy arrays by NumPy's BLAS: see :func:`prepare`. ``precision`` and ``variant``
+    choose among kernels and mean nothing here; an algorithm that kernels would refuse is refused.
 
     Returns
     -------
@@ -88,12 +93,16 @@ def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str
     return _by_numpy(a, b, function=function, **arguments)
 
 
-def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
-              c: np.ndarray | None = None, out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
-              epilogue: Any = None, order: str = "F", function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False,
+              alpha: Any = 1, beta: Any = 0,
+              c: np.ndarray | None = None, out: np.ndarray | None = None,
+              output: str | None = None, compute: str | None = None, epilogue: Any = None,
+              order: str = "F",
+              function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
     """Multiply NumPy arrays: see :func:`prepare` for the arguments, which are checked.
 
-    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in int32.
+    Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in
+    int32.
 
     Returns
     -------
@@ -106,7 +115,8 @@ def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
     alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x) for x in (alpha, beta))
     extras: Mapping[str, np.ndarray] = {}
     if epilogue is None:
-        target = Multiplication(shape, kind, sums, order, conj_a, conj_b, False).run(a, b, alpha, beta, c, out)
+        multiplication = Multiplication(shape, kind, sums, order, conj_a, conj_b, False)
+        target = multiplication.run(a, b, alpha, beta, c, out)
     else:
         from .epilogues import evaluate
 
@@ -115,6 +125,7 @@ def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
         with np.errstate(all="ignore"):
             acc = np.zeros(shape, sums) if alpha == 0 else product_in(a, b, sums, shape)
             before = None if c is None else np.broadcast_to(c, shape)
-            target[...], extras = evaluate(epilogue, acc, output=kind.name, alpha=alpha, beta=beta, c=before, a=a, b=b)
+            target[...], extras = evaluate(epilogue, acc, output=kind.name, alpha=alpha, beta=beta,
+                                           c=before, a=a, b=b)
     tally(function, "calls", "numpy" if target.size else "nothing").tick()
     return target, extras

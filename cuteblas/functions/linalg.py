@@ -362,7 +362,8 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     from ..engines.problems import has_kernels
 
     if memory.dtype.hasobject or (resolved.engine.moves and not has_kernels(memory.dtype)):
-        return by_numpy(function, route_of(f"there are no kernels for {memory.dtype}"), np.linalg.matrix_power, a, n)
+        return by_numpy(function, route_of(f"there are no kernels for {memory.dtype}"),
+                        np.linalg.matrix_power, a, n)
     if resolved.engine.moves and abs(power) > 1:
         if power < 0:
             tally(function, "calls", "inverse by NumPy").tick()

@@ -25,8 +25,9 @@ from .gufunc import UFUNCS, Product, resolve_product
 if TYPE_CHECKING:
     from ..engines.engine import Engine
 
-__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_once", "by_numpy", "delegate", "key_of", "reason_of",
-           "rehearse", "replay_product", "resolve", "resolve_matmul", "route_of", "without_kernels"]
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_once", "by_numpy",
+           "delegate", "key_of", "reason_of", "rehearse", "replay_product", "resolve",
+           "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
 """From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
@@ -246,8 +247,8 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
     algorithm : Algorithm
         What was asked for.
     again : callable, optional
-        The same function with this algorithm, to be rehearsed, and for what arrays of our own type hold: NumPy would come back
-        without it.
+        The same function with this algorithm, to be rehearsed, and for what arrays of our own type
+        hold: NumPy would come back without it.
     by_blas : callable, optional
         What computes products of types for which NumPy has only loops, and counts them; it returns ``None`` for others.
 
@@ -354,23 +355,28 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     head, result = replay_product(function, operands, out, algorithm, arguments)
     if result is not None:
         return result
-    again = partial(_again, function, call, settle, algorithm, in_tiles)        # a closure would make all variables above slower
-    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again, in_tiles)
+    # a closure would make all variables above slower
+    again = partial(_again, function, call, settle, algorithm, in_tiles)
+    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again,
+                       in_tiles)
 
 
-def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: Algorithm, in_tiles: Callable[..., Any] | None,
+def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: Algorithm,
+           in_tiles: Callable[..., Any] | None,
            *operands: Any, out: Any = None, **arguments: Any) -> Any:
     return answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments)
 
 
-_ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}             # of the operands and the result, in one plan
+# of the operands and the result, in one plan
+_ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 
-def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any,
+def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle,
+                operands: Sequence[Any], out: Any,
                 algorithm: Algorithm, arguments: Mapping[str, Any], again: Callable[..., Any],
                 in_tiles: Callable[..., Any] | None = None) -> Any:
-    """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its key, and ``again`` makes it once
-    more, with other operands."""
+    """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its
+    key, and ``again`` makes it once more, with other operands."""
     named = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
@@ -402,11 +408,13 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
         run = Execution(function, resolved.engine)
         result = evaluate(run, settled, arrays, resolved.out, algorithm=algorithm)
         if head is not None:
-            run.record(head, arrays, resolved.out, result, _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
+            run.record(head, arrays, resolved.out, result,
+                       _ROLES.get(len(arrays), " " * (len(arrays) + 1)))
     return result
 
 
-def _in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray], out: np.ndarray | None,
+def _in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray],
+              out: np.ndarray | None,
              algorithm: Algorithm) -> Callable[[], Any] | None:
     """A function that contracts two NumPy arrays on the GPU in parts of the result; ``None`` for other calls."""
     if len(arrays) != 2 or algorithm.variant:
@@ -454,7 +462,8 @@ def _frozen(x: Any) -> Hashable:
     raise TypeError
 
 
-def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any], named: dict[str, Any],
+def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any],
+             named: dict[str, Any],
             algorithm: Algorithm = AS_PLANNED) -> Any:
     """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
 

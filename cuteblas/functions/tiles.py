@@ -33,6 +33,73 @@ Multiply = Callable[[Any, Any, Any], None]
 """A product of CuPy arrays: A, B and where C goes."""
 
 
+def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1, beta: Any = 0,
+                  c: np.ndarray | None = None, out: np.ndarray | None = None,
+                  output: str | None = None, compute: str | None = None,
+                  epilogue: Any = None, by: Callable[[Sequence[Any], Any], None] | None = None,
+                  **others: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]] | None:
+    """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`. Where tiles
+    have a function of their own, ``by``, it gets the operands of a tile and where the result goes.
+
+    Returns
+    -------
+    array, dict or None
+        As in :func:`cuteblas.functions.gemm.gemm`; ``None`` if there are no tiles, or if the
+        epilogue has further results.
+    """
+    shape, kind = result_of(a, b, c, out, output)
+    divides = epilogue is compute is None and a.dtype == b.dtype == kind and kind.kind != "b"
+    kinds = scalar_kind(alpha), scalar_kind(beta)
+    over_c = {name: x for name, x in (("alpha", alpha), ("beta", beta)) if type(x) is np.ndarray}
+    if c is not None and (epilogue is not None or kinds[1] != "zero"):
+        over_c["c"] = np.broadcast_to(c, shape)
+    if epilogue is not None:
+        if epilogue.outputs or epilogue.epilogue.inputs:
+            return None
+        sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
+        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape,
+                           alpha=kinds[0], beta=kinds[1],
+                           has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
+        operands = dict(resolved.operands)
+        arrays = {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)}
+        if operands.keys() != arrays or over_c.keys() & arrays \
+                or resolved.outputs or resolved.reductions:
+            return None
+        over_c |= operands
+    result = _new_result(shape, kind, others["order"]) if out is None else out
+    # which is read where C is written
+    others_than_c = (x for name, x in over_c.items() if name != "c")
+    if result.shape != shape or any(np.may_share_memory(result, x)
+                                    for x in (a, b, *others_than_c)):
+        return None
+    order = "C" if abs(result.strides[-2]) >= abs(result.strides[-1]) else "F"
+
+    def multiply(there: Sequence[Any], **written: Any) -> Any:
+        places = dict(zip(over_c, there[2:], strict=True))
+        bound = epilogue and epilogue.converted(lambda name, _x: places[name])
+        given = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta),
+                 "c": places.get("c"), "output": output,
+                 "compute": compute, "epilogue": bound, **others, "order": order}
+        return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1],
+                    **given | written)[0]
+
+    def add(there: Sequence[Any], so_far: Any) -> Any:
+        sums = accumulator_of(*[kind.name] * 3)
+        return multiply(there, output=sums, out=so_far,
+                        **({} if so_far is None else {"beta": 1, "c": so_far}))
+
+    done = stream_product(function, a, b, result, over_c,
+                          by or (lambda there, target: multiply(there, out=target)),
+                          add if divides else None)
+    return (result, {}) if done else None
+
+
+def _new_result(shape: tuple[int, ...], kind: np.dtype, order: str) -> np.ndarray:
+    axes = [*range(len(shape))]
+    axes[-2:] = axes[-2:] if order == "C" else reversed(axes[-2:])
+    return empty_array(shape, kind, contiguous_strides(shape, kind.itemsize, axes))
+
+
 def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
                      multiply: Multiply) -> np.ndarray | None:
     """Multiply NumPy arrays in tiles.
@@ -75,66 +142,9 @@ def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.nda
         tally(function, "calls", "in tiles").tick()
         tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
         return result
-    sums = accumulator_of(*[product.dtype.name] * 3)
-
-    def add(there: Sequence[Any], so_far: Any) -> Any:
-        run = Execution(f"{function}: tiles", CUDA)
-        return gemm(run, *there, beta=0 if so_far is None else 1, c=so_far, out=so_far,
-                    output=sums, precision=precision, order="C")[0]
-
-    alike = x1.dtype == x2.dtype == product.dtype and product.dtype.kind in "iufc"
-    done = stream_product(function, a, b, c, {}, lambda there, target: multiply(there[0], there[1], target), add if alike else None)
-    return result if done else None
-
-
-def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1, beta: Any = 0, c: np.ndarray | None = None,
-                  out: np.ndarray | None = None, output: str | None = None, compute: str | None = None, epilogue: Any = None,
-                  **others: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]] | None:
-    """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`.
-
-    Returns
-    -------
-    array, dict or None
-        As in :func:`cuteblas.functions.gemm.gemm`; ``None`` if there are no tiles, or if the epilogue has further results.
-    """
-    shape, kind = result_of(a, b, c, out, output)
-    sums, kinds = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name), (scalar_kind(alpha), scalar_kind(beta))
-    over_c = {name: x for name, x in (("alpha", alpha), ("beta", beta)) if type(x) is np.ndarray}
-    if c is not None and (epilogue is not None or kinds[1] != "zero"):
-        over_c["c"] = np.broadcast_to(c, shape)
-    if epilogue is not None:
-        if epilogue.outputs or epilogue.epilogue.inputs:
-            return None
-        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape, alpha=kinds[0], beta=kinds[1],
-                           has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
-        operands = dict(resolved.operands)
-        if operands.keys() != {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)} \
-                or resolved.outputs or resolved.reductions or over_c.keys() & operands.keys():
-            return None
-        over_c |= operands
-    axes = [*range(len(shape))]
-    axes[-2:] = axes[-2:] if others["order"] == "C" else reversed(axes[-2:])
-    strides = contiguous_strides(shape, kind.itemsize, axes)
-    result = empty_array(shape, kind, strides) if out is None else out
-    others_than_c = (x for name, x in over_c.items() if name != "c")        # which is read where C is written
-    if result.shape != shape or any(np.may_share_memory(result, x) for x in (a, b, *others_than_c)):
-        return None
-    order = "C" if abs(result.strides[-2]) >= abs(result.strides[-1]) else "F"
-
-    def multiply(there: Sequence[Any], **sums: Any) -> Any:
-        places = dict(zip(over_c, there[2:], strict=True))
-        bound = epilogue and epilogue.converted(lambda name, _x: places[name])
-        given = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta), "c": places.get("c"), "output": output,
-                 "compute": compute, "epilogue": bound, **others, "order": order}
-        return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1], **given | sums)[0]
-
-    def add(there: Sequence[Any], so_far: Any) -> Any:
-        return multiply(there, output=sums, out=so_far, **({} if so_far is None else {"beta": 1, "c": so_far}))
-
-    divides = epilogue is None and a.dtype == kind and compute is None
-    done = stream_product(function, a, b, result, over_c,
-                          lambda there, target: multiply(there, out=target), add if divides else None)
-    return (result, {}) if done else None
+    found = gemm_in_tiles(function, a, b, out=c, precision=precision,
+                          by=lambda there, target: multiply(there[0], there[1], target))
+    return found and result
 
 
 def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,

@@ -81,6 +81,20 @@ def test_operands_in_shards(small, axes, where):
         assert (c.devices == expected) if expected else c.data.device_id == where[0]
 
 
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (1, 1), (2, None), (None, 3),
+                                  (1, None)])
+def test_stacks_along_two_axes_in_shards(small, axes):
+    rng = np.random.default_rng(9)
+    a, b = integers(rng, (4, 3, 20, 30)), integers(rng, (4, 3, 30, 26))
+    with several(3):
+        x, y = (on_gpu(z) if axis is None else shards(z, [z.shape[axis] // 2], (0, 1), axis)
+                for z, axis in zip((a, b), axes, strict=True))
+        c = cuteblas.matmul(x, y, devices=[0, 1])
+        np.testing.assert_array_equal(gathered(c), a @ b)
+        flat = cuteblas.matmul(on_gpu(a[0, 0]), y, devices=[0, 1])
+        np.testing.assert_array_equal(gathered(flat), a[0, 0] @ b)
+
+
 def test_out_anywhere_and_of_any_type(small):
     rng = np.random.default_rng(2)
     a, b = integers(rng, (20, 30)), integers(rng, (30, 26))
@@ -141,7 +155,7 @@ def test_small_products_stay_on_one_device():
 
 
 @pytest.mark.parametrize(("devices", "words"), [("some", "devices='all'"), ([], "each once"), ([0, 0], "each once"),
-                                                ([2], "each once"), ([-1], "each once"),
+                                                ([2], "devices 0 to 1"), ([-1], "each once"),
                                                 ([0.0], "device numbers"), ([True], "device numbers")])
 def test_wrong_devices(devices, words):
     with several(2):
@@ -418,7 +432,7 @@ def test_wrong_gemm():
                 ("does not take variant", TypeError, lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
                 ("does not take stream", TypeError, lambda: blas.sgemm(1, x, x, stream=3, devices="all")),
                 ("takes arrays, but b is None", TypeError, lambda: blas.sgemm(1, x, None, devices="all")),
-                ("each once", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
+                ("devices 0 to 1", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
                 ("a number as alpha", TypeError, lambda: blas.sgemm(x[0, 0], x, x, devices="all")),
                 ("takes a in float64", TypeError, lambda: blas.dgemm(1, x, x, devices="all")),
                 ("CuPy arrays", TypeError, lambda: blas.sgemm(1, x, [[1.0]], devices="all")),

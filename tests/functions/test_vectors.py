@@ -110,6 +110,15 @@ def test_out_may_lack_leading_axes_of_extent_1(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rank", [7, 8, 12])
+def test_many_batch_axes(name, rank):
+    batch, extent, rng = (2,) * rank, {"m": 2, "n": 3}, np.random.default_rng(rank)
+    first, second = (rng.integers(-3, 4, (*batch, *(extent[c] for c in core))).astype("f")
+                     for core in CORES[name][:2])
+    call(name, first, second)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_out_may_overlap_the_inputs(name):
     work = laid_out((3, 3, 3), "d", "C")
     expected = getattr(np, name)(work, work)
