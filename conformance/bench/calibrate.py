@@ -4,6 +4,8 @@
   python -m conformance.bench calibrate --seed 1 --check
   # compile the kernels beforehand, without a GPU
   python -m conformance.bench calibrate --prepare
+  # time the choices of these files that nobody has timed, and write the files again
+  python -m conformance.bench calibrate --again h200-*.json --without stale.json
   # fit to files of --measurements again, without a GPU
   python -m conformance.bench calibrate --refit h200-seed0.json h200-large0.json --json h200.json
 
@@ -21,15 +23,19 @@ from concurrent.futures import Future
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from cuteblas import runtime
 from cuteblas.cli.calibrate import (
     Card,
     Made,
     Summary,
+    Task,
     alternatives_of,
     choice_of,
     declare,
@@ -73,8 +79,11 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="measure and print the regret; fit and write nothing")
     parser.add_argument("--refit", type=Path, nargs="+", metavar="FILE",
                         help="fit to files of --measurements instead of measuring; needs no GPU")
+    parser.add_argument("--again", type=Path, nargs="+", metavar="FILE",
+                        help="time choices of products that files of --measurements lack, and outdated rows, beside the best "
+                             "ones of before; write the files again")
     parser.add_argument("--without", type=Path, metavar="FILE",
-                        help="with --refit, a JSON file of outdated rows by file of measurements and problem")
+                        help="with --refit or --again, a JSON file of outdated rows by file of measurements and problem")
     parser.add_argument("--tries", type=positive, default=3000,
                         help="with --refit, random steps of the search (default: %(default)s)")
     parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and stop")
@@ -106,6 +115,8 @@ def run(options: Namespace) -> int:
     print_about(about)
     with Card(device) as machine:
         first, last = ends(options.seconds)
+        if options.again:
+            return _again(machine, options, last)
         problems = measured(machine, samples, last if options.check else first)
         _keep(device, options, problems, about)
         found = list(regrets(problems, device))
@@ -193,12 +204,45 @@ def _read_again(sample: Sample, device: DeviceInfo, times: Mapping[str, float]) 
     )
 
 
-def _refit(options: Namespace) -> int:
-    """Fit to files of measurements, beginning with the numbers that come with cuteblas."""
+def _without(options: Namespace) -> dict[str, dict[str, list[str]]]:
     try:
-        without = json.loads(options.without.read_text(encoding="utf-8")) if options.without else {}
+        return json.loads(options.without.read_text(encoding="utf-8")) if options.without else {}
     except (OSError, ValueError) as error:
         raise CommandError(f"{str(options.without)!r} has no rows to leave out: {error}") from None
+
+
+def _again(machine: Any, options: Namespace, end: float) -> int:
+    """Time what nobody has timed; rows of before that stay are scaled to the clocks of now."""
+    without, tasks = _without(options), list[tuple[Path, Task]]()
+    for file in options.again:
+        outdated = without.get(file.name, {})
+        for problem in read([file])[2]:
+            chosen, gone = str(problem.choice(machine.device)), outdated.get(problem.name, [])
+            ranked = [str(problem.alternatives[i]) for i in np.argsort(problem.seconds)]
+            if is_product(problem.name) and (chosen not in ranked or gone):
+                wanted = {chosen, *[row for row in ranked if row not in gone][:2], *gone}
+                plans = [each for each in problem.all if str(each) in wanted]
+                tasks.append((file, Task(product_named(problem.name), problem.choice, plans)))
+    found = dict[Path, dict[str, dict[str, float]]]()
+    for task, times in timings(machine, "again", [task for _file, task in tasks], len(tasks), end):
+        new = {str(each): x for each, x in zip(task.alternatives, times, strict=True) if x is not None}
+        found.setdefault(next(file for file, each in tasks if each is task), {})[task.sample.name] = new
+    for file, problems in found.items():
+        data = json.loads(file.read_text(encoding="utf-8"))
+        for name, new in problems.items():
+            gone = without.get(file.name, {}).get(name, [])
+            old = {row: x for row, x in data["seconds"][name].items() if row not in gone}
+            by = median([new[row] / x for row, x in old.items() if row in new] or [1.0])
+            rows = {row: x * by for row, x in old.items()} | new
+            data["seconds"][name] = {row: float(f"{x:.4g}") for row, x in rows.items()}
+        file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    print(f"timed {sum(map(len, found.values()))} of {len(tasks)} products again")
+    return 0
+
+
+def _refit(options: Namespace) -> int:
+    """Fit to files of measurements, beginning with the numbers that come with cuteblas."""
+    without = _without(options)
     device, about, problems = read(options.refit, without)
     print(f"{len(problems)} problems, {sum(len(problem.seconds) for problem in problems)} plans")
     before = _told("before", list(regrets(problems, device)))

@@ -47,6 +47,25 @@ def test_measurements_are_fitted_again(card, capsys, tmp_path):
     assert f"wrote {again}\n" in capsys.readouterr().out
 
 
+def test_choices_that_nobody_has_timed_are_timed_again(card, capsys, tmp_path):
+    """Rows of before that stay are scaled to the clocks of now; outdated ones are replaced."""
+    file, outdated = tmp_path / "measured.json", tmp_path / "outdated.json"
+    assert main(["calibrate", "--products", "4", "--large", "0", "--copies", "1", "--seconds", "30", "--check",
+                 "--measurements", str(file)]) == 0
+    data = json.loads(file.read_text())
+    (first, rows), (second, others) = [each for each in data["seconds"].items() if calibrate.is_product(each[0])][:2]
+    slow, chosen = {row: 2 * x for row, x in rows.items()}, next(iter(rows))       # planning's choice is timed first
+    del slow[chosen]
+    data["seconds"][first] = slow
+    file.write_text(json.dumps(data))
+    outdated.write_text(json.dumps({file.name: {second: list(others)[:1]}}))
+    assert main(["calibrate", "--again", str(file), "--without", str(outdated), "--seconds", "30"]) == 0
+    again = json.loads(file.read_text())["seconds"]
+    assert "timed 2 of 2 products again" in capsys.readouterr().out and chosen in again[first]
+    assert again[first].items() >= {row: pytest.approx(rows[row], rel=0.2) for row in slow}.items()
+    assert again[second].keys() == others.keys()
+
+
 def test_a_check_writes_nothing(card, capsys):
     assert main(["calibrate", "--products", "3", "--large", "0", "--copies", "0", "--seconds", "30", "--check"]) == 0
     text = capsys.readouterr().out

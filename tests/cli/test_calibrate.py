@@ -52,7 +52,7 @@ def test_the_fit_makes_choices_better(capsys):
     problems, before, after = fitted(machine, SAMPLES)
     plans = sum(len(problem.seconds) for problem in problems)
     assert len(problems) == len(SAMPLES) and machine.timed >= plans
-    assert after.mean < 0.5 * before.mean and after.percentile95 < 0.1
+    assert after.mean < 0.5 * before.mean and after.percentile95 < 0.15
     assert after.measured == len(SAMPLES)
     assert f"measured {len(SAMPLES)} of {len(SAMPLES)} problems, " in capsys.readouterr().out
 

@@ -155,11 +155,20 @@ class _Model:
         kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
-        warps = threads // 32
+        warps = -(-vectors // (-(-vectors // threads) * 32))        # of a block, those with a vector
         waits = stretches * max(1.0, p.k * max(1.0, dtype(p.a.dtype).bytes / 8) / _LOADS)
-        work = Work("fused multiply-adds", "loads", instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP), warps=warps,
-                    moved=self._once, **blocks_in_turns(blocks, resident, waits, 1 + _OF_L2, device))
+        work = Work("fused multiply-adds", "loads", instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP),
+                    fetched=warps * (self._fetched + stretches * p.k), warps=warps, moved=self._once,
+                    **blocks_in_turns(blocks, resident, waits, 1 + _OF_L2, device))
         return OuterChoice(tile, rows, length, stretches, blocks, work)
+
+    @property
+    def _fetched(self) -> float:
+        """Wavefronts of a warp that loads its elements of B: by vectors where they lie together in whole stretches."""
+        p, width, item = self.p, self._width, dtype(self.p.b.dtype).bytes
+        by = width if self._is_whole and p.b.strides[0] == 1 else 1
+        sectors = min(32, -(-width * item * abs(p.b.strides[0]) * 32 // SECTOR))
+        return width // by * p.k * max(1.0, sectors / 4)
 
     @property
     def _edges(self) -> float:
