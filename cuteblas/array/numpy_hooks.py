@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..engines.counters import tally
+from ..engines.memory import array_at
 from ..engines.placement import FEW
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, einsum, inner, kron, matvec, tensordot, vdot, vecmat
 from ..functions.linalg import matrix_power, multi_dot
@@ -63,21 +64,11 @@ def _delegated(function: str, error: BaseException) -> None:
 _PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": matmul, "vecdot": vecdot, "matvec": matvec, "vecmat": vecmat}
 
 
-class _Memory:
-    """Memory that an array is made of without a copy."""
-
-    __slots__ = ("__array_interface__",)
-    ownerless = True                    # the array that owns it is not known
-
-    def __init__(self, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], address: int, read_only: bool):
-        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape, "strides": strides,
-                                    "data": (address, read_only)}
-
-
 def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
     if not (SWITCH.everywhere or HERE.get()) or _from_here(sys._getframe(2)):
         return False
-    a, b, c = (np.asarray(_Memory(dtype, shape, strides, address, read_only)) for dtype, read_only, shape, strides, address
+    a, b, c = (array_at(address, shape, strides, dtype.str, read_only)
+               for dtype, read_only, shape, strides, address
                in zip(loop.dtypes, (True, True, False), *arguments(), strict=True))
     if SWITCH.watch is not None:
         SWITCH.watch(loop.ufunc, (a, b), {})

@@ -12,7 +12,7 @@ from .._dtypes import accumulator_of
 from ..engines.dispatch import own_call
 from ..engines.engine import Engine, engine_of
 from ..engines.execution import Execution
-from ..engines.memory import Memory, overlap
+from ..engines.memory import Memory, overlap, same_elements
 from ..engines.numpy_gemm import QUIET, Multiplication
 from ..engines.placement import stays
 from ..engines.replay.numpy import Compute
@@ -405,12 +405,6 @@ def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
             if whole or used_whole:
                 raise ValueError(f"{function} writes {name} while it uses {other}, but they share memory: pass another {name}, or "
                                  f"a copy of {other}")
-            if not _same_elements(memory, memory_of_other):
+            if not same_elements(memory, memory_of_other):
                 raise ValueError(f"{function} writes {name} while it reads {other}, but they share memory and are not the same "
                                  f"elements: pass the same array twice, or another {name}")
-
-
-def _same_elements(x: Memory, y: Memory) -> bool:
-    """Whether two arrays of one shape put each element in the same place."""
-    return x.address == y.address and all(n <= 1 or s == t for n, s, t in zip(x.shape, x.strides, y.strides, strict=True)) \
-        if x.shape == y.shape else False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..engines.engine import engine_of
 from ..engines.execution import Execution
-from ..engines.numpy_gemm import QUIET
 from ..functions.gemm import gemm, new_matrices
 from ..functions.host_gemm import gemm_by_numpy
 from ..functions.signatures import Array, Flag, Promoted, Transposed
@@ -130,7 +131,18 @@ def _updated(row: Routine, given: Arguments) -> Any:
         target = _target(call)
         if hermitian and call.c is not None:
             _without_imaginary_diagonal(target)
-        (_by_numpy if call.by_numpy else _by_kernels)(call, twice, hermitian, part, target)
+        multiply: Callable[..., Any] = partial(gemm_by_numpy, function=call.function)
+        if not call.by_numpy:
+            run = Execution(call.function, call.engine)
+            multiply = partial(gemm, run, hermitian=hermitian and not twice)
+        named = kernel_arguments(call) | {"c": None if call.c is None else target, "out": target,
+                                          "triangle": part}
+        multiply(call.a, call.b, **named)
+        if twice:               # the factor and the operands of the first product, exchanged
+            arrays = call.gathered.arrays
+            a, b = call.trans_a.view(arrays["b"]), call.trans_b.view(arrays["a"])
+            alpha = call.alpha.conjugate() if hermitian else call.alpha
+            multiply(a, b, **named | {"alpha": alpha, "beta": 1, "c": target})
         if hermitian:                   # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
     return call.answered(target, {})
@@ -150,32 +162,6 @@ def _without_imaginary_diagonal(x: Any) -> None:
     engine = engine_of(x)
     memory = engine.memory(x)
     engine.view(x, (len(x),), (sum(memory.strides),)).imag[...] = 0
-
-
-def _second(call: Call, hermitian: bool) -> tuple[Any, Any, Any]:
-    """The factor and the operands of the second product: those of the first, exchanged."""
-    arrays = call.gathered.arrays
-    return (call.alpha.conjugate() if hermitian else call.alpha), call.trans_a.view(arrays["b"]), call.trans_b.view(arrays["a"])
-
-
-def _by_kernels(call: Call, twice: bool, hermitian: bool, part: str, target: Any) -> None:
-    run = Execution(call.function, call.engine)
-    named = kernel_arguments(call) | {"c": None if call.c is None else target, "out": target, "triangle": part}
-    gemm(run, call.a, call.b, **named, hermitian=hermitian and not twice)
-    if twice:
-        alpha, a, b = _second(call, hermitian)
-        gemm(run, a, b, **named | {"alpha": alpha, "beta": 1, "c": target})
-
-
-def _by_numpy(call: Call, twice: bool, hermitian: bool, part: str, target: np.ndarray) -> None:
-    named = kernel_arguments(call) | {"c": None if call.c is None else target, "out": None, "function": call.function}
-    result, _extras = gemm_by_numpy(call.a, call.b, **named)
-    if twice:
-        alpha, a, b = _second(call, hermitian)
-        more, _extras = gemm_by_numpy(a, b, **named | {"alpha": alpha, "beta": 0, "c": None})
-        QUIET.copy().run(np.add, result, more, result)
-    triangle = np.tri(len(target), dtype=bool)
-    np.copyto(target, result, where=triangle if part == "lower" else triangle.T)
 
 
 def _described(row: Routine) -> dict[str, str]:

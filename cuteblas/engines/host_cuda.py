@@ -26,7 +26,7 @@ from .cuda import CUDA, current_device, wait_from_now_on
 from .emulator import HOST_CUDA
 from .execution import Execution
 from .keeping import Keeper, is_large
-from .memory import Memory, contiguous_strides
+from .memory import Memory, array_at, contiguous_strides
 from .reuse import empty_array
 from .settings import keeps_arrays
 
@@ -172,16 +172,9 @@ def _image(x: np.ndarray) -> _Image:
     return _Image(key, nbytes, 0, 0, packed, tuple(strides), first)
 
 
-class _Bytes:
-    """A region of the host as an array of bytes."""
-
-    def __init__(self, address: int, nbytes: int):
-        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, False)}
-
-
 def bytes_at(address: int, nbytes: int) -> np.ndarray:
     """A region of the host as an array of bytes; the caller keeps its owner alive."""
-    return np.asarray(_Bytes(address, nbytes))
+    return array_at(address, (nbytes,), (1,), "|u1")
 
 
 class Crossing:

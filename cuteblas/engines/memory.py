@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Memory", "contiguous_strides", "is_contiguous", "overlap", "overlaps_itself", "shadow", "strides_by_order",
+__all__ = ["Memory", "array_at", "contiguous_strides", "is_contiguous", "overlap",
+           "overlaps_itself", "same_elements", "shadow", "strides_by_order",
            "without_imaginary_part"]
 
 # The exact overlap test solves a bounded Diophantine equation; past this many steps the operands count as overlapping.
@@ -78,15 +79,25 @@ class Memory:
 
 
 class _Addresses:
-    """An array at any address for NumPy's questions about memory, which never read it."""
+    """Memory that an array is made of without a copy."""
 
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str, address: int):
-        self.__array_interface__ = {"version": 3, "shape": shape, "strides": strides, "typestr": typestr, "data": (address, True)}
+    __slots__ = ("__array_interface__",)
+    ownerless = True                    # the array that owns it is not known
+
+    def __init__(self, *layout: Any):
+        names = "shape", "strides", "typestr", "data"
+        self.__array_interface__ = {"version": 3, **dict(zip(names, layout, strict=True))}
+
+
+def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str,
+             read_only: bool = False) -> np.ndarray:
+    """An array over memory at an address, whose owner the caller keeps alive."""
+    return np.asarray(_Addresses(shape, strides, typestr, (address, read_only)))
 
 
 def shadow(shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|i1", address: int = 16) -> np.ndarray:
     """An array whose elements must not be read: NumPy decides by its strides on the order of a result's axes."""
-    return np.asarray(_Addresses(shape, strides, typestr, address))
+    return array_at(address, shape, strides, typestr, True)
 
 
 def overlap(x: Memory, y: Memory, doubt: bool = True) -> bool:
@@ -99,6 +110,12 @@ def overlap(x: Memory, y: Memory, doubt: bool = True) -> bool:
         return np.shares_memory(first, second, max_work=_OVERLAP_STEPS)     # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return doubt
+
+
+def same_elements(x: Memory, y: Memory) -> bool:
+    """Whether two arrays have the same elements of memory at the same indices."""
+    return (x.address, x.shape, x.dtype.itemsize) == (y.address, y.shape, y.dtype.itemsize) \
+        and all(n < 2 or s == t for n, s, t in zip(x.shape, x.strides, y.strides, strict=True))
 
 
 def overlaps_itself(x: Memory, doubt: bool = True) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 
 from .._dtypes import dtype
 from ..engines.execution import Execution
-from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself
-from ..engines.problems import readable
+from ..engines.memory import Memory, contiguous_strides
+from ..engines.problems import Staged, readable, writable
 from ..planning.modes import merged
 from ..planning.problem import Operand, ReductionProblem, Storage
 from .algorithms import AS_PLANNED, Algorithm, refuse_variant
@@ -400,8 +400,5 @@ def _why_not_into(out: Memory, expression: Expression, factors: Sequence[_Factor
     """Why kernels cannot write the result where it has to be; ``None`` if they can."""
     if out.shape != expression.shape:
         return "has more elements than the result"
-    if (reason := readable(out, expression.dtype).reason) is not None:
-        return reason
-    if any(factor.given and overlap(out, factor.memory) for factor in factors):
-        return "shares memory with an input"
-    return "shares memory with itself" if overlaps_itself(out) else None
+    given = [Staged(factor.memory) for factor in factors if factor.given]
+    return writable(out, given, expression.dtype).reason

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,16 +14,15 @@ from ..engines.blocked import method
 from ..engines.dispatch import kind_of, own_call
 from ..engines.exact import words_for
 from ..engines.memory import Memory, overlap, strides_by_order
-from ..engines.placement import copy_work, may_move, where_it_runs, work_of
+from ..engines.placement import Work, copy_work, may_move, where_it_runs, work_of
 from ..engines.settings import answered_libraries, current_backend, limited
 from .algorithms import check_variant, checked_precision, refuse_variant
 from .copy import check_out, checked_order, why_not_words
-from .gufunc import MatmulArguments, single_out
+from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
 from .signatures import Card, EpilogueLike, Order, Precision
 
 if TYPE_CHECKING:
-    from ..engines.engine import Engine
     from ..planning.estimates import Estimate
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
@@ -205,12 +205,11 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
         return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason_of(resolved)}")
     if not resolved.engine.on_host:
         resolve_matmul(x1, x2, out, arguments)
-    planned, runs_on = _place(resolved.engine, resolved.arrays[0], card)
+    planned, runs_on = _place(resolved, resolved.arrays[0], card,
+                              partial(_work_of_product, resolved, arguments))
     if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
         runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
     first, second = resolved.memories
-    if resolved.engine.on_host and card is None and may_move(*resolved.arrays, out):
-        runs_on = _by_choice(resolved, planned, arguments)
     return explain_product_of(first, second, resolved.out_memory, planned, runs_on, precision, variant, arguments)
 
 
@@ -239,7 +238,6 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     """
     from ..engines.execution import plan_for
     from ..engines.problems import has_kernels
-    from .gufunc import resolve_product
     from .staging import stage
 
     product = resolve_product(x1, x2, out, arguments or {})
@@ -272,9 +270,8 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, va
     from .fused import fused_call
 
     resolved, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
-    device, runs_on = _place(resolved.engine, call.arrays["a"], card)
-    if resolved.engine.on_host and card is None and may_move(*resolved.arrays, resolved.out):
-        runs_on = _by_choice(resolved, device, arguments)
+    device, runs_on = _place(resolved, call.arrays["a"], card,
+                             partial(_work_of_product, resolved, arguments))
     shown = (f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
              f"{_described(call.result if resolved.out is None else resolved.out)}")
     copies = (*(reason for reason, _memory in casts), *call.copies)
@@ -323,14 +320,14 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     resolved = resolve("copy", (a,), out, rules=COPY, host=EMULATOR)
     assert isinstance(resolved, Resolved)
     (array,), (memory,) = resolved.arrays, resolved.memories
-    planned, runs_on = _place(resolved.engine, array, card)
     if out is not None:
         check_out(array, out)
-    if resolved.engine.on_host and card is None and may_move(array, out):
-        runs_on = where_it_runs(copy_work(array, strides_by_order(memory, order) if out is None else out.strides), planned.name)
+    strides = strides_by_order(memory, order) if out is None else out.strides
+    planned, runs_on = _place(resolved, array, card, lambda: copy_work(array, strides))
     if runs_on.startswith("NumPy;"):
-        into = strides_by_order(memory, order) if out is None else None if np.may_share_memory(array, out) else out.strides
-        if into is not None and (found := method(array.shape, into, array.strides, array.dtype)) is not None:
+        apart = out is None or not np.may_share_memory(array, out)
+        found = method(array.shape, strides, array.strides, array.dtype) if apart else None
+        if found is not None:
             runs_on = runs_on.replace("NumPy;", f"NumPy, in blocks, {found.threads} thread{'s' * (found.threads > 1)};", 1)
     return explain_copy_of(memory, resolved.out_memory, planned, runs_on, order, variant)
 
@@ -381,14 +378,24 @@ def device_for(device: str | DeviceInfo | None) -> DeviceInfo | None:
     return device if isinstance(device, Info) else device_named(device)
 
 
-def _place(engine: Engine, x: Any, card: DeviceInfo | None) -> tuple[DeviceInfo, str]:
+def _place(resolved: Resolved, x: Any, card: DeviceInfo | None,
+           work: Callable[[], Work]) -> tuple[DeviceInfo, str]:
     """The device to plan for, and who does the work."""
     if card is not None:
         return limited(card), f"{card.name}, which was asked for"
-    device = engine.device(x)
+    device = resolved.engine.device(x)
     if kind_of(x) == "cupy":
         return device, f"cuda:{x.data.device_id}, {device.name}"
-    return device, on_the_host(device)
+    if not may_move(*resolved.arrays, resolved.out):
+        return device, on_the_host(device)
+    return device, where_it_runs(work(), device.name)
+
+
+def _work_of_product(resolved: Resolved, arguments: Mapping[str, Any]) -> Work:
+    first, second = resolved.memories
+    product = resolve_product(first, second, resolved.out_memory, arguments)
+    products = product.m * product.n * product.k * prod(product.batch)
+    return work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape)
 
 
 def on_the_host(device: DeviceInfo) -> str:
@@ -396,16 +403,6 @@ def on_the_host(device: DeviceInfo) -> str:
     if current_backend() == "emulator":
         return "the emulator, on this CPU"
     return f"NumPy; the plan below is what {device.name} would run (backend('emulator') runs it on this CPU)"
-
-
-def _by_choice(resolved: Resolved, device: DeviceInfo, arguments: Mapping[str, Any]) -> str:
-    """Who works on NumPy arrays that may move to the GPU, and why."""
-    from .gufunc import resolve_product
-
-    first, second = resolved.memories
-    product = resolve_product(first, second, resolved.out_memory, arguments)
-    products = product.m * product.n * product.k * prod(product.batch)
-    return where_it_runs(work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape), device.name)
 
 
 def _described(x: Any) -> str:

@@ -12,7 +12,7 @@ from .._dtypes import accumulator_of
 from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..engines.engine import Engine
 from ..engines.execution import Execution
-from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself
+from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself, same_elements
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 
@@ -182,7 +182,9 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
             copies.append(f"out: {reason}")
             target = run.empty(new_matrices(shape, kind, order))
             later.append((out, target))
-    if reads_c and not _same(run.engine, c, target):
+    in_place = reads_c and c.dtype == target.dtype \
+        and same_elements(run.memory(c), run.memory(target))
+    if reads_c and not in_place:
         graph = _from_another_array(graph, sums, *kinds)
         operands[SOURCE] = c
     wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
@@ -278,16 +280,11 @@ def new_matrices(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
     return Memory(shape, contiguous_strides(shape, kind.itemsize, axes), kind)
 
 
-def _same(engine: Engine, x: Any, y: Any) -> bool:
-    """Whether two arrays are the same elements of memory."""
-    first, second = engine.memory(x), engine.memory(y)
-    return (first.address, first.shape, first.strides, first.dtype) == (second.address, second.shape, second.strides, second.dtype)
-
-
 def _unequal_overlap(engine: Engine, out: Any, others: Mapping[str, Any]) -> str | None:
     """Why ``out`` cannot be written while operands over C are read: each element may only be read where it is written."""
     for name, x in others.items():
-        if not _same(engine, x, out) and overlap(engine.memory(x), engine.memory(out)):
+        memory, target = engine.memory(x), engine.memory(out)
+        if not same_elements(memory, target) and overlap(memory, target):
             return f"shares memory with {name}"
     return None
 

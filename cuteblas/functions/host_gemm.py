@@ -94,10 +94,9 @@ def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str
 
 
 def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False,
-              alpha: Any = 1, beta: Any = 0,
-              c: np.ndarray | None = None, out: np.ndarray | None = None,
-              output: str | None = None, compute: str | None = None, epilogue: Any = None,
-              order: str = "F",
+              alpha: Any = 1, beta: Any = 0, c: np.ndarray | None = None,
+              out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
+              epilogue: Any = None, order: str = "F", triangle: str | None = None,
               function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
     """Multiply NumPy arrays: see :func:`prepare` for the arguments, which are checked.
 
@@ -116,7 +115,11 @@ def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
     extras: Mapping[str, np.ndarray] = {}
     if epilogue is None:
         multiplication = Multiplication(shape, kind, sums, order, conj_a, conj_b, False)
-        target = multiplication.run(a, b, alpha, beta, c, out)
+        target = multiplication.run(a, b, alpha, beta, c, out if triangle is None else None)
+        if triangle is not None and out is not None:
+            written = np.tri(len(out), dtype=bool)
+            np.copyto(out, target, where=written if triangle == "lower" else written.T)
+            target = out
     else:
         from .epilogues import evaluate
 

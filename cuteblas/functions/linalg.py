@@ -364,14 +364,6 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     if memory.dtype.hasobject or (resolved.engine.moves and not has_kernels(memory.dtype)):
         return by_numpy(function, route_of(f"there are no kernels for {memory.dtype}"),
                         np.linalg.matrix_power, a, n)
-    if resolved.engine.moves and abs(power) > 1:
-        if power < 0:
-            tally(function, "calls", "inverse by NumPy").tick()
-            x = np.linalg.inv(x)
-        times = abs(power).bit_length() + abs(power).bit_count() - 2
-        work = work_of(times * x.size * x.shape[-1], x.dtype, (x,), None, x.shape)
-        return offload(function, work, lambda run, there, out: matrix_power(there[0], abs(power), precision=precision), (x,), None,
-                       lambda: matrix_power(x, abs(power), precision=precision))
     from ..engines.execution import Execution
 
     with resolved.on_device():
@@ -383,9 +375,16 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
             return result
         if power < 0:
             run.count("calls", "inverse by " + ("NumPy" if resolved.engine.on_host else "CuPy"))
-            x = resolved.engine.inverse(run.aligned(x))
+            x, power = resolved.engine.inverse(run.aligned(x)), -power
+        if resolved.engine.moves and power > 1:
+            times = power.bit_length() + power.bit_count() - 2
+            work = work_of(times * x.size * x.shape[-1], x.dtype, (x,), None, x.shape)
+            return offload(function, work,
+                           lambda _run, there, _out: matrix_power(there[0], power,
+                                                                  precision=precision),
+                           (x,), None, lambda: matrix_power(x, power, precision=precision))
         run.count("calls", "matmul")
-        return _powered(x, abs(power), partial(any_matmul, precision=precision))
+        return _powered(x, power, partial(any_matmul, precision=precision))
 
 
 _powers_by_numpy = tally("linalg.matrix_power", "calls", "numpy").tick

@@ -11,8 +11,8 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 import cuteblas
 from conformance.writes import QUIET, WRITES
 from cuteblas import blas
-from cuteblas.array import numpy_hooks
 from cuteblas.engines import host_cuda, keeping, placement, streamed
+from cuteblas.engines.memory import array_at
 from cuteblas.functions import tiles
 from cuteblas.planning import streaming
 from cuteblas.runtime.tracking import why_untracked
@@ -252,7 +252,7 @@ def test_what_calls_would_gain_from_is_moved(link, monkeypatch, owned):
     x, jobs = small(80, 70), []
     monkeypatch.setattr("cuteblas.engines.background.later", lambda *job: jobs.append(job))
     monkeypatch.setattr(placement, "_moving", None)
-    seen = x if owned else np.asarray(numpy_hooks._Memory(x.dtype, x.shape, x.strides, x.ctypes.data, True))
+    seen = x if owned else array_at(x.ctypes.data, x.shape, x.strides, x.dtype.str, True)
     work = placement.work_of(1e6, np.float32, [seen], None, (80,))
     placement._wish(work, 1.0, [seen])
     assert len(jobs) == owned and (keeping.expected([x]) == 0) == owned
