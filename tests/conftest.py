@@ -1,14 +1,27 @@
-"""What all tests share: the ``gpu`` and ``quick`` marks and a cache of their own."""
+"""What all tests share: the ``gpu`` and ``quick`` marks, samples of parameters, and a cache of their own."""
+
+import hashlib
+import os
+import subprocess
 
 import pytest
 
+from cuteblas.emulator import compiler
 from cuteblas.runtime import why_unavailable
 
-from . import quick
+from . import pairs, quick
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--product", action="store_true", help="run every combination of parameters, where a sample has every pair")
+
+
+def pytest_collection_modifyitems(config, items):
     quick.mark(items)
+    if not config.getoption("--product"):
+        kept = pairs.without_the_rest(items)
+        config.hook.pytest_deselected(items=list(set(items).difference(kept)))
+        items[:] = kept
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := why_unavailable()):
         for item in marked:
@@ -18,7 +31,31 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(tmp_path_factory):
     """Compiled kernels go to a directory of this run, not to the user's, and every process plans its calls itself."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"         # the workers share it
+    folder.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        patch.setenv("CUTEBLAS_CACHE_DIR", str(folder))
         patch.setenv("CUTEBLAS_KEEP_CALLS", "0")
+        yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def precompiled_header(kernel_cache):
+    """The compiler parses the emulator's header once, which takes up to half of the time of a small kernel."""
+    compile, (gcc, _version) = compiler._compile, compiler._compiler() or (None, None)
+
+    def compile_with_header(command, source, what):
+        if command[0] == gcc and source.startswith('#include "device.h"'):
+            folder = kernel_cache / "headers" / hashlib.sha256(repr(command).encode()).hexdigest()
+            if not (header := folder / "device.h.gch").exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                made = header.with_suffix(f".{os.getpid()}")
+                subprocess.run([*command, "-x", "c++-header", compiler._FOLDER / "device.h", "-o", made], check=True)
+                made.replace(header)
+            command = [*command[:-1], f"-I{folder}", command[-1]]
+        return compile(command, source, what)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "_compile", compile_with_header)
         yield
