@@ -101,8 +101,7 @@ def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
     ``depth`` is that of A and B where K is in slices.
     """
     k = p.k if depth is None else depth
-    operands = (p.a, (p.m, k)), (p.b, (p.n, k))
-    return max(p.m, p.n, p.k, output_span(p), *(operand_span(o, extents, p.batch) for o, extents in operands))
+    return max(p.m, p.n, p.k, output_span(p), *(operand_span(x, (n, k), p.batch) for x, (n, _k) in p.inputs))
 
 
 def output_span(p: GemmProblem) -> int:

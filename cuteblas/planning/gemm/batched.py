@@ -340,8 +340,7 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
 def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
     p = _cut(oriented(problem, 1).problem)
-    a, b, c = all_three = [_Matrices(*x, p) for x in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)),
-                                                      (p.c, (p.m, p.n)))]
+    a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, (p.m, p.n)))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
         c = all_three[2] = c.with_matrices_last()
     best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
@@ -391,12 +390,12 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
 def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
     """What :func:`plan_batched` does for a problem that :func:`why_not_batched` does not refuse."""
     choice, p = _choice(problem, device.multiprocessors), problem
-    tile, operands = choice.config.tile, ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n)))
+    tile = choice.config.tile
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
-                for x, extents in operands)
+                for x, extents in (*p.inputs, (p.c, (p.m, p.n))))
     warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
     return Work("fused multiply-adds", "copies", instructions=choice.clocks + OF_A_WARP * warps, warps=warps, moved=moved,
-                stored=p.m * p.n * prod(p.batch) * dtype(p.c.dtype).bytes,
+                stored=p.outputs * dtype(p.c.dtype).bytes,
                 **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads, _MOST_RESIDENT)), 1, 1, device))
 
 

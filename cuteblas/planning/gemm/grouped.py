@@ -442,9 +442,9 @@ class _Simt:
 
     def inputs(self, members: Sequence[Member]) -> tuple[OperandAccess, OperandAccess]:
         """How A and B of all are read."""
-        problems = [member.problem for member in members]
-        return (_common([(p.a, (p.m, p.k)) for p in problems], self.vectors, self.widest),
-                _common([(p.b, (p.n, p.k)) for p in problems], self.vectors, self.widest))
+        a, b = (_common(operands, self.vectors, self.widest)
+                for operands in zip(*(member.problem.inputs for member in members), strict=True))
+        return a, b
 
     def output(self, members: Sequence[Member], most: int) -> tuple[OperandAccess, dict[str, Any]]:
         """How C of all is written, along a thread's runs if they are contiguous, and what both

@@ -248,9 +248,8 @@ class _Memory(NamedTuple):
 
 def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     """The fewest blocks of C for whose planes there is room; ``None`` if there is none."""
-    outputs = p.m * p.n * prod(p.batch)
-    inputs = sum(rows * p.k * matrices_of(p, x) for x, rows in ((p.a, p.m), (p.b, p.n)))
-    room = (inputs + outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
+    inputs = sum(prod(extents) * matrices_of(p, x) for x, extents in p.inputs)
+    room = (inputs + p.outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
     if device.workspace_limit is not None:
         room = min(room, device.workspace_limit)
     matrices = p.batch[0] if p.batch else 1
@@ -363,7 +362,7 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches, waves, rows = item * sum(n * p.k * matrices_of(p, x) for x, n in ((p.a, p.m), (p.b, p.n))), 4, 0, None
+    prepared, launches, waves, rows = item * sum(prod(extents) * matrices_of(p, x) for x, extents in p.inputs), 4, 0, None
     whole: dict[str, Any] = {}
     for block in cut.of(p):
         part = block.problem
@@ -373,7 +372,7 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
         if block.start[:2] != rows:
             rows = block.start[:2]
             made += part.m * part.k * matrices_of(part, part.a)
-        prepared += (item + planes) * (made + part.m * part.n * prod(part.batch))
+        prepared += (item + planes) * (made + part.outputs)
         launches, waves = launches + 3, waves + -(-tiles // most)
         for name, count in {**on_wgmma(64 * groups, columns, steps), "written": 64 * groups * columns, "passes": steps}.items():
             whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count

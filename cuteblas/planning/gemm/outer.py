@@ -125,9 +125,9 @@ class _Model:
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
         self.p, self.device = p, device
-        self._width, self._batch = _width(p), prod(p.batch)
+        self._width = _width(p)
         self.tile, self._is_whole = OuterTile(p.k, self._width), _whole(p, self._width)
-        self._once = compulsory_bytes(p) + (p.m * p.n * self._batch * dtype(p.c.dtype).bytes if p.beta != "zero" else 0)
+        self._once = compulsory_bytes(p) + (p.outputs * dtype(p.c.dtype).bytes if p.beta != "zero" else 0)
 
     @property
     def rows(self) -> int:
@@ -151,7 +151,7 @@ class _Model:
         length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector      # one stretch ends with C
         vectors, count = length // tile.width, -(-memory // length)
         stretches = min(stretches, count)
-        blocks = -(-vectors // threads) * -(-count // stretches) * self._batch
+        blocks = -(-vectors // threads) * -(-count // stretches) * prod(p.batch)
         kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()

@@ -105,7 +105,7 @@ def most_workspace(device: DeviceInfo) -> int:
 
 def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: DeviceInfo) -> Iterator[int]:
     """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
-    most = min(depth // MIN_SLICE, most_workspace(device) // (prod((p.m, p.n, *p.batch)) * dtype(accumulator).bytes))
+    most = min(depth // MIN_SLICE, most_workspace(device) // (p.outputs * dtype(accumulator).bytes))
     yield 1
     count, after = 2, 3
     while count <= most:
@@ -122,7 +122,7 @@ def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
     """Size of the workspace."""
-    return prod((count, p.m, p.n, *p.batch)) * dtype(p.accumulator).bytes
+    return count * p.outputs * dtype(p.accumulator).bytes
 
 
 def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Role], Launch], *, gate: int | None = None,

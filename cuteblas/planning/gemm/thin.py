@@ -103,7 +103,7 @@ def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
 
 
 def _read(p: GemmProblem) -> _Read:
-    a, b = _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k))
+    a, b = p.map_inputs(_access)
     fast = a.unit
     if fast is None:
         fast = min((1, 0), key=lambda mode: ((p.m, p.k)[mode] == 1, abs(p.a.strides[mode])))
@@ -123,10 +123,10 @@ class _Model:
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
         self.p, self.device, self.read = p, device, _read(p)
-        self._kind, self._batch = dtype(p.accumulator), prod(p.batch)
+        self._kind = dtype(p.accumulator)
         self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
         self._wide = tuple(max(4, item) for item in self._items)       # short elements are converted in registers
-        self._depth, self._result, self._once = p.depth, p.m * p.n * self._batch * self._kind.bytes, compulsory_bytes(p)
+        self._depth, self._result, self._once = p.depth, p.outputs * self._kind.bytes, compulsory_bytes(p)
         self._unit = fused_unit(dtype(p.a.dtype), self._kind)
         self._products = multiply_adds_per_clock("gemm_simt", p.accumulator, device) / (4 if self._kind.is_complex else 1)
 
@@ -172,7 +172,7 @@ class _Model:
             clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / self._products,
             fetched=warps * steps * wavefronts, instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
             crowded=max(0, self.registers(tile) - _EASY) / _REGISTERS, warps=warps, moved=self._once,
-            stored=p.m * p.n * self._batch * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
+            stored=p.outputs * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
             **blocks_in_turns(blocks, resident, steps, tile.stages, self.device), **added(slices, self._result))
         return Choice(tile, slices, chunk, blocks, work)
 
