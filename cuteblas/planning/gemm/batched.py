@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise, product
 from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..._dtypes import dtype
 from ...codegen.signature import View
@@ -21,14 +21,11 @@ from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Roles,
-    batch_values,
+    bind,
     divisors,
     fused,
-    fusion_values,
     gemm_span,
-    launch,
     oriented,
-    scalar_values,
     settled,
     view,
 )
@@ -420,7 +417,10 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     p, roles = _cut(facing.problem), facing.by_name
     config = _choice(problem, device.multiprocessors).config
     blocks = -(-prod(p.batch) // config.tile.matrices)
-    each = launch(gemm_batched(config), (blocks, 1, 1), _values(p, config, roles))
+    # The kernel knows the extents of matrices of an epilogue, and so strides where they are 1.
+    known = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True))
+    each = bind(gemm_batched(config), known, blocks, roles, matrices=prod(p.batch),
+                **_views(p, config, roles))
     refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
               f"{facing.note}")
@@ -428,11 +428,9 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
                 _work(problem, device).seconds(device))
 
 
-def _values(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, object]:
-    """What the kernel takes."""
-    fusion = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True)).fusion
-    values: dict[str, object] = {"matrices": prod(p.batch), **scalar_values(p.alpha, p.beta),
-                                 **fusion_values(fusion, roles)}
+def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:
+    """How the kernel sees its matrices."""
+    values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
         rows, columns = (stride if q in side.order else 0 for q, stride in enumerate(operand.strides))
         if side.packed:
@@ -441,4 +439,4 @@ def _values(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, ob
             values[name] = view(replace(operand, strides=(rows, columns)), roles[name])
         else:
             values[name] = View(place(roles[name]), (rows, columns, _flat_stride(operand, p.batch) or 0))
-    return values | (batch_values(p.batch) if config.batch_modes else {})
+    return values

@@ -16,20 +16,18 @@ from ...kernels.gemm.rows import LEAST_ROW
 from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
-from ..guard import VERDICT, gate_values
+from ..guard import VERDICT
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
     Roles,
-    alpha_kind,
-    fused,
+    bind,
     gemm_span,
-    gemm_values,
-    launch,
     of_triangle,
     oriented,
     settled,
+    specialised,
     tiles_of_c,
     vector_access,
 )
@@ -426,11 +424,11 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = vector_access(p.c, (p.m, p.n), min(VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
-    wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
-    crowded = gate is not None or (wide and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED)
+    reach = gemm_span(p, choice.chunk)
+    crowded = gate is not None or (reach >= NARROW_SPAN and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED)
     c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
-    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, *p.map_inputs(_read), c,
-                       alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, _aligned(p, choice),
-                       epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
-    status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
-    return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate), status)
+    a, b = p.map_inputs(_read)
+    config = specialised(MmaConfig, p, c, reach, accumulator=None, tile=choice.tile, a=a, b=b,
+                         split_k=choice.slices > 1, aligned=_aligned(p, choice), gate=gate)
+    return bind(gemm_mma(config), p, choice.blocks, roles, gate, chunk=choice.chunk,
+                status=View(place(VERDICT)))

@@ -16,13 +16,11 @@ from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
-    alpha_kind,
+    bind,
     fused,
     gemm_span,
-    gemm_values,
-    launch,
     oriented,
-    second_element,
+    specialised,
 )
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
@@ -215,8 +213,8 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     facing = oriented(problem, 1)
     p = facing.problem
     choice = choice or min(choices(problem, device), key=lambda x: x.work.seconds(device))
-    each = launch(gemm_outer(config_of(p, choice)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
-                  rows=choice.rows, length=choice.length, stretches=choice.stretches)
+    each = bind(gemm_outer(config_of(p, choice)), p, choice.blocks, facing.by_name,
+                rows=choice.rows, length=choice.length, stretches=choice.stretches)
     refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{facing.note}")
@@ -230,7 +228,6 @@ def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
     reached = max(gemm_span(p), (p.m * _pitch(p) + choice.length) // 2)         # the last stretch may end after C
     most = tile.width if whole else 1
     a = replace(simt_access(p.a, (p.m, p.k)), width=1)
-    return OuterConfig(p.a.dtype, p.c.dtype, tile, a, simt_access(p.b, (p.n, p.k), most), OperandAccess(1, tile.width),
-                       alpha_kind(p.alpha), p.beta, len(p.batch), wide=reached >= NARROW_SPAN, epilogue=fused(p, 1, most),
-                       element_b=second_element(p), accumulator=p.accumulator, whole=whole,
+    return specialised(OuterConfig, p, OperandAccess(1, tile.width), reached, tile=tile, a=a,
+                       b=simt_access(p.b, (p.n, p.k), most), epilogue=fused(p, 1, most), whole=whole,
                        dense=_pitch(p) == p.n)

@@ -15,18 +15,13 @@ from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
-from ..guard import gate_values
 from ..operands import (
-    NARROW_SPAN,
     Roles,
-    alpha_kind,
-    fused,
+    bind,
     gemm_span,
-    gemm_values,
-    launch,
     of_triangle,
     oriented,
-    second_element,
+    specialised,
     tiles_of_c,
     unit_mode,
     width_along,
@@ -271,11 +266,9 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
         The verdict without which the kernel does nothing.
     """
     turn = _turn(p, choice)
-    wide = gemm_span(p, None if turn else choice.chunk) >= NARROW_SPAN
+    reach = gemm_span(p, None if turn else choice.chunk)
     c = _written(p, choice.tile, device)
-    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, *p.map_inputs(simt_access), c,
-                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
-                        element_b=second_element(p),
-                        accumulator=p.accumulator, gate=gate, triangle=p.triangle, hermitian=p.hermitian, turn=turn)
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), {} if turn else choice.values,
-                  gate_values(gate))
+    a, b = p.map_inputs(simt_access)
+    config = specialised(SimtConfig, p, c, reach, 0, tile=choice.tile, a=a, b=b,
+                         split_k=choice.slices > 1, aligned=aligned, gate=gate, turn=turn)
+    return bind(gemm_simt(config), p, choice.blocks, roles, gate, chunk=choice.chunk)

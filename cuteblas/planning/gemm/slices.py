@@ -11,20 +11,13 @@ from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..cost.work import Work
-from ..guard import gate_values
 from ..operands import (
-    NARROW_SPAN,
-    alpha_kind,
-    batch_values,
+    bind,
     compact,
-    fused,
-    fusion_values,
-    launch,
     operand_span,
     output_span,
-    scalar_values,
+    specialised,
     unit_mode,
-    view,
 )
 from ..plan import Launch, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -71,11 +64,6 @@ class Choice(Generic[Tile]):
     def in_slices(self) -> str:
         """A part of a plan's reason: how K is split, if it is."""
         return f", K in {self.slices} slices of {self.chunk}, added in order" if self.slices > 1 else ""
-
-    @property
-    def values(self) -> dict[str, int]:
-        """What a kernel of slices takes."""
-        return {"chunk": self.chunk} if self.slices > 1 else {}
 
     def __str__(self) -> str:
         return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else "")
@@ -141,9 +129,8 @@ def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, R
 def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
     """The launch that adds the slices, by one or several threads for each element."""
     partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
-    config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
-                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate, along=along,
-                          triangle=None if p.triangle == "both" else p.triangle)
+    config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
+                         max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
+                         triangle=None if p.triangle == "both" else p.triangle)
     blocks = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * prod(p.batch)
-    return launch(reduce_split(config), (blocks, 1, 1), batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                  fusion_values(p.fusion), gate_values(gate), W=place("workspace"), C=view(p.c, "c"), M=p.m, N=p.n, S=count)
+    return bind(reduce_split(config), p, blocks, gate=gate, W=place("workspace"), S=count)

@@ -15,19 +15,14 @@ from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
-from ..guard import gate_values
 from ..operands import (
-    NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
-    alpha_kind,
-    fused,
+    bind,
     gemm_span,
-    gemm_values,
-    launch,
     power_of_two,
-    second_element,
     settled,
+    specialised,
     tiles_of_c,
     turned,
     vector_access,
@@ -288,12 +283,11 @@ def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None)
     c = _access(p.c, (p.m, p.n))
     run = tile.columns if c.unit == 1 else tile.values[0]
     c = replace(c, width=gcd(c.width, run))
-    return ThinConfig(p.a.dtype, p.c.dtype, tile, read.a, read.b, c, alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
-                      gemm_span(p, choice.chunk) >= NARROW_SPAN, False, fused(p, 1 if c.unit == 1 else 0, c.width),
-                      element_b=second_element(p), accumulator=p.accumulator, gate=gate)
+    return specialised(ThinConfig, p, c, gemm_span(p, choice.chunk), int(c.unit == 1), tile=tile,
+                       a=read.a, b=read.b, split_k=choice.slices > 1, gate=gate)
 
 
 def _product(p: GemmProblem, choice: Choice[ThinTile], roles: dict, gate: int | None) -> Launch:
     """The launch of ``gemm_thin``."""
     kernel = gemm_thin(config_of(p, choice, gate))
-    return launch(kernel, (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))
+    return bind(kernel, p, choice.blocks, roles, gate, chunk=choice.chunk)

@@ -20,10 +20,7 @@ from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
-    alpha_kind,
-    batch_values,
-    fused,
-    fusion_values,
+    bind,
     launch,
     majorness,
     of_triangle,
@@ -31,7 +28,7 @@ from ..operands import (
     oriented,
     output_span,
     pairs_along_n,
-    scalar_values,
+    specialised,
     staged_map,
     staging,
     tiles_of_c,
@@ -359,15 +356,13 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
     """The launches that multiply, and why they are as they are."""
     facing = oriented(problem, 1)
     p, tile = facing.problem, choice.tile
-    inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
     major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
-    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
-    c, unstaged = pairs_along_n(p), why_not_staged(p)
-    config = WgmmaConfig(_element(p), p.c.dtype, tile.columns, tile.stages, tile.cluster, groups=tile.groups, k_major_a=major_a,
-                         k_major_b=major_b, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=batch_a, batch_b=batch_b,
-                         wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), staged=staging(p),
-                         divided=choice.divided > 0, accumulator=p.accumulator, digits=p.digits,
-                         parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED, triangle=p.triangle)
+    unstaged = why_not_staged(p)
+    config = specialised(
+        WgmmaConfig, p, pairs_along_n(p), output_span(p), element=_element(p), columns=tile.columns,
+        stages=tile.stages, cluster=tile.cluster, groups=tile.groups, k_major_a=major_a,
+        k_major_b=major_b, staged=staging(p), divided=choice.divided > 0, digits=p.digits,
+        parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
@@ -377,7 +372,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
     staged = staged_map(p, config.columns) if config.staged == "tma" else None
-    values: dict[str, Any] = {"C": view(p.c, output, staged), "M": p.m, "N": p.n, "K": p.k}
+    values: dict[str, Any] = {"C": view(p.c, output, staged)}
     for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
         values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
     before: tuple[Launch, ...] = ()
@@ -390,8 +385,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
         values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:
         values["parked"] = workspace.take(ParkedSums.nbytes(GROUP * tile.groups, tile.columns, p.digits, blocks))
-    multiply = launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                      fusion_values(p.fusion))
+    multiply = bind(kernel, p, blocks, **values)
     described = tile.described(depth_of(config.element))
     reason = (f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
               f"{device.multiprocessors} multiprocessors{divided}; C is written "
