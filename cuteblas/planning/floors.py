@@ -111,8 +111,7 @@ def compulsory_bytes(problem: Problem) -> int:
 def _operands(problem: GemmProblem | ContractionProblem | ReductionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     """Element type, and extent and stride of every mode, of every operand."""
     if isinstance(problem, GemmProblem):
-        m, n, k = problem.m, problem.n, problem.k
-        for operand, extents in ((problem.a, (m, k)), (problem.b, (n, k)), (problem.c, (m, n))):
+        for operand, extents in (*problem.inputs, (problem.c, (problem.m, problem.n))):
             yield operand.dtype, list(zip((*extents, *problem.batch), (*operand.strides, *operand.batch_strides), strict=True))
     elif isinstance(problem, ReductionProblem):
         for operand in (x for x in (problem.x, problem.y, problem.r) if x is not None):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from math import gcd, prod
-from typing import Any
+from typing import Any, TypeVar
 
 from .._dtypes import dtype
 from ..codegen.architectures import capabilities, why_lacking
@@ -17,8 +17,9 @@ from ..kernels.common import OperandAccess
 from ..kernels.epilogue import FusedEpilogue, FusedMatrix
 from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
+from .guard import gate_values
 from .plan import Argument, Launch, Role, place
-from .problem import DeviceInfo, Fusion, GemmProblem, Operand, Storage, transposed
+from .problem import DeviceInfo, GemmProblem, Operand, Storage, transposed
 
 __all__ = [
     "MAPPED_STRIDE",
@@ -28,10 +29,10 @@ __all__ = [
     "Roles",
     "alpha_kind",
     "batch_values",
+    "bind",
     "compact",
     "divisors",
     "fused",
-    "fusion_values",
     "gemm_span",
     "gemm_values",
     "launch",
@@ -45,10 +46,10 @@ __all__ = [
     "pairs_along_n",
     "power_of_two",
     "row_pitch",
-    "scalar_values",
     "second_element",
     "settled",
     "span",
+    "specialised",
     "staged_map",
     "staging",
     "tiles_of_c",
@@ -63,6 +64,7 @@ __all__ = [
     "width_along",
 ]
 
+T = TypeVar("T")
 Roles = dict[str, Role | Argument]
 """What the memory of each tensor of a kernel is: that of a role, or an argument that says where in it."""
 
@@ -101,8 +103,7 @@ def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
     ``depth`` is that of A and B where K is in slices.
     """
     k = p.k if depth is None else depth
-    operands = (p.a, (p.m, k)), (p.b, (p.n, k))
-    return max(p.m, p.n, p.k, output_span(p), *(operand_span(o, extents, p.batch) for o, extents in operands))
+    return max(p.m, p.n, p.k, output_span(p), *(operand_span(x, (n, k), p.batch) for x, (n, _k) in p.inputs))
 
 
 def output_span(p: GemmProblem) -> int:
@@ -364,32 +365,48 @@ def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | No
     return View(memory, operand.strides, operand.batch_strides[::-1], described)
 
 
-def scalar_values(alpha: str, beta: str) -> dict[str, Argument]:
-    """alpha and beta where a kernel takes them."""
-    kinds = ("alpha", alpha_kind(alpha)), ("beta", beta)
-    return {name: Argument(role=name) for name, kind in kinds if kind in ("value", "device")}
-
-
-def fusion_values(fusion: Fusion | None, places: Roles | None = None) -> dict[str, Any]:
-    """What an epilogue reads and writes, by the names of a kernel's tensors and numbers; matrices may be in other memory."""
-    if fusion is None:
-        return {}
-    matrices = ((epilogue_role(name), x) for name, x in (*fusion.operands, *fusion.outputs))
-    scalars = (epilogue_role(node.name) for node in fusion.graph.leaves("scalar"))
-    return ({role: view(x, (places or {}).get(role, role)) for role, x in matrices}
-            | {role: Argument(role=role) for role in scalars})
-
-
 def batch_values(batch: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """The extents of the batch modes, if there are any."""
     return {"L": batch[::-1]} if batch else {}
 
 
-def gemm_values(p: GemmProblem, roles: Roles) -> dict[str, Any]:
-    """What a GEMM kernel takes: its matrices in the memory of their roles, extents and scalars; with alpha zero, no k."""
-    matrices = {name: view(x, roles[name]) for name, x in (("A", p.a), ("B", p.b), ("C", p.c))}
-    return {**matrices, "M": p.m, "N": p.n, "K": p.depth, **batch_values(p.batch),
-            **scalar_values(p.alpha, p.beta), **fusion_values(p.fusion, roles)}
+def gemm_values(p: GemmProblem, roles: Roles, gate: int | None = None) -> dict[str, Any]:
+    """All that kernels take of a problem, by name: matrices in the memory of their roles, extents,
+    scalars, what an epilogue reads and writes, and the words of a gate; with alpha zero, no k."""
+    scalars, matrices = ["alpha", "beta"], [("A", "a", p.a), ("B", "b", p.b), ("C", "c", p.c)]
+    if p.fusion is not None:
+        scalars += (epilogue_role(node.name) for node in p.fusion.graph.leaves("scalar"))
+        named = (*p.fusion.operands, *p.fusion.outputs)
+        matrices += ((epilogue_role(name), epilogue_role(name), x) for name, x in named)
+    return {"M": p.m, "N": p.n, "K": p.depth, **batch_values(p.batch), **gate_values(gate),
+            **{name: Argument(role=name) for name in scalars},
+            **{name: view(x, roles.get(name, role)) for name, role, x in matrices}}
+
+
+def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reach: int = 0,
+                run_mode: int = 1, **own: Any) -> T:
+    """The configuration of a kernel: fields that follow from a problem, and the kernel's own.
+
+    Offsets reach so many elements; threads hold runs of C along ``run_mode``.
+    """
+    names = {field.name for field in fields(config)}            # type: ignore[arg-type]
+    batch_a, batch_b = (tuple(s != 0 for s in x.batch_strides[::-1]) for x in (p.a, p.b))
+    found: dict[str, Any] = {
+        "element": p.a.dtype, "element_b": second_element(p), "output": p.c.dtype,
+        "accumulator": p.accumulator, "c": c, "alpha": alpha_kind(p.alpha), "beta": p.beta,
+        "batch_modes": len(p.batch), "batch_a": batch_a, "batch_b": batch_b,
+        "wide": reach >= NARROW_SPAN, "triangle": p.triangle, "hermitian": p.hermitian}
+    if "epilogue" in names and "epilogue" not in own:
+        found["epilogue"] = fused(p, run_mode, c.width)
+    return config(**{name: value for name, value in found.items() if name in names} | own)
+
+
+def bind(kernel: GeneratedKernel, p: GemmProblem, blocks: int, roles: Roles | None = None,
+         gate: int | None = None, **own: Any) -> Launch:
+    """The launch of a kernel that takes what it declares of a problem's values and its own."""
+    values = gemm_values(p, roles or {}, gate) | own
+    taken = {name: value for name, value in values.items() if name in kernel.signature}
+    return launch(kernel, (blocks, 1, 1), taken)
 
 
 def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping[str, Any], **named: Any) -> Launch:

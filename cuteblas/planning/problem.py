@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .._dtypes import accumulator_of, dtype
 from .cost import Costs, costs_of
@@ -26,6 +26,7 @@ ScalarKind = Literal["zero", "one", "value", "device"]
 passes the address of a number in device memory."""
 
 Modes = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,21 @@ class GemmProblem:
         return 0 if self.alpha == "zero" else self.k
 
     @property
+    def inputs(self) -> tuple[tuple[Operand, tuple[int, int]], tuple[Operand, tuple[int, int]]]:
+        """A and B, each with its extents."""
+        return (self.a, (self.m, self.k)), (self.b, (self.n, self.k))
+
+    def map_inputs(self, function: Callable[[Operand, tuple[int, int]], T]) -> tuple[T, T]:
+        """Call a function with A and its extents, and with B and its."""
+        a, b = self.inputs
+        return function(*a), function(*b)
+
+    @property
+    def outputs(self) -> int:
+        """Elements of C, of all matrices of the batch."""
+        return prod((self.m, self.n, *self.batch))
+
+    @property
     def is_gram(self) -> bool:
         """Whether C is symmetric if A and B share memory, in a form that kernels can compute from one triangle."""
         plain = (self.alpha, self.beta, self.fusion, self.variant) == ("one", "zero", None, None)
@@ -175,8 +191,8 @@ class GemmProblem:
     @property
     def flops(self) -> int:
         """Arithmetic operations: 2mnk, four times as many for complex numbers, for every batch index; half of it for a triangle."""
-        outputs = self.m * (self.m + 1) // 2 if self.triangle else self.m * self.n
-        return 2 * outputs * self.k * prod(self.batch) * (4 if dtype(self.a.dtype).is_complex else 1)
+        outputs = self.m * (self.m + 1) // 2 * prod(self.batch) if self.triangle else self.outputs
+        return 2 * outputs * self.k * (4 if dtype(self.a.dtype).is_complex else 1)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise, product
 from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..._dtypes import dtype
 from ...codegen.signature import View
@@ -21,14 +21,11 @@ from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Roles,
-    batch_values,
+    bind,
     divisors,
     fused,
-    fusion_values,
     gemm_span,
-    launch,
     oriented,
-    scalar_values,
     settled,
     view,
 )
@@ -340,8 +337,7 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
 def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
     p = _cut(oriented(problem, 1).problem)
-    a, b, c = all_three = [_Matrices(*x, p) for x in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)),
-                                                      (p.c, (p.m, p.n)))]
+    a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, (p.m, p.n)))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
         c = all_three[2] = c.with_matrices_last()
     best = min((_priced(p, one, (a, b), multiprocessors) for one in _tiles(p, a, b, c)),
@@ -391,12 +387,12 @@ def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
 def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
     """What :func:`plan_batched` does for a problem that :func:`why_not_batched` does not refuse."""
     choice, p = _choice(problem, device.multiprocessors), problem
-    tile, operands = choice.config.tile, ((p.a, (p.m, p.k)), (p.b, (p.n, p.k)), (p.c, (p.m, p.n)))
+    tile = choice.config.tile
     moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
-                for x, extents in operands)
+                for x, extents in (*p.inputs, (p.c, (p.m, p.n))))
     warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
     return Work("fused multiply-adds", "copies", instructions=choice.clocks + OF_A_WARP * warps, warps=warps, moved=moved,
-                stored=p.m * p.n * prod(p.batch) * dtype(p.c.dtype).bytes,
+                stored=p.outputs * dtype(p.c.dtype).bytes,
                 **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads, _MOST_RESIDENT)), 1, 1, device))
 
 
@@ -421,7 +417,10 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     p, roles = _cut(facing.problem), facing.by_name
     config = _choice(problem, device.multiprocessors).config
     blocks = -(-prod(p.batch) // config.tile.matrices)
-    each = launch(gemm_batched(config), (blocks, 1, 1), _values(p, config, roles))
+    # The kernel knows the extents of matrices of an epilogue, and so strides where they are 1.
+    known = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True))
+    each = bind(gemm_batched(config), known, blocks, roles, matrices=prod(p.batch),
+                **_views(p, config, roles))
     refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
               f"{facing.note}")
@@ -429,11 +428,9 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
                 _work(problem, device).seconds(device))
 
 
-def _values(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, object]:
-    """What the kernel takes."""
-    fusion = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True)).fusion
-    values: dict[str, object] = {"matrices": prod(p.batch), **scalar_values(p.alpha, p.beta),
-                                 **fusion_values(fusion, roles)}
+def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any]:
+    """How the kernel sees its matrices."""
+    values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
         rows, columns = (stride if q in side.order else 0 for q, stride in enumerate(operand.strides))
         if side.packed:
@@ -442,4 +439,4 @@ def _values(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, ob
             values[name] = view(replace(operand, strides=(rows, columns)), roles[name])
         else:
             values[name] = View(place(roles[name]), (rows, columns, _flat_stride(operand, p.batch) or 0))
-    return values | (batch_values(p.batch) if config.batch_modes else {})
+    return values

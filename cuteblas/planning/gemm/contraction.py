@@ -19,15 +19,12 @@ from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import plan_copy
 from ..modes import merged
 from ..operands import (
-    NARROW_SPAN,
     Roles,
-    alpha_kind,
-    batch_values,
+    bind,
     compact,
-    launch,
     row_pitch,
-    scalar_values,
     span,
+    specialised,
     tiles_of_c,
     vector_width,
 )
@@ -416,31 +413,31 @@ def _view(t: _Tensor, role: Role | Argument) -> View:
     return View(place(role), strides, tuple(s for _e, s in t.batch))
 
 
-def _values(p: ContractionProblem) -> dict[str, Any]:
-    """What both kernels take: extents and scalars."""
-    extents = {name: _nested(_extents(group)) for name, group in (("M", p.m), ("N", p.n))}
-    return {**extents, **batch_values(_outermost_first(p.batch)), **scalar_values(p.alpha, p.beta)}
+def _nested_extents(p: ContractionProblem) -> dict[str, Any]:
+    """The extents of the groups."""
+    return {name: _nested(_extents(group)) for name, group in (("M", p.m), ("N", p.n), ("K", p.k))}
 
 
 def _product(p: ContractionProblem, choice: Choice, roles: Roles) -> Launch:
     """The launch of ``gemm_simt``; the last batch mode walks over slices if there are several."""
     (a, b, c), flat = _tensors(p), _flat(p)
-    wide = max(flat.m, flat.n, flat.k, a.span, b.span, c.span) >= NARROW_SPAN
-    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, a.access(), b.access(), c.access(choice.tile.values[0]),
-                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, modes=(len(p.m), len(p.n), len(p.k)))
-    views = {name: _view(t, roles[name]) for name, t in zip("ABC", (a, b, c), strict=True)}
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), views, _values(p), choice.values,
-                  K=_nested(_extents(p.k)))
+    reach = max(flat.m, flat.n, flat.k, a.span, b.span, c.span)
+    config = specialised(SimtConfig, flat, c.access(choice.tile.values[0]), reach,
+                         tile=choice.tile, a=a.access(), b=b.access(), split_k=choice.slices > 1,
+                         modes=(len(p.m), len(p.n), len(p.k)))
+    return bind(gemm_simt(config), flat, choice.blocks, **_nested_extents(p), chunk=choice.chunk,
+                A=_view(a, roles["A"]), B=_view(b, roles["B"]), C=_view(c, roles["C"]))
 
 
 def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> Launch:
     """The launch that adds the slices."""
-    c, outputs = _tensors(p)[2], prod((flat.m, flat.n, *flat.batch))
-    config = ReduceConfig(flat.accumulator, p.c.dtype, OperandAccess(c.access(1).unit),
-                          alpha_kind(p.alpha), p.beta, len(p.batch),
-                          max(c.span, choice.slices * outputs) >= NARROW_SPAN, (len(p.m), len(p.n)))
+    c = _tensors(p)[2]
+    reach = max(c.span, choice.slices * flat.outputs)
+    config = specialised(ReduceConfig, flat, OperandAccess(c.access(1).unit), reach,
+                         modes=(len(p.m), len(p.n)))
     blocks = tiles_of_c(flat, REDUCE_TILE)
-    return launch(reduce_split(config), (blocks, 1, 1), _values(p), W=place("workspace"), C=_view(c, "c"), S=choice.slices)
+    return bind(reduce_split(config), flat, blocks, **_nested_extents(p), W=place("workspace"),
+                C=_view(c, "c"), S=choice.slices)
 
 
 VARIANTS: tuple[Variant, ...] = (

@@ -33,7 +33,7 @@ from ..operands import (
     gemm_span,
     gemm_values,
     launch,
-    second_element,
+    specialised,
     tiles_of_c,
     width_along,
 )
@@ -230,9 +230,10 @@ def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
     fused_roles = p.fusion.roles if p.fusion else ()
     named = (*zip("ABC", (*member.roles, "c"), strict=True), *zip(fused_roles, fused_roles, strict=True))
     places: Roles = {name: Argument(role=role, offset=shifts.get(role, 0)) for name, role in named}
-    scalars = {name: _NUMBERS.get(kind, Argument(role=name)) for name, kind in (("alpha", p.alpha), ("beta", p.beta))
-               if name in kernel.row_signature}
-    return {**gemm_values(replace(p, alpha="one", beta="zero"), places), "K": p.depth, **scalars}
+    kinds = {"alpha": p.alpha, "beta": p.beta}
+    numbers = {name: _NUMBERS[kind] for name, kind in kinds.items() if kind in _NUMBERS}
+    values = gemm_values(p, places) | numbers
+    return {name: value for name, value in values.items() if name in kernel.row_signature}
 
 
 # -- plans -----------------------------------------------------------------------------------------------------------------------
@@ -442,9 +443,9 @@ class _Simt:
 
     def inputs(self, members: Sequence[Member]) -> tuple[OperandAccess, OperandAccess]:
         """How A and B of all are read."""
-        problems = [member.problem for member in members]
-        return (_common([(p.a, (p.m, p.k)) for p in problems], self.vectors, self.widest),
-                _common([(p.b, (p.n, p.k)) for p in problems], self.vectors, self.widest))
+        a, b = (_common(operands, self.vectors, self.widest)
+                for operands in zip(*(member.problem.inputs for member in members), strict=True))
+        return a, b
 
     def output(self, members: Sequence[Member], most: int) -> tuple[OperandAccess, dict[str, Any]]:
         """How C of all is written, along a thread's runs if they are contiguous, and what both
@@ -453,7 +454,8 @@ class _Simt:
         problems, run_mode = [member.problem for member in members], self.run_mode
         c = _common([(p.c, (p.m, p.n)) for p in problems], (run_mode,), most)
         c = c if c.unit == run_mode else replace(c, width=1)
-        return c, {"alpha": _scalar({alpha_kind(p.alpha) for p in problems}),
+        a, b = self.inputs(members)
+        return c, {"a": a, "b": b, "alpha": _scalar({alpha_kind(p.alpha) for p in problems}),
                    "beta": _scalar({p.beta for p in problems}),
                    "grouped": True, "wide": max(map(gemm_span, problems)) >= NARROW_SPAN,
                    "epilogue": _fusion(problems, run_mode, c.width)}
@@ -461,9 +463,7 @@ class _Simt:
     def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
         """The kernel with a tile."""
         p, (c, alike) = members[0].problem, self.output(members, tile.values[0])
-        return gemm_simt(SimtConfig(p.a.dtype, p.c.dtype, tile, *self.inputs(members), c, **alike,
-                                    accumulator=p.accumulator,
-                                    element_b=second_element(p)))
+        return gemm_simt(specialised(SimtConfig, p, c, tile=tile, **alike))
 
 
 @dataclass(frozen=True)
@@ -485,7 +485,7 @@ class _Mma(_Simt):
     def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
         """The kernel with a tile."""
         p, (c, alike) = members[0].problem, self.output(members, 2)
-        return gemm_mma(MmaConfig(p.a.dtype, p.c.dtype, tile, *self.inputs(members), c, **alike))
+        return gemm_mma(specialised(MmaConfig, p, c, accumulator=None, tile=tile, **alike))
 
 
 def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:

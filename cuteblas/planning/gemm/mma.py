@@ -16,20 +16,18 @@ from ...kernels.gemm.rows import LEAST_ROW
 from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
-from ..guard import VERDICT, gate_values
+from ..guard import VERDICT
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
     Roles,
-    alpha_kind,
-    fused,
+    bind,
     gemm_span,
-    gemm_values,
-    launch,
     of_triangle,
     oriented,
     settled,
+    specialised,
     tiles_of_c,
     vector_access,
 )
@@ -126,7 +124,7 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
         return "precision='ieee' rounds every float32 sum, but tensor cores truncate within a step"
     if not p.depth:
         return "there is nothing to multiply"
-    for name, operand, extents in (("A", p.a, (p.m, p.k)), ("B", p.b, (p.n, p.k))):
+    for name, (operand, extents) in zip("AB", p.inputs, strict=True):
         access = vector_access(settled(operand, extents, units=True), extents)
         if atom.per_register == 4 and access.unit != 1:
             return f"8-bit operands must be contiguous along K, but {name} has strides {operand.strides}"
@@ -263,7 +261,7 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
 
 def _covered(p: GemmProblem) -> tuple[bool, bool]:
     """Whether A and B are read by the words that cover their rows."""
-    return _read(p.a, (p.m, p.k)).covering, _read(p.b, (p.n, p.k)).covering
+    return p.map_inputs(lambda *x: _read(*x).covering)
 
 
 def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
@@ -277,14 +275,14 @@ def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
 def _narrow_reads(p: GemmProblem) -> bool:
     """Whether an operand cannot be copied asynchronously."""
     return any(not (access := _read(x, extents)).covering and access.width * dtype(x.dtype).bytes < _LEAST_COPIED
-               for x, extents in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
+               for x, extents in p.inputs)
 
 
 def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]:
     """Depths of slices with which blocks fill the device."""
     steps, room = -(-p.k // tile.k), device.multiprocessors * tile.min_blocks
     blocks = tiles_of_c(p, (tile.m, tile.n))
-    slice_bytes = p.m * p.n * prod(p.batch) * dtype(tile.atom.accumulator).bytes
+    slice_bytes = p.outputs * dtype(tile.atom.accumulator).bytes
     most = min(p.k // MIN_SLICE, most_workspace(device) // slice_bytes)
     numbers = (min(most, full * room // blocks) for full in _FULL)
     return [p.k, *sorted({tile.k * -(-steps // x) for x in numbers if x > 1})]
@@ -292,7 +290,7 @@ def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]
 
 def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Choice[MmaTile]:
     """A tile, K in slices of such a depth, and what that does."""
-    slices, outputs, sums, thin = -(-p.k // chunk), p.m * p.n * prod(p.batch), dtype(tile.atom.accumulator).bytes, is_thin(tile)
+    slices, outputs, sums, thin = -(-p.k // chunk), p.outputs, dtype(tile.atom.accumulator).bytes, is_thin(tile)
     blocks, of_c = tiles_of_c(p, (tile.m, tile.n), slices) * slices, dtype(p.c.dtype).bytes
     resident = tile.min_blocks if thin else resident_blocks(tile, device)
     turns = blocks_in_turns(blocks, resident, -(-chunk // tile.k), tile.stages, device)
@@ -316,7 +314,7 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
     rate = multiply_adds_per_clock("gemm_mma", "float64" if wide else element.name if item < 4 else "float16", device)
     rate = min(_PER_CLOCK.get(item, rate if wide else _PER_CLOCK[2]), rate) / (4 if element.is_complex else 1)
     rate /= _PRODUCTS_OF_PLANES if tile.atom.splits else 1
-    reads = [(_read(x, extents), extent) for x, extents, extent in ((p.a, (p.m, p.k), tile.m), (p.b, (p.n, p.k), tile.n))]
+    reads = [(_read(*x), extent) for x, extent in zip(p.inputs, (tile.m, tile.n), strict=True)]
     words = sum(extent / (_LEAST_COPIED / item if x.covering else x.width) for x, extent in reads)
     converted = sum(extent for x, extent in reads if x.covering)
     if tile.atom.splits:                                   # each warp splits what it loads
@@ -330,7 +328,7 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
 def along(p: GemmProblem, slices: int) -> int:
     """Threads that add the slices of an element: several where elements are few, and rows of them fill a block."""
     threads = min(_MOST_ALONG, max(2, 1 << (-(-slices // 4) - 1).bit_length()))
-    few = p.m * p.n * prod(p.batch) <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
+    few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
 
 
@@ -348,7 +346,7 @@ def facing_rows(problem: GemmProblem) -> Oriented:
     """The problem whose C is written along its rows: threads hold pairs of C along N."""
     facing = oriented(problem, 1)
     p = facing.problem
-    a, b = settled(p.a, (p.m, p.k), units=True), settled(p.b, (p.n, p.k), units=True)
+    a, b = p.map_inputs(partial(settled, units=True))
     return replace(facing, problem=replace(p, a=a, b=b))
 
 
@@ -426,11 +424,11 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = vector_access(p.c, (p.m, p.n), min(VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
-    wide = gemm_span(p, choice.chunk) >= NARROW_SPAN
-    crowded = gate is not None or (wide and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED)
+    reach = gemm_span(p, choice.chunk)
+    crowded = gate is not None or (reach >= NARROW_SPAN and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED)
     c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
-    config = MmaConfig(p.a.dtype, p.c.dtype, choice.tile, _read(p.a, (p.m, p.k)), _read(p.b, (p.n, p.k)), c,
-                       alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, _aligned(p, choice),
-                       epilogue=fused(p, 1, c.width), gate=gate, triangle=p.triangle, hermitian=p.hermitian)
-    status = {"status": View(place(VERDICT))} if choice.tile.atom.splits else {}
-    return launch(gemm_mma(config), (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate), status)
+    a, b = p.map_inputs(_read)
+    config = specialised(MmaConfig, p, c, reach, accumulator=None, tile=choice.tile, a=a, b=b,
+                         split_k=choice.slices > 1, aligned=_aligned(p, choice), gate=gate)
+    return bind(gemm_mma(config), p, choice.blocks, roles, gate, chunk=choice.chunk,
+                status=View(place(VERDICT)))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..._dtypes import dtype
 from ...codegen.signature import View
+from ...kernels.common import OperandAccess
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC
 from ...kernels.guard import NATIVE
@@ -35,22 +36,18 @@ from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
-    alpha_kind,
-    batch_values,
+    bind,
     compact,
     divisors,
-    fused,
-    fusion_values,
     launch,
     matrices_of,
     of_triangle,
     operand_span,
     oriented,
     output_span,
-    scalar_values,
+    specialised,
     tiles_of_c,
     vector_access,
-    view,
     why_not_on_wgmma,
 )
 from ..plan import Argument, Launch, Plan, Role, Workspace, aligned, place, placed
@@ -248,9 +245,8 @@ class _Memory(NamedTuple):
 
 def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     """The fewest blocks of C for whose planes there is room; ``None`` if there is none."""
-    outputs = p.m * p.n * prod(p.batch)
-    inputs = sum(rows * p.k * matrices_of(p, x) for x, rows in ((p.a, p.m), (p.b, p.n)))
-    room = (inputs + outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
+    inputs = sum(prod(extents) * matrices_of(p, x) for x, extents in p.inputs)
+    room = (inputs + p.outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
     if device.workspace_limit is not None:
         room = min(room, device.workspace_limit)
     matrices = p.batch[0] if p.batch else 1
@@ -302,18 +298,13 @@ def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
     return launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first}, *values, _STATE)
 
 
-def _present(p: GemmProblem, sides: tuple[_Side, _Side]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """For each batch mode, innermost first, whether A, and B, has it."""
-    a, b = (tuple(i in side.own for i in range(len(p.batch) - 1, -1, -1)) for side in sides)
-    return a, b
-
-
 def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side], memory: _Memory) -> tuple[Launch, GemmModularConfig]:
     """The launch that multiplies planes."""
     groups, columns, stages = _tile(p, device)
-    config = GemmModularConfig(p.a.dtype, *_present(p, sides), groups, columns, stages, triangle=p.triangle)
+    config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
+                         stages=stages)
     planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
-    values: dict[str, Any] = {"M": p.m, "N": p.n, "K": p.k, "words": _FRONT}
+    values: dict[str, Any] = {"words": _FRONT}
     for name, box, side, rows, there in zip("AB", config.boxes, sides, (p.m, p.n), memory[:2], strict=True):
         batch = tuple(p.batch[i] for i in side.own)
         steps, plane = compact(batch, rows * pitch)
@@ -324,7 +315,7 @@ def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side], mem
     spec = StagedC.box_of("uint8", columns).map((p.m, across, *p.batch[::-1], planes), (across, 1, *steps, plane))
     values["R"] = View(map=replace(memory.c, tensor_map=spec))
     tiles = tiles_of_c(p, config.tile) * planes
-    return launch(gemm_modular(config), (min(tiles, device.multiprocessors), 1, 1), values, batch_values(p.batch)), config
+    return bind(gemm_modular(config), p, min(tiles, device.multiprocessors), **values), config
 
 
 def _tile(p: GemmProblem, device: DeviceInfo) -> tuple[int, int, int]:
@@ -343,18 +334,16 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     pitch = _pitch(p.n, N_MULTIPLE)
     c = replace(vector_access(p.c, (p.m, p.n)), width=1, conj=False)
     planes = planes_of(p.c.dtype) * MOST
-    wide = max(output_span(p), planes * p.m * pitch * prod(p.batch)) >= NARROW_SPAN
-    config = RestoreConfig(p.c.dtype, c, alpha_kind(p.alpha), p.beta, *_present(p, sides), wide, fused(p, 1, 1),
-                           p.triangle is not None)
-    values: dict[str, Any] = {"C": view(p.c, "c"), "M": p.m, "N": p.n, "pitch": pitch // 4, "R": memory.c,
+    reach = max(output_span(p), planes * p.m * pitch * prod(p.batch))
+    config = specialised(RestoreConfig, p, c, reach, symmetric=p.triangle is not None)
+    values: dict[str, Any] = {"pitch": pitch // 4, "R": memory.c, **_STATE,
                               "weights": place("workspace", WEIGHTS)}
     for name, side, row in zip("AB", sides, block.start[1:], strict=True):
         of_rows = place(side.exponents, 4 * side.first_row(block, row, modes))
         values[f"E{name}"] = View(of_rows, (1,), side.row_strides(modes))
     rows, columns = config.tile
     blocks = -(-p.m // rows) * -(-p.n // columns) * prod(p.batch)
-    return launch(restore(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                  fusion_values(p.fusion), _STATE)
+    return bind(restore(config), p, blocks, **values)
 
 
 def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
@@ -363,7 +352,7 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches, waves, rows = item * sum(n * p.k * matrices_of(p, x) for x, n in ((p.a, p.m), (p.b, p.n))), 4, 0, None
+    prepared, launches, waves, rows = item * sum(prod(extents) * matrices_of(p, x) for x, extents in p.inputs), 4, 0, None
     whole: dict[str, Any] = {}
     for block in cut.of(p):
         part = block.problem
@@ -373,7 +362,7 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
         if block.start[:2] != rows:
             rows = block.start[:2]
             made += part.m * part.k * matrices_of(part, part.a)
-        prepared += (item + planes) * (made + part.m * part.n * prod(part.batch))
+        prepared += (item + planes) * (made + part.outputs)
         launches, waves = launches + 3, waves + -(-tiles // most)
         for name, count in {**on_wgmma(64 * groups, columns, steps), "written": 64 * groups * columns, "passes": steps}.items():
             whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count

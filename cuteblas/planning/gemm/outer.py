@@ -16,13 +16,11 @@ from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
-    alpha_kind,
+    bind,
     fused,
     gemm_span,
-    gemm_values,
-    launch,
     oriented,
-    second_element,
+    specialised,
 )
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
@@ -125,9 +123,9 @@ class _Model:
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
         self.p, self.device = p, device
-        self._width, self._batch = _width(p), prod(p.batch)
+        self._width = _width(p)
         self.tile, self._is_whole = OuterTile(p.k, self._width), _whole(p, self._width)
-        self._once = compulsory_bytes(p) + (p.m * p.n * self._batch * dtype(p.c.dtype).bytes if p.beta != "zero" else 0)
+        self._once = compulsory_bytes(p) + (p.outputs * dtype(p.c.dtype).bytes if p.beta != "zero" else 0)
 
     @property
     def rows(self) -> int:
@@ -151,7 +149,7 @@ class _Model:
         length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector      # one stretch ends with C
         vectors, count = length // tile.width, -(-memory // length)
         stretches = min(stretches, count)
-        blocks = -(-vectors // threads) * -(-count // stretches) * self._batch
+        blocks = -(-vectors // threads) * -(-count // stretches) * prod(p.batch)
         kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
@@ -224,8 +222,8 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     facing = oriented(problem, 1)
     p = facing.problem
     choice = choice or min(choices(problem, device), key=lambda x: x.work.seconds(device))
-    each = launch(gemm_outer(config_of(p, choice)), (choice.blocks, 1, 1), gemm_values(p, facing.by_name),
-                  rows=choice.rows, length=choice.length, stretches=choice.stretches)
+    each = bind(gemm_outer(config_of(p, choice)), p, choice.blocks, facing.by_name,
+                rows=choice.rows, length=choice.length, stretches=choice.stretches)
     refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{facing.note}")
@@ -239,7 +237,6 @@ def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
     reached = max(gemm_span(p), (p.m * _pitch(p) + choice.length) // 2)         # the last stretch may end after C
     most = tile.width if whole else 1
     a = replace(simt_access(p.a, (p.m, p.k)), width=1)
-    return OuterConfig(p.a.dtype, p.c.dtype, tile, a, simt_access(p.b, (p.n, p.k), most), OperandAccess(1, tile.width),
-                       alpha_kind(p.alpha), p.beta, len(p.batch), wide=reached >= NARROW_SPAN, epilogue=fused(p, 1, most),
-                       element_b=second_element(p), accumulator=p.accumulator, whole=whole,
+    return specialised(OuterConfig, p, OperandAccess(1, tile.width), reached, tile=tile, a=a,
+                       b=simt_access(p.b, (p.n, p.k), most), epilogue=fused(p, 1, most), whole=whole,
                        dense=_pitch(p) == p.n)

@@ -62,7 +62,7 @@ class _Moving(NamedTuple):
 def _packed_operands(p: GemmProblem) -> dict[Role, _Packed]:
     """Copies of the operands that cannot be read in place."""
     copies = {}
-    for role, x, extents in (("a", p.a, (p.m, p.k)), ("b", p.b, (p.n, p.k))):
+    for role, (x, extents) in zip("ab", p.inputs, strict=True):
         if (reason := why_not_read(p, role.upper())) is not None:
             digits = dtype(x.dtype).bytes if is_exact(p) else 1
             copies[role] = _pack(x, extents, p.batch, reason, along_k=p.precision == "tf32" or is_exact(p), digits=digits)

@@ -15,18 +15,13 @@ from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
 from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
-from ..guard import gate_values
 from ..operands import (
-    NARROW_SPAN,
     Roles,
-    alpha_kind,
-    fused,
+    bind,
     gemm_span,
-    gemm_values,
-    launch,
     of_triangle,
     oriented,
-    second_element,
+    specialised,
     tiles_of_c,
     unit_mode,
     width_along,
@@ -135,7 +130,7 @@ def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAcces
 def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
               device: DeviceInfo) -> Choice[TileShape]:
     """A tile, K in about so many slices, and what that does."""
-    k, sums, outputs = p.depth, dtype(p.accumulator).bytes, p.m * p.n * prod(p.batch)
+    k, sums, outputs = p.depth, dtype(p.accumulator).bytes, p.outputs
     chunk = -(-k // split_k // 16) * 16 if split_k > 1 else k
     slices = -(-k // chunk) if split_k > 1 else 1
     blocks = tiles_of_c(p, (tile.m, tile.n), slices) * slices
@@ -202,13 +197,13 @@ def types(p: GemmProblem) -> str:
 def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_simt`."""
     p = oriented(problem, 0).problem
-    return choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))).work.seconds(device)
+    return choose(p, device, *p.map_inputs(simt_access)).work.seconds(device)
 
 
 def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_simt` chooses among."""
     p = oriented(problem, 0).problem
-    a, b = simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k))
+    a, b = p.map_inputs(simt_access)
     for t, split_k in product(candidates(p.accumulator), numbers_of_slices(p, p.depth, p.accumulator, device)):
         choice = choice_of(p, a, b, t, split_k, device)
         yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", (choice.work,),
@@ -237,7 +232,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     """
     facing = oriented(problem, 0)                      # threads write vectors of C along M
     p, roles = facing.problem, facing.by_name
-    choice = choice or choose(p, device, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)))
+    choice = choice or choose(p, device, *p.map_inputs(simt_access))
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     aligned, turn = _aligned(p, choice.tile), _turn(p, choice)
@@ -271,11 +266,9 @@ def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], 
         The verdict without which the kernel does nothing.
     """
     turn = _turn(p, choice)
-    wide = gemm_span(p, None if turn else choice.chunk) >= NARROW_SPAN
+    reach = gemm_span(p, None if turn else choice.chunk)
     c = _written(p, choice.tile, device)
-    config = SimtConfig(p.a.dtype, p.c.dtype, choice.tile, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), c,
-                        alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1, wide, aligned, fused(p, 0, c.width),
-                        element_b=second_element(p),
-                        accumulator=p.accumulator, gate=gate, triangle=p.triangle, hermitian=p.hermitian, turn=turn)
-    return launch(gemm_simt(config), (choice.blocks, 1, 1), gemm_values(p, roles), {} if turn else choice.values,
-                  gate_values(gate))
+    a, b = p.map_inputs(simt_access)
+    config = specialised(SimtConfig, p, c, reach, 0, tile=choice.tile, a=a, b=b,
+                         split_k=choice.slices > 1, aligned=aligned, gate=gate, turn=turn)
+    return bind(gemm_simt(config), p, choice.blocks, roles, gate, chunk=choice.chunk)

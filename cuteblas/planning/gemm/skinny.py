@@ -6,9 +6,9 @@ Long sums of float32 are for a kernel of its own, on ``wgmma``; others for ``gem
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from math import prod
 from typing import Any
 
 from ...codegen.signature import View
@@ -21,19 +21,14 @@ from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
 from ..operands import (
-    NARROW_SPAN,
     Oriented,
-    alpha_kind,
-    batch_values,
-    fused,
-    fusion_values,
+    bind,
     gemm_span,
-    launch,
     majorness,
     operand_map,
     output_span,
     pairs_along_n,
-    scalar_values,
+    specialised,
     tiles_of_c,
     turned,
     view,
@@ -84,7 +79,8 @@ def why_not_by_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
     """Why no tensor map describes A, and B; ``None`` where one does."""
-    return why_not_mapped("A", p.a, (p.m, p.k)), why_not_mapped("B", p.b, (p.n, p.k))
+    a, b = (why_not_mapped(name, *x) for name, x in zip("AB", p.inputs, strict=True))
+    return a, b
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
@@ -112,14 +108,14 @@ def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
 
 def _slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
     """Numbers of slices of K that leave none empty."""
-    outputs, stages = p.m * p.n * prod(p.batch), -(-p.k // DEPTH)
-    most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * outputs), 2 * device.multiprocessors)
+    stages = -(-p.k // DEPTH)
+    most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs), 2 * device.multiprocessors)
     return sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})
 
 
 def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool], device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, slices of K, and what that does."""
-    steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.m * p.n * prod(p.batch)
+    steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.outputs
     blocks, extents = tiles_of_c(p, (_ROWS, columns)) * slices, (_ROWS, columns)
     tiles = -(-blocks // device.multiprocessors)
     counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
@@ -189,24 +185,21 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
 def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyConfig:
     """What the kernel is specialised on for a product, or for the slices ``p`` of it."""
     unmapped_a, unmapped_b = _unmapped(whole)
-    by_tma, c = (unmapped_a is None, unmapped_b is None), pairs_along_n(p)
-    inner = range(len(whole.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
-    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (whole.a, whole.b))
-    wide = output_span(p) if all(by_tma) else max(gemm_span(whole), output_span(p))
-    return SkinnyConfig(p.c.dtype, choice.tile, STAGES[choice.tile], _access(whole.a, (whole.m, whole.k)),
-                        _access(whole.b, (whole.n, whole.k)), by_tma, choice.slices > 1, c=c, alpha=alpha_kind(p.alpha),
-                        batch_a=batch_a, batch_b=batch_b, wide=wide >= NARROW_SPAN, epilogue=fused(p, 1, c.width))
+    by_tma = unmapped_a is None, unmapped_b is None
+    a, b = whole.map_inputs(_access)
+    reach = output_span(p) if all(by_tma) else max(gemm_span(whole), output_span(p))
+    inputs = replace(p, a=whole.a, b=whole.b)               # their slices are steps of a block
+    return specialised(SkinnyConfig, inputs, pairs_along_n(p), reach, columns=choice.tile,
+                       stages=STAGES[choice.tile], a=a, b=b, tma=by_tma, slices=choice.slices > 1)
 
 
 def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: SkinnyConfig, device: DeviceInfo,
              output: Role) -> Launch:
     """The launch that multiplies into the memory of a role."""
     whole = facing.problem
-    values: dict[str, Any] = {"C": view(p.c, output), "M": p.m, "N": p.n, "K": whole.k, "status": View(place(VERDICT)),
-                              **({"chunk": choice.chunk} if choice.slices > 1 else {})}
-    operands = (whole.a, (whole.m, whole.k)), (whole.b, (whole.n, whole.k))
-    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, operands, config.tma, strict=True):
+    values: dict[str, Any] = {}
+    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, whole.inputs, config.tma, strict=True):
         values[name] = view(operand, role, operand_map(box, operand, extents, whole.batch) if tma else None)
     blocks = min(choice.blocks, device.multiprocessors, _MOST_BLOCKS)
-    return launch(gemm_skinny(config), (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                  fusion_values(p.fusion))
+    return bind(gemm_skinny(config), p, blocks, {"C": output}, chunk=choice.chunk,
+                status=View(place(VERDICT)), **values)

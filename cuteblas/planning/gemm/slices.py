@@ -11,20 +11,13 @@ from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..cost.work import Work
-from ..guard import gate_values
 from ..operands import (
-    NARROW_SPAN,
-    alpha_kind,
-    batch_values,
+    bind,
     compact,
-    fused,
-    fusion_values,
-    launch,
     operand_span,
     output_span,
-    scalar_values,
+    specialised,
     unit_mode,
-    view,
 )
 from ..plan import Launch, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
@@ -72,11 +65,6 @@ class Choice(Generic[Tile]):
         """A part of a plan's reason: how K is split, if it is."""
         return f", K in {self.slices} slices of {self.chunk}, added in order" if self.slices > 1 else ""
 
-    @property
-    def values(self) -> dict[str, int]:
-        """What a kernel of slices takes."""
-        return {"chunk": self.chunk} if self.slices > 1 else {}
-
     def __str__(self) -> str:
         return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else "")
 
@@ -105,7 +93,7 @@ def most_workspace(device: DeviceInfo) -> int:
 
 def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: DeviceInfo) -> Iterator[int]:
     """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
-    most = min(depth // MIN_SLICE, most_workspace(device) // (prod((p.m, p.n, *p.batch)) * dtype(accumulator).bytes))
+    most = min(depth // MIN_SLICE, most_workspace(device) // (p.outputs * dtype(accumulator).bytes))
     yield 1
     count, after = 2, 3
     while count <= most:
@@ -122,7 +110,7 @@ def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
     """Size of the workspace."""
-    return prod((count, p.m, p.n, *p.batch)) * dtype(p.accumulator).bytes
+    return count * p.outputs * dtype(p.accumulator).bytes
 
 
 def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Role], Launch], *, gate: int | None = None,
@@ -141,9 +129,8 @@ def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, R
 def reduction(p: GemmProblem, count: int, gate: int | None = None, along: int = 1) -> Launch:
     """The launch that adds the slices, by one or several threads for each element."""
     partial = operand_span(_slice_of_workspace(p), (p.m, p.n), (count, *p.batch))
-    config = ReduceConfig(p.accumulator, p.c.dtype, OperandAccess(unit_mode(p.c)), alpha_kind(p.alpha), p.beta, len(p.batch),
-                          max(p.m, p.n, partial, output_span(p)) >= NARROW_SPAN, epilogue=fused(p, 0, 1), gate=gate, along=along,
-                          triangle=None if p.triangle == "both" else p.triangle)
+    config = specialised(ReduceConfig, p, OperandAccess(unit_mode(p.c)),
+                         max(p.m, p.n, partial, output_span(p)), 0, gate=gate, along=along,
+                         triangle=None if p.triangle == "both" else p.triangle)
     blocks = -(-p.m // config.tile[0]) * -(-p.n // config.tile[1]) * prod(p.batch)
-    return launch(reduce_split(config), (blocks, 1, 1), batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                  fusion_values(p.fusion), gate_values(gate), W=place("workspace"), C=view(p.c, "c"), M=p.m, N=p.n, S=count)
+    return bind(reduce_split(config), p, blocks, gate=gate, W=place("workspace"), S=count)

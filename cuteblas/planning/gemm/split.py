@@ -26,12 +26,9 @@ from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
-    alpha_kind,
-    batch_values,
+    bind,
     compact,
     divisors,
-    fused,
-    fusion_values,
     launch,
     matrices_of,
     of_triangle,
@@ -40,7 +37,7 @@ from ..operands import (
     output_span,
     pairs_along_n,
     row_pitch,
-    scalar_values,
+    specialised,
     staged_map,
     staging,
     tiles_of_c,
@@ -574,25 +571,19 @@ class _Splitting:
     def _product(self, p: GemmProblem, memory: _Memory) -> tuple[Launch, GemmSplitConfig]:
         """The launch that multiplies planes."""
         a, b, tiling = memory.a, memory.b, memory.tiling
-        c = pairs_along_n(p, 2 // parts_of(p))
         groups, columns = tiling.tile
-        config = GemmSplitConfig(
-            self.form.name, p.c.dtype, columns, STAGES[self.form.name, groups, columns], k_major_a=a.config.k_major,
-            k_major_b=b.config.k_major, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=a.present, batch_b=b.present,
-            wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), fallback=self.fallback, gate=self.gate,
-            element=p.a.dtype, staged=staging(p), groups=groups, divided=tiling.divided > 0, triangle=p.triangle,
-            hermitian=p.hermitian)
+        config = specialised(
+            GemmSplitConfig, p, pairs_along_n(p, 2 // parts_of(p)), output_span(p),
+            format=self.form.name, columns=columns, stages=STAGES[self.form.name, groups, columns],
+            k_major_a=a.config.k_major, k_major_b=b.config.k_major, fallback=self.fallback,
+            gate=self.gate, staged=staging(p), groups=groups, divided=tiling.divided > 0)
         kernel = gemm_split(config)
         staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
-        values: dict[str, Any] = {"C": view(p.c, "c", staged), "M": p.m, "N": p.n, "K": p.k, **gate_values(self.gate),
-                                  **({} if self.fallback is None else {"status": place(VERDICT)})}
+        values: dict[str, Any] = {"C": view(p.c, "c", staged), "status": place(VERDICT),
+                                  "divided": tiling.divided, "flags": memory.flags, "sums": memory.sums}
         for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
             spec: TensorMapSpec = box.map(planes.extents, planes.strides)
             values[name] = View(map=replace(planes.planes, tensor_map=spec))
             values[f"R{name}"] = View(planes.exponents, (1, 0) if name == "A" else (0, 1), planes.row_strides)
-            if self.fallback is not None:
-                values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
-        if tiling.divided:
-            values |= {"divided": tiling.divided, "flags": memory.flags, "sums": memory.sums}
-        return launch(kernel, (tiling.blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                      fusion_values(p.fusion)), config
+            values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
+        return bind(kernel, p, tiling.blocks, gate=self.gate, **values), config

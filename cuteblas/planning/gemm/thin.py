@@ -15,19 +15,14 @@ from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
 from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
-from ..guard import gate_values
 from ..operands import (
-    NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
-    alpha_kind,
-    fused,
+    bind,
     gemm_span,
-    gemm_values,
-    launch,
     power_of_two,
-    second_element,
     settled,
+    specialised,
     tiles_of_c,
     turned,
     vector_access,
@@ -103,7 +98,7 @@ def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
 
 
 def _read(p: GemmProblem) -> _Read:
-    a, b = _access(p.a, (p.m, p.k)), _access(p.b, (p.n, p.k))
+    a, b = p.map_inputs(_access)
     fast = a.unit
     if fast is None:
         fast = min((1, 0), key=lambda mode: ((p.m, p.k)[mode] == 1, abs(p.a.strides[mode])))
@@ -123,10 +118,10 @@ class _Model:
 
     def __init__(self, p: GemmProblem, device: DeviceInfo):
         self.p, self.device, self.read = p, device, _read(p)
-        self._kind, self._batch = dtype(p.accumulator), prod(p.batch)
+        self._kind = dtype(p.accumulator)
         self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
         self._wide = tuple(max(4, item) for item in self._items)       # short elements are converted in registers
-        self._depth, self._result, self._once = p.depth, p.m * p.n * self._batch * self._kind.bytes, compulsory_bytes(p)
+        self._depth, self._result, self._once = p.depth, p.outputs * self._kind.bytes, compulsory_bytes(p)
         self._unit = fused_unit(dtype(p.a.dtype), self._kind)
         self._products = multiply_adds_per_clock("gemm_simt", p.accumulator, device) / (4 if self._kind.is_complex else 1)
 
@@ -172,7 +167,7 @@ class _Model:
             clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / self._products,
             fetched=warps * steps * wavefronts, instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
             crowded=max(0, self.registers(tile) - _EASY) / _REGISTERS, warps=warps, moved=self._once,
-            stored=p.m * p.n * self._batch * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
+            stored=p.outputs * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
             **blocks_in_turns(blocks, resident, steps, tile.stages, self.device), **added(slices, self._result))
         return Choice(tile, slices, chunk, blocks, work)
 
@@ -288,12 +283,11 @@ def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None)
     c = _access(p.c, (p.m, p.n))
     run = tile.columns if c.unit == 1 else tile.values[0]
     c = replace(c, width=gcd(c.width, run))
-    return ThinConfig(p.a.dtype, p.c.dtype, tile, read.a, read.b, c, alpha_kind(p.alpha), p.beta, len(p.batch), choice.slices > 1,
-                      gemm_span(p, choice.chunk) >= NARROW_SPAN, False, fused(p, 1 if c.unit == 1 else 0, c.width),
-                      element_b=second_element(p), accumulator=p.accumulator, gate=gate)
+    return specialised(ThinConfig, p, c, gemm_span(p, choice.chunk), int(c.unit == 1), tile=tile,
+                       a=read.a, b=read.b, split_k=choice.slices > 1, gate=gate)
 
 
 def _product(p: GemmProblem, choice: Choice[ThinTile], roles: dict, gate: int | None) -> Launch:
     """The launch of ``gemm_thin``."""
     kernel = gemm_thin(config_of(p, choice, gate))
-    return launch(kernel, (choice.blocks, 1, 1), gemm_values(p, roles), choice.values, gate_values(gate))
+    return bind(kernel, p, choice.blocks, roles, gate, chunk=choice.chunk)

@@ -20,10 +20,7 @@ from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
-    alpha_kind,
-    batch_values,
-    fused,
-    fusion_values,
+    bind,
     launch,
     majorness,
     of_triangle,
@@ -31,7 +28,7 @@ from ..operands import (
     oriented,
     output_span,
     pairs_along_n,
-    scalar_values,
+    specialised,
     staged_map,
     staging,
     tiles_of_c,
@@ -85,7 +82,7 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
 
 def why_not_read(p: GemmProblem, name: str) -> str | None:
     """Why an operand, A or B, cannot be read in place, or ``None`` if it can."""
-    operand, extents = (p.a, (p.m, p.k)) if name == "A" else (p.b, (p.n, p.k))
+    operand, extents = p.inputs["AB".index(name)]
     exact = is_exact(p)
     if exact and dtype(operand.dtype).bytes > 1:
         return f"wgmma multiplies bytes, but {name} is {operand.dtype}"
@@ -230,14 +227,14 @@ def _work_of(tiling: _Tiling) -> Work:
 
 def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: DeviceInfo) -> _Tiling:
     """A tiling and what it does."""
-    chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.m * p.n * prod(p.batch)
+    chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
     clusters, sums = tile.clusters(p) * slices, max(_BYTES_OF_SUMS, dtype(p.accumulator).bytes)
     tiles = clusters / most if divided else -(-clusters // (most // size))
     of_c = max(_BYTES_OF_SUMS, dtype(p.c.dtype).bytes if slices == 1 else sums)
     counted = on_wgmma(rows, columns, steps)
-    loads = ((p.a, (p.m, p.k), rows), (p.b, (p.n, p.k), columns / size))
-    counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(x, extents)) for x, extents, extent in loads)
+    counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(*x))
+                                       for x, extent in zip(p.inputs, (rows, columns / size), strict=True))
     work = Work(
         "tensor cores, bytes" if is_exact(p) else "tensor cores", "TMA",
         "words" if p.digits > _BYTES_OF_SUMS else "vectors" if slices > 1 or why_not_staged(p) is None else "elements",
@@ -250,12 +247,12 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
     """Whether B is loaded in lines of less than 128 bytes: more TMA boxes, each of which takes as long."""
-    return tile.columns % DEPTH > 0 and majorness(p.b, (p.n, p.k)) == 0
+    return tile.columns % DEPTH > 0 and majorness(*p.inputs[1]) == 0
 
 
 def _across_sectors(p: GemmProblem) -> bool:
     """Whether rows of an operand begin inside of sectors."""
-    return _begins_inside(p.a, (p.m, p.k)) or _begins_inside(p.b, (p.n, p.k))
+    return any(p.map_inputs(_begins_inside))
 
 
 def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
@@ -266,13 +263,13 @@ def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
 
 def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bool) -> Iterator[_Tiling]:
     """Each block has whole tiles, of all of K or of slices."""
-    outputs, item, slices = p.m * p.n * prod(p.batch), dtype(p.accumulator).bytes, 1
+    item, slices = dtype(p.accumulator).bytes, 1
     depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
     while True:
         yield _tiling(p, tile, slices, 0, device)
         slices *= 2
         if not may_split_k or p.triangle or len(p.batch) >= most_modes or p.k % (slices * depth) or p.k // slices < MIN_SLICE \
-                or slices * outputs * item > most_workspace(device):
+                or slices * p.outputs * item > most_workspace(device):
             return
 
 
@@ -359,15 +356,13 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
     """The launches that multiply, and why they are as they are."""
     facing = oriented(problem, 1)
     p, tile = facing.problem, choice.tile
-    inner = range(len(p.batch) - 1, -1, -1)            # the innermost batch mode runs fastest
-    major_a, major_b = (majorness(o, e) == 1 for o, e in ((p.a, (p.m, p.k)), (p.b, (p.n, p.k))))
-    batch_a, batch_b = (tuple(o.batch_strides[i] != 0 for i in inner) for o in (p.a, p.b))
-    c, unstaged = pairs_along_n(p), why_not_staged(p)
-    config = WgmmaConfig(_element(p), p.c.dtype, tile.columns, tile.stages, tile.cluster, groups=tile.groups, k_major_a=major_a,
-                         k_major_b=major_b, c=c, alpha=alpha_kind(p.alpha), beta=p.beta, batch_a=batch_a, batch_b=batch_b,
-                         wide=output_span(p) >= NARROW_SPAN, epilogue=fused(p, 1, c.width), staged=staging(p),
-                         divided=choice.divided > 0, accumulator=p.accumulator, digits=p.digits,
-                         parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED, triangle=p.triangle)
+    major_a, major_b = (majorness(*x) == 1 for x in p.inputs)
+    unstaged = why_not_staged(p)
+    config = specialised(
+        WgmmaConfig, p, pairs_along_n(p), output_span(p), element=_element(p), columns=tile.columns,
+        stages=tile.stages, cluster=tile.cluster, groups=tile.groups, k_major_a=major_a,
+        k_major_b=major_b, staged=staging(p), divided=choice.divided > 0, digits=p.digits,
+        parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
     while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
@@ -377,9 +372,9 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
     clusters, most = tile.clusters(p), device.multiprocessors // tile.cluster.size
     blocks = min(clusters, most) * tile.cluster.size
     staged = staged_map(p, config.columns) if config.staged == "tma" else None
-    values: dict[str, Any] = {"C": view(p.c, output, staged), "M": p.m, "N": p.n, "K": p.k}
-    for name, role, box, o, extent in zip("AB", facing.roles, config.boxes, (p.a, p.b), (p.m, p.n), strict=True):
-        values[name] = view(o, role, operand_map(box, o, (extent, p.k), p.batch, p.digits))
+    values: dict[str, Any] = {"C": view(p.c, output, staged)}
+    for name, role, box, x in zip("AB", facing.roles, config.boxes, p.inputs, strict=True):
+        values[name] = view(x[0], role, operand_map(box, *x, p.batch, p.digits))
     before: tuple[Launch, ...] = ()
     divided = ""
     if choice.divided:
@@ -390,8 +385,7 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
         values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:
         values["parked"] = workspace.take(ParkedSums.nbytes(GROUP * tile.groups, tile.columns, p.digits, blocks))
-    multiply = launch(kernel, (blocks, 1, 1), values, batch_values(p.batch), scalar_values(p.alpha, p.beta),
-                      fusion_values(p.fusion))
+    multiply = bind(kernel, p, blocks, **values)
     described = tile.described(depth_of(config.element))
     reason = (f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
               f"{device.multiprocessors} multiprocessors{divided}; C is written "

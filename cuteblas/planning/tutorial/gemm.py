@@ -9,7 +9,7 @@ from math import prod
 from ..._dtypes import accumulator_of, dtype
 from ...kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..floors import multiply_adds_per_clock
-from ..operands import NARROW_SPAN, alpha_kind, gemm_span, gemm_values, launch, oriented, unit_mode
+from ..operands import NARROW_SPAN, alpha_kind, bind, gemm_span, oriented, unit_mode
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from ..variants import Variant
@@ -69,7 +69,7 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
               f"to {p.c.dtype}{facing.note}")
     rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock("gemm_tutorial", accumulator, device)
     return Plan(problem, device, "gemm_tutorial", config,
-                (launch(kernel, grid, gemm_values(p, facing.by_name)),), reason=reason,
+                (replace(bind(kernel, p, 1, facing.by_name), grid=grid),), reason=reason,
                 facts=kernel.facts, seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k,
                                                               prod(grid), accumulator, rate,
                                                               device))

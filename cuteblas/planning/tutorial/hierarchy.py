@@ -143,7 +143,7 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
         reason += f"; dp4a on words of {_PACKED} along K"
         if copies:
             reason += f", after {', '.join(copies)} has been rearranged to lie along K"
-    choice = choice_of(p, simt_access(p.a, (p.m, p.k)), simt_access(p.b, (p.n, p.k)), tile, 1, device)
+    choice = choice_of(p, *p.map_inputs(simt_access), tile, 1, device)
     choice = replace(choice, tile=tile, blocks=blocks)
     product = simt_product(p, device, choice, roles, aligned=aligned)
     launches = *(each for plan in copies.values() for each in plan.launches), product
