@@ -18,7 +18,7 @@ from ...codegen.mma import WarpMma, operand_tile
 from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
 from ...layout.symbolic import IntLike, all_of, less, minimum, select
-from ..common import OperandAccess
+from ..common import OperandAccess, vectors_along
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["MmaOperand", "mma_operand"]
@@ -238,5 +238,5 @@ def _by_vectors(extents: tuple[int, int], threads: int, access: OperandAccess) -
     rows = gcd(across, threads // lanes)
     lanes = threads // rows
     if access.unit == 0:
-        return TiledCopy(Layout((lanes, rows)), (access.width, 1))
-    return TiledCopy(Layout((rows, lanes), (lanes, 1)), (1, access.width))
+        return vectors_along(0, (lanes, rows), access.width)
+    return vectors_along(1, (rows, lanes), access.width)
