@@ -327,7 +327,7 @@ class _Operand:
 
     def mine(self, tensor: Tensor) -> Tensor:
         """What this thread copies: (width, pass)."""
-        return self._copy.partition(tensor, self.k.thread).map_domain(lambda layout: make_layout(layout[0], layout[2]))
+        return select(self._copy.partition(tensor, self.k.thread), 0, 2)
 
     @property
     def guard(self) -> Guard:
