@@ -11,13 +11,14 @@ import pytest
 import cuteblas
 
 HOME = Path(cuteblas.__file__).parent
-BELOW_PLANNING = {"kernels", "codegen", "layout"}
+BELOW_PLANNING = {"kernels", "tutorial", "codegen", "layout"}
 BELOW_ENGINES = BELOW_PLANNING | {"planning", "runtime", "emulator"}
 BELOW_FUNCTIONS = BELOW_ENGINES | {"engines"}
 MAY_IMPORT = {
     "layout": set(),
     "codegen": {"layout"},
     "kernels": {"codegen", "layout"},
+    "tutorial": {"kernels.common", "codegen", "layout"},
     "planning": BELOW_PLANNING,
     "runtime": {"codegen.architectures", "codegen.kernel", "planning.cost",
                 "planning.plan", "planning.problem", "planning.streaming"},

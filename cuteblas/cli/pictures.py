@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..kernels.copy.tiles import TransposeConfig
-from ..kernels.tutorial.transpose import TILE, SharedConfig
 from ..layout import ComposedLayout, Layout, size
 from ..planning import Plan
 from ..planning.pictures import owners
+from ..tutorial.transpose import TILE, SharedConfig
 from .terminal import Paint, side_by_side
 
 __all__ = ["bank_picture", "element_picture", "picture", "tile_picture"]

@@ -14,12 +14,13 @@ from ..codegen.engine import CodegenError, Element, Pointer
 from ..codegen.signature import TensorParam
 from ..codegen.tiled import TiledCopy
 from ..codegen.values import Value, cast
-from ..layout import Layout, Tensor, domain_offset, make_identity_tensor, rank, size
+from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, rank, size
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
            "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
-           "operand", "packed_strides", "split_words", "tile_and_item", "tile_of_block", "transpose_words"]
+           "operand", "packed_strides", "split_words", "tile_and_item", "tile_from", "tile_of_block", "transpose_words",
+           "vectors_along"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
@@ -82,6 +83,18 @@ def operand(name: str, modes: str, element: str, access: OperandAccess, *, writt
 def mapped(name: str, modes: str, element: str) -> TensorParam:
     """The declaration of an operand that is read by its tensor map alone."""
     return TensorParam(name, modes, element, map=f"map{name}", addressed=False)
+
+
+def vectors_along(mode: int, threads: tuple[int, int], width: int = 1) -> TiledCopy:
+    """The copy in which neighbouring threads move neighbouring vectors along one of two modes."""
+    if mode == 0:
+        return TiledCopy(Layout(threads), (width, 1))
+    return TiledCopy(Layout(threads, (threads[1], 1)), (1, width))
+
+
+def tile_from(corner: tuple[IntLike, IntLike], matrix: Tensor, extents: tuple[int, int]) -> Tensor:
+    """The tile of a matrix that begins at a corner."""
+    return local_tile(domain_offset(corner, matrix), extents, (0, 0))
 
 
 def existing(k: KernelBuilder, name: str, partition: Callable[[Tensor], Tensor], extents: tuple[IntLike, ...]) -> Guard:

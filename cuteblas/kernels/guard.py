@@ -27,11 +27,10 @@ from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Pointer
 from ..codegen.mbarrier import Mbarriers
 from ..codegen.signature import TensorParam
-from ..codegen.tiled import TiledCopy
 from ..codegen.values import Term, Value, choose
 from ..layout import Layout, Tensor, _, local_tile
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
-from .common import WARP, butterfly, existing
+from .common import WARP, butterfly, existing, vectors_along
 
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
@@ -156,7 +155,8 @@ class Verdict:
         k, fields = self._k, self._record.fields
         k.comment(comment)
         lane = k.let("lane", k.thread % WARP)
-        reader, step = TiledCopy(Layout((1, WARP)), (len(fields), 1)), (len(fields), WARP * _RECORDS_AT_ONCE)
+        reader = vectors_along(0, (1, WARP), len(fields))
+        step = len(fields), WARP * _RECORDS_AT_ONCE
         at_once = Layout((len(fields), 1, _RECORDS_AT_ONCE))
 
         def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)

@@ -10,9 +10,9 @@ from cuteblas._dtypes import accumulator_of
 from cuteblas.codegen.access import wavefronts
 from cuteblas.codegen.builder import KernelBuilder
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, gemm_tutorial
 from cuteblas.layout import Layout, Tensor, cosize, counting_iterator, local_partition, local_tile, make_tensor, size
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
+from cuteblas.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, gemm_tutorial
 
 from .engines import check_product, gemm_problem, place, poison, random
 

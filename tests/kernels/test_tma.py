@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.tutorial.tma import TmaTransposeConfig, tma_transpose
 from cuteblas.planning import H200, CopyProblem, plan_copy
+from cuteblas.tutorial.tma import TmaTransposeConfig, tma_transpose
 
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, check_counts, move, scrambled

@@ -7,17 +7,6 @@ import numpy as np
 import pytest
 
 from cuteblas.codegen.engine import CodegenError
-from cuteblas.kernels.tutorial.transpose import (
-    ALONG_M,
-    ALONG_N,
-    TILE,
-    NaiveConfig,
-    SharedConfig,
-    naive_transpose,
-    padded,
-    shared_transpose,
-    swizzled,
-)
 from cuteblas.layout import (
     ComposedLayout,
     Layout,
@@ -33,6 +22,17 @@ from cuteblas.layout import (
 )
 from cuteblas.planning import H200, CopyProblem, plan_copy
 from cuteblas.planning.variants import variants
+from cuteblas.tutorial.transpose import (
+    ALONG_M,
+    ALONG_N,
+    TILE,
+    NaiveConfig,
+    SharedConfig,
+    naive_transpose,
+    padded,
+    shared_transpose,
+    swizzled,
+)
 
 from .engines import Strided, aligned, copy_problem
 from .moves import SIZES, check_counts, move, scrambled

@@ -29,11 +29,10 @@ from ...codegen.copies import CpAsync, Vector
 from ...codegen.engine import CodegenError, Element, Lines
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor, zipped_divide
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
-from ..common import copy_element, cut_words, join_words, split_words
+from ..common import copy_element, cut_words, join_words, split_words, vectors_along
 
 __all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel", "short_rows_kernel"]
 
@@ -223,7 +222,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
 
     # Instead of columns and rows that do not exist others are read. What belongs to no column is stored after the piece.
     last = config.words[1] - 1
-    reader = TiledCopy(Layout(config.threads), (packed, 1))
+    reader = vectors_along(0, config.threads, packed)
     tScS = k.pin("tScS", reader.partition(make_identity_tensor(config.tile), k.thread))
     last_row = tScS((0, 0), 0, last)[1]
     last_exists = less(last_row, I)
@@ -361,7 +360,7 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
 
     k.comment("Rows of the target out, each from sector to sector")
     sectors = k.lines("D_words", D.address, word, _SECTOR)
-    writer = TiledCopy(Layout(config.threads[::-1], (config.threads[0], 1)), (1, 1))
+    writer = vectors_along(1, config.threads[::-1])
     tDcD = k.pin("tDcD", writer.partition(make_identity_tensor((columns, rows // packed)), k.thread))
     with k.loop("n", config.words[1], unroll=True) as n:
         j, lane = k.let("j", tDcD((0, 0), n, 0)[0]), tDcD((0, 0), n, 0)[1]

@@ -21,7 +21,7 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
 from ...layout import Layout, Tensor, local_tile, make_identity_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import cut_words, existing, tile_of_block
+from ..common import cut_words, existing, tile_of_block, vectors_along
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -87,7 +87,7 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     """
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
-    tiled = TiledCopy(Layout((along, config.threads // along)), (1, 1))
+    tiled = vectors_along(0, (along, config.threads // along))
     if config.tile[0] % tiled.tile[0] or config.tile[1] % tiled.tile[1]:
         raise CodegenError(f"{config.name}: the tile does not divide into {tiled.tile}")
     builder = PairBuilder if config.paired else KernelBuilder

@@ -36,15 +36,22 @@ from ...layout import (
     Layout,
     Swizzle,
     Tensor,
-    domain_offset,
-    local_tile,
     make_identity_tensor,
     make_layout,
     select,
     size,
 )
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
-from ..common import copy_element, cut_words, existing, grouped_raster, tile_of_block, transpose_words
+from ..common import (
+    copy_element,
+    cut_words,
+    existing,
+    grouped_raster,
+    tile_from,
+    tile_of_block,
+    transpose_words,
+    vectors_along,
+)
 
 __all__ = ["TransposeConfig", "transpose_kernel"]
 
@@ -293,7 +300,7 @@ def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, D: Gl
     N = k.extent("N")
     p, q, index = pair_of_block(k, N, config, config.modes > 0)
     read = D.at(index, (N // config.scale, N))
-    written = read.map_domain(lambda layout: make_layout(layout[1], layout[0]))
+    written = select(read, 1, 0)
     other = k.let("other", N * k.flag("two", integer(p) < q))
     limits = (N // config.scale, N), (other // config.scale, other)
     below, right = p * config.tile[0], q * config.tile[0]
@@ -358,7 +365,7 @@ class TransposedTile:
         corner, name = (moved.corner[0] // self.scale, moved.corner[1]), moved.name
 
         def mine(matrix: Tensor) -> Tensor:
-            return self.reader.partition(local_tile(domain_offset(corner, matrix), self.read, (0, 0)), k.thread)
+            return self.reader.partition(tile_from(corner, matrix, self.read), k.thread)
 
         tSgS = k.pin(f"tSg{name}", mine(moved.source))
         guard = replace(existing(k, f"tSc{name}", mine, moved.limits), halo=self.halo)
@@ -383,7 +390,7 @@ class TransposedTile:
         corner, name = (moved.corner[0], moved.corner[1] // self.scale), moved.name
 
         def mine(matrix: Tensor) -> Tensor:
-            return self.writer.partition(local_tile(domain_offset(corner, matrix), self.written, (0, 0)), k.thread)
+            return self.writer.partition(tile_from(corner, matrix, self.written), k.thread)
 
         tDsT = k.pin(f"tDs{name}", self.writer.partition(moved.shared, k.thread))
         tDgD = k.pin(f"tDg{name}", mine(moved.target))
@@ -430,7 +437,8 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
     by_element = TiledCopy(tile.reader.threads, (packed, packed))
     blocks = tile.rest[1]
     along_j, along_i = tile.read[0] * packed, tile.read[1]
-    gS, cS = (local_tile(domain_offset(corner, x), (along_j, along_i), (0, 0)) for x in (source, make_identity_tensor(extents)))
+    gS, cS = (tile_from(corner, x, (along_j, along_i))
+              for x in (source, make_identity_tensor(extents)))
     tSgS, tScS = k.pin(f"tSg{name}", by_element.partition(gS, k.thread)), k.pin(f"tSc{name}", by_element.partition(cS, k.thread))
     j = tScS((0, 0), 0, 0)[0]
 
@@ -530,7 +538,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         return
     k.comment("Before and behind them: of each column fewer elements than are written whole")
     lanes = max(unit, config.threads // config.tile[0])
-    ends = TiledCopy(Layout((config.threads // lanes, lanes), (lanes, 1)), (1, 1))
+    ends = vectors_along(1, (config.threads // lanes, lanes))
     tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], lanes)), k.thread))
     passes = config.tile[0] // ends.tile[0]
 

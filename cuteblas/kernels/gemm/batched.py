@@ -28,7 +28,6 @@ from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
 from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
 from ...layout import (
     Layout,
@@ -41,12 +40,13 @@ from ...layout import (
     logical_divide,
     make_identity_tensor,
     make_layout,
+    select,
     size,
     upcast,
     zipped_divide,
 )
 from ...layout.symbolic import Expr, IntLike, all_of, less, minimum
-from ..common import packed_strides, transpose_words
+from ..common import packed_strides, tile_from, transpose_words, vectors_along
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 
 __all__ = ["MATRICES", "BatchedConfig", "BatchedSide", "BatchedTile", "gemm_batched"]
@@ -277,7 +277,7 @@ class _Operand:
                  first: IntLike, limit: IntLike):
         self.k, self.side, self.box, self.tensor, self.name = k, side, box, tensor, tensor.param.name
         self._first, self._limit, self._place = first, limit, side.order.index(MATRICES) if MATRICES in side.order else None
-        self._copy = TiledCopy(Layout((1, threads)), (side.width, 1))
+        self._copy = vectors_along(0, (1, threads), side.width)
         self.vectors = prod(box[q] for q in side.order) // side.width
         self.passes = -(-self.vectors // threads)
         self.shared_layout = side.shared(box, self.passes * threads)
@@ -327,7 +327,7 @@ class _Operand:
 
     def mine(self, tensor: Tensor) -> Tensor:
         """What this thread copies: (width, pass)."""
-        return self._copy.partition(tensor, self.k.thread).map_domain(lambda layout: make_layout(layout[0], layout[2]))
+        return select(self._copy.partition(tensor, self.k.thread), 0, 2)
 
     @property
     def guard(self) -> Guard:
@@ -437,7 +437,7 @@ class _Divided:
         def load(turn: IntLike) -> None:
             for r, part in enumerate(parts):
                 here = part[_, _, turn * tile.depth], fragment[_, r, _]
-                k.copy(Vector(width), *(map(_swapped, here) if along_k else here))
+                k.copy(Vector(width), *(select(x, 1, 0) if along_k else x for x in here))
                 if tile.words and not along_k:
                     transpose_words(k, here[1], here[1], f"word{name}{r}")
                 if tile.words and dt.kind == "b":               # any byte but 0 is true
@@ -461,11 +461,13 @@ class _Divided:
         """Sums to shared memory."""
         k, config = self._k, self._config
         width = config.tile.stored(config.extents, config.c.held, sC.engine.dtype.bytes)
+        held = sC[_, _, self._matrix, self._part]
         for r, (row, row_exists) in enumerate(self._starts[0]):
             for s, (column, column_exists) in enumerate(self._starts[1]):
-                here = domain_offset((row, column), sC[_, _, self._matrix, self._part])
+                own = self.total[(_, _), r, s]
+                target = tile_from((row, column), held, config.tile.run)
                 with k.when(all_of(row_exists, column_exists)):
-                    k.copy(Vector(width), _swapped(self.total[(_, _), r, s]), _swapped(local_tile(here, config.tile.run, (0, 0))))
+                    k.copy(Vector(width), select(own, 1, 0), select(target, 1, 0))
 
 
 class _Whole:
@@ -508,11 +510,6 @@ class _Whole:
         """Sums to shared memory."""
         atom, of_memory, of_registers = self._span(self._config.c, 2, sC, self.total)
         self._k.copy(atom, of_registers, of_memory)
-
-
-def _swapped(tensor: Tensor) -> Tensor:
-    """A tensor with its two modes in the other order."""
-    return tensor.map_domain(lambda layout: make_layout(layout[1], layout[0]))
 
 
 def _as_one(tensor: Tensor) -> Tensor:

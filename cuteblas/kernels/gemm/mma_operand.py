@@ -18,7 +18,7 @@ from ...codegen.mma import WarpMma, operand_tile
 from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
 from ...layout.symbolic import IntLike, all_of, less, minimum, select
-from ..common import OperandAccess
+from ..common import OperandAccess, vectors_along
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["MmaOperand", "mma_operand"]
@@ -119,7 +119,7 @@ class _Vectors(MmaOperand):
             self._fragment = Tensor(self.registers.engine, Layout((_MATRICES, per_atom * atoms // _MATRICES, 2)))
         elif tiled.atom.per_register == 1:
             part = self._part(tiled, self._ring, k.thread)
-            self._operand = k.pin(f"tCs{name}", part.map_domain(lambda layout: make_layout(layout[0], *list(layout)[2:])))
+            self._operand = k.pin(f"tCs{name}", part[_, 0, _, _])
             self._fragment = Tensor(self.registers.engine, Layout((per_atom * atoms, 2)))
         else:
             raise CodegenError(f"{k.name}: ldmatrix does not load operand {name} of {tiled.atom.element}: 8-bit "
@@ -200,7 +200,7 @@ class _Covered(MmaOperand):
             part = self._part(tiled, self._ring.map_domain(along_k), k.thread)
             early = self._part(tiled, tiles.early.map_domain(along_k), k.thread)
             self._bits = k.let(f"bits_{name}", tiles.bits(early(0, 0, 0, 0)))        # of all rows of a thread, 8 apart
-            self._operand = k.pin(f"tCs{name}", part.map_domain(lambda layout: make_layout(layout[0], *list(layout)[2:])))
+            self._operand = k.pin(f"tCs{name}", part[_, 0, _, _])
             return
         held = k.shared(f"s{name}_elements", "b16", Layout(2 * cosize(self._ring.layout)), over=f"s{name}")
         elements = tiles.held_elements(held.engine, tile.stages)
@@ -238,5 +238,5 @@ def _by_vectors(extents: tuple[int, int], threads: int, access: OperandAccess) -
     rows = gcd(across, threads // lanes)
     lanes = threads // rows
     if access.unit == 0:
-        return TiledCopy(Layout((lanes, rows)), (access.width, 1))
-    return TiledCopy(Layout((rows, lanes), (lanes, 1)), (1, access.width))
+        return vectors_along(0, (lanes, rows), access.width)
+    return vectors_along(1, (rows, lanes), access.width)

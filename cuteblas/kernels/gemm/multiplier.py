@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...codegen.pipeline import Pipeline
 from ...codegen.swizzled import operand_layout
 from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
-from ...layout import Layout, Tensor, _, local_tile, make_layout, size
+from ...layout import Layout, Tensor, _, local_tile, select, size
 from ...layout.symbolic import Expr, IntLike, less
 from ..common import GROUP
 from .scheduler import Scheduler
@@ -66,7 +66,7 @@ class Multiplier:
         tCsA = local_tile(a, (64, depth), (k.let("group", k.thread // GROUP), 0))
         tile_of_a = operand_layout(64, depth, element, atom.k_major_a)
         operand_a = WgmmaOperand(element, tile_of_a, atom.k_major_a)
-        tile_of_b = b.layout.map_domain(lambda ring: make_layout(ring[0], ring[1]))
+        tile_of_b = select(b.layout, 0, 1)
         operand_b = WgmmaOperand(element, tile_of_b, atom.k_major_b)
         self._a = operand_a.tensor(k, "descriptor_a", tCsA)
         self._b = operand_b.tensor(k, "descriptor_b", b, atom.n)

@@ -22,9 +22,9 @@ from ...codegen.engine import CodegenError, static_extents
 from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
-from ...layout import Layout, Tensor, _, domain_offset, local_tile, make_layout
+from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
-from ..common import operand, tile_of_block
+from ..common import operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig
 
@@ -148,12 +148,13 @@ class _Vector:
         k.comment("Its elements of B, the same in all stretches")
         self._of_b = k.registers("tCrB", config.sums, Layout((width, depth)))
         if config.whole:
-            run = local_tile(domain_offset((self._column, 0), self._b), (width, depth), (0, 0))
+            run = tile_from((self._column, 0), self._b, (width, depth))
             self._load("tBrB", run, less(self._column, extents[1]), self._of_b, config.b.width)
         else:
             with k.loops((width,)) as (e,):
                 _m, n = self._place(0, e)
-                self._load("tBrB", _row(self._b, (n, 0), depth), less(n, extents[1]), _element(self._of_b, e))
+                row = tile_from((n, 0), self._b, (1, depth))
+                self._load("tBrB", row, less(n, extents[1]), _element(self._of_b, e))
 
     def _later(self, e: IntLike) -> Expr | bool:
         """Whether an element is of the next row."""
@@ -174,7 +175,8 @@ class _Vector:
     def _of_a(self, name: str, m: IntLike) -> Tensor:
         """A row of A, if it exists."""
         of_a = self.k.registers(f"tCr{name}", self.config.sums, Layout((1, self.config.tile.k)))
-        self._load(f"tAr{name}", _row(self._a, (m, 0), self.config.tile.k), all_of(less(-1, m), less(m, self._extents[0])), of_a)
+        row = tile_from((m, 0), self._a, (1, self.config.tile.k))
+        self._load(f"tAr{name}", row, all_of(less(-1, m), less(m, self._extents[0])), of_a)
         return of_a
 
     def _multiply(self, total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -194,7 +196,7 @@ class _Vector:
         def store(sums: Tensor, place: tuple[IntLike, IntLike], memory: Tensor | None = None) -> None:
             """Sums of a row, to memory that is provably aligned."""
             def mine(matrix: Tensor) -> Tensor:
-                part = local_tile(domain_offset(place, matrix), (1, static_extents(sums)[0]), (0, 0))
+                part = tile_from(place, matrix, (1, static_extents(sums)[0]))
                 return part.map_domain(lambda layout: make_layout(layout[1], layout[0]))
 
             single = sums is not total
@@ -225,15 +227,10 @@ class _Vector:
                     one, a, b = (k.registers(f"tEr{name}", self.config.sums, Layout((1, 1))) for name in "CAB")
                     k.fill(one)
                     with k.loop("step", tile.k, unroll=False) as step:
-                        self._load("tArE", _row(self._a, (i, step), 1), True, a)
-                        self._load("tBrE", _row(self._b, (j, step), 1), True, b)
+                        self._load("tArE", tile_from((i, step), self._a, (1, 1)), True, a)
+                        self._load("tBrE", tile_from((j, step), self._b, (1, 1)), True, b)
                         self._multiply(one, a, b)
                     store(one, (i, j))
-
-
-def _row(matrix: Tensor, first: tuple[IntLike, IntLike], depth: int) -> Tensor:
-    """A row of A or B from an element on, so deep: (1, K)."""
-    return local_tile(domain_offset(first, matrix), (1, depth), (0, 0))
 
 
 def _element(fragment: Tensor, e: IntLike) -> Tensor:

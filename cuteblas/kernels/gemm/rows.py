@@ -16,10 +16,9 @@ from ...codegen.builder import Guard, KernelBuilder
 from ...codegen.copies import Covering, Vector
 from ...codegen.covering import CoveredTiles
 from ...codegen.engine import CodegenError, static_extents
-from ...codegen.tiled import TiledCopy
-from ...layout import Layout, Tensor, _, cosize, make_layout
+from ...layout import Layout, Tensor, _, cosize, make_layout, select
 from ...layout.symbolic import IntLike, all_of, equal, less, minimum
-from ..common import WARP, copy_element
+from ..common import WARP, copy_element, vectors_along
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
@@ -79,8 +78,7 @@ def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partiti
     k.barrier()
     k.comment("C by rows: (1, rest_m, rest_n)")
     others = gcd(rows, k.threads // line)
-    threads = Layout((line, others)) if along == 0 else Layout((others, line), (line, 1))
-    copy = TiledCopy(threads, (1, 1))
+    copy = vectors_along(along, (line, others) if along == 0 else (others, line))
     source, target = k.pin("tRsC", copy.partition(held, k.thread)), k.pin("tRgC", copy.partition(block.gC, k.thread))
     guard = block.guard("tRcC", "mn", lambda identity: copy.partition(identity, k.thread))
     steps, lines = (static_extents(source)[1 + mode] for mode in (along, 1 - along))
@@ -111,7 +109,7 @@ def _by_words(k: KernelBuilder, config: GemmConfig, block: GemmBlock,
     k.barrier()
     words = k.shared("sC", "b32", tiles.held(1), over="sA")
     elements = tiles.held_elements(k.shared("sC_elements", element, Layout(2 * cosize(words.layout)), over="sA").engine, 1)
-    yield 0, k.pin("tCsC", partition(elements.map_domain(lambda layout: make_layout(layout[1], layout[0]))))
+    yield 0, k.pin("tCsC", partition(select(elements, 1, 0)))
     k.barrier()
     k.comment("C by words: (1, words, rows, 1)")
     source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC", part(tiles.words)), part(tiles.begin)

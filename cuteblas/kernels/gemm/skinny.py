@@ -29,7 +29,6 @@ from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.pipeline import Pipeline
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
-from ...codegen.tiled import TiledCopy
 from ...codegen.tma import TmaBox
 from ...codegen.values import Value
 from ...codegen.wgmma import (
@@ -42,7 +41,7 @@ from ...codegen.wgmma import (
 )
 from ...layout import Layout, Tensor, _, composition, local_tile, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import GROUP, WARP, OperandAccess, existing, mapped, operand
+from ..common import GROUP, WARP, OperandAccess, existing, mapped, operand, vectors_along
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .persistent import PersistentConfig
@@ -155,9 +154,8 @@ class _Source:
         """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is contiguous, whole lines."""
         access, name = self.access, self.tensor.param.name
         line = WARP // access.width
-        across = access.unit == 0
-        threads = Layout((line, GROUP // line)) if across else Layout((GROUP // line, line), (line, 1))
-        copy = TiledCopy(threads, (access.width, 1) if across else (1, access.width))
+        along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
+        copy = vectors_along(along, threads, access.width)
         tile = size(ring.layout.inner[0]), DEPTH
 
         def mine(tensor: Tensor) -> Tensor:
@@ -237,8 +235,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     def split_b() -> None:
         k.comment("Planes of B, by a warpgroup of its own")
         lane = k.let("lane", k.thread % GROUP)
-        order_of_threads = Layout((WARP, GROUP // WARP), (GROUP // WARP, 1))
-        of_pairs, of_words = TiledCopy(order_of_threads, (1, 2)), TiledCopy(order_of_threads, (1, 1))
+        of_pairs, of_words = (vectors_along(1, (WARP, GROUP // WARP), width) for width in (2, 1))
         tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
         order = make_layout(mma.order_of_pairs, Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
         ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order), layout[2]))

@@ -12,12 +12,12 @@ from ...codegen.copies import Vector
 from ...codegen.mbarrier import fence_proxy_async
 from ...codegen.signature import GlobalTensor
 from ...codegen.swizzled import longest_row, swizzle_over
-from ...codegen.tiled import TiledCopy, partition
+from ...codegen.tiled import partition
 from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
 from ...codegen.wgmma import WgmmaMma, WgmmaRegisterMma
 from ...layout import ComposedLayout, Layout, Tensor, _, local_tile, make_identity_tensor, make_layout, size
 from ...layout.symbolic import IntLike, equal
-from ..common import GROUP, WARP, existing
+from ..common import GROUP, WARP, existing, vectors_along
 from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
 from .roles import Finish, Sums
@@ -113,7 +113,7 @@ class StagedC:
                     lane: IntLike) -> None:
         """Take a piece away, each warp a line of it at a time."""
         k, lanes = self._k, min(WARP, self._columns)
-        rows = TiledCopy(Layout((GROUP // lanes, lanes), (lanes, 1)), (1, 1))
+        rows = vectors_along(1, (GROUP // lanes, lanes))
 
         def mine(tensor: Tensor) -> Tensor:
             return rows.partition(local_tile(tensor, (64, self._columns), at), lane)

@@ -24,8 +24,19 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Term, Value, choose
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import WARP, existing, operand
-from .survey import MOST, NORMS, THREADS, WORD, ModularOperand, load_choice, numbers_of, parts_of, plane_rows
+from ..common import WARP, existing, operand, vectors_along
+from .survey import (
+    MOST,
+    NORMS,
+    THREADS,
+    WORD,
+    ModularOperand,
+    count_moduli,
+    load_choice,
+    numbers_of,
+    parts_of,
+    plane_rows,
+)
 
 __all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "residues"]
 
@@ -56,13 +67,13 @@ class ResiduesOperand(ModularOperand):
     @property
     def worker(self) -> TiledCopy:
         """Who has which elements of rows: each warp those of one."""
-        return TiledCopy(Layout((THREADS // WARP, WARP), (WARP, 1)), (1, WORD))
+        return vectors_along(1, (THREADS // WARP, WARP), WORD)
 
     @property
     def bringer(self) -> TiledCopy:
         """Who brings which elements into shared memory."""
         along = _ROWS // self.x.width
-        return TiledCopy(Layout((along, THREADS // along)), (self.x.width, 1))
+        return vectors_along(0, (along, THREADS // along), self.x.width)
 
     @property
     def turned(self) -> ComposedLayout:
@@ -128,9 +139,7 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
     block = k.block_index("block", "x")
     chosen = load_choice(k, words)
     multipliers = _Multipliers(k)
-    k.stop(chosen.equals(0))
-    count = k.variable("moduli", 0, hi=MOST)
-    k.assign(count, k.call("moduli_of", chosen))
+    count = count_moduli(k, chosen)
     product = _Product(pitch, numbers[NORMS // 8], chosen, count, multipliers)
     with k.when(less(block, blocks[0]) if blocks else True), k.scratch():
         _residues(k, sides[0], block, product)

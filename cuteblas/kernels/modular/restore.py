@@ -25,7 +25,7 @@ from ..common import WARP, OperandAccess, batch_letters, existing, operand, tile
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
-from .survey import LIMBS, MOST, PRODUCT, WORD, load_choice, plane_rows
+from .survey import LIMBS, MOST, PRODUCT, WORD, count_moduli, load_choice, plane_rows
 
 __all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
 
@@ -124,9 +124,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         if not isinstance(above, bool):
             k.stop(above)
     chosen = load_choice(k, words)
-    k.stop(chosen.equals(0))
-    count = k.variable("moduli", 0, hi=MOST)
-    k.assign(count, k.call("moduli_of", chosen))
+    count = count_moduli(k, chosen)
 
     group, lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
     reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, many, WORD))

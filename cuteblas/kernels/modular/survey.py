@@ -21,13 +21,13 @@ from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value, cast, choose, integer
 from ...layout import Layout, Tensor, _, local_tile
-from ...layout.symbolic import IntLike, all_of, ceil_div, equal, less, maximum, minimum
-from ..common import WARP, OperandAccess, butterfly, existing, operand
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum
+from ..common import WARP, OperandAccess, butterfly, existing, operand, vectors_along
 from ..guard import HOLDS, NATIVE, Field, Record
 
 __all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS",
            "WEIGHTS", "WORD", "ModularOperand", "SurveyConfig", "SurveyOperand",
-           "choice", "load_choice", "numbers_of", "parts_of", "plane_rows", "survey"]
+           "choice", "count_moduli", "load_choice", "numbers_of", "parts_of", "plane_rows", "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """Pairwise coprime: the largest numbers that are."""
@@ -111,8 +111,8 @@ class SurveyOperand(ModularOperand):
         """Who reads what of a step: warps have rows of their own, or parts of K."""
         warps = THREADS // WARP
         if self.k_major:
-            return TiledCopy(Layout((warps, WARP), (WARP, 1)), (1, self.x.width))
-        return TiledCopy(Layout((WARP, warps)), (self.x.width, 1))
+            return vectors_along(1, (warps, WARP), self.x.width)
+        return vectors_along(0, (WARP, warps), self.x.width)
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -154,6 +154,14 @@ def load_choice(k: KernelBuilder, words: Pointer) -> Value:
     chosen = k.declare("chosen", "uint32")
     k.do("load_global", chosen, words[CHOICE // 4], of=1)
     return chosen
+
+
+def count_moduli(k: KernelBuilder, chosen: Value) -> Expr:
+    """The number of moduli of a choice; of 0 a block has nothing to do."""
+    k.stop(chosen.equals(0))
+    count = k.variable("moduli", 0, hi=MOST)
+    k.assign(count, k.call("moduli_of", chosen))
+    return count
 
 
 def plane_rows(planes: Pointer, shape: tuple[IntLike, IntLike, int, int, IntLike]) -> Tensor:

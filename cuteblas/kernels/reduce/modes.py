@@ -8,7 +8,7 @@ are reduced by the same kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
@@ -22,7 +22,15 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
 from ...layout import Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, minimum
-from ..common import WARP, OperandAccess, existing, fold_halves, operand, tile_and_item
+from ..common import (
+    WARP,
+    OperandAccess,
+    existing,
+    fold_halves,
+    operand,
+    tile_and_item,
+    vectors_along,
+)
 
 __all__ = ["OPERATIONS", "ReduceModesConfig", "reduce_modes"]
 
@@ -80,15 +88,15 @@ class ReduceModesConfig:
             raise CodegenError(f"Y needs op='sum' and vectors along X's lanes that divide X's, got {self}")
 
     @property
-    def values(self) -> tuple[int, int]:
-        """Elements of one access along (i, j)."""
-        return (self.x.width, 1) if self.lanes == 0 else (1, self.x.width)
+    def reader(self) -> TiledCopy:
+        """Who reads what at a time."""
+        return vectors_along(self.lanes, self.threads, self.x.width)
 
     @property
     def tile(self) -> tuple[int, int]:
         """Elements along (i, j) that a block reads in one step."""
-        (ti, tj), (vi, vj) = self.threads, self.values
-        return ti * vi, tj * vj * _UNROLL
+        rows, depth = self.reader.tile
+        return rows, depth * _UNROLL
 
     @property
     def name(self) -> str:
@@ -118,15 +126,16 @@ def _identity(op: str, accumulator: str) -> Value | None:
 def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
     """
-    (ti, tj), (vi, vj) = config.threads, config.values
-    order = Layout(config.threads, (1, ti) if config.lanes == 0 else (tj, 1))
-    reader, folder = TiledCopy(order, config.values), TiledCopy(order, (vi, 1))
+    reader = config.reader
+    (ti, tj), (vi, vj) = config.threads, reader.values
+    folder = replace(reader, values=(vi, 1))
     accumulator = config.accumulator
     accesses = {"X": config.x} | ({"Y": config.y} if config.y else {})
     what = f"sum of {'conj(X[i, j])' if config.x.conj else 'X[i, j]'} Y[i, j]" if config.y else f"{config.op} of X[i, j]"
     k = KernelBuilder(config.name, ti * tj, wide=config.wide,
                       summary=f"R[i] = {what} over j: {config.element} in {accumulator} to {config.output}, "
-                              f"tile {config.tile}\nthreads {order}, each {config.values} elements at a time")
+                              f"tile {config.tile}\n"
+                              f"threads {reader.threads}, each {reader.values} elements at a time")
     *inputs, R = k.tensors(*(operand(name, "ij", config.element, access) for name, access in accesses.items()),
                            TensorParam("R", "ij", config.output, (None, 0), written=True), modes="ij", batch=config.batch_modes)
     X = inputs[0]

@@ -14,10 +14,9 @@ from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.nested import by_coordinate
-from ...codegen.tiled import TiledCopy
 from ...layout import Layout, Tensor, _, local_tile, product
 from ...layout.symbolic import IntLike, less
-from ..common import OperandAccess, existing, fold_halves, operand, tile_of_block
+from ..common import OperandAccess, existing, fold_halves, operand, tile_of_block, vectors_along
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..guard import gate_tag
 
@@ -107,7 +106,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
     mC = by_coordinate(C.at(item), (M, N))
 
-    tiled = TiledCopy(Layout(tile), (1, 1))
+    tiled = vectors_along(0, tile)
     thread = k.thread if along == 1 else k.let("element", k.thread % product(tile))
     first: IntLike = 0 if along == 1 else k.let("first", k.thread // product(tile))
 
@@ -144,7 +143,7 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     if along > 1:
         k.comment("Fold the threads of an element, half onto half")
         sR = k.shared("sR", config.accumulator, Layout((product(tile), along)))
-        shared = TiledCopy(Layout((product(tile), along)), (1, 1))
+        shared = vectors_along(0, (product(tile), along))
         fold_halves(k, shared, sR, first, (total, part))
     epilogue.clear(total)
     k.let_next_launch_begin()

@@ -37,7 +37,16 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
 from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
-from ..common import WARP, OperandAccess, butterfly, clear, existing, operand, tile_and_item
+from ..common import (
+    WARP,
+    OperandAccess,
+    butterfly,
+    clear,
+    existing,
+    operand,
+    tile_and_item,
+    vectors_along,
+)
 from ..guard import gate_tag
 from .condition import RECORD, UNBOUNDED
 
@@ -185,14 +194,14 @@ class SplitOperand:
         return ti * vi, tj * vj * self.unroll
 
     @property
-    def order(self) -> Layout:
-        """Threads along rows and K: neighbours along what is contiguous."""
-        return Layout(self.threads, (self.threads[1], 1) if self.k_major else (1, self.threads[0]))
+    def reader(self) -> TiledCopy:
+        """Who splits what of a step: threads are neighbours along what is contiguous."""
+        return vectors_along(int(self.k_major), self.threads, self.run)
 
     @property
-    def reader(self) -> TiledCopy:
-        """Who splits what of a step."""
-        return TiledCopy(self.order, self.values)
+    def folder(self) -> TiledCopy:
+        """Who has which rows, one thread after the other along K."""
+        return replace(self.reader, values=(self.values[0], 1))
 
     @property
     def bringer(self) -> Layout:
@@ -364,8 +373,7 @@ class _Operand:
 
     def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
         k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
-        (vi, vj), tj, order = config.values, config.threads[1], config.order
-        folder = TiledCopy(order, (vi, 1))
+        (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
         k.note(f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}")
         rank: IntLike = 0
         if config.cluster > 1:
@@ -414,7 +422,8 @@ class _Operand:
             k.comment("Exponents of the rows")
 
             def owned(tensor: Tensor) -> Tensor:
-                return folder.partition(local_tile(tensor, (config.tile[0], tj), (tile, 0)), k.thread)
+                rows = local_tile(tensor, (config.tile[0], tj), (tile, 0))
+                return config.folder.partition(rows, k.thread)
 
             shift, factor, again = (k.registers(name, element, mine_alone)
                                     for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
@@ -593,7 +602,7 @@ class _Fold:
         self._apart, self._parts = 1 if config.k_major else ti, config.warps
         # Lanes read the parts of a row: one word more between parts, so that these are not in the same bank.
         self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
-        self._folder = TiledCopy(config.order, (vi, 1))
+        self._folder = config.folder
         self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
         self.has_row = less(k.thread, self._rows * self._parts)
         self._own = k.thread // self._parts, k.thread % self._parts         # the row of a thread, and its part of it
@@ -625,13 +634,19 @@ class _Fold:
         with self._k.loops(self._values) as at:
             self._k.fold_lanes(total(*at), combine, butterfly(self._config.lanes, self._apart))
 
+    def _seen(self, name: str, shared: Tensor) -> Tensor:
+        """Of (row, part), all parts of a thread's rows, the same along K: (rows, 1, 1, part)."""
+        rows, part = shared.layout
+        everywhere = make_layout(rows, Layout(self._config.threads[1], 0), part)
+        mine = self._folder.partition(Tensor(shared.engine, everywhere), self._k.thread)
+        return self._k.pin(f"tRs_{name}", mine)
+
     def _part(self, total: Tensor, combine: str) -> _Part:
         """Fold what the lanes of a warp have."""
         self._in_warps(total, combine)
         k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
         shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
-        everywhere = Layout((self._rows, self._config.threads[1], parts), (self._by_part[0], 0, self._by_part[1]))
-        seen = k.pin(f"tRs_{name}", self._folder.partition(Tensor(shared.engine, everywhere), k.thread))
+        seen = self._seen(name, shared)
         own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, *self._own]
         return _Part(total, combine, seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1)))
 
@@ -696,8 +711,7 @@ class _Fold:
         with self._others("to") as rank:
             k.copy(StoreAsync(rank, self._arrivals.barriers.at(0)), x.part, self._word(x.name, self._own[0], self._rank))
         self._arrivals.wait(0)
-        partials, everywhere = self._partials[x.name], Layout((self._rows, self._config.threads[1], cluster), (1, 0, self._rows))
-        seen = k.pin(f"tRs_told_{x.name}", self._folder.partition(Tensor(partials.engine, everywhere), k.thread))
+        seen = self._seen(f"told_{x.name}", self._partials[x.name])
         other = k.registers(f"other_{x.name}", _PARTIALS[x.name], total.layout)
         vector = Vector(self._values[0])
         k.copy(vector, seen[_, _, _, 0], total)

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 
 from ..._dtypes import accumulator_of, dtype
-from ...kernels.tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
+from ...tutorial.gemm import NAIVE_TILED, TUTORIAL, TutorialConfig, TutorialShape, gemm_tutorial
 from ..floors import multiply_adds_per_clock
 from ..operands import NARROW_SPAN, alpha_kind, bind, gemm_span, oriented, unit_mode
 from ..plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 from ...codegen.architectures import capabilities, oldest_with
 from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
-from ...kernels.tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
+from ...tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from ..copy.dispatch import canonical_modes, is_wide
 from ..gemm.slices import MOST_BLOCKS
 from ..modes import Mode

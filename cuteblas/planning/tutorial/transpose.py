@@ -6,7 +6,8 @@ from functools import partial
 
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
-from ...kernels.tutorial.transpose import (
+from ...layout import ComposedLayout, Layout
+from ...tutorial.transpose import (
     ALONG_M,
     ALONG_N,
     TILE,
@@ -17,7 +18,6 @@ from ...kernels.tutorial.transpose import (
     shared_transpose,
     swizzled,
 )
-from ...layout import ComposedLayout, Layout
 from ..copy.dispatch import canonical_modes, is_wide
 from ..estimates import touched_bytes
 from ..modes import Mode

@@ -18,17 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import Mbarriers, initialise
-from ...codegen.signature import TensorParam
-from ...codegen.tiled import TiledCopy
-from ...codegen.tma import TmaBox, TmaLoad, TmaStore, tma_store_wait
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
-from ..common import tile_of_block, transpose_words
+from ..codegen.architectures import oldest_with
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.copies import Vector
+from ..codegen.engine import CodegenError
+from ..codegen.kernel import GeneratedKernel
+from ..codegen.mbarrier import Mbarriers, initialise
+from ..codegen.signature import TensorParam
+from ..codegen.tiled import TiledCopy
+from ..codegen.tma import TmaBox, TmaLoad, TmaStore, tma_store_wait
+from ..kernels.common import tile_of_block, transpose_words
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
 
 __all__ = ["TmaCopyConfig", "TmaTransposeConfig", "tma_copy", "tma_transpose"]
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from ..._dtypes import accumulator_of, dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
-from ...layout import (
+from .._dtypes import accumulator_of, dtype
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.copies import Vector
+from ..codegen.engine import CodegenError
+from ..codegen.fma import Fma
+from ..codegen.kernel import GeneratedKernel
+from ..kernels.common import OperandAccess, combine, operand
+from ..layout import (
     Layout,
     Tensor,
     _,
@@ -35,7 +36,6 @@ from ...layout import (
     prepend,
     size,
 )
-from ..common import OperandAccess, combine, operand
 
 __all__ = ["NAIVE_TILED", "TUTORIAL", "TutorialConfig", "TutorialShape", "gemm_tutorial"]
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import TensorParam
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, local_partition, local_tile, make_identity_tensor, size
-from ..common import tile_of_block
+from ..codegen.builder import Guard, KernelBuilder
+from ..codegen.copies import CpAsync, Vector
+from ..codegen.engine import CodegenError
+from ..codegen.kernel import GeneratedKernel
+from ..codegen.signature import TensorParam
+from ..kernels.common import tile_of_block
+from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_partition, local_tile, make_identity_tensor, size
 
 __all__ = ["ALONG_M", "ALONG_N", "TILE", "NaiveConfig", "SharedConfig", "naive_transpose", "padded", "shared_transpose", "swizzled"]
 
