@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "planning": BELOW_PLANNING,
     "runtime": {"codegen.architectures", "codegen.kernel", "planning.cost",
                 "planning.plan", "planning.problem", "planning.streaming"},
-    "emulator": {"codegen.kernel", "planning.plan", "planning.problem"},
+    "emulator": {"codegen.intrinsics", "codegen.kernel", "planning.plan", "planning.problem"},
     "engines": BELOW_ENGINES,
     "functions": BELOW_FUNCTIONS,
     "blas": BELOW_FUNCTIONS | {"functions"},

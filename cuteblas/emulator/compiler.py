@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -26,8 +25,8 @@ __all__ = ["available", "build", "why_unavailable"]
 _FOLDER = Path(__file__).parent
 _HEADERS = ("interface.h", "device.h", "split.h", "values.h", "../codegen/prelude/float8.cuh",
             "../codegen/prelude/modular.cuh")
-_COMMON_FLAGS = ("-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
-                 "-Wno-psabi")
+_COMMON_FLAGS = ("-O1", "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing",
+                 "-fwrapv", "-Wno-psabi")
 _PATIENCE = 10.0                        # seconds until a compiler has to have told its version
 
 
@@ -95,8 +94,6 @@ def _install_command() -> str:
 @cache
 def _machine_flags() -> tuple[str, ...]:
     """Instruction sets of this processor that matter: fused multiply-add in one instruction, and wide integers for wgmma."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return ()
     try:
         facts = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
@@ -110,7 +107,7 @@ def _header_digest(names: tuple[str, ...]) -> str:
     return hashlib.sha256(b"\0".join((_FOLDER / name).read_bytes() for name in names)).hexdigest()
 
 
-def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, ...] = _HEADERS,
+def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
           flags: tuple[str, ...] = (), compiles: bool = True) -> ctypes.CDLL:
     """Compile a C++ source into a shared library and load it.
 
@@ -120,8 +117,6 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
         The translation unit; it may include the package's headers.
     what : str
         What is compiled, in words.
-    optimize : str
-        The compiler's level of optimization.
     headers : tuple of str
         The headers that the library depends on.
     flags : tuple of str
@@ -140,7 +135,7 @@ def build(source: str, what: str, *, optimize: str = "-O1", headers: tuple[str, 
     if reason is not None or found is None:
         raise CompilerError(reason)
     path, version = found
-    command = [path, *_COMMON_FLAGS, *flags, *_machine_flags(), optimize, "-w", f"-I{_FOLDER}"]
+    command = [path, *_COMMON_FLAGS, *flags, *_machine_flags(), "-w", f"-I{_FOLDER}"]
     key = hashlib.sha256("\0".join((source, _header_digest(headers), version, *command)).encode()).hexdigest()[:40]
     if (kept := find("emulator", key)) is not None:
         with suppress(CompilerError):           # of a machine whose libraries are newer

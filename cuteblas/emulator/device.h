@@ -790,10 +790,6 @@ inline uint low_bytes(uint a, uint b, uint c, uint d) { return (a & 255u) | (b &
 
 }  // namespace cb
 
-#include "../codegen/prelude/modular.cuh"
-#undef CB_DEVICE
-#undef CB_TABLE
-
 namespace cb::detail {
 
 template <int F, int B, unsigned L, unsigned I, unsigned N>

@@ -18,6 +18,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from .._dtypes import DType
 from .._forks import surviving
+from ..codegen.intrinsics import INTRINSICS
 from ..codegen.kernel import GeneratedKernel, Param, TensorMapSpec
 from .compiler import build
 from .errors import BY_CODE, TensorMapError
@@ -217,8 +218,7 @@ _turn = surviving(threading.Lock())
 def _runtime() -> ctypes.CDLL:
     """The library that runs blocks, compiled once per machine."""
     headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
-    library = build((_FOLDER / "runtime.cpp").read_text("utf-8"), "the emulator's runtime, once for this machine",
-                    optimize="-O1", headers=headers)
+    library = build((_FOLDER / "runtime.cpp").read_text("utf-8"), "the emulator's runtime, once for this machine", headers=headers)
     library.cuteblas_runtime_table.restype = ctypes.c_void_p
     library.cuteblas_launch.argtypes = [ctypes.POINTER(_Launch)]
     library.cuteblas_continue.argtypes = []
@@ -272,7 +272,8 @@ def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shar
     marked = body
     for declaration, registers_name in registers:
         marked = marked.replace(declaration, f"{declaration} cb::unset({registers_name});")
-    source = (f'#include "device.h"\n#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
+    includes = {f'#include "{row.emulator}"\n' for row in INTRINSICS.values() if f"cb::{row.name}" in body}
+    source = (f'#include "device.h"\n{"".join(sorted(includes))}#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
               f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n')
     library = build(source, f"kernel {name}", flags=_FLAGS)
     coordinates = _Coordinates()

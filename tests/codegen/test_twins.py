@@ -263,7 +263,8 @@ def twins() -> tuple[ctypes.CDLL, ctypes.CDLL]:
     if not emulator.available():
         pytest.skip(str(emulator.why_unavailable()))
     return (build(functions(cuda_text(), EXPORT), "the GPU's functions", headers=()),
-            build(functions('#include "device.h"\n', EXPORT), "the emulator's functions"))
+            build(functions('#include "device.h"\n#include "../codegen/prelude/modular.cuh"\n', EXPORT),
+                  "the emulator's functions"))
 
 
 def computed(library: ctypes.CDLL, i: int, inputs: list[np.ndarray]) -> np.ndarray:

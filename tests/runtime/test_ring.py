@@ -24,7 +24,7 @@ from .late_link import LateLink
 def compiled():
     if not available():
         pytest.skip("there is no compiler")
-    return build(SOURCE.read_text(), "threads that move NumPy arrays", optimize="-O3", headers=(), flags=("-pthread",))
+    return build(SOURCE.read_text(), "threads that move NumPy arrays", headers=(), flags=("-O3", "-pthread"))
 
 
 @pytest.fixture(params=["Python's", "compiled"])
