@@ -52,6 +52,7 @@ __all__ = [
     "specialised",
     "staged_map",
     "staging",
+    "stored_elements",
     "tiles_of_c",
     "turned",
     "unit_mode",
@@ -85,6 +86,11 @@ VECTOR_BYTES = 16
 def matrices_of(p: GemmProblem, operand: Operand) -> int:
     """Matrices that an operand has in memory: those that broadcasting repeats count once."""
     return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+
+
+def stored_elements(p: GemmProblem) -> tuple[int, int]:
+    """Elements of A and of B; those that broadcasting repeats count once."""
+    return p.map_inputs(lambda x, extents: prod(extents) * matrices_of(p, x))
 
 
 def span(modes: Iterable[tuple[int, int]]) -> int:
