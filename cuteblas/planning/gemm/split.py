@@ -141,8 +141,6 @@ class _Planes:
         Of the planes: rows, K, plane, then the batch modes that the operand has, innermost first.
     strides : tuple of int
         Of the planes in elements, for the same modes.
-    present : tuple of bool
-        For each batch mode of the problem, innermost first, whether the operand has it.
     row_strides : tuple of int
         Of the exponents of the rows, for each batch mode of the problem, innermost first.
     exponents, said, planes : Argument
@@ -157,7 +155,6 @@ class _Planes:
     records: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
-    present: tuple[bool, ...]
     row_strides: tuple[int, ...]
     exponents: Argument
     said: Argument
@@ -181,15 +178,14 @@ def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: Spl
     operand, rows = (p.a, p.m) if name == "A" else (p.b, p.n)
     k, batch = p.k, p.batch
     parts, doubled, k_major = config.parts, config.doubled, config.k_major
-    inner = range(len(batch) - 1, -1, -1)
-    present = tuple(operand.batch_strides[i] != 0 for i in inner)
-    own = [i for i, here in zip(inner, present, strict=True) if here]
+    own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i]]
+    lengths = tuple(batch[i] for i in own)
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
     pitch = row_pitch(along, _ROW_MULTIPLE)
     plane = pitch * across
-    batch_strides, elements = compact((batch[i] for i in own), plane * form.planes)
-    row_strides, count = compact((batch[i] for i in own), rows)
-    records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+    batch_strides, elements = compact(lengths, plane * form.planes)
+    row_strides, count = compact(lengths, rows)
+    records = -(-rows // config.tile[0]) * prod(lengths)
     exponents, said = workspace.take(4 * count), workspace.take(4 * RECORD.size * records)
     planes = workspace.take(elements * dtype(form.element).bytes)
     values: dict[str, Any] = {
@@ -197,12 +193,12 @@ def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: Spl
         "P": View(planes, (pitch, plane, 1), batch_strides),
         "R": View(exponents, (1, 0), row_strides),
         "S": View(said, (1,)),
-        "M": rows, "K": k, **({"L": tuple(batch[i] for i in own)} if own else {})}
-    steps = iter(row_strides)
-    spread = tuple(next(steps) if here else 0 for here in present)
-    extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
+        "M": rows, "K": k, **({"L": lengths} if own else {})}
+    of_mode = dict(zip(own, row_strides, strict=True))
+    spread = tuple(of_mode.get(i, 0) for i in range(len(batch) - 1, -1, -1))
+    extents = (1 + doubled) * rows, parts * k, form.planes, *lengths
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), present, spread,
+    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), spread,
                    exponents, said, planes, max(operand_span(operand, (rows, k), batch), elements))
 
 
