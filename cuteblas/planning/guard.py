@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .plan import Argument, Launch, Role, aligned, place, placed
+from .plan import Argument, Launch, Plan, Role, aligned, place, placed
 from .problem import DeviceInfo
 
-__all__ = ["VERDICT", "Guarded", "gate_values", "guarded", "otherwise", "verdict_bytes"]
+__all__ = ["VERDICT", "Guarded", "gate_values", "guarded", "natively", "otherwise", "verdict_bytes"]
 
 VERDICT: Role = "verdict"
 """The words of the verdict under which a launch is: written by the primary algorithm, read by the gates of its fallbacks."""
@@ -90,6 +90,13 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
     if first > words:
         raise ValueError(f"verdicts take {first} words, but there is room for {words}")
     return (*primary, *fallbacks), begin + end
+
+
+def natively(primary: tuple[Launch, ...], nbytes: int, native: Plan, room: int,
+             words: int = 1) -> tuple[tuple[Launch, ...], int]:
+    """:func:`guarded` launches with so much workspace, and native arithmetic as their fallback."""
+    part = Guarded(primary, native.launches, max(nbytes, native.workspace_bytes), words)
+    return guarded([part], native.device, room)
 
 
 def otherwise(condition: str, *fallbacks: str) -> str:

@@ -46,12 +46,12 @@ __all__ = [
     "pairs_along_n",
     "power_of_two",
     "row_pitch",
-    "second_element",
     "settled",
     "span",
     "specialised",
     "staged_map",
     "staging",
+    "stored_elements",
     "tiles_of_c",
     "turned",
     "unit_mode",
@@ -85,6 +85,11 @@ VECTOR_BYTES = 16
 def matrices_of(p: GemmProblem, operand: Operand) -> int:
     """Matrices that an operand has in memory: those that broadcasting repeats count once."""
     return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+
+
+def stored_elements(p: GemmProblem) -> tuple[int, int]:
+    """Elements of A and of B; those that broadcasting repeats count once."""
+    return p.map_inputs(lambda x, extents: prod(extents) * matrices_of(p, x))
 
 
 def span(modes: Iterable[tuple[int, int]]) -> int:
@@ -267,11 +272,6 @@ def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> 
     return replace(operand, strides=tuple(strides))       # type: ignore[arg-type]
 
 
-def second_element(p: GemmProblem) -> str | None:
-    """The element type of B, if it is not that of A."""
-    return p.b.dtype if p.b.dtype != p.a.dtype else None
-
-
 def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
     """How a thread that holds pairs of C along N reads and writes them: together where address, extent and strides allow it.
 
@@ -392,7 +392,8 @@ def specialised(config: Callable[..., T], p: GemmProblem, c: OperandAccess, reac
     names = {field.name for field in fields(config)}            # type: ignore[arg-type]
     batch_a, batch_b = (tuple(s != 0 for s in x.batch_strides[::-1]) for x in (p.a, p.b))
     found: dict[str, Any] = {
-        "element": p.a.dtype, "element_b": second_element(p), "output": p.c.dtype,
+        "element": p.a.dtype, "element_b": p.b.dtype if p.b.dtype != p.a.dtype else None,
+        "output": p.c.dtype,
         "accumulator": p.accumulator, "c": c, "alpha": alpha_kind(p.alpha), "beta": p.beta,
         "batch_modes": len(p.batch), "batch_a": batch_a, "batch_b": batch_b,
         "wide": reach >= NARROW_SPAN, "triangle": p.triangle, "hermitian": p.hermitian}

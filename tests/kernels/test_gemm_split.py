@@ -23,7 +23,7 @@ U = 2.0**-24
 def divide(monkeypatch, more=False):
     """Tiles are always divided, a wave more than those that are left if ``more``."""
     def tiling(p, device, form):
-        found = [t for tile in split._TILES for t in split._tilings(p, device, form, tile)]
+        found = list(split._tilings(p, device, form))
         divided = sorted((t.divided, i) for i, t in enumerate(found) if t.divided)
         return found[divided[-1 if more else 0][1] if divided else 0]
 

@@ -11,10 +11,11 @@ import pytest
 
 from cuteblas.codegen.epilogue import EpilogueGraph, Node
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, plan_copy, plan_gemm
-from cuteblas.planning.gemm.mma import mma_seconds
+from cuteblas.planning.gemm.mma import mma_alternatives
 from cuteblas.planning.gemm.simt import candidates, plan_simt, simt_alternatives, simt_seconds
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
-from cuteblas.planning.operands import fused, span, why_not_mapped
+from cuteblas.planning.operands import bind, fused, oriented, span, why_not_mapped
+from cuteblas.planning.plan import place
 from cuteblas.planning.problem import Fusion, transposed
 
 
@@ -57,6 +58,18 @@ def test_large_products_have_the_largest_tile_in_every_order(a, b):
     """A row-major C is computed as C^T = B A^T: the plan's first operand is B."""
     config = plan_gemm(square(4096, a=Operand("float32", a), b=Operand("float32", b), precision="ieee"), H200).config
     assert config.tile.m * config.tile.n == 256 * 128
+
+
+def test_a_kernel_is_bound_to_what_it_declares():
+    """A value without a parameter is left out; a parameter without a value is an error."""
+    for k in (64, 100_000):
+        problem = square(64, k=k, beta="value", precision="ieee")
+        facing, plan = oriented(problem, 0), plan_simt(problem, H200)
+        (kernel, (blocks, *_), arguments), p = vars(plan.launches[-1]).values(), facing.problem
+        own = {"W": place("workspace"), "S": plan.config.slices} if k > 64 else {"chunk": 16}
+        assert bind(kernel, p, blocks, facing.by_name, **own).arguments == arguments
+    with pytest.raises(TypeError, match="is missing S, W"):
+        bind(kernel, p, blocks)
 
 
 @pytest.mark.parametrize("a, b, wide", [((1, 4092), (4092, 1), "128x256"), ((4092, 1), (1, 4092), "256x128")])
@@ -275,7 +288,8 @@ def test_large_float64_products_take_the_tensor_cores_that_round_as_the_unit_doe
 def test_the_largest_products_are_by_residues(element, least):
     for size in (least, 4096, 16384):
         plan = plan_gemm(square(size, element), H200)
-        assert plan.family == "gemm_modular" and plan.seconds < mma_seconds(square(size, element), H200)
+        native = min(x.seconds(H200) for x in mma_alternatives(square(size, element), H200))
+        assert plan.family == "gemm_modular" and plan.seconds < native
         assert plan.launches == plan_gemm(square(size, element, precision="modular"), H200).launches
     assert plan_gemm(square(4096, element, k=128), H200).family == "gemm_mma"          # sums of few terms
     assert plan_gemm(square(4096, element, k=100000), H200).family == "gemm_mma"       # and of too many

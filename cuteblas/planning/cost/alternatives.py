@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from .work import Counted
+from .work import Counted, Work
 
 if TYPE_CHECKING:
     from ..plan import Plan
     from ..problem import DeviceInfo
 
-__all__ = ["Alternative"]
+__all__ = ["Alternative", "least"]
 
 
 @dataclass(frozen=True)
@@ -45,3 +45,19 @@ class Alternative:
 
     def __str__(self) -> str:
         return f"{self.family} {self.name}"
+
+
+class Worked(Protocol):
+    """A choice of a family, which says what it does."""
+
+    @property
+    def work(self) -> Work:
+        """What is done."""
+
+
+Choice = TypeVar("Choice", bound=Worked)
+
+
+def least(choices: Iterable[Choice], device: DeviceInfo) -> Choice:
+    """The first of some choices with the least expected time."""
+    return min(choices, key=lambda choice: choice.work.seconds(device))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ..._dtypes import dtype
+from ..operands import divisors
 from ..plan import Argument, Launch, Plan, Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
 
@@ -47,6 +48,20 @@ class Blocks:
         """The outermost batch mode, the rows and the columns of a product in so many parts each, or fewer."""
         m, n = (x if parts == 1 else _whole(-(-x // parts)) for x, parts in ((p.m, rows), (p.n, columns)))
         return cls(-(-(p.batch[0] if p.batch else 1) // matrices), m, n)
+
+    @classmethod
+    def fewest(cls, p: GemmProblem, most: int,
+               fits: Callable[[GemmProblem], bool]) -> Blocks | None:
+        """The fewest blocks that fit, a triangle in one; ``None`` if not even ``most`` of them do."""
+        matrices = p.batch[0] if p.batch else 1
+        for total in range(1, 2 if p.triangle else most + 1):
+            for each in divisors(total, matrices):
+                for rows in divisors(total // each, p.m):
+                    cut = cls.cut(p, each, rows, total // each // rows)
+                    parts = (block.problem for block in cut.of(p))
+                    if all(map(fits, {(x.m, x.n, x.batch): x for x in parts}.values())):
+                        return cut
+        return None
 
     def smaller(self) -> Blocks | None:
         """Half of them: batches first, then the longer side of C; ``None`` if there is nothing to halve."""

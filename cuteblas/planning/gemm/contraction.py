@@ -17,6 +17,7 @@ from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
 from ..copy.dispatch import plan_copy
+from ..cost.alternatives import least
 from ..modes import merged
 from ..operands import (
     Roles,
@@ -32,7 +33,7 @@ from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
-from .simt import MAX_VECTOR, Choice, choose, types
+from .simt import MAX_VECTOR, Choice, choices, types
 from .slices import refuse_larger_grids, workspace_bytes
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
@@ -261,7 +262,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         p = _swapped(p)
     roles: Roles = dict(zip("ABC", "bac" if swapped else "abc", strict=True))
     (a, b, _c), flat = _tensors(p), _flat(p)
-    choice = choose(flat, device, a.access(), b.access())
+    choice = least(choices(flat, device, a.access(), b.access()), device)
     reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
               f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}")
     if choice.slices == 1:
@@ -345,9 +346,9 @@ def _in_orders(p: ContractionProblem) -> dict[Role, _Matrices]:
 
     ordered = (_tensors(replace(p, m=m, n=n, k=k))
                for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
-    choices = ([_matrices(t, role) for role, t in zip("abc", tensors, strict=True)]
-               for tensors in ordered)
-    fewest = min(choices, key=lambda found: sum(x.nbytes for x in found))
+    possible = ([_matrices(t, role) for role, t in zip("abc", tensors, strict=True)]
+                for tensors in ordered)
+    fewest = min(possible, key=lambda found: sum(x.nbytes for x in found))
     return dict(zip("abc", fewest, strict=True))
 
 

@@ -13,7 +13,7 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import VERDICT
@@ -42,8 +42,8 @@ from .slices import (
     refuse_larger_grids,
 )
 
-__all__ = ["along", "choose_mma", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices", "mma_launches",
-           "mma_product", "mma_seconds", "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work", "why_not_mma"]
+__all__ = ["along", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices", "mma_launches",
+           "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work", "why_not_mma"]
 
 _PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
@@ -219,27 +219,18 @@ def resident_blocks(tile: MmaTile, device: DeviceInfo) -> int:
     return max(1, min(room, device.shared_bytes_per_block // (tile.stages * tile.stage_bytes)))
 
 
-def choose_mma(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, *, may_split_k: bool = True,
-               gated: bool = False) -> Choice[MmaTile]:
-    """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time.
+def _choose(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, gated: bool) -> Choice[MmaTile]:
+    """The tile and the number of slices of K with the least estimated time.
 
     A tile that leaves no registers for a gate is not for a kernel that is ``gated``.
     """
     def fits(tile: MmaTile) -> bool:
         return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _CROWDED)
 
-    return min((x for x in mma_choices(p, device, atom, may_split_k) if fits(x.tile)),
-               key=lambda choice: choice.work.seconds(device))
+    return least((x for x in mma_choices(p, device, atom) if fits(x.tile)), device)
 
 
-def mma_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time of :func:`plan_mma` for a problem that :func:`why_not_mma` does not refuse."""
-    atom = mma_atom(problem.a.dtype, device.arch)
-    assert atom is not None
-    return choose_mma(facing_rows(problem).problem, device, atom).work.seconds(device)
-
-
-def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: bool = True) -> Iterator[Choice[MmaTile]]:
+def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[Choice[MmaTile]]:
     """Tiles and slices of K to choose from."""
     covered = any(_covered(p))
 
@@ -249,11 +240,11 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, may_split_k: 
     if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
         narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
         for tile in map(fitted, (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ()))):
-            for chunk in _thin_chunks(p, device, tile) if may_split_k else [p.k]:
+            for chunk in _thin_chunks(p, device, tile):
                 yield _choice(p, tile, chunk, device)
     if atom.splits:
         return
-    numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device)) if may_split_k else [1]
+    numbers = list(numbers_of_slices(p, p.k, atom.accumulator, device))
     for tile in map(fitted, mma_tiles(atom, device)):
         for split_k in numbers:
             yield _choice(p, tile, -(-p.k // split_k // 16) * 16 if split_k > 1 else p.k, device)
@@ -389,7 +380,7 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     assert atom is not None
     facing = facing_rows(problem)
     p, roles = facing.problem, facing.by_name
-    choice = choice or choose_mma(p, device, atom, gated=gate is not None)
+    choice = choice or _choose(p, device, atom, gate is not None)
     if not _wide_shapes(atom):                         # the others keep blocks apart by their stages
         choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
     reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "

@@ -32,13 +32,12 @@ from ...kernels.modular.survey import (
 from ..cost.alternatives import Alternative
 from ..cost.work import Work, on_wgmma
 from ..floors import compulsory_bytes
-from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
+from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
     bind,
     compact,
-    divisors,
     launch,
     matrices_of,
     of_triangle,
@@ -46,6 +45,7 @@ from ..operands import (
     oriented,
     output_span,
     specialised,
+    stored_elements,
     tiles_of_c,
     vector_access,
     why_not_on_wgmma,
@@ -56,7 +56,7 @@ from .blocks import Block, Blocks
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
 
-__all__ = ["modular_alternatives", "modular_seconds", "plan_modular", "why_not_modular", "why_not_residues"]
+__all__ = ["modular_alternatives", "plan_modular", "why_not_modular", "why_not_residues"]
 
 _LEAST_DEPTH = 256                   # real products of a sum; with fewer the bound of native arithmetic is nearly as small
 
@@ -245,17 +245,11 @@ class _Memory(NamedTuple):
 
 def _cut(p: GemmProblem, begin: int, device: DeviceInfo) -> Blocks | None:
     """The fewest blocks of C for whose planes there is room; ``None`` if there is none."""
-    inputs = sum(prod(extents) * matrices_of(p, x) for x, extents in p.inputs)
-    room = (inputs + p.outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
+    room = (sum(stored_elements(p)) + p.outputs) * dtype(p.a.dtype).bytes * 3 // 2 + _BESIDE
     if device.workspace_limit is not None:
         room = min(room, device.workspace_limit)
-    matrices = p.batch[0] if p.batch else 1
-    for total in range(1, 2 if p.triangle else _MOST_BLOCKS + 1):
-        for each, rows in ((i, j) for i in divisors(total, matrices) for j in divisors(total // i, p.m)):
-            cut = Blocks.cut(p, each, rows, total // each // rows)
-            if all(begin + _bytes(block.problem) <= room - verdict_bytes(_WORDS) for block in cut.of(p)):
-                return cut
-    return None
+    room -= begin + verdict_bytes(_WORDS)
+    return Blocks.fewest(p, _MOST_BLOCKS, lambda part: _bytes(part) <= room)
 
 
 def _bytes(p: GemmProblem) -> int:
@@ -352,27 +346,20 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches, waves, rows = item * sum(prod(extents) * matrices_of(p, x) for x, extents in p.inputs), 4, 0, None
+    prepared, launches, waves, rows = item * sum(stored_elements(p)), 4, 0, None
     whole: dict[str, Any] = {}
     for block in cut.of(p):
         part = block.problem
         groups, columns, _stages = _tile(part, device)
         tiles, steps = tiles_of_c(part, (64 * groups, columns)) * planes, -(-part.k // _LINE)
-        made = 0 if p.triangle else part.n * part.k * matrices_of(part, part.b)
-        if block.start[:2] != rows:
-            rows = block.start[:2]
-            made += part.m * part.k * matrices_of(part, part.a)
-        prepared += (item + planes) * (made + part.outputs)
+        of_a, of_b = stored_elements(part)
+        made = part.outputs + of_b * (not p.triangle) + of_a * (block.start[:2] != rows)
+        rows, prepared = block.start[:2], prepared + (item + planes) * made
         launches, waves = launches + 3, waves + -(-tiles // most)
         for name, count in {**on_wgmma(64 * groups, columns, steps), "written": 64 * groups * columns, "passes": steps}.items():
             whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count
     return Work("tensor cores, bytes", "TMA", **whole, ahead=_TILES[0][2] - 1, blocks=most, moved=compulsory_bytes(p),
                 launches=launches, prepared=prepared)
-
-
-def modular_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
-    """The estimated time where elements are random numbers; infinite if the workspace has no room for planes."""
-    return _work(problem, device).seconds(device)
 
 
 def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
@@ -426,15 +413,14 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
                 config = config or own
     native = _native(problem, device)
     fallback = otherwise("elements differ too much in size, or are infinite or NaN", "fused multiply-adds")
-    whole = Guarded(tuple(launches), native.launches, max(workspace.nbytes, native.workspace_bytes))
-    everything, nbytes = guarded([whole], device, _WORDS)
+    everything, nbytes = natively(tuple(launches), workspace.nbytes, native, _WORDS)
     many = sum(1 for _block in cut.of(p))
     parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
     products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
     reason = (f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
               f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}")
     return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts,
-                modular_seconds(problem, device), fallback=fallback)
+                _work(problem, device).seconds(device), fallback=fallback)
 
 
 def _native(problem: GemmProblem, device: DeviceInfo) -> Plan:

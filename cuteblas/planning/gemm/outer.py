@@ -10,7 +10,7 @@ from math import gcd, prod
 from ..._dtypes import dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.outer import SECTOR, OuterConfig, OuterTile, gemm_outer
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, least
 from ..cost.work import OF_A_WARP, Work, blocks_in_turns
 from ..floors import compulsory_bytes
 from ..operands import (
@@ -221,7 +221,7 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
         raise ValueError(f"gemm_outer cannot compute this: {refused}")
     facing = oriented(problem, 1)
     p = facing.problem
-    choice = choice or min(choices(problem, device), key=lambda x: x.work.seconds(device))
+    choice = choice or least(choices(problem, device), device)
     each = bind(gemm_outer(config_of(p, choice)), p, choice.blocks, facing.by_name,
                 rows=choice.rows, length=choice.length, stretches=choice.stretches)
     refuse_larger_grids(problem, [each])

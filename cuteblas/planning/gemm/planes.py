@@ -13,8 +13,8 @@ from ...codegen.mma import MmaAtom, split_atom
 from ...kernels.gemm.mma import MmaTile
 from ...kernels.gemm.skinny import RANGE
 from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative
-from ..guard import Guarded, guarded, otherwise, verdict_bytes
+from ..cost.alternatives import Alternative, least
+from ..guard import natively, otherwise, verdict_bytes
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .mma import facing_rows, mma_choices, mma_launches
@@ -22,7 +22,7 @@ from .simt import plan_simt
 from .slices import Choice
 from .split import parts_of
 
-__all__ = ["LEAST_K", "plan_planes", "planes_alternatives", "planes_choice", "why_not_planes"]
+__all__ = ["LEAST_K", "plan_planes", "planes_alternatives", "planes_choice", "why_not_planes", "why_not_twice"]
 
 _MOST_BLOCKS = 2**11                 # each leaves a verdict, which all blocks of the fallback read
 _FEW = 64                            # rows, columns or products of a sum
@@ -31,8 +31,8 @@ LEAST_K = 16                         # sums of their own are added in float32: o
 
 def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on planes in registers, or ``None`` if it can."""
-    if p.triangle:
-        return "it computes all of C, not a triangle"
+    if (refused := why_not_twice(p, device, _MOST_BLOCKS)) is not None:
+        return refused
     if len({p.a.dtype, p.b.dtype, p.accumulator}) > 1 or split_atom(p.a.dtype, device.arch) is None:
         return (f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
                 f"summed in {p.accumulator}")
@@ -44,9 +44,16 @@ def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
         return f"M, N and K are all larger than {_FEW}"
     if parts_of(p) * p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
+    return None
+
+
+def why_not_twice(p: GemmProblem, device: DeviceInfo, words: int) -> str | None:
+    """Why a product cannot be computed by blocks with so many verdicts, and then natively."""
+    if p.triangle:
+        return "it computes all of C, not a triangle"
     if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
         return "native arithmetic may have to write C a second time, so C must not be read by beta or an epilogue"
-    if device.workspace_limit is not None and device.workspace_limit < verdict_bytes(_MOST_BLOCKS):
+    if device.workspace_limit is not None and device.workspace_limit < verdict_bytes(words):
         return f"it needs more workspace than the limit of {device.workspace_limit} bytes"
     return None
 
@@ -71,7 +78,7 @@ def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
 
 def planes_choice(p: GemmProblem, device: DeviceInfo) -> Choice[MmaTile]:
     """The tile and the number of slices of K with the least estimated time."""
-    return min(_choices(p, device), key=lambda choice: choice.work.seconds(device))
+    return least(_choices(p, device), device)
 
 
 def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None) -> Plan:
@@ -90,10 +97,9 @@ def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile
     choice = choice or planes_choice(problem, device)
     (product, *adding), nbytes = mma_launches(facing.problem, device, choice, facing.by_name)
     blocks = min(choice.blocks, device.multiprocessors * choice.tile.min_blocks, _MOST_BLOCKS)
-    native = plan_simt(problem, device, gate=NATIVE)
     primary = replace(product, grid=(blocks, 1, 1)), *adding
-    part = Guarded(primary, native.launches, max(nbytes, native.workspace_bytes), blocks)
-    launches, nbytes = guarded([part], device, _MOST_BLOCKS)
+    native = plan_simt(problem, device, gate=NATIVE)
+    launches, nbytes = natively(primary, nbytes, native, _MOST_BLOCKS, blocks)
     low, high = RANGE
     parts = "elements" if not dtype(problem.a.dtype).is_complex else "parts of elements"
     fallback = otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite", "fused multiply-adds")

@@ -12,7 +12,7 @@ from ..._dtypes import DType, dtype
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.rows import LEAST_ROW
 from ...kernels.gemm.simt import SimtConfig, TileShape, gemm_simt
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..operands import (
@@ -35,7 +35,7 @@ from .slices import (
     refuse_larger_grids,
 )
 
-__all__ = ["MAX_VECTOR", "Choice", "candidates", "choice_of", "choose", "fused_unit", "plan_simt", "resident_blocks",
+__all__ = ["MAX_VECTOR", "Choice", "candidates", "choice_of", "choices", "fused_unit", "plan_simt", "resident_blocks",
            "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "tile_work", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
@@ -119,12 +119,17 @@ def fused_unit(element: DType, accumulator: DType) -> str:
     return "fused multiply-adds of int32" if accumulator.is_integer and accumulator.bytes < 8 else "fused multiply-adds"
 
 
-def choose(p: GemmProblem, device: DeviceInfo, a: OperandAccess, b: OperandAccess, *,
-           may_split_k: bool = True) -> Choice[TileShape]:
-    """The tile and, unless ``may_split_k`` is false, the number of slices of K with the least estimated time."""
-    numbers = numbers_of_slices(p, p.depth, p.accumulator, device) if may_split_k else (1,)
-    choices = (choice_of(p, a, b, *each, device) for each in product(candidates(p.accumulator), numbers))
-    return min(choices, key=lambda choice: choice.work.seconds(device))
+def choices(p: GemmProblem, device: DeviceInfo, a: OperandAccess,
+            b: OperandAccess) -> Iterator[Choice[TileShape]]:
+    """Tiles and numbers of slices of K to choose from, where A and B are read so."""
+    numbers = numbers_of_slices(p, p.depth, p.accumulator, device)
+    for tile, split_k in product(candidates(p.accumulator), numbers):
+        yield choice_of(p, a, b, tile, split_k, device)
+
+
+def _choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[TileShape]]:
+    p = oriented(problem, 0).problem
+    return choices(p, device, *p.map_inputs(simt_access))
 
 
 def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShape, split_k: int,
@@ -196,16 +201,13 @@ def types(p: GemmProblem) -> str:
 
 def simt_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """The estimated time of :func:`plan_simt`."""
-    p = oriented(problem, 0).problem
-    return choose(p, device, *p.map_inputs(simt_access)).work.seconds(device)
+    return least(_choices(problem, device), device).work.seconds(device)
 
 
 def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_simt` chooses among."""
-    p = oriented(problem, 0).problem
-    a, b = p.map_inputs(simt_access)
-    for t, split_k in product(candidates(p.accumulator), numbers_of_slices(p, p.depth, p.accumulator, device)):
-        choice = choice_of(p, a, b, t, split_k, device)
+    for choice in _choices(problem, device):
+        t = choice.tile
         yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", (choice.work,),
                           partial(plan_simt, problem, device, choice=choice))
 
@@ -232,7 +234,7 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     """
     facing = oriented(problem, 0)                      # threads write vectors of C along M
     p, roles = facing.problem, facing.by_name
-    choice = choice or choose(p, device, *p.map_inputs(simt_access))
+    choice = choice or least(_choices(problem, device), device)
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     aligned, turn = _aligned(p, choice.tile), _turn(p, choice)

@@ -16,10 +16,10 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.skinny import RANGE, SkinnyConfig, gemm_skinny
 from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, least
 from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
-from ..guard import VERDICT, Guarded, guarded, otherwise, verdict_bytes
+from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
     Oriented,
     bind,
@@ -38,7 +38,7 @@ from ..operands import (
 )
 from ..plan import Launch, Plan, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes
+from .planes import plan_planes, planes_alternatives, planes_choice, why_not_planes, why_not_twice
 from .simt import plan_simt
 from .slices import Choice, in_slices, most_workspace
 from .split import LEAST_K
@@ -60,18 +60,14 @@ def why_not_skinny(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 def why_not_by_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on the kernel of its own, or ``None`` if it can."""
-    if p.triangle:
-        return "it computes all of C, not a triangle"
+    if (refused := why_not_twice(p, device, _MOST_BLOCKS)) is not None:
+        return refused
     if {p.a.dtype, p.b.dtype, p.accumulator} != {"float32"}:
         return f"it multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype} summed in {p.accumulator}"
     if (refused := why_not_on_wgmma(p, device)) is not None:
         return refused
     if p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
-    if p.beta != "zero" or (p.fusion is not None and p.fusion.graph.leaves("c")):
-        return "native arithmetic may have to write C a second time, so C must not be read by beta or an epilogue"
-    if device.workspace_limit is not None and device.workspace_limit < _VERDICT_BYTES:
-        return f"it needs more workspace than the limit of {device.workspace_limit} bytes"
     if p.a.conj or p.b.conj or len(p.batch) > _MOST_BATCH_MODES:
         return f"it takes at most {_MOST_BATCH_MODES} batch modes and does not conjugate"
     return None
@@ -96,7 +92,7 @@ def _facing(p: GemmProblem) -> Oriented:
 
 def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, and the number of slices of K, with the least estimated time."""
-    return min(_choices(p, device), key=lambda choice: choice.work.seconds(device))
+    return least(_choices(p, device), device)
 
 
 def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
@@ -169,8 +165,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
 
     primary, nbytes = in_slices(facing.problem, choice, multiply)
     config, native = configs[0], plan_simt(problem, device, gate=NATIVE)
-    part = Guarded(primary, native.launches, max(nbytes, native.workspace_bytes), primary[0].grid[0])
-    launches, nbytes = guarded([part], device, _MOST_BLOCKS)
+    launches, nbytes = natively(primary, nbytes, native, _MOST_BLOCKS, primary[0].grid[0])
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))

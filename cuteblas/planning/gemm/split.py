@@ -17,7 +17,7 @@ from ...kernels.gemm.tiles import DEPTH
 from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.condition import RECORD
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, least
 from ..cost.work import Work, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
@@ -28,7 +28,6 @@ from ..operands import (
     Oriented,
     bind,
     compact,
-    divisors,
     launch,
     matrices_of,
     of_triangle,
@@ -40,6 +39,7 @@ from ..operands import (
     specialised,
     staged_map,
     staging,
+    stored_elements,
     tiles_of_c,
     turned,
     vector_access,
@@ -92,7 +92,7 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
                 f"summed in {p.accumulator}")
     if (refused := why_not_on_wgmma(p, device, parts_of(p))) is not None:
         return refused
-    for name, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
+    for name, (operand, (rows, _k)) in zip("AB", p.inputs, strict=True):
         elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * matrices_of(p, operand)
         if parts_of(p)**2 * _MOST_PLANE_BYTES * elements >= MAPPED_STRIDE:
             return f"planes of {name} would lie 2^40 bytes apart or more, out of reach of tensor maps"
@@ -113,17 +113,12 @@ def parts_of(p: GemmProblem) -> int:
     return 2 if dtype(p.a.dtype).is_complex else 1
 
 
-def _elements(p: GemmProblem, operand: Operand, rows: int) -> int:
-    """Elements that are split."""
-    return rows * p.k * matrices_of(p, operand)
-
-
 def _facing(p: GemmProblem) -> Oriented:
     """The problem whose C is written along its rows; of complex numbers, that whose B, the operand that is doubled, is the smaller.
 
     Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: either is whole sectors.
     """
-    in_a, in_b = _elements(p, p.a, p.m), _elements(p, p.b, p.n)
+    in_a, in_b = stored_elements(p)
     if parts_of(p) == 1 or in_a == in_b:
         return oriented(p, 1)
     purpose = "the smaller operand is doubled"
@@ -146,8 +141,6 @@ class _Planes:
         Of the planes: rows, K, plane, then the batch modes that the operand has, innermost first.
     strides : tuple of int
         Of the planes in elements, for the same modes.
-    present : tuple of bool
-        For each batch mode of the problem, innermost first, whether the operand has it.
     row_strides : tuple of int
         Of the exponents of the rows, for each batch mode of the problem, innermost first.
     exponents, said, planes : Argument
@@ -162,7 +155,6 @@ class _Planes:
     records: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
-    present: tuple[bool, ...]
     row_strides: tuple[int, ...]
     exponents: Argument
     said: Argument
@@ -186,15 +178,14 @@ def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: Spl
     operand, rows = (p.a, p.m) if name == "A" else (p.b, p.n)
     k, batch = p.k, p.batch
     parts, doubled, k_major = config.parts, config.doubled, config.k_major
-    inner = range(len(batch) - 1, -1, -1)
-    present = tuple(operand.batch_strides[i] != 0 for i in inner)
-    own = [i for i, here in zip(inner, present, strict=True) if here]
+    own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i]]
+    lengths = tuple(batch[i] for i in own)
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
     pitch = row_pitch(along, _ROW_MULTIPLE)
     plane = pitch * across
-    batch_strides, elements = compact((batch[i] for i in own), plane * form.planes)
-    row_strides, count = compact((batch[i] for i in own), rows)
-    records = -(-rows // config.tile[0]) * prod(batch[i] for i in own)
+    batch_strides, elements = compact(lengths, plane * form.planes)
+    row_strides, count = compact(lengths, rows)
+    records = -(-rows // config.tile[0]) * prod(lengths)
     exponents, said = workspace.take(4 * count), workspace.take(4 * RECORD.size * records)
     planes = workspace.take(elements * dtype(form.element).bytes)
     values: dict[str, Any] = {
@@ -202,12 +193,12 @@ def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: Spl
         "P": View(planes, (pitch, plane, 1), batch_strides),
         "R": View(exponents, (1, 0), row_strides),
         "S": View(said, (1,)),
-        "M": rows, "K": k, **({"L": tuple(batch[i] for i in own)} if own else {})}
-    steps = iter(row_strides)
-    spread = tuple(next(steps) if here else 0 for here in present)
-    extents = (1 + doubled) * rows, parts * k, form.planes, *(batch[i] for i in own)
+        "M": rows, "K": k, **({"L": lengths} if own else {})}
+    of_mode = dict(zip(own, row_strides, strict=True))
+    spread = tuple(of_mode.get(i, 0) for i in range(len(batch) - 1, -1, -1))
+    extents = (1 + doubled) * rows, parts * k, form.planes, *lengths
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), present, spread,
+    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), spread,
                    exponents, said, planes, max(operand_span(operand, (rows, k), batch), elements))
 
 
@@ -329,7 +320,7 @@ def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alt
     if len(list(_cut(form, p, device, _room(problem) - _VERDICT_BYTES).of(p))) > 1:
         yield Alternative("gemm_split", "in blocks", (_tiling(p, device, form).work,), partial(plan_guarded, problem, device))
         return
-    for tiling in (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile)):
+    for tiling in _tilings(p, device, form):
         name = f"{64 * tiling.tile[0]}x{tiling.tile[1]}, {tiling.divided} divided"
         yield Alternative("gemm_split", name, (tiling.work,), partial(plan_guarded, problem, device, tiling))
 
@@ -378,21 +369,15 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
 
 def _room(p: GemmProblem) -> int:
     """The workspace that a product may have if it can be cut so: as many bytes as its operands, and a few more."""
-    return (_elements(p, p.a, p.m) + _elements(p, p.b, p.n)) * dtype(p.a.dtype).bytes + _BESIDE
+    return sum(stored_elements(p)) * dtype(p.a.dtype).bytes + _BESIDE
 
 
 def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Blocks:
     """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that share them."""
-    if p.triangle:
-        return Blocks.cut(p)
-    matrices = p.batch[0] if p.batch else 1
-    cuts = (Blocks.cut(p, each, rows, total // each // rows) for total in range(1, _MOST_BLOCKS + 1)
-            for each in divisors(total, matrices) for rows in divisors(total // each, p.m))
-    for cut in cuts:
-        extents = {(block.problem.m, block.problem.n, block.problem.batch): block.problem for block in cut.of(p)}
-        if all(_Splitting(form, device, Workspace()).nbytes(part) <= room for part in extents.values()):
-            return cut
-    return Blocks.cut(p)
+    def fits(part: GemmProblem) -> bool:
+        return p.triangle is not None or _Splitting(form, device, Workspace()).nbytes(part) <= room
+
+    return Blocks.fewest(p, _MOST_BLOCKS, fits) or Blocks.cut(p)
 
 
 def _parts(p: GemmProblem, cut: Blocks) -> str:
@@ -430,16 +415,23 @@ class _Tiling:
 
 def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
     """The fastest tiling by estimate."""
-    tilings = (tiling for tile in _TILES for tiling in _tilings(p, device, form, tile))
-    return min(tilings, key=lambda tiling: tiling.work.seconds(device))
+    return least(_tilings(p, device, form), device)
 
 
-def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat, tile: tuple[int, int]) -> Iterator[_Tiling]:
+def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[_Tiling]:
+    """What there is to choose among."""
+    for tile in _TILES:
+        yield from _divided(p, device, form, tile)
+
+
+def _divided(p: GemmProblem, device: DeviceInfo, form: SplitFormat,
+             tile: tuple[int, int]) -> Iterator[_Tiling]:
     """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice."""
     rows, columns, parts, most = 64 * tile[0], tile[1], parts_of(p), device.multiprocessors
     tiles, steps = tiles_of_c(p, (rows, columns // parts)), -(-parts * p.k // DEPTH)
-    sides = ((p.a, p.m, parts), (p.b, p.n, parts**2))[:1 if _one_operand(p) else 2]
-    prepared = sum(_elements(p, x, extent) * (dtype(p.a.dtype).bytes + 2 * form.planes * numbers) for x, extent, numbers in sides)
+    sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
+    item, planes = dtype(p.a.dtype).bytes, form.planes
+    prepared = sum(elements * (item + 2 * planes * numbers) for elements, numbers in sides)
     work = Work("tensor cores", "TMA", **on_wgmma(rows, columns, steps, len(form.main) + len(form.corrections), form.planes),
                 ahead=STAGES[form.name, *tile] - 1, blocks=min(tiles, most), moved=compulsory_bytes(p), launches=_LAUNCHES,
                 prepared=prepared)

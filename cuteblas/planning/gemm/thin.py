@@ -12,7 +12,7 @@ from ..._dtypes import dtype
 from ...codegen.architectures import capabilities
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.thin import ThinConfig, ThinTile, gemm_thin
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..operands import (
@@ -265,7 +265,7 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         raise ValueError(f"gemm_thin cannot compute this: {refused}")
     facing = _facing(problem)
     p, roles = facing.problem, facing.by_name
-    choice = choice or min(choices(problem, device), key=lambda x: x.work.seconds(device))
+    choice = choice or least(choices(problem, device), device)
     reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{choice.in_slices}")
     along = min(_MOST_ALONG, max(2, power_of_two(-(-choice.slices // 4))))

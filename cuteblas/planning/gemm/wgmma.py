@@ -201,23 +201,16 @@ def _tilings(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> Iterat
 
 def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
     """The tiles that fit; of a triangle, those of which two at most are a square."""
-    tiles = _tiles_of_squares(p, device)
-    return [tile for tile in tiles if max(tile.extents) % min(tile.extents) == 0] if p.triangle else tiles
-
-
-def _tiles_of_squares(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
-    """The same of all of C."""
-    if p.digits > _BYTES_OF_SUMS and p.k > MOST_PARKED:
-        return list(TILES_OF_TWO_WORDS)
-    if _across_sectors(p):
-        return [tile for tile in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
     fewest = _PAIRED_WAVES * device.multiprocessors // _PAIR.size
-    return [tile for tile in TILES if tile.cluster == ALONE or (_saves_by_pairs(p) and tile.clusters(p) >= fewest)]
-
-
-def _saves_by_pairs(p: GemmProblem) -> bool:
-    """Whether pairs save enough energy: not of tf32, and with bytes they are slower."""
-    return p.precision != "tf32" and not is_exact(p)
+    if p.digits > _BYTES_OF_SUMS and p.k > MOST_PARKED:
+        tiles = list(TILES_OF_TWO_WORDS)
+    elif _across_sectors(p):
+        tiles = [tile for tile in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
+    else:                                   # pairs of tf32 save too little energy, and with bytes they are slower
+        pairs = p.precision != "tf32" and not is_exact(p)
+        tiles = [tile for tile in TILES
+                 if tile.cluster == ALONE or (pairs and tile.clusters(p) >= fewest)]
+    return [tile for tile in tiles if not p.triangle or max(tile.extents) % min(tile.extents) == 0]
 
 
 def _work_of(tiling: _Tiling) -> Work:
