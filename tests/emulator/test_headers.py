@@ -29,7 +29,7 @@ def compiles():
 print(compiles() and compiles())
 for path in map(pathlib.Path, sys.argv[1:]):
     text = path.read_text()
-    path.write_text("#error changed\\n" + text)
+    path.write_text('#include "changed"\\n' + text)          # at which the compiler stops
     if compiles():
         print(path.name)
     path.write_text(text)
