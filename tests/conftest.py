@@ -1,12 +1,9 @@
 """What all tests share: the ``gpu`` and ``quick`` marks, samples of parameters, and a cache of their own."""
 
-import hashlib
 import os
-import subprocess
 
 import pytest
 
-from cuteblas.emulator import compiler
 from cuteblas.runtime import why_unavailable
 
 from . import pairs, quick
@@ -37,25 +34,4 @@ def kernel_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUTEBLAS_CACHE_DIR", str(folder))
         patch.setenv("CUTEBLAS_KEEP_CALLS", "0")
-        yield folder
-
-
-@pytest.fixture(scope="session", autouse=True)
-def precompiled_header(kernel_cache):
-    """The compiler parses the emulator's header once, which takes up to half of the time of a small kernel."""
-    compile, (gcc, _version) = compiler._compile, compiler._compiler() or (None, None)
-
-    def compile_with_header(command, source, what):
-        if command[0] == gcc and source.startswith('#include "device.h"'):
-            folder = kernel_cache / "headers" / hashlib.sha256(repr(command).encode()).hexdigest()
-            if not (header := folder / "device.h.gch").exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                made = header.with_suffix(f".{os.getpid()}")
-                subprocess.run([*command, "-x", "c++-header", compiler._FOLDER / "device.h", "-o", made], check=True)
-                made.replace(header)
-            command = [*command[:-1], f"-I{folder}", command[-1]]
-        return compile(command, source, what)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "_compile", compile_with_header)
         yield
