@@ -26,8 +26,7 @@ _LEAST = 4 << 20                        # bytes, as in the source
 _SET, _GET = 304, 305                   # of handlers, in NumPy's table of functions
 _USUAL, _CAPSULE = "default_allocator", b"mem_handler"
 
-_BUILT: Any = {"what": "an allocator of arrays", "optimize": "-O2", "headers": (),
-               "flags": ("-pthread",)}
+_BUILT: Any = {"what": "an allocator of arrays", "headers": (), "flags": ("-O2", "-pthread")}
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi))
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(

@@ -20,7 +20,7 @@ from .ring import processors
 __all__ = ["BUILT", "SOURCE", "Mover"]
 
 SOURCE = Path(__file__).with_name("mover.cpp")
-BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "optimize": "-O3", "headers": (), "flags": ("-pthread",)}
+BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "headers": (), "flags": ("-O3", "-pthread")}
 """How :func:`cuteblas.emulator.compiler.build` makes the library of :data:`SOURCE`."""
 
 _MODES = 64
