@@ -246,6 +246,18 @@ def test_conjugation_on_load(engine, conj, extents):
     product(engine, (17,), *extents, "complex64", conj=conj)
 
 
+@pytest.mark.parametrize("conj", [(True, False), (False, True)])
+def test_conjugation_where_a_thread_has_whole_matrices(engine, conj):
+    rng = np.random.default_rng(9)
+    pa, pb = (place(random(rng, (600, 3, 3), "complex64")) for _ in range(2))
+    pc = place(np.full((600, 3, 3), poison("complex64"), "complex64"))
+    plan = plan_batched(gemm_problem(pa, pb, pc, conj=conj), replace(engine.device, multiprocessors=1))
+    assert plan.config.tile.whole
+    engine.run(plan, a=pa, b=pb, c=pc)
+    a, b = (np.conj(x.view) if f else x.view for x, f in zip((pa, pb), conj, strict=True))
+    check_product(pc.view, np.array(a), np.array(b), "complex64")
+
+
 @pytest.mark.parametrize("a_type, b_type, c_type", [("int8", "int8", "int32"), ("float16", "float16", "float32"),
                                                     ("float32", "float32", "float64"), ("bfloat16", "bfloat16", "bfloat16"),
                                                     ("bfloat16", "float16", "float32")])
