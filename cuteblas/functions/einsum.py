@@ -287,7 +287,8 @@ def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: A
     arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x
               for x in given]
     if out is not None and isinstance(out, np.ndarray):         # as if the operands were copied first
-        arrays = [x.copy() if np.may_share_memory(x, out) else x for x in arrays]
+        arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
+                  for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
     key: list[Any] = [text, None if optimize is False and not arguments else _key(optimize, arguments)]
     for x in (*arrays, out) if out is not None else arrays:
