@@ -20,6 +20,8 @@ QUICK = {
     "kernels": ["tests/kernels/test_gemm_simt.py::test_every_order_of_a_b_and_c",
                 "tests/kernels/test_gemm_wgmma.py::test_every_order_of_a_b_and_c", "tests/kernels/test_gemm_mma.py::test_types",
                 "tests/kernels/test_permute.py::test_three_modes"],
+    "tutorial": ["tests/kernels/test_gemm_tutorial.py::test_partitions_of_the_tutorial",
+                 "tests/kernels/test_gemm_tutorial.py::test_the_kernel_is_headed_by_these_layouts"],
     "emulator": ["tests/emulator/test_memory.py", "tests/emulator/test_warp.py"],
     "runtime": ["tests/runtime/test_arguments.py", "tests/runtime/test_cache.py", "tests/runtime/test_devices.py"],
     "engines": ["tests/engines/test_memory.py", "tests/engines/test_problems.py"],

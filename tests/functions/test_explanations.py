@@ -123,14 +123,14 @@ def test_rates(family, dtype, arch, expected):
 
 def test_it_begins_with_what_a_user_needs():
     """The kernel, the expected time and what bounds it, copies and fallbacks; then the call, and no more."""
-    a = np.ones((2048, 2048), "f4")
+    a = np.ones((4096, 4096), "f4")
     kernel, time, copies, fallback, call = str(cuteblas.explain(a, a)).splitlines()
     assert kernel.startswith("  kernel    NumPy does this here; on a GPU gemm_split: float32 on 16-bit tensor cores")
     assert " us expected on NVIDIA H200, bound by arithmetic; no kernel takes less than " in time and "e+" not in time
     assert copies == "  copies    none" and fallback == (
         "  fallback  if elements of a row or column differ too much in size, the device uses bf16x6, or fused multiply-adds "
         "(sizes more than 2^100 apart, infinities, NaNs)")
-    assert call.endswith("matmul: float32 (2048, 2048) @ float32 (2048, 2048) -> float32 (2048, 2048); .verbose() says more")
+    assert call.endswith("matmul: float32 (4096, 4096) @ float32 (4096, 4096) -> float32 (4096, 4096); .verbose() says more")
     assert "2.75e+03" not in cuteblas.explain(a, a, precision="ieee").verbose()
 
 
