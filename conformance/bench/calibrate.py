@@ -223,10 +223,10 @@ def _again(machine: Any, options: Namespace, end: float) -> int:
                 wanted = {chosen, *[row for row in ranked if row not in gone][:2], *gone}
                 plans = [each for each in problem.all if str(each) in wanted]
                 tasks.append((file, Task(product_named(problem.name), problem.choice, plans)))
-    found = dict[Path, dict[str, dict[str, float]]]()
+    files, found = {id(task): file for file, task in tasks}, dict[Path, dict[str, dict[str, float]]]()
     for task, times in timings(machine, "again", [task for _file, task in tasks], len(tasks), end):
         new = {str(each): x for each, x in zip(task.alternatives, times, strict=True) if x is not None}
-        found.setdefault(next(file for file, each in tasks if each is task), {})[task.sample.name] = new
+        found.setdefault(files[id(task)], {})[task.sample.name] = new
     for file, problems in found.items():
         data = json.loads(file.read_text(encoding="utf-8"))
         for name, new in problems.items():

@@ -1,8 +1,8 @@
 """Which NumPy arrays have a copy on a device, and whether it still has their elements.
 
 A copy belongs to the memory that an array owns, so views share it. :class:`~cuteblas.runtime.tracking.Watch` says which parts were
-written since they were read; only these move again. An array is tracked when it comes again unchanged, as a sample of its bytes
-says: the sample decides whether that is worth it, never whether a copy is right.
+written since they were read; only these move again. An array is tracked when it comes for the third time unchanged, as a sample of
+its bytes says: the sample decides whether that is worth it, never whether a copy is right.
 """
 
 from __future__ import annotations

@@ -46,14 +46,14 @@ def _numpy() -> tuple[Any, Any]:
 
 
 def _name() -> str:
-    """Of the handler in the current context."""
+    """The name of the handler in the current context."""
     return np._core.multiarray.get_handler_name()           # type: ignore[attr-defined]
 
 
 def prepare(everywhere: bool = False) -> None:
     """Compile the handler, or find it in the cache; :func:`empty_array` uses it from now on.
 
-    ``everywhere``: so does NumPy in the main thread. Nothing changes without a compiler, on other
+    ``everywhere``: NumPy uses it in the main thread, too. Nothing changes without a compiler, on other
     systems than Linux, with ``CUTEBLAS_REUSE_MEMORY=0``, and where the program has its own handler.
     """
     global _handler, _library

@@ -266,8 +266,8 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
     function : str
         On whose account.
     settle : callable
-        What is computed of arrays in such memories, as of :mod:`cuteblas.functions.expressions`;
-        ``None`` for what NumPy refuses.
+        A function from the memories of the operands and of ``out`` to their expression
+        (:mod:`cuteblas.functions.expressions`), or to ``None`` if NumPy refuses the call.
     call : callable
         NumPy's own.
     x1, x2, out, devices, precision

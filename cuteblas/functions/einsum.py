@@ -158,7 +158,7 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
 
 
 def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:
-    """The same call of other arrays."""
+    """Repeat a call on other arrays."""
     return einsum(*with_operands(operands, arrays), **given, **named)
 
 
@@ -190,8 +190,8 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
 
 def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,
             **arguments: Any) -> Expression | None:
-    """What a call computes with these operands, and ``out`` or ``None``, in memory; ``None`` for
-    one that NumPy has to refuse.
+    """The expression of a call, from the memories of its operands and of ``out``; ``None`` if NumPy
+    has to refuse the call.
 
     Raises
     ------
@@ -282,8 +282,8 @@ def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None, **arguments: Any) -> Any:
-    """``einsum`` of NumPy arrays and what NumPy converts to them: in pairs by BLAS, or by NumPy's
-    plain loop where that is all. ``numpy.einsum`` gets anything else as it is."""
+    """Compute ``einsum`` of NumPy arrays, and of objects that NumPy makes arrays of: in pairs by
+    BLAS, or by NumPy's plain loop. Everything else goes to ``numpy.einsum`` unchanged."""
     arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x
               for x in given]
     if out is not None and isinstance(out, np.ndarray):         # as if the operands were copied first

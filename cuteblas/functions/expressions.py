@@ -58,11 +58,11 @@ class Expression:
     scalar : bool
         Whether NumPy returns a scalar in place of a 0-d array.
     any_order : bool
-        Whether a new array on a GPU may be laid out as its product is written fastest, in place of
-        ``strides``.
+        Whether a new array on a GPU may have the order in which its product is written fastest;
+        ``strides`` say nothing then.
     path : tuple of tuple of int
         The order in which more than two terms are multiplied, as ``numpy.einsum_path`` writes it:
-        positions in the list of what is left, to whose end the product is appended.
+        positions in the list of the terms that are left; each product is appended to that list.
     """
 
     terms: tuple[Term, ...]

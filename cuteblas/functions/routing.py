@@ -247,8 +247,8 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
     algorithm : Algorithm
         What was asked for.
     again : callable, optional
-        The same function with this algorithm, to be rehearsed, and for what arrays of our own type
-        hold: NumPy would come back without it.
+        The function with this algorithm. It is rehearsed, and it is called on the arrays that
+        arrays of our own type hold, since NumPy would call us without the algorithm.
     by_blas : callable, optional
         What computes products of types for which NumPy has only loops, and counts them; it returns ``None`` for others.
 
@@ -367,7 +367,7 @@ def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: A
     return answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments)
 
 
-# of the operands and the result, in one plan
+# The roles of the operands and of the result, where one plan computes a call.
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 

@@ -67,7 +67,7 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1
             return None
         over_c |= operands
     result = _new_result(shape, kind, others["order"]) if out is None else out
-    # which is read where C is written
+    # A tile of the original C is read before that tile is written.
     others_than_c = (x for name, x in over_c.items() if name != "c")
     if result.shape != shape or any(np.may_share_memory(result, x)
                                     for x in (a, b, *others_than_c)):

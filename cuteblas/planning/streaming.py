@@ -238,8 +238,8 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
 def _graded(x: Extents) -> tuple[Tile, ...]:
     """Panels of C where nothing moves up: each leaves while the next one is computed.
 
-    Of each number of panels, those that take as long to compute as the one before takes to leave: the
-    first is the shortest where leaving takes longer, and the last where computing does.
+    A panel takes as long to compute as the one before takes to leave. So the first panel is the
+    shortest where leaving takes longer, and the last one where computing does.
     """
     extent, other = (x.m, x.n * x.b_bytes) if x.by_rows else (x.n, x.m * x.a_bytes)
     leaving, again, grain = x.c * _LEAVES, max(_LAUNCHED, other * x.k * _AGAIN), _grain(x)

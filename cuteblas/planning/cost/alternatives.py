@@ -52,7 +52,7 @@ class Worked(Protocol):
 
     @property
     def work(self) -> Work:
-        """What is done."""
+        """The counted resources."""
 
 
 Choice = TypeVar("Choice", bound=Worked)
