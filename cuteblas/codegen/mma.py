@@ -12,7 +12,19 @@ from functools import cached_property
 from math import prod
 
 from .._dtypes import dtype
-from ..layout import ComposedLayout, Figure, Layout, Swizzle, Tensor, coalesce, composition, make_layout, mma_picture, size
+from ..layout import (
+    ComposedLayout,
+    Figure,
+    Layout,
+    Swizzle,
+    Tensor,
+    coalesce,
+    composition,
+    make_layout,
+    mma_picture,
+    right_inverse,
+    size,
+)
 from ..layout.symbolic import IntLike, less
 from .architectures import number_of
 from .builder import KernelBuilder
@@ -81,7 +93,7 @@ class MmaAtom:
     def __post_init__(self) -> None:
         m, n, k = self.shape
         for name, tv, tile in (("A", self.tv_a, (m, k)), ("B", self.tv_b, (n, k)), ("C", self.tv_c, (m, n))):
-            if size(tv[0]) != _WARP or sorted(tv(i) for i in range(size(tv))) != list(range(prod(tile))):
+            if size(tv[0]) != _WARP or not size(tv) == size(right_inverse(tv)) == prod(tile):
                 raise CodegenError(f"mma.sync {self.shape} of {self.element}: the layout {tv} of {name} does not give each of the "
                                    f"{tile} elements to one lane of {_WARP}")
 

@@ -38,9 +38,15 @@ def _compiler() -> tuple[str, str] | None:
         if path is None:
             continue
         with suppress(OSError, subprocess.TimeoutExpired):
+            file = os.stat(path)
+            key = hashlib.sha256(f"{path}\0{file.st_size}\0{file.st_mtime_ns}".encode()).hexdigest()[:40]
+            if (kept := find("emulator", key)) is not None:
+                return path, kept.decode()
             code, said, _ = _run([path, "--version"], "", f"asking {name} for its version", _PATIENCE)
             if code == 0 and said.strip():
-                return path, said.strip().splitlines()[0]
+                version = said.strip().splitlines()[0]
+                keep("emulator", key, version.encode())
+                return path, version
     return None
 
 
@@ -108,7 +114,7 @@ def _header_digest(names: tuple[str, ...]) -> str:
 
 
 def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
-          flags: tuple[str, ...] = (), compiles: bool = True) -> ctypes.CDLL:
+          flags: tuple[str, ...] = ()) -> ctypes.CDLL:
     """Compile a C++ source into a shared library and load it.
 
     Parameters
@@ -121,14 +127,11 @@ def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
         The headers that the library depends on.
     flags : tuple of str
         More of the compiler's.
-    compiles : bool
-        Whether to wait for the compiler where the cache does not have the library.
 
     Raises
     ------
     CompilerError
-        If there is no compiler, or with the compiler's first lines if it refuses the source; if there is no library and
-        ``compiles`` is false.
+        If there is no compiler, or with the compiler's first lines if it refuses the source.
     """
     reason = why_unavailable()
     found = _compiler()
@@ -140,8 +143,6 @@ def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
     if (kept := find("emulator", key)) is not None:
         with suppress(CompilerError):           # of a machine whose libraries are newer
             return _load(kept, what, key)
-    if not compiles:
-        raise CompilerError(f"{what} are not compiled yet")
     data = _compile(command, source, what)
     library = _load(data, what, key)
     keep("emulator", key, data)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import gcd
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .._dtypes import dtype, element_of
-from ..codegen.epilogue import EpilogueGraph, Node, epilogue_role
 from ..planning.modes import merged
 from ..planning.problem import GemmProblem
 from .memory import Memory
 from .problems import Matrix, folded_problem
+
+if TYPE_CHECKING:
+    from ..codegen.epilogue import EpilogueGraph, Node  # with the language of kernels, which few calls need
 
 __all__ = ["Part", "cast_by_kernels", "cast_of", "elementwise_parts", "flushed_by_a_cast", "flushed_by_a_product", "product_of",
            "roles", "scaled_of"]
@@ -56,12 +58,16 @@ def flushed_by_a_product(dtype: np.dtype) -> bool:
 @lru_cache(maxsize=64)
 def cast_of(source: str, target: str) -> EpilogueGraph:
     """An element ``x`` of one type in another."""
+    from ..codegen.epilogue import EpilogueGraph, Node
+
     return EpilogueGraph("cast", Node("cast", target, (Node("operand", source, name="x"),)))
 
 
 @lru_cache(maxsize=64)
 def product_of(x: str, y: str, target: str) -> EpilogueGraph:
     """The product of elements ``x`` and ``y``, computed in the wider of their types, at least in float32, and rounded once."""
+    from ..codegen.epilogue import EpilogueGraph, Node
+
     wide = np.promote_types(dtype(x).computed, dtype(y).computed).name
     product = Node("multiply", wide, tuple(_in(wide, Node("operand", of, name=name)) for name, of in (("x", x), ("y", y))))
     return EpilogueGraph("product", _in(target, product))
@@ -70,12 +76,14 @@ def product_of(x: str, y: str, target: str) -> EpilogueGraph:
 @lru_cache(maxsize=256)
 def scaled_of(dtype: str, exponent: int) -> EpilogueGraph:
     """An element ``x`` times a power of 2."""
+    from ..codegen.epilogue import EpilogueGraph, Node
+
     return EpilogueGraph("scaled", Node("multiply", dtype, (Node("operand", dtype, name="x"),
                                                            Node("constant", dtype, value=2.0**exponent))))
 
 
 def _in(target: str, node: Node) -> Node:
-    return node if node.dtype == target else Node("cast", target, (node,))
+    return node if node.dtype == target else type(node)("cast", target, (node,))
 
 
 def elementwise_parts(graph: EpilogueGraph, out: Memory, operands: Mapping[str, Memory]) -> list[Part]:
@@ -124,4 +132,6 @@ def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...
 
 def roles(operands: Mapping[str, Any], out: Any) -> dict[str, Any]:
     """The arrays of such a problem by role: nothing is read of A and B."""
+    from ..codegen.epilogue import epilogue_role
+
     return {"a": out, "b": out, "c": out, **{epilogue_role(name): x for name, x in operands.items()}}

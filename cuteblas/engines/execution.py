@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..codegen.epilogue import EpilogueGraph
 from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
 from .counters import tally
 from .elementwise import cast_by_kernels, cast_of, elementwise_parts, flushed_by_a_product, product_of, roles, scaled_of
@@ -23,6 +22,7 @@ from .problems import Staged, copy_problem, in_place_problem
 from .replay.recording import Recorder, listeners
 
 if TYPE_CHECKING:
+    from ..codegen.epilogue import EpilogueGraph
     from ..planning.plan import Plan
     from .replay.registry import Replayable
 

@@ -41,33 +41,23 @@ _rings: dict[int, Ring | Mover] = {}
 _orphans: list[Any] = []                # of the parent process: to free their memory would be a call of its driver
 
 
-def current_ring(compiles: bool = True) -> Ring | Mover:
-    """The slots and threads of the current device, which stay; Python's if those of a compiler are not there and should not be
-    waited for."""
+def current_ring() -> Ring | Mover:
+    """The slots and threads of the current device, which stay."""
     ordinal = current_device()
     with _lock:
         if ordinal not in _rings:
             use_cuda()
-            _rings[ordinal] = new_ring(Link(ordinal), compiles)
+            _rings[ordinal] = new_ring(Link(ordinal))
         return _rings[ordinal]
 
 
-def compile_ring(ordinal: int) -> None:
-    """Put compiled threads in the place of Python's."""
-    ring = _rings[ordinal]
-    compiled = new_ring(ring.link)
-    with ring.lock:
-        _rings[ordinal] = compiled
-        ring.close()
-
-
-def new_ring(link: Any, compiles: bool = True, **sizes: int) -> Ring | Mover:
+def new_ring(link: Any, **sizes: int) -> Ring | Mover:
     """Slots and threads: those that a C++ compiler makes, or Python's, which is counted."""
     if link.driver() is None:
         reason = "the driver is not found by its name"
     else:
         try:
-            return Mover(link, build(SOURCE.read_text("utf-8"), **BUILT, compiles=compiles), **sizes)
+            return Mover(link, build(SOURCE.read_text("utf-8"), **BUILT), **sizes)
         except CompilerError as error:
             reason = str(error)
     tally("threads", "moved", f"by Python's threads: {reason}").tick()
@@ -379,20 +369,10 @@ def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tu
 
 
 @contextmanager
-def _locked_ring() -> Iterator[Ring | Mover]:
-    """The slots and threads of the current device, which no other call uses meanwhile."""
-    while True:
-        ring = current_ring()
-        with ring.lock:
-            if ring is current_ring():                  # else compiled threads have taken its place
-                yield ring
-                return
-
-
-@contextmanager
 def crossing() -> Iterator[Crossing]:
     """A way to the current device; kernels and CuPy work on its stream meanwhile."""
-    with _locked_ring() as ring, ring.link.computing():
+    ring = current_ring()
+    with ring.lock, ring.link.computing():
         home = _homes.get(ring.link) or _homes.setdefault(ring.link, _Home(ring.link))
         home.way = way = Crossing(ring, home.keeper)    # the one before has waited for all of its steps
         try:

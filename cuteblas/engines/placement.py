@@ -2,9 +2,8 @@
 
 ``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA, planning and compilation are jobs
 of other threads (:mod:`.background`), while calls stay on the host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at
-once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU would have saved until
-then: so a program never takes more than twice the time of the better choice (the ski-rental rule). The times that longer calls take
-correct what is expected of others.
+once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU saves it. The times of
+longer calls correct what is expected of others.
 """
 
 from __future__ import annotations
@@ -332,21 +331,28 @@ def _time(seconds: float) -> str:
 
 
 def _start_and_make_ready() -> None:
-    """Start CUDA, and import meanwhile what calls need."""
+    """Start CUDA, and compile and import meanwhile what calls need."""
     from .._cache import usage
     from ..runtime.devices import create_context
     from .background import later
 
+    context, threads = later(create_context), later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
         later(_import_planning)
     if _start() and main_thread().is_alive():       # else the program has ended, and should not wait
-        imports = later(_import_engines)
-        create_context()
-        imports.exception()
-        from .host_cuda import Ring, compile_ring, current_device, current_ring
+        _import_engines()
+        for job in (context, threads):
+            job.exception()
+        from .host_cuda import current_ring
 
-        if isinstance(current_ring(compiles=False), Ring):
-            later(compile_ring, current_device())
+        current_ring()
+
+
+def _build_threads() -> None:
+    from ..emulator.compiler import build
+    from ..runtime.mover import BUILT, SOURCE
+
+    build(SOURCE.read_text("utf-8"), **BUILT)
 
 
 def _import_planning() -> None:
@@ -418,11 +424,9 @@ def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
 
 
 def _ended(job: Job, gain: float) -> bool:
-    """Whether a job has ended, after waiting for it where that costs less than what the GPU would have saved until now."""
-    global _saved
+    """Whether a job has ended, after waiting for it where the GPU would save more than that."""
     if not job.done():
-        _saved += gain
-        _saved -= job.wait(_saved)
+        job.wait(gain)
     return job.done()
 
 

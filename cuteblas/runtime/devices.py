@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .._forks import REFUSAL, orphaned, use_cuda
-from .errors import INSTALL, MissingDependency, in_one_line, require
+from .driver import driver_function
+from .errors import INSTALL, DriverError, MissingDependency, in_one_line, require
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
@@ -83,8 +86,14 @@ def available() -> bool:
 
 
 def create_context() -> None:
-    """Create the context of the current device, which takes a third of a second; other threads go on."""
-    require("cupy").cuda.runtime.free(0)
+    """Create the context of the first device, which takes a third of a second: by the driver itself, so that CuPy is imported
+    meanwhile. Whatever it refuses, CuPy finds out in its own words."""
+    with suppress(DriverError):
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        out = ctypes.c_void_p
+        if not (driver_function("cuInit", ctypes.c_uint)(0)
+                or driver_function("cuDeviceGet", out, ctypes.c_int)(ctypes.byref(device), 0)):
+            driver_function("cuDevicePrimaryCtxRetain", out, ctypes.c_int)(ctypes.byref(context), device)
 
 
 def device_info(ordinal: int | None = None) -> DeviceInfo:

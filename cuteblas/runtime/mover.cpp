@@ -3,15 +3,14 @@
 // Each thread takes what there is to do: a piece of a result that has arrived in a slot is unpacked, the next one is asked for, a
 // piece of an operand is packed into a slot that is free and handed to the driver. runtime/mover.py is the other side.
 
+// Threads are POSIX's: the headers of C++'s take most of a second to compile, for which the first products of a program wait.
+
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <deque>
-#include <mutex>
-#include <thread>
-#include <vector>
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -43,7 +42,64 @@ struct Array {
     int64_t shape[MODES], strides[MODES];
 };
 
+// What waits in its turn: each knows what comes after it.
+template <class T>
+struct Queue {
+    T *first = nullptr, *last = nullptr;
+
+    bool empty() const { return !first; }
+    T *front() const { return first; }
+
+    void push_back(T *x) {
+        x->after = nullptr;
+        (first ? last->after : first) = x;
+        last = x;
+    }
+
+    void pop_front() { first = first->after; }
+};
+
+class Mutex {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+public:
+    void lock() { pthread_mutex_lock(&mutex); }
+    bool try_lock() { return !pthread_mutex_trylock(&mutex); }
+    void unlock() { pthread_mutex_unlock(&mutex); }
+    void wait(pthread_cond_t &condition) { pthread_cond_wait(&condition, &mutex); }
+};
+
+// Holds a mutex until it is released, or its scope ends.
+class Lock {
+    Mutex &mutex;
+    bool held;
+
+public:
+    explicit Lock(Mutex &x) : mutex(x), held(true) { mutex.lock(); }
+    Lock(Mutex &x, bool taken) : mutex(x), held(taken) {}
+    ~Lock() { unlock(); }
+
+    explicit operator bool() const { return held; }
+    void lock() { mutex.lock(), held = true; }
+    void unlock() {
+        if (held) mutex.unlock();
+        held = false;
+    }
+};
+
+int64_t nanoseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * int64_t(1000000000) + now.tv_nsec;
+}
+
+void sleep_a_moment() {
+    timespec moment{0, 50000};
+    nanosleep(&moment, nullptr);
+}
+
 struct Job {
+    Job *after = nullptr;
     Array array;
     int64_t next = 0;                   // byte that no chunk has
     std::atomic<int64_t> left;          // chunks
@@ -56,33 +112,32 @@ struct Job {
 };
 
 struct Slot {
-    char *memory;
-    void *event;
+    Slot *after = nullptr;
+    char *memory = nullptr;
+    void *event = nullptr;
     bool used = false;                  // whether the event says when its copy has ended
 
     // What is in it, or on its way.
     Job *job = nullptr;
     int64_t at = 0, nbytes = 0, taken = 0;
     std::atomic<int64_t> left{0};       // bytes that are not moved yet
-
-    Slot(char *x, void *e) : memory(x), event(e) {}
 };
-
-using Clock = std::chrono::steady_clock;
 
 // One direction.
 struct Lane {
-    std::mutex mutex;
-    std::deque<Job *> jobs;
-    std::deque<Slot> slots;
-    std::deque<Slot *> free, flying;
+    Mutex mutex;
+    Queue<Job> jobs;
+    Slot *slots = nullptr;
+    Queue<Slot> free, flying;
     Slot *open = nullptr;               // of which pieces are to be had
     bool asking = false;                // whether a thread is asking for the next chunk of a result
     std::atomic<int> pending{0};        // jobs of which no more has been begun, and chunks that fly or are open
     std::atomic<int64_t> look{0};       // when the driver is to be asked again: each question keeps it from its work
 
-    bool quiet() const { return !pending || Clock::now().time_since_epoch().count() < look; }
-    void later() { look = (Clock::now() + std::chrono::microseconds(2)).time_since_epoch().count(); }
+    ~Lane() { delete[] slots; }
+
+    bool quiet() const { return !pending || nanoseconds() < look; }
+    void later() { look = nanoseconds() + 2000; }
 
     // The next chunk of a job, in a slot.
     void begin(Slot *slot) {
@@ -107,7 +162,7 @@ void rest_a_moment() {
 #if defined(__SSE2__)
     for (int i = 0; i < 4; ++i) _mm_pause();
 #else
-    std::this_thread::yield();
+    sched_yield();
 #endif
 }
 
@@ -157,7 +212,10 @@ void runs(char *to, int64_t to_step, const char *from, int64_t from_step, int64_
 
 void swap_bytes(char *x, int64_t nbytes, int unit) {
     for (char *end = x + nbytes; x < end; x += unit)
-        for (int i = 0; i < unit / 2; ++i) std::swap(x[i], x[unit - 1 - i]);
+        for (int i = 0; i < unit / 2; ++i) {
+            char other = x[i];
+            x[i] = x[unit - 1 - i], x[unit - 1 - i] = other;
+        }
 }
 
 // Bytes [at, at + nbytes) of the elements to or from a slot.
@@ -200,19 +258,21 @@ void pack(const Array &x, int64_t at, int64_t nbytes, char *slot, bool up) {
 struct Mover {
     Driver driver;
     Lane up, down;
-    std::vector<std::thread> threads;
-    std::mutex mutex;                   // of those that sleep
-    std::condition_variable wake;
+    pthread_t *threads;
+    int count = 0;                      // of them
+    Mutex mutex;                        // of those that sleep
+    pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
     std::atomic<int> open{0};           // jobs that have not ended
     std::atomic<bool> stopping{false};
 
-    explicit Mover(const Driver &calls) : driver(calls) {}
+    Mover(const Driver &calls, int most) : driver(calls), threads(new pthread_t[most]) {}
+    ~Mover() { delete[] threads; }
 
     // A chunk has been moved, or never will be.
     void ended(Lane &lane, Slot *slot, int status) {
         Job *job = slot->job;
         {
-            std::lock_guard<std::mutex> lock(lane.mutex);
+            Lock lock(lane.mutex);
             lane.free.push_back(slot);
         }
         --lane.pending;
@@ -230,7 +290,7 @@ struct Mover {
     // Packs a piece; the last one of a chunk hands it over.
     bool send() {
         if (up.quiet()) return false;
-        std::unique_lock<std::mutex> lock(up.mutex, std::try_to_lock);
+        Lock lock(up.mutex, up.mutex.try_lock());
         if (!lock) return false;
         if (!up.open) {
             if (up.jobs.empty() || up.free.empty()) return false;
@@ -262,7 +322,7 @@ struct Mover {
     // Unpacks a piece of what has arrived, or asks for the next chunk.
     bool bring() {
         if (down.quiet()) return false;
-        std::unique_lock<std::mutex> lock(down.mutex, std::try_to_lock);
+        Lock lock(down.mutex, down.mutex.try_lock());
         if (!lock) return false;
         if (!down.open && !down.jobs.empty() && !down.free.empty() && !down.asking) {
             Slot *slot = down.free.front();
@@ -317,10 +377,10 @@ struct Mover {
             } else if (++idle < PATIENCE) {
                 rest_a_moment();
             } else if (open) {
-                std::this_thread::sleep_for(std::chrono::microseconds(50));
+                sleep_a_moment();
             } else {
-                std::unique_lock<std::mutex> lock(mutex);
-                wake.wait(lock, [&] { return open || stopping; });
+                Lock lock(mutex);
+                while (!open && !stopping) mutex.wait(wake);
                 idle = 0;
             }
         }
@@ -328,8 +388,16 @@ struct Mover {
 };
 
 void add_slots(Lane &lane, char *memory, int64_t nbytes, void **events, int count) {
-    for (int i = 0; i < count; ++i) lane.slots.emplace_back(memory + i * nbytes, events[i]);
-    for (Slot &slot : lane.slots) lane.free.push_back(&slot);
+    lane.slots = new Slot[count];
+    for (int i = 0; i < count; ++i) {
+        lane.slots[i].memory = memory + i * nbytes, lane.slots[i].event = events[i];
+        lane.free.push_back(&lane.slots[i]);
+    }
+}
+
+void *work_of(void *mover) {
+    static_cast<Mover *>(mover)->work();
+    return nullptr;
 }
 
 }  // namespace
@@ -338,43 +406,43 @@ void add_slots(Lane &lane, char *memory, int64_t nbytes, void **events, int coun
 
 EXPORTED Mover *mover_new(const Driver *driver, char *up, char *down, int64_t slot_bytes, void **up_events, void **down_events,
                           int slots, int threads) {
-    Mover *mover = new Mover(*driver);
+    Mover *mover = new Mover(*driver, threads);
     add_slots(mover->up, up, slot_bytes, up_events, slots);
     add_slots(mover->down, down, slot_bytes, down_events, slots);
-    for (int i = 0; i < threads; ++i) mover->threads.emplace_back([mover] { mover->work(); });
+    while (mover->count < threads && !pthread_create(&mover->threads[mover->count], nullptr, work_of, mover)) ++mover->count;
     return mover;
 }
 
 EXPORTED Job *mover_begin(Mover *mover, const Array *array, int up) {
     Job *job = new Job(*array);
-    size_t pieces = (array->nbytes + array->piece - 1) / array->piece;
+    int64_t pieces = (array->nbytes + array->piece - 1) / array->piece;
     Lane &lane = up ? mover->up : mover->down;
     ++mover->open;
     {
-        std::lock_guard<std::mutex> lock(lane.mutex);
+        Lock lock(lane.mutex);
         lane.jobs.push_back(job);
         ++lane.pending;
     }
     {
-        std::lock_guard<std::mutex> lock(mover->mutex);         // who is about to sleep sees the job
+        Lock lock(mover->mutex);         // who is about to sleep sees the job
     }
-    if (pieces > mover->threads.size()) mover->wake.notify_all();
-    else while (--pieces) mover->wake.notify_one();             // who waits moves one, too
+    if (pieces > mover->count) pthread_cond_broadcast(&mover->wake);
+    else while (--pieces) pthread_cond_signal(&mover->wake);    // who waits moves one, too
     return job;
 }
 
 // Moves pieces until the job has ended or some milliseconds have gone by: 0 for the latter, else 1.
 EXPORTED int mover_wait(Mover *mover, Job *job, int milliseconds) {
-    auto until = Clock::now() + std::chrono::milliseconds(milliseconds);
+    int64_t until = nanoseconds() + milliseconds * int64_t(1000000);
     for (int idle = 0; job->left;) {
         if (mover->step()) {
             idle = 0;
         } else if (++idle < PATIENCE) {
             rest_a_moment();
         } else {
-            std::this_thread::sleep_for(std::chrono::microseconds(50));
+            sleep_a_moment();
         }
-        if (Clock::now() > until) return !job->left;
+        if (nanoseconds() > until) return !job->left;
     }
     return 1;
 }
@@ -391,9 +459,9 @@ EXPORTED int mover_end(Job *job) {
 EXPORTED void mover_delete(Mover *mover) {
     mover->stopping = true;
     {
-        std::lock_guard<std::mutex> lock(mover->mutex);
+        Lock lock(mover->mutex);
     }
-    mover->wake.notify_all();
-    for (std::thread &thread : mover->threads) thread.join();
+    pthread_cond_broadcast(&mover->wake);
+    for (int i = 0; i < mover->count; ++i) pthread_join(mover->threads[i], nullptr);
     delete mover;
 }

@@ -22,12 +22,10 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 from cuteblas.emulator.errors import CompilerError
 from cuteblas.engines import cuda, host_cuda, streamed
 from cuteblas.functions import tiles
-from cuteblas.runtime.mover import Mover
 from cuteblas.runtime.ring import Ring
 
 from ..functions.comparisons import check_same_refusal, check_same_strides
 from ..functions.host_link import linked
-from ..runtime.late_link import LateLink
 
 RNG = np.random.default_rng(0)
 
@@ -328,33 +326,6 @@ def test_without_a_compiler_pythons_threads_move_arrays(monkeypatch):
     assert cuteblas.stats()["threads"]["moved"] == {"by Python's threads: there is no compiler": 1}
 
 
-def test_compiled_threads_take_the_place_of_pythons(monkeypatch):
-    """The first call does not wait for a compiler, and one that is under way ends with the threads that it began with."""
-    build, ready = host_cuda.build, []
-
-    def late(*arguments, compiles=True, **options):
-        if not (compiles or ready):
-            raise CompilerError("threads that move NumPy arrays are not compiled yet")
-        return build(*arguments, **options)
-
-    monkeypatch.setattr(host_cuda, "build", late)
-    monkeypatch.setattr(host_cuda, "Link", lambda ordinal: LateLink())
-    monkeypatch.setattr(host_cuda, "_rings", {})
-    monkeypatch.setattr(host_cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(host_cuda, "use_cuda", lambda: None)
-    ring = host_cuda.current_ring(compiles=False)
-    assert type(ring) is Ring and host_cuda.current_ring() is ring
-    with host_cuda._locked_ring() as used:
-        swap = threading.Thread(target=host_cuda.compile_ring, args=(0,))
-        swap.start()
-        swap.join(0.5)
-        assert used is ring is host_cuda.current_ring() and swap.is_alive()
-    swap.join()
-    with host_cuda._locked_ring() as used:
-        assert type(used) is Mover and used is host_cuda.current_ring() and used.link is ring.link
-    used.close()
-
-
 def test_files_and_unaligned_records(link, tmp_path):
     file = np.memmap(tmp_path / "a", np.float32, "w+", shape=(50, 70))
     file[:] = A
@@ -520,10 +491,7 @@ def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
     assert {placement._stays(large, ()) for _ in range(3)} == {"CUDA is being started"}
     assert "CUDA is being started" in placement.where_it_runs(large, "a card")
     (job,) = not_started
-    saved = 3 * gains[0] + np.cumsum([gains[1]] * 3)
-    assert np.allclose(job.offered, saved, rtol=1e-9)       # for which they wait at most
-    job.wait = lambda most: most / 2
-    assert placement._stays(small, ()) == "CUDA is being started" and placement._saved == pytest.approx((saved[-1] + gains[0]) / 2)
+    assert np.allclose(job.offered, [gains[1]] * 3, rtol=1e-9)      # for which they wait at most
     tiny = placement.work_of(1e4, np.float64, [], None, (10, 10))
     assert placement._stays(tiny, ())
     job.end()
