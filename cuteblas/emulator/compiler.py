@@ -38,15 +38,9 @@ def _compiler() -> tuple[str, str] | None:
         if path is None:
             continue
         with suppress(OSError, subprocess.TimeoutExpired):
-            file = os.stat(path)
-            key = hashlib.sha256(f"{path}\0{file.st_size}\0{file.st_mtime_ns}".encode()).hexdigest()[:40]
-            if (kept := find("emulator", key)) is not None:
-                return path, kept.decode()
             code, said, _ = _run([path, "--version"], "", f"asking {name} for its version", _PATIENCE)
             if code == 0 and said.strip():
-                version = said.strip().splitlines()[0]
-                keep("emulator", key, version.encode())
-                return path, version
+                return path, said.strip().splitlines()[0]
     return None
 
 
