@@ -11,7 +11,7 @@ from typing import Any
 
 from .._forks import BACKGROUND, forget_in_children, surviving
 
-__all__ = ["Job", "expect", "later"]
+__all__ = ["Job", "expect", "later", "short_turns"]
 
 _MOST = 4                               # at once; each compiles the kernels of a plan side by side
 _PATIENCE = 0.25                        # an overdue job is expected to take this part of its time so far in addition
@@ -39,7 +39,7 @@ class Job:
     def run(self) -> None:
         """Do it, unless the program has ended meanwhile."""
         sleep(_MOMENT)
-        with _turns, _short_turns():
+        with _turns, short_turns():
             _here.job = self
             try:
                 if main_thread().is_alive():
@@ -82,8 +82,8 @@ def expect(seconds: float) -> None:
 
 
 @contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let other threads have the interpreter soon, while a job runs that uses it."""
+def short_turns() -> Iterator[None]:
+    """Let threads take turns with the interpreter often."""
     global _running, _before
     with _lock:
         _running += 1

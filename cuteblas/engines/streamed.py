@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from math import prod
 from time import sleep
@@ -19,20 +20,25 @@ from ..planning.streaming import Extents, Schedule, Tile, schedule
 from ..runtime.ring import Ring
 from .counters import tally
 from .cuda import CUDA
+from .exchange import Abandoned, Exchange
 from .execution import Execution
-from .host_cuda import Crossing, crossing, dense, free_bytes, free_copies, native
+from .host_cuda import Crossing, crossing, current_ring, dense, free_bytes, free_copies, native
 from .keeping import expected
 from .memory import Memory
 from .placement import gpu_seconds
 from .settings import workspace_limit
 
-__all__ = ["Operand", "Tiled", "stream_copy", "stream_product", "stream_tiles"]
+__all__ = ["Operand", "Tiled", "exchanged", "stream_copy", "stream_product", "stream_tiles"]
 
 _SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
 _PATIENCE = 2.0                         # seconds before progress is shown
 _MOMENT = 20e-6                         # seconds
 _MOST_RESULTS = 1                       # that leave while the next one is computed
+
+
+exchanged: ContextVar[Exchange | None] = ContextVar("cuteblas_exchanged", default=None)
+"""The operand that other devices bring in parts, too, while they compute theirs of the same product."""
 
 
 class Operand(NamedTuple):
@@ -182,14 +188,25 @@ def stream_tiles(call: Tiled) -> bool:
     room = free_bytes(2 * (x.a + x.b) + x.c) if x.a + x.b + x.c > _SURELY_FREE else 4 * _SURELY_FREE
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
+    exchange = exchanged.get()
+    if exchange is not None and not any(exchange.is_of(operand.array) for operand in call.operands[:2]):
+        exchange = None
     for _ in range(_MOST_HALVINGS):
-        plan = schedule(x, room)
+        plan = schedule(x, room) if exchange is None else exchange.schedule(x, room)
+        if plan is None and exchange is not None:
+            exchange.abandon(current_ring().link.ordinal)
+            exchange, plan = None, schedule(x, room)
         if plan is None:
             return False
         try:
             with crossing() as way:
-                _Streamed(way, plan, call).run()
-        except CUDA.out_of_memory:
+                _Streamed(way, plan, call, exchange).run()
+        except (CUDA.out_of_memory, Abandoned) as error:
+            if exchange is not None:
+                exchange.abandon(current_ring().link.ordinal)
+                exchange = None
+            if isinstance(error, Abandoned):
+                continue
             freed = free_copies()
             cupy.get_default_memory_pool().free_all_blocks()
             if not freed:
@@ -225,8 +242,10 @@ def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
 class _Panels:
     """The panels of the operands that are on the device or on their way; none move if all operands are there as a whole."""
 
-    def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool):
+    def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool, exchange: Exchange | None):
         self._way, self._operands = way, operands
+        self._exchanges = {} if exchange is None else {
+            i: exchange for i, operand in enumerate(operands[:2]) if exchange.is_of(operand.array)}
         self._there: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
         kept = ((i, way.kept(operand.array)) for i, operand in enumerate(operands))
         self._whole = {i: there for i, there in kept if there is not None}
@@ -240,6 +259,9 @@ class _Panels:
         for i, operand in enumerate(self._operands):
             key = i, operand.key(tile)
             if i not in self._whole and key not in self._there:
+                if i in self._exchanges:
+                    self._there[key] = self._exchanges[i].begin(self._way, operand.part(tile))
+                    continue
                 (panel,), transfers = self._way.begin([operand.part(tile)])
                 self._there[key] = panel, transfers
 
@@ -256,6 +278,8 @@ class _Panels:
             panel, transfers = self._there[i, operand.key(tile)]
             self._way.arrived(transfers, helps=not self._way.streams)
             transfers.clear()
+            if i in self._exchanges:
+                self._exchanges[i].complete(self._way, operand.key(tile), panel)
             found.append(panel)
         return found
 
@@ -269,12 +293,12 @@ class _Panels:
 class _Streamed:
     """One call on its way."""
 
-    def __init__(self, way: Crossing, plan: Schedule, call: Tiled):
+    def __init__(self, way: Crossing, plan: Schedule, call: Tiled, exchange: Exchange | None = None):
         self.way, self.plan, self.call = way, plan, call
         way.kind = call.function
         way.keeper.leave(call.result.array)
         self.whole = None if any(tile.k != _ALL for tile in plan.tiles) else way.home_of(call.result.array)
-        self.panels = _Panels(way, call.operands, plan.together)
+        self.panels = _Panels(way, call.operands, plan.together, exchange)
         self._computed: tuple[np.ndarray, Any, Any] | None = None       # a tile that leaves when the next one has been launched
 
     def run(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engines.background import short_turns
 from ..engines.counters import tally
 from ..engines.dispatch import kind_of
 from ..engines.memory import Memory, contiguous_strides
@@ -21,6 +22,7 @@ from .expressions import Expression, Term, of_product, stand_in
 from .gufunc import operand_matrices, resolve_product, result_matrices
 
 if TYPE_CHECKING:
+    from ..engines.exchange import Exchange
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
 
@@ -28,6 +30,8 @@ __all__ = ["as_devices", "contraction_over", "matmul_of_host", "matmul_over", "n
            "shares_memory", "spread_product", "stand_in_of"]
 
 _ROWS = 128                             # of which parts have a multiple
+_EACH = 7e-3                            # seconds that a further device costs: its thread, and copies that begin
+_HOST_BYTES = 88e9                      # that a host moves to and from several devices in a second
 
 
 def as_devices(function: str, devices: Any) -> tuple[int, ...]:
@@ -103,18 +107,26 @@ def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, preci
     missing = a.ndim == 1, b.ndim == 1
     matrices = (operand_matrices(a, product.core1, 0), operand_matrices(b, product.core2, 1),
                 result_matrices(whole, product.core3, missing))
-    parts = _parts_of_host(*matrices, len(ordinals)) if whole.size else []
+    parts = _parts_of_host(*matrices, _worth(len(ordinals), *matrices)) if whole.size else []
+    exchange = _exchange(ordinals[:len(parts)], *matrices, parts)
 
     def work(device: int, part: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         import cupy
 
-        with cupy.cuda.Device(device):
-            where = f"on cuda:{device}" if in_tiles(function, *part, precision) is not None else "no memory on the GPU: by NumPy"
-        if not where.startswith("on"):
-            np.matmul(part[0], part[1], part[2])
-        tally(function, "spread", where).tick()
+        from ..engines.streamed import exchanged
 
-    with ThreadPoolExecutor(max(1, len(parts))) as pool:
+        exchanged.set(exchange)
+        try:
+            with cupy.cuda.Device(device):
+                done = in_tiles(function, *part, precision) is not None
+        finally:
+            if exchange is not None:
+                exchange.leave(device)
+        if not done:
+            np.matmul(part[0], part[1], part[2])
+        tally(function, "spread", f"on cuda:{device}" if done else "no memory on the GPU: by NumPy").tick()
+
+    with short_turns(), ThreadPoolExecutor(max(1, len(parts))) as pool:
         running = [pool.submit(copy_context().run, work, device, part) for device, part in zip(ordinals, parts, strict=False)]
     for each in running:
         each.result()
@@ -123,6 +135,37 @@ def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, preci
     if whole is not out:
         np.copyto(out, whole, casting="unsafe")
     return out
+
+
+def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:
+    """How many devices a product of NumPy arrays is expected to end first on."""
+    from ..engines.placement import work_of
+
+    work = work_of(c.size * a.shape[-1], c.dtype, [a, b], None, c.shape)
+    alone, least = work.seconds()[1], (work.up + work.down) / _HOST_BYTES
+    return min(range(1, most + 1), key=lambda count: (max(alone / count, least) if count > 1 else alone) + count * _EACH)
+
+
+def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarray,
+              parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
+    """How devices share the operand that all of them need, where they reach each other faster than the host."""
+    from ..engines.settings import keeps_arrays
+    from ..planning.streaming import passing
+
+    if len(parts) < 2 or c.ndim > 2 or keeps_arrays():
+        return None
+    by_rows = parts[0][1] is b
+    shared = b if by_rows else a
+    if any(stride <= 0 for stride in shared.strides):
+        return None
+    from ..engines.exchange import Exchange
+    from ..runtime.costs import host_costs
+    from ..runtime.peers import peers
+
+    between = peers()
+    if any(between.rate(one, other) <= host_costs().link_bytes for one in devices for other in devices if one != other):
+        return None
+    return Exchange(shared, devices, passing(c.shape, (shared.nbytes + c.nbytes) // len(devices), by_rows))
 
 
 def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import ceil, inf, prod
 from typing import NamedTuple
 
-__all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "schedule"]
+__all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "passing", "schedule"]
 
 Box = tuple[int | slice, ...]
 """The indices of a part of an array."""
@@ -228,11 +228,22 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
     if x.a and x.b and min(x.m, x.n) >= _BLOCKS * _BLOCK_ROWS and x.seconds > _LONG * (x.a + x.b):
         return _blocks(x)
     grain = _grain(x)
-    by_rows = x.m >= x.n if min(x.m, x.n) < 2 * grain else x.by_rows if x.a_kept == x.b_kept else x.b_kept
+    if min(x.m, x.n) < 2 * grain or (not x.a_kept and not x.b_kept and not x.shared and max(x.a, x.b) >= 2 * min(x.a, x.b)):
+        by_rows = x.m * x.a_bytes >= x.n * x.b_bytes                    # the smaller operand stays: all of it comes first
+    else:
+        by_rows = x.by_rows if x.a_kept == x.b_kept else x.b_kept
     extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
     count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
     step = _step(x, extent, count)
     return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL) for part in parts(extent, step))
+
+
+def passing(shape: tuple[int, ...], moved: int, by_columns: bool) -> tuple[Tile, ...]:
+    """The tiles of C where panels of one operand pass, as many for every device, and the bytes that move on each."""
+    extent = shape[-1] if by_columns else shape[-2]
+    step = ceil(extent / min(_MOST_PANELS, max(1, moved // _PANEL_BYTES), max(1, extent // _ROWS)))
+    step = -(-step // _ROWS) * _ROWS if step >= _ROWS else step
+    return tuple(Tile(_ALL, _ALL, part, _ALL) if by_columns else Tile(_ALL, part, _ALL, _ALL) for part in parts(extent, step))
 
 
 def _graded(x: Extents) -> tuple[Tile, ...]:

@@ -10,10 +10,11 @@ pytest.importorskip("cupy")
 import cuteblas
 from cuteblas import blas
 from cuteblas.engines import peer_copies, spread
+from cuteblas.engines.cuda import CUDA
 from cuteblas.planning import sharding
 
 from . import host_cupy
-from .late_peers import several
+from .late_peers import at, several
 
 on_gpu, on_host = host_cupy.on_gpu, host_cupy.on_host
 
@@ -257,6 +258,9 @@ def test_arrays_of_the_host(monkeypatch, shapes, count):
 
     monkeypatch.setattr(peers, "peers", lambda: SimpleNamespace(count=lambda: count))
     monkeypatch.setattr(cupy.cuda, "Device", lambda device: nullcontext())
+    monkeypatch.setattr("cuteblas.functions.devices._EACH", 0.0)
+    monkeypatch.setattr("cuteblas.functions.devices._HOST_BYTES", 1e30)
+    monkeypatch.setattr("cuteblas.functions.devices._exchange", lambda *arguments: None)
     rng = np.random.default_rng(6)
     a, b = (integers(rng, shape) for shape in shapes)
     with linked():
@@ -269,6 +273,107 @@ def test_arrays_of_the_host(monkeypatch, shapes, count):
         np.testing.assert_array_equal(out, a @ b)
         if a.shape == b.shape[::-1] and a.ndim == 2 and a.shape[0] == a.shape[1]:
             assert cuteblas.matmul(a, b, a, devices="all") is a
+
+
+class Together:
+    """Devices with a link each: what one takes from another's memory has been waited for."""
+
+    def __init__(self, count, monkeypatch):
+        import threading
+        from contextlib import contextmanager
+        from types import SimpleNamespace
+
+        import cupy
+
+        from cuteblas.engines import host_cuda, streamed
+        from cuteblas.functions import devices, tiles
+        from cuteblas.runtime import peers
+
+        from ..runtime.late_link import LateLink
+
+        self.current, self.copied, self.count, self.waited = threading.local(), [], lambda: count, set()
+        self.rings = [host_cuda.new_ring(LateLink(device), threads=1, slot_bytes=1 << 12) for device in range(count)]
+
+        @contextmanager
+        def device(ordinal):
+            self.current.device = ordinal
+            yield
+
+        monkeypatch.setattr(peers, "peers", lambda: self)
+        monkeypatch.setattr("cuteblas.engines.exchange.peers", lambda: self)
+        monkeypatch.setattr(cupy.cuda, "Device", device)
+        pool = SimpleNamespace(free_all_blocks=lambda: None)
+        monkeypatch.setattr(cupy, "get_default_memory_pool", lambda: pool)
+        for module in (host_cuda, tiles, streamed):
+            monkeypatch.setattr(module, "current_ring", lambda: self.rings[self.current.device])
+        monkeypatch.setattr(devices, "_EACH", 0.0)
+        monkeypatch.setattr(devices, "_HOST_BYTES", 1e30)
+        monkeypatch.setattr(devices, "_ROWS", 2)
+        monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
+        monkeypatch.setattr("cuteblas.planning.streaming._PANEL_BYTES", 1 << 7)
+        monkeypatch.setattr("cuteblas.planning.streaming._ROWS", 2)
+
+    def connected(self, device, other):
+        return True
+
+    def rate(self, device, other):
+        return 1e12
+
+    def record(self, device, lane):
+        return device, len(self.rings[device].link.log)
+
+    def wait(self, device, lane, event):
+        self.waited.add((device, *event))
+
+    def copy(self, lane, target, source, width, modes):
+        assert not modes and any(each[:2] == (target[0], source[0]) for each in self.waited)
+        self.copied.append((target[0], source[0], width))
+        memoryview(at(target[1], width))[:] = at(source[1], width)
+
+    def close(self):
+        for ring in self.rings:
+            ring.close()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("shapes", [((24, 40), (40, 30)), ((9, 40), (40, 64)), ((64, 40), (40, 9)), ((40,), (40, 64))])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("fails", [None, "first", "last", "all", "with an error"])
+def test_devices_share_what_all_of_them_need(monkeypatch, count, shapes, order, fails):
+    from cuteblas.engines import exchange
+
+    from .host_link import linked
+
+    rng = np.random.default_rng(7)
+    a, b = (np.asarray(integers(rng, shape), np.float32, order) for shape in shapes)
+    with linked():
+        devices = Together(count, monkeypatch)
+        cuteblas.reset_stats()
+        if fails:
+            begin, begun = exchange.Exchange.begin, []
+
+            def without_memory(self, way, part):
+                if fails == "with an error" and way.ring.link.ordinal == 1:
+                    raise RuntimeError("broken")
+                begun.append(way.ring.link.ordinal)
+                if way.ring.link.ordinal == 0 and (fails == "all" or begun.count(0) == (1 if fails == "first" else 3)):
+                    raise CUDA.out_of_memory(1, 1, 1)
+                return begin(self, way, part)
+
+            monkeypatch.setattr(exchange.Exchange, "begin", without_memory)
+        try:
+            if fails == "with an error" and min(a.ndim, b.ndim) == 2:
+                with pytest.raises(RuntimeError, match="broken"):
+                    cuteblas.matmul(a, b, devices="all")
+                return
+            np.testing.assert_array_equal(cuteblas.matmul(a, b, devices="all"), a @ b)
+        finally:
+            devices.close()
+        shared = max((a, b), key=lambda x: x.size) if min(a.ndim, b.ndim) < 2 else None
+        between = sum(width for _to, _origin, width in devices.copied)
+        if fails is None and shared is None:
+            assert between == (count - 1) * (b if len(a) >= b.shape[-1] else a).nbytes
+        assert cuteblas.stats()["matmul"]["spread"].keys() == {f"on cuda:{device}" for device in range(count)}
 
 
 def test_devices_of_the_environment(monkeypatch):

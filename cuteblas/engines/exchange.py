@@ -1,0 +1,110 @@
+"""An operand of a product over several GPUs that all of them need: each brings a part of every panel from the host, and copies the
+others' parts from their memory, where the GPUs reach each other faster than the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from threading import Condition
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ..planning.streaming import Extents, Schedule, Tile
+from ..runtime.peers import peers
+from .host_cuda import Crossing, dense, native
+from .peer_copies import copy_box
+
+__all__ = ["Abandoned", "Exchange"]
+
+
+class Abandoned(Exception):
+    """A device has left before it brought its part."""
+
+
+class Exchange:
+    """The panels of one operand on all devices.
+
+    Parameters
+    ----------
+    operand : numpy.ndarray
+        All of it; strides are positive.
+    devices : sequence of int
+        Those that share it.
+    tiles : sequence of Tile
+        Of every device, in their order; each needs another panel.
+    """
+
+    def __init__(self, operand: np.ndarray, devices: Sequence[int], tiles: Sequence[Tile]):
+        self._operand, self._devices, self._tiles = operand, tuple(devices), tuple(tiles)
+        self._there: dict[tuple[int, Any], tuple[Any, Any]] = {}        # by device and panel: memory, and when the part is there
+        self._left: set[int] = set()
+        self._changed = Condition()
+
+    def is_of(self, x: np.ndarray) -> bool:
+        """Whether an array is this operand."""
+        return _identity(x) == _identity(self._operand)
+
+    def schedule(self, x: Extents, limit: int) -> Schedule | None:
+        """What a device does, all of whose panels stay; ``None`` if they need more memory."""
+        if 2 * (x.a + x.b) + x.c > limit:
+            return None
+        return Schedule(self._tiles, len(self._tiles), x.a + x.b + x.c, x.a + x.b, x.c)
+
+    def begin(self, way: Crossing, part: np.ndarray) -> tuple[Any, list[Any]]:
+        """A panel on this device, and what brings this device's part of it."""
+        strides = dense(part.shape, part.strides, part.itemsize)
+        there = cupy.ndarray(part.shape, native(part.dtype), cupy.cuda.alloc(part.nbytes), strides)
+        before, at = len(way.uploads), self._devices.index(way.ring.link.ordinal)
+        way.send(self._cut(part, there, at), self._cut(there, there, at).data)
+        return there, way.uploads[before:]
+
+    def complete(self, way: Crossing, key: Any, there: Any) -> None:
+        """Let kernels that are launched from now on find all of a panel, of which this device's part has arrived.
+
+        Raises
+        ------
+        Abandoned
+            If another device's part will never be there.
+        """
+        between, device = peers(), way.ring.link.ordinal
+        with self._changed:
+            self._there[device, key] = there, between.record(device, "kernels")
+            self._changed.notify_all()
+        for at, other, (source, arrived) in self._others(device, key):
+            between.wait(device, "kernels", arrived)
+            copy_box(between, (device, "kernels"), (device, self._cut(there, there, at)), (other, self._cut(source, source, at)))
+
+    def _others(self, device: int, key: Any) -> Iterator[tuple[int, int, tuple[Any, Any]]]:
+        for at, other in enumerate(self._devices):
+            with self._changed:
+                while other != device and (other, key) not in self._there:
+                    if other in self._left:
+                        raise Abandoned
+                    self._changed.wait()
+            if other != device:
+                yield at, other, self._there[other, key]
+
+    def _cut(self, x: Any, there: Any, at: int) -> Any:
+        """A device's part of an array with the axes of a panel, in the order in which these lie in its memory."""
+        x = x.transpose(sorted(range(x.ndim), key=lambda axis: -there.strides[axis]))
+        ends = [x.shape[0] * i // len(self._devices) for i in (at, at + 1)]
+        return x[slice(*ends)]
+
+    def leave(self, device: int) -> None:
+        """Say that a device has ended, or does without. The memory of all is free when the last one has left."""
+        with self._changed:
+            self._left.add(device)
+            if len(self._left) == len(self._devices):
+                self._there.clear()
+            self._changed.notify_all()
+
+    def abandon(self, device: int) -> None:
+        """Leave, and wait for all others."""
+        self.leave(device)
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._left) == len(self._devices))
+
+
+def _identity(x: np.ndarray) -> tuple[Any, ...]:
+    return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
