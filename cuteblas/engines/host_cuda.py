@@ -30,7 +30,8 @@ from .memory import Memory, array_at, contiguous_strides
 from .reuse import empty_array
 from .settings import keeps_arrays
 
-__all__ = ["Crossing", "carry", "crossing", "current_ring", "dense", "free_bytes", "free_copies", "keep_soon", "native", "straight"]
+__all__ = ["Crossing", "carry", "crossing", "current_home", "current_ring", "dense", "free_bytes", "free_copies", "keep_soon",
+           "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
 _PINNED_STEP = 1 << 21                  # bytes after which memory is asked again whether it is pinned
@@ -368,12 +369,18 @@ def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tu
     return contiguous_strides(shape, itemsize, sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])))
 
 
+def current_home() -> _Home:
+    """The current device as its keeper sees it."""
+    link = current_ring().link
+    return _homes.get(link) or _homes.setdefault(link, _Home(link))
+
+
 @contextmanager
 def crossing() -> Iterator[Crossing]:
     """A way to the current device; kernels and CuPy work on its stream meanwhile."""
     ring = current_ring()
     with ring.lock, ring.link.computing():
-        home = _homes.get(ring.link) or _homes.setdefault(ring.link, _Home(ring.link))
+        home = current_home()
         home.way = way = Crossing(ring, home.keeper)    # the one before has waited for all of its steps
         try:
             yield way

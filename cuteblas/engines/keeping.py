@@ -23,7 +23,7 @@ from .counters import tally
 from .emulator import HOST_CUDA
 from .memory import shadow
 from .reuse import free_idle
-from .settings import checked_limit
+from .settings import checked_limit, keeps_arrays
 
 __all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "release", "wanted"]
 
@@ -278,6 +278,11 @@ def expected(arrays: Iterable[Any]) -> int:
     """The bytes of NumPy arrays that a call probably does not have to move."""
     keepers = [keeper for keeper in _keepers if keeper.nbytes]
     return sum({id(x): keeper.expected(x) for keeper in keepers for x in arrays if is_large(x)}.values())
+
+
+def is_on() -> bool:
+    """Whether arrays that come again are kept."""
+    return keeps_arrays() if _limit is None else _limit > 0
 
 
 def is_large(x: Any) -> bool:

@@ -379,14 +379,11 @@ def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ())
     here, there = work.seconds()
     gain = here - there
     if gain <= 0:
-        if _started and work.products:
+        if work.products:
             _wish(work, here, arrays)
         return _FASTER if _started else "CUDA is not started yet"
-    if _starting is None and not _started:
-        if _saved + gain < _GAIN:
-            _saved += gain
-            return "CUDA is not started yet"
-        _begin_to_start()
+    if not _started and not _starts(gain):
+        return "CUDA is not started yet"
     if _starting is not None and not _ended(_starting, gain):
         return "CUDA is being started"
     if not _started:
@@ -403,15 +400,33 @@ def _kept(arrays: Sequence[Any]) -> int:
     return expected(arrays)
 
 
+def _starts(gain: float) -> bool:
+    """Whether CUDA starts, or did so, when a call that the GPU would have saved so many seconds is added to those before."""
+    global _saved
+    _saved += gain
+    if _starting is None and _saved >= _GAIN:
+        _begin_to_start()
+    return _starting is not None
+
+
 def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
     """Note what a call would gain if its large operands stayed on the GPU, and begin to move those whose calls would have gained
     as much as that costs."""
     global _moving
-    from .keeping import is_owned, wanted
+    from .keeping import is_on, is_owned, wanted
 
+    if not is_on():
+        return
     large = [x for x in arrays if work.up < 16 * x.nbytes]
     gain = here - replace(work, kept=sum(x.nbytes for x in large)).seconds()[1]
-    if gain > 0 and (_moving is None or _moving.done()):
+    if gain > 0 and not _started:
+        _starts(gain)
+    if gain <= 0 or not _started or not (_starting is None or _starting.done()):
+        return
+    from .host_cuda import current_home
+
+    current_home()                      # whose keeper takes note
+    if _moving is None or _moving.done():
         nbytes = int(gain * _costs().link(_processors()))
         if worth := [x for x in large if wanted(x, nbytes)]:
             from .background import later

@@ -20,7 +20,7 @@ from cuteblas.planning import streaming
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas.emulator.errors import CompilerError
-from cuteblas.engines import cuda, host_cuda, streamed
+from cuteblas.engines import cuda, host_cuda, keeping, streamed
 from cuteblas.functions import tiles
 from cuteblas.runtime.ring import Ring
 
@@ -498,6 +498,17 @@ def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
     assert placement._stays(large, ()) == "there is no GPU"
     monkeypatch.setattr(placement, "_started", True)
     assert placement._stays(large, ()) is None and not_started == [job]
+
+
+def test_auto_starts_cuda_when_a_call_would_gain_by_an_array_that_stays(not_started, monkeypatch):
+    x = np.ones((2000, 2000))
+    work = placement.work_of(4e6, np.float64, [x, x[0]], None, (2000,))
+    here, there = work.seconds()
+    assert 1e-4 < here < there
+    for limit, begins in ((0, 0), (1 << 30, 1)):
+        monkeypatch.setattr(keeping, "_limit", limit)
+        assert {placement._stays(work, (), [x, x[0]]) for _ in range(99)} == {"CUDA is not started yet"}
+        assert len(not_started) == begins
 
 
 def test_the_first_call_imports_nothing(not_started):

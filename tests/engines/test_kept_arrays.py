@@ -248,7 +248,6 @@ def test_nothing_is_kept_unless_it_is_asked_for(link):
 @pytest.mark.parametrize("owned", [True, False])
 def test_what_calls_would_gain_from_is_moved(link, monkeypatch, owned):
     """In the background if it lives that long: memory of which only the address is known may be gone when the call has ended."""
-    cuteblas.matmul(small(9, 9), small(9, 9))           # so that there is a keeper
     x, jobs = small(80, 70), []
     monkeypatch.setattr("cuteblas.engines.background.later", lambda *job: jobs.append(job))
     monkeypatch.setattr(placement, "_moving", None)
