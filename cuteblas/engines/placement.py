@@ -466,6 +466,8 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     """
     global _busy, _alternating
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
+    if (kept := _kept(arrays)) != work.kept:            # since a call like this was looked at first
+        work = replace(work, kept=kept)
     while (why := _stays(work, kind, arrays)) is None:
         from .cuda import Compiling, without_waiting
         from .host_cuda import carry

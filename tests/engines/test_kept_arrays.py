@@ -1,6 +1,7 @@
 """Calls on NumPy arrays that come again: what moves, and that results are those of the arrays as they are now. Without a GPU: see
 :mod:`.test_host_cuda`."""
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -258,6 +259,20 @@ def test_what_calls_would_gain_from_is_moved(link, monkeypatch, owned):
     for function, *arguments in jobs:
         function(*arguments)
     assert keeping.expected([x]) == x.nbytes
+
+
+def test_calls_like_others_go_where_their_operands_are_by_now(link, monkeypatch):
+    a, x = small(400, 400), small(400)
+    monkeypatch.setattr(placement, "FEW", 0)
+    monkeypatch.setattr(placement.Work, "never_moves", lambda work: False)
+    monkeypatch.setattr(import_module("cuteblas.functions.matmul"), "_MANY", 0)
+    monkeypatch.setattr(placement, "_moving", None)
+    monkeypatch.setattr(placement.Work, "seconds", lambda work: (1.0, 0.5 if work.kept >= a.nbytes else 2.0))
+    monkeypatch.setattr("cuteblas.engines.background.later", lambda function, *arguments: function(*arguments))
+    with cuteblas.backend("auto"):
+        for _ in range(4):
+            assert (cuteblas.matmul(a, x) == np.matmul(a, x)).all()
+    assert cuteblas.stats()["matmul"]["moved"] == {"stayed: NumPy is expected to be faster": 1, "to cuda:0": 3}
 
 
 def test_installed_into_numpy(link):
