@@ -34,6 +34,7 @@ __all__ = ["Crossing", "carry", "crossing", "current_home", "current_ring", "den
            "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
+_FEW_BYTES = 1 << 16                   # of an array whose copy by the driver takes less than threads and events
 _PINNED_STEP = 1 << 21                  # bytes after which memory is asked again whether it is pinned
 _KEPT_SHARE = 0.5                       # of the device's free memory, for copies of arrays
 
@@ -259,6 +260,19 @@ class Crossing:
             self.send(bytes_at(low, high - low), memory)
         return memory
 
+    def copied(self, x: np.ndarray, there: Any = None) -> Any:
+        """A small array without gaps on the device, for kernels that are launched from now on; or what they made ``there``, on the
+        host: by the stream of kernels itself, which saves threads and events."""
+        link = self.ring.link
+        if there is None:
+            there = cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
+            link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
+        else:
+            wait_from_now_on()
+            self.bytes_down += x.nbytes
+            link.copy_down(_span(x)[0], there.data.ptr, x.nbytes)
+        return there
+
     def _send_packed(self, x: np.ndarray) -> Any:
         memory = cupy.cuda.alloc(x.nbytes)
         self.send(x, memory)
@@ -418,16 +432,21 @@ def keep_soon(arrays: Sequence[np.ndarray]) -> None:
 def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
     """Multiply matrices without gaps that move as they are, one after the other: what streaming amounts to for small ones."""
     with crossing() as way:
-        kept = [way.kept(x) for x in (x1, x2)]
-        a, b = (cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) if there is None else there
-                for x, there in zip((x1, x2), kept, strict=True))
+        found = [(x, way.kept(x)) for x in (x1, x2)]
+        if any(there is None and x.nbytes > _FEW_BYTES for x, there in found) or way.uploads:
+            found = [(x, cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) if there is None else there)
+                     for x, there in found]
+            way.arrived([*way.uploads], helps=True)
+        a, b = (there if there is not None else way.copied(x) for x, there in found)
         way.keeper.leave(c)
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
-        way.arrived([*way.uploads], helps=True)
         multiply(a, b, there)
-        way.ring.link.downloads_follow_kernels()
-        way.fetch_bytes(there, *_span(c))
-        way.returned()
+        if c.nbytes <= _FEW_BYTES:
+            way.copied(c, there)
+        else:
+            way.ring.link.downloads_follow_kernels()
+            way.fetch_bytes(there, *_span(c))
+            way.returned()
         way.arrive(c, there)
 
 

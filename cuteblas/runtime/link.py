@@ -150,6 +150,15 @@ class Link:
         if done is not None:
             check_copy(self._driver.record(done.ptr, stream.ptr))
 
+    def copy_up(self, address: int, source: int, nbytes: int) -> None:
+        """Copy from pageable memory after the kernels that were launched, before those that follow."""
+        self._runtime.memcpyAsync(address, source, nbytes, self._runtime.memcpyHostToDevice, self._compute.ptr)
+
+    def copy_down(self, target: int, address: int, nbytes: int) -> None:
+        """Copy to pageable memory what the kernels that were launched have made, and wait for it."""
+        self._runtime.memcpyAsync(target, address, nbytes, self._runtime.memcpyDeviceToHost, self._compute.ptr)
+        self._compute.synchronize()
+
     def wait(self, done: Any) -> None:
         """Wait for what comes before an event."""
         if self._driver is None or self._driver.query(done.ptr):

@@ -326,6 +326,17 @@ def test_without_a_compiler_pythons_threads_move_arrays(monkeypatch):
     assert cuteblas.stats()["threads"]["moved"] == {"by Python's threads: there is no compiler": 1}
 
 
+@pytest.mark.parametrize("few", [0, 300, 20000])
+def test_small_arrays_move_by_the_stream_of_kernels(few):
+    a, x = A[:50, :70], B[:70, 0].copy()
+    with linked(few_bytes=few) as link:
+        for _ in range(3):
+            assert (cuteblas.matmul(a, x) == np.matmul(a, x)).all()
+        assert link.log.count(("copied up", x.nbytes)) == 3 * (few >= a.nbytes)      # all operands, or none
+        assert link.log.count(("copied down", 200)) == 3 * (few >= 200)
+        assert link.log.count("kernels follow uploads") == 3 * (few < a.nbytes)
+
+
 def test_files_and_unaligned_records(link, tmp_path):
     file = np.memmap(tmp_path / "a", np.float32, "w+", shape=(50, 70))
     file[:] = A

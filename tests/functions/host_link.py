@@ -19,8 +19,8 @@ from . import host_cupy, reference
 
 @contextmanager
 def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, backend: str = "cuda",
-           native: bool = True) -> Iterator[LateLink]:
-    """The backend "cuda" on such a device while this lasts."""
+           native: bool = True, few_bytes: int = 0) -> Iterator[LateLink]:
+    """The backend "cuda" on such a device while this lasts; arrays of ``few_bytes`` go without threads."""
     with pytest.MonkeyPatch.context() as patch, host_cupy.installed():
         reference.install(patch)
         ring = host_cuda.new_ring(LateLink(free=free, native=native), threads=threads, slot_bytes=slot_bytes)
@@ -46,6 +46,7 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
         for module in (host_cuda, tiles):
             patch.setattr(module, "current_ring", lambda: ring)
         patch.setattr(host_cuda, "_homes", {})
+        patch.setattr(host_cuda, "_FEW_BYTES", few_bytes)
         patch.setattr(settings, "driver_is_there", lambda: True)
         patch.setattr(placement, "_possible", lambda: True)
         patch.setattr(placement, "_started", True)

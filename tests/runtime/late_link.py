@@ -153,6 +153,15 @@ class LateLink:
                 at(target, nbytes)[:] = at(source, nbytes)
                 self._ended[stream] += 1
 
+    def copy_up(self, address, source, nbytes):
+        self.log.append(("copied up", nbytes))
+        at(address, nbytes)[:] = at(source, nbytes)
+
+    def copy_down(self, target, address, nbytes):
+        self.log.append(("copied down", nbytes))
+        self.kernels_are_new = False
+        at(target, nbytes)[:] = at(address, nbytes)
+
     def wait(self, done):
         done.synchronize()
 
