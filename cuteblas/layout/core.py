@@ -210,6 +210,12 @@ def trusted(shape: Any, stride: Any) -> Layout:
     return layout
 
 
+def merged(modes: Iterable[tuple[Any, Any]]) -> Layout:
+    """The layout of flat modes, extents with strides, in as few modes as possible."""
+    runs = merge_modes(modes) or [(1, 0)]
+    return trusted(*runs[0]) if len(runs) == 1 else trusted(*zip(*runs, strict=True))
+
+
 def _same_profile(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(map(_same_profile, a, b))

@@ -9,7 +9,7 @@ from .algebra import coalesce, right_inverse
 from .basis import ScaledBasis
 from .checks import checked, inttuple, positive, with_domain
 from .composition import composition
-from .core import Layout
+from .core import Layout, merged
 from .errors import LayoutError, described
 from .inttuple import leaves, quotient, size, unflatten
 from .swizzle import ComposedLayout, Swizzle
@@ -82,15 +82,14 @@ def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) 
 
 def _first(shape: list, stride: list, n: Any) -> Layout:
     """The largest beginning of a run with at most ``n`` elements that is a layout."""
-    out_shape, out_stride = [], []
+    found = []
     for s, d in zip(shape, stride, strict=True):
         take = s if quotient(n, s) is not None else gcd(s, n) if isinstance(s, int) and isinstance(n, int) else 1
-        out_shape.append(take)
-        out_stride.append(d)
+        found.append((take, d))
         if take != s:
             break
         n = quotient(n, s)
-    return coalesce(Layout(tuple(out_shape), tuple(out_stride))) if out_shape else Layout(1, 0)
+    return merged(found)
 
 
 def max_common_vector(a: Any, b: Any) -> Any:
@@ -344,12 +343,11 @@ def domain_distribute(shape: Any, n: int) -> Layout:
     """
     if not all(isinstance(s, int) for s in leaves(shape)):
         raise LayoutError("domain_distribute", "symbolic extents have no certain divisors", shape, n)
-    out_shape, out_stride, before, rest = [], [], 1, n
+    found, before, rest = [], 1, n
     for s in leaves(shape):
         f = gcd(s, rest)
-        out_shape.append(f)
-        out_stride.append(before if f > 1 else 0)
+        found.append((f, before))
         before, rest = before * s, rest // f
     if rest != 1:
         raise LayoutError("domain_distribute", f"the modes have no tile of {n} elements", shape, n)
-    return coalesce(Layout(tuple(out_shape), tuple(out_stride)))
+    return merged(found)
