@@ -290,23 +290,6 @@ def unwrap(x: Any) -> Any:
     return x
 
 
-@checked(x=nested)
-def flatten(x: Any) -> Any:
-    """The leaves from left to right; an integer stays an integer.
-
-    Parameters
-    ----------
-    x : object
-        A tuple or a leaf.
-
-    Returns
-    -------
-    object
-        A flat tuple or a leaf.
-    """
-    return leaves(x) if isinstance(x, tuple) else x
-
-
 def leaves(x: Any) -> tuple:
     """The leaves from left to right, always as a tuple."""
     if not isinstance(x, tuple):
@@ -322,7 +305,7 @@ def leaves(x: Any) -> tuple:
 
 @checked(profile=nested)
 def unflatten(flat: Iterable[Any], profile: Any) -> Any:
-    """The inverse of :func:`flatten`: the entries of ``flat`` arranged as ``profile``.
+    """The inverse of :func:`~cuteblas.layout.flatten`: the entries of ``flat`` arranged as ``profile``.
 
     Parameters
     ----------
@@ -836,8 +819,6 @@ def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
 def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
     if isinstance(a, tuple) or isinstance(b, tuple):
         return symbolic.all_of(*(_elementwise(op, i, j) for i, j in zip(wrap(a), _zippable(f"elem_{op}", b, wrap(a)), strict=True)))
-    if isinstance(a, int) and isinstance(b, int):
-        return a < b if op == "lt" else a <= b
     return symbolic.less(a, b if op == "lt" else b + 1)
 
 
@@ -1185,11 +1166,7 @@ def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
         return _strided_crd(idx, shape, stride)
     check_coordinate(idx, product_of(shape), "idx2crd", idx, shape)
     flat = leaves(shape)
-    digits = []
-    for s in flat[:-1]:
-        digits.append(idx % s)
-        idx = idx // s
-    return unflatten([*digits, idx], shape)
+    return unflatten(_digits(idx, flat, (1,) * len(flat)), shape)
 
 
 def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:

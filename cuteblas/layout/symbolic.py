@@ -569,8 +569,6 @@ def maximum(a: IntLike, b: IntLike) -> IntLike:
 
 
 def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
-    if isinstance(a, int) and isinstance(b, int):
-        return _OPERATORS[op](a, b)
     less = _compare("le", a, b)
     if isinstance(less, bool):
         return a if less == (op == "min") else b
@@ -607,34 +605,6 @@ def ceil_div(a: IntLike, b: IntLike) -> IntLike:
 
 
 # -- reading expressions ----------------------------------------------------------------------------------------------------------
-def _map(x: IntLike, leaf: Mapping[Expr, IntLike]) -> IntLike:
-    if isinstance(x, int):
-        return x
-    if x in leaf:
-        return leaf[x]
-    if x.op == "var":
-        return x
-    if x.op == "entry":
-        return entry(x.args[0], _map(x.args[1], leaf), _map(x.args[2], leaf))
-    parts = [_map(part, leaf) for part in operands(x)]
-    if x.op in _COMPARISONS:
-        return _compare(x.op, *parts)
-    if x.op == "all":
-        return all_of(*map(_truth, parts))
-    if x.op == "select":
-        return select(_truth(parts[0]), *parts[1:])
-    return _extreme(x.op, *parts) if x.op in ("min", "max") else combined(x, parts)
-
-
-def _truth(x: IntLike) -> Expr | bool:
-    return x if isinstance(x, Expr) else bool(x)
-
-
-def substitute(x: IntLike, values: Mapping[Expr, IntLike]) -> IntLike:
-    """``x`` with variables replaced (and simplified again)."""
-    return _map(x, values)
-
-
 def operands(x: Expr) -> Iterable[IntLike]:
     """The expressions whose values make that of ``x``."""
     if x.op == "xor":

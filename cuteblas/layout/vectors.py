@@ -195,7 +195,7 @@ def upcast(layout: Any, n: int) -> Any:
     (2,4):(1,2)
     """
     if isinstance(layout, ComposedLayout):
-        return _recast_swizzle(layout, n, upcast, "upcast")
+        return _recast_swizzle(layout, n, upcast)
     _refuse_tensor(layout, "upcast")
     shape, stride = [], []
     inside: list[tuple[int, int]] = []
@@ -249,7 +249,7 @@ def downcast(layout: Any, n: int) -> Any:
     (8,4):(1,8)
     """
     if isinstance(layout, ComposedLayout):
-        return _recast_swizzle(layout, n, downcast, "downcast")
+        return _recast_swizzle(layout, n, downcast)
     _refuse_tensor(layout, "downcast")
     if n == 1:
         return layout
@@ -269,17 +269,15 @@ def _rebuild(layout: Layout, shape: list, stride: list) -> Layout:
     return Layout(unflatten(shape, layout.shape), unflatten(stride, layout.shape))
 
 
-def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> ComposedLayout:
-    swizzle, bits = layout.outer, n.bit_length() - 1
+def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any) -> ComposedLayout:
+    op, swizzle, bits = recast.__name__, layout.outer, n.bit_length() - 1
     offset = quotient(layout.offset, n) if op == "upcast" else layout.offset * n
     if not isinstance(swizzle, Swizzle) or n != 1 << bits or offset is None:
         raise LayoutError(op, f"a swizzle is recast by powers of two that divide its offset, not by {n}", layout)
     base = swizzle.base - bits if op == "upcast" else swizzle.base + bits
-    if swizzle.bits == 0:
-        return ComposedLayout(Swizzle(0, max(0, base), swizzle.shift), offset, recast(layout.inner, n))
-    if base < 0:
+    if base < 0 < swizzle.bits:
         raise LayoutError(op, f"the swizzle permutes elements within a unit of {n}", layout)
-    return ComposedLayout(Swizzle(swizzle.bits, base, swizzle.shift), offset, recast(layout.inner, n))
+    return ComposedLayout(Swizzle(swizzle.bits, max(0, base), swizzle.shift), offset, recast(layout.inner, n))
 
 
 @checked(layout=with_domain, old_bits=positive, new_bits=positive)
