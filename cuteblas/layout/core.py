@@ -336,12 +336,8 @@ def make_layout(*args: Any) -> Layout:
         if args[1] not in ("left", "right"):
             raise LayoutError("make_layout", "an order in words is 'left' or 'right'", *args)
         shape = inttuple(args[0], "make_layout")
-        return Layout(shape, None if args[1] == "left" else _reversed(compact_stride(_reversed(shape))))
+        return Layout(shape, None if args[1] == "left" else compact_stride(shape, reversed(range(len(leaves(shape))))))
     return Layout(*args)
-
-
-def _reversed(x: Any) -> Any:
-    return tuple(map(_reversed, reversed(x))) if isinstance(x, tuple) else x
 
 
 @checked(shape=inttuple, order=nested)
@@ -368,14 +364,9 @@ def make_ordered_layout(shape: Any, order: Any) -> Layout:
     >>> str(make_ordered_layout((2, 3, 4), (2, 1, 3)))
     '(2,3,4):(3,1,6)'
     """
-    flat, keys = leaves(shape), list(_spread(order, shape, (shape, order)))
-    ranked = sorted(range(len(flat)), key=lambda i: (not isinstance(keys[i], int), keys[i] if isinstance(keys[i], int) else 0, i))
-    stride: list = [0] * len(flat)
-    current: Any = 1
-    for i in ranked:
-        stride[i] = current if flat[i] != 1 else 0
-        current = current * flat[i]
-    return Layout(shape, unflatten(stride, shape))
+    keys = list(_spread(order, shape, (shape, order)))
+    ranked = sorted(range(len(keys)), key=lambda i: (not isinstance(keys[i], int), keys[i] if isinstance(keys[i], int) else 0, i))
+    return Layout(shape, compact_stride(shape, ranked))
 
 
 def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:

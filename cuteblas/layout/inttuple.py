@@ -330,24 +330,16 @@ def unflatten(flat: Iterable[Any], profile: Any) -> Any:
     (4, (2, 3))
     """
     n = len(leaves(profile))
-    items = list(islice(flat, n + 1))
-    it = iter(items)
-    try:
-        out = _take_like(it, profile)
-    except StopIteration:
-        raise LayoutError("unflatten", "there are fewer entries than leaves", tuple(items), profile) from None
-    if len(items) > n:
-        raise LayoutError("unflatten", "there are more entries than leaves", tuple(items), profile)
-    return out
+    items = tuple(islice(flat, n + 1))
+    if len(items) != n:
+        raise LayoutError("unflatten", f"there are {'fewer' if len(items) < n else 'more'} entries than leaves", items, profile)
+    return arranged(items, profile)
 
 
-def _take_like(it: Iterator, profile: Any) -> Any:
-    if not isinstance(profile, tuple):
-        return next(it)
-    out = []
-    for p in profile:                    # not a generator: StopIteration has to leave this function as itself
-        out.append(_take_like(it, p))
-    return tuple(out)
+def arranged(entries: Iterable[Any], profile: Any) -> Any:
+    """:func:`unflatten` of as many entries as a profile has leaves."""
+    rest = iter(entries)
+    return map_leaves(profile, lambda _: next(rest))
 
 
 @checked(x=nested)
@@ -1001,19 +993,16 @@ def elem_scale(a: Any, b: Any) -> Any:
 
 
 # -- coordinates ------------------------------------------------------------------------------------------------------------------
-def compact_stride(shape: Any, current: Any = 1) -> Any:
-    """The strides of the compact layout of a shape, leftmost mode fastest; a mode of size 1 gets stride 0."""
-    return _compact(shape, current)[0]
-
-
-def _compact(shape: Any, current: Any) -> tuple[Any, Any]:
-    if not isinstance(shape, tuple):
-        return (current if shape != 1 else 0), current * shape
-    out = []
-    for s in shape:
-        d, current = _compact(s, current)
-        out.append(d)
-    return tuple(out), current
+def compact_stride(shape: Any, order: Iterable[int] | None = None) -> Any:
+    """The strides of the compact layout of a shape whose leaves follow each other in an order; a mode of size 1 gets stride 0."""
+    flat = leaves(shape)
+    stride: list = [0] * len(flat)
+    current: Any = 1
+    for i in range(len(flat)) if order is None else order:
+        if flat[i] != 1:
+            stride[i] = current
+            current = current * flat[i]
+    return arranged(stride, shape)
 
 
 def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:

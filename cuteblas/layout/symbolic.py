@@ -694,6 +694,10 @@ def _check_divisions(x: IntLike) -> None:
 
 
 # Precedence levels, low to high: ?: 1, && 2, | 3, ^ 4, & 5, comparison 6, shift 8, + 9, * 10, unary 11.
+# By operation: its operator, the least level of operands without parentheses, and its own level.
+_INFIX = {"and": (" & ", 10, 5), "all": (" && ", 6, 2), **{op: (f" {symbol} ", 8, 6) for op, symbol in _COMPARISONS.items()}}
+
+
 def _c(x: IntLike, level: int) -> str:
     text, own = _c_parts(x)
     return f"({text})" if own < level else text
@@ -727,15 +731,12 @@ def _c_parts(x: IntLike) -> tuple[str, int]:
                 return f"{_c(a, 10)} & {b - 1}", 5
             return f"{_c(a, 10)} >> {b.bit_length() - 1}", 8
         return f"{_c(a, 10)} {'/' if x.op == 'div' else '%'} {_c(b, 11)}", 10
-    if x.op == "and":
-        return f"{_c(x.args[0], 10)} & {_c(x.args[1], 10)}", 5
     if x.op == "xor":
         const, terms = x.args
         return " ^ ".join([_c(t, 10) for t in terms] + ([str(const)] if const else [])), 4
-    if x.op in _COMPARISONS:
-        return f"{_c(x.args[0], 8)} {_COMPARISONS[x.op]} {_c(x.args[1], 8)}", 6
-    if x.op == "all":
-        return " && ".join(_c(p, 6) for p in x.args), 2
+    if x.op in _INFIX:
+        symbol, level, own = _INFIX[x.op]
+        return symbol.join(_c(part, level) for part in x.args), own
     if x.op == "select":
         return f"{_c(x.args[0], 2)} ? {_c(x.args[1], 2)} : {_c(x.args[2], 2)}", 1
     return f"cb::{x.op}({_c(x.args[0], 0)}, {_c(x.args[1], 0)})", 12
