@@ -27,7 +27,7 @@ NESTING = 64
 MODES = 1 << 16
 """Modes of a tuple, at most."""
 
-_BOUND = 1 << BITS
+_LEAST, _MOST = 1 - (1 << BITS), (1 << BITS) - 1
 
 Kind = Callable[[Any, str], Any]
 _F = TypeVar("_F", bound=Callable)
@@ -52,7 +52,7 @@ def integer(x: Any, op: str) -> int:
         if isinstance(x, bool) or not hasattr(type(x), "__index__"):
             raise LayoutError(op, f"expected an integer, got {described(x)}")
         x = operator.index(x)
-    if not -_BOUND < x < _BOUND:
+    if not _LEAST <= x <= _MOST:
         raise LayoutError(op, f"the integer has {x.bit_length()} bits, more than {BITS}")
     return x
 
@@ -67,7 +67,7 @@ def _tree(x: Any, op: str, leaf: Kind, levels: int = NESTING) -> Any:
         raise LayoutError(op, f"tuples nest at most {NESTING} levels deep")
     if len(x) > MODES:
         raise LayoutError(op, f"a tuple has at most {MODES} modes")
-    entries = [i if type(i) is int and -_BOUND < i < _BOUND else _tree(i, op, leaf, levels - 1) for i in x]
+    entries = [i if type(i) is int and _LEAST <= i <= _MOST else _tree(i, op, leaf, levels - 1) for i in x]
     return ArithTuple(*entries) if isinstance(x, ArithTuple) else tuple(entries)
 
 
@@ -92,7 +92,7 @@ _tile = _leaf("a tiler is a layout, an integer, None or a tuple", NoneType, Shap
 # -- kinds ------------------------------------------------------------------------------------------------------------------------
 def inttuple(x: Any, op: str) -> Any:
     """An integer or a tuple of them."""
-    return x if type(x) is int and -_BOUND < x < _BOUND else _tree(x, op, _number)
+    return x if type(x) is int and _LEAST <= x <= _MOST else _tree(x, op, _number)
 
 
 def strides(x: Any, op: str) -> Any:

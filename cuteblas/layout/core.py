@@ -23,7 +23,7 @@ from .checks import (
     strides,
     with_domain,
 )
-from .errors import LayoutError, described
+from .errors import LayoutError, described, spell
 from .inttuple import (
     basis_like,
     check_coordinate,
@@ -36,8 +36,8 @@ from .inttuple import (
     map_leaves,
     merge_modes,
     product_of,
+    same_profile,
     size,
-    spell,
     unflatten,
     value_at,
     wrap,
@@ -106,7 +106,7 @@ class Layout(Measured):
             stride = compact_stride(shape)
         else:
             stride = strides(self.stride, "Layout")
-            if not _same_profile(shape, stride):
+            if not same_profile(shape, stride):
                 raise LayoutError("Layout", "shape and stride are not congruent", shape, stride)
         object.__setattr__(self, "stride", stride)
         if any(type(s) is int and s < 0 for s in self.flat_shape):
@@ -227,12 +227,6 @@ def merged(modes: Iterable[tuple[Any, Any]]) -> Layout:
     """The layout of flat modes, extents with strides, in as few modes as possible."""
     runs = merge_modes(modes) or [(1, 0)]
     return trusted(*runs[0]) if len(runs) == 1 else trusted(*zip(*runs, strict=True))
-
-
-def _same_profile(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(_same_profile, a, b))
-    return not isinstance(b, tuple)
 
 
 class _Reader:

@@ -27,7 +27,7 @@ from .checks import (
     shape_like,
     strides,
 )
-from .errors import LayoutError, described
+from .errors import LayoutError, described, spell
 from .symbolic import Expr, IntLike
 
 IntTuple = IntLike | tuple["IntTuple", ...]
@@ -37,13 +37,6 @@ _INTEGERS = (int, Expr)
 def shape_of(x: Any) -> Any:
     """The shape of a layout or tensor; an IntTuple is its own shape."""
     return x.shape if isinstance(x, Shaped) else x
-
-
-def spell(x: Any) -> str:
-    """CuTe's text of an IntTuple: ``((2,2),6)``; ``None`` prints as ``_``."""
-    if isinstance(x, tuple):
-        return f"({','.join(map(spell, x))})"
-    return "_" if x is None else str(x)
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------------------
@@ -562,10 +555,14 @@ def congruent(a: Any, b: Any) -> bool:
     >>> congruent((4, (2, 3)), (1, (5, 6))), congruent((4, 6), 24)
     (True, False)
     """
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(congruent, a, b))
-    return not isinstance(a, tuple) and not isinstance(b, tuple)
+    return same_profile(shape_of(a), shape_of(b))
+
+
+def same_profile(a: Any, b: Any) -> bool:
+    """:func:`congruent` of what are known to be tuples of modes."""
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(same_profile, a, b))
+    return not isinstance(b, tuple)
 
 
 @checked(a=described_by_modes, b=described_by_modes)
@@ -800,7 +797,7 @@ def colex_leq(a: Any, b: Any) -> bool:
 
 def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
     """Negative, 0 or positive: the sign of the first difference that counts."""
-    if not congruent(a, b):
+    if not same_profile(a, b):
         raise LayoutError(op, "the tuples do not match", a, b)
     pairs = list(zip(leaves(a), leaves(b), strict=True))
     if not all(isinstance(x, int) for pair in pairs for x in pair):
@@ -1049,7 +1046,7 @@ def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
     >>> crd2idx((1, 2), (4, 8)), crd2idx((1, 2), (4, 8), (8, 1))
     (9, 10)
     """
-    if stride is not None and not congruent(shape, stride):
+    if stride is not None and not same_profile(shape, stride):
         raise LayoutError("crd2idx", "shape and stride are not congruent", shape, stride)
     return value_at(coord, shape, compact_stride(shape) if stride is None else stride)
 

@@ -390,8 +390,7 @@ def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
-    c = _pad(coord, rest)
-    return divided[(_all(tile), c)] if isinstance(divided, Tensor) else divided(_all(tile), c)
+    return divided(_all(tile), _pad(coord, rest))
 
 
 @checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
@@ -420,8 +419,7 @@ def outer_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
-    c = _pad(coord, tile)
-    return divided[(c, _all(rest))] if isinstance(divided, Tensor) else divided(c, _all(rest))
+    return divided(_pad(coord, tile), _all(rest))
 
 
 def _all(shape: Any) -> Any:
