@@ -31,7 +31,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cuteblas.cli import bench
-from cuteblas.cli.bench import COLUMNS, DIGITS, HUNDREDTHS, MICROSECONDS, number
+from cuteblas.cli.bench import COLUMNS, DIGITS, HUNDREDTHS, MICROSECONDS, WIDTHS, number
 from cuteblas.cli.command import CommandError, Parser, ended, positive, refuse_unwritable
 from cuteblas.functions import backend
 
@@ -62,6 +62,8 @@ _PROGRAM = "conformance.bench"
 _MILLISECONDS, _TENTHS_OF_MILLISECONDS = number(".3g", 1e3), number(".1f", 1e3)
 COLUMNS.update({
     "kind": ("kind", str),
+    "variant": ("kernel", str),
+    "conflicts": ("bank conflicts", str),
     "new_s": ("new us", MICROSECONDS),
     "numpy_s": ("NumPy us", MICROSECONDS),
     "trip_s": ("trip us", MICROSECONDS),
@@ -79,11 +81,14 @@ COLUMNS.update({
     "to_trip": ("to trip", HUNDREDTHS),
     "difference": ("differs", DIGITS),
 })
+WIDTHS.update({"kind": 12, "variant": 43, "conflicts": 14})
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     bench.configure(parser, ALL, GROUPS)
+    parser.add_argument("--variants", action="store_true",
+                        help="with gemm and transpose: also time the kernels of the papers, side by side")
     parser.add_argument("--random", type=positive, default=0, metavar="COUNT",
                         help="with gemm: time COUNT random products of every kind, type and order beside CuPy and torch; "
                              "with transpose: time COUNT random permutations of 1 to 256 MiB and 2 to 26 modes, some of slices")
@@ -108,7 +113,12 @@ def run(options: Namespace) -> int:
         random=options.random,
         seed=options.seed,
         sustained=options.sustained,
+        variants=options.variants,
     )
+    if which.variants and options.backend == "numpy":
+        raise CommandError(
+            "--variants times kernels of a GPU, which do not go with --backend numpy"
+        )
     if which.random and groups not in (["gemm"], ["transpose"]):
         raise CommandError(
             "--random needs the group gemm or transpose alone, as in gemm --random COUNT"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -28,7 +29,6 @@ from cuteblas.cli.measurements import (
     move_cases,
     moved,
     operands,
-    plan_of,
     product_cases,
     random_array,
 )
@@ -37,6 +37,7 @@ from cuteblas.codegen.kernel import GeneratedKernel
 from cuteblas.engines.emulator import EMULATOR
 from cuteblas.engines.engine import Engine
 from cuteblas.functions import (
+    Explanation,
     ascontiguousarray,
     asfortranarray,
     copy,
@@ -50,8 +51,9 @@ from cuteblas.functions import (
     tensordot,
     transpose,
 )
-from cuteblas.planning import Operand, ReductionProblem, plan_reduction
+from cuteblas.planning import Operand, Plan, ReductionProblem, plan_reduction
 from cuteblas.planning.floors import compulsory_bytes
+from cuteblas.planning.variants import CHOSEN, variants
 from cuteblas.runtime.architectures import target_architecture
 
 from .products import random_products, timed_products
@@ -60,6 +62,8 @@ __all__ = ["GROUPS", "Selection", "engine_of"]
 
 _GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
 _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
+_VARIANT_DTYPES = ("float32",)
+_VARIANT_SIZES: dict[str, tuple[tuple[int, ...], ...]] = {"gemm": ((5120, 5120, 4096), (1024, 1024, 8192)), "copy": ((8192,),)}
 _EPILOGUE_DTYPES = ("float32", "float16")
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
 _SEVERAL_LAUNCHES, _FEW_CALLS = (777, 1024, 4096), 20    # so few that the driver's queue takes them all at once
@@ -73,16 +77,69 @@ class Selection(measurements.Selection):
     ----------
     random, seed : int
         How many random products or permutations, and of which choice.
+    variants : bool
+        Whether the named kernels that take a case are measured beside planning's choice.
     """
 
     random: int = 0
     seed: int = 0
+    variants: bool = False
+
+    def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
+        """The chosen types, or else the usual ones."""
+        return super().types(_VARIANT_DTYPES if self.variants else usual)
+
+    def kernels(self, machine: Any, operation: str, explained: Callable[..., Explanation]) -> dict[str | None, Row]:
+        """The cells that name planning's choice (``None``) and, with ``variants``, the named kernels."""
+        if not self.variants:
+            return super().kernels(machine, operation, explained)
+        plans: dict[str | None, Plan] = {None: plan_of(explained())}
+        for v in variants().values():
+            if v.operation == operation and v.source != CHOSEN:
+                with suppress(ValueError):
+                    plans[v.name] = plan_of(explained(variant=v.name))
+        return {
+            name: {
+                "variant": name or f"{plan.family} (planning's choice)",
+                "conflicts": bank_conflicts(plan),
+            }
+            for name, plan in plans.items()
+        }
+
+
+def plan_of(explanation: Explanation) -> Plan:
+    """The plan of a call.
+
+    Raises
+    ------
+    ValueError
+        If there are no kernels for it.
+    """
+    if explanation.plan is None:
+        raise ValueError(str(explanation))
+    return explanation.plan
+
+
+def bank_conflicts(plan: Plan) -> str:
+    """How many lanes meet in one bank of shared memory, as the plan counted it: ``"32-way load"``, ``"none"``."""
+    found = []
+    for what, text in plan.facts.items():
+        wavefronts = re.findall(r"(\d+) wavefronts of at least (\d+)", text)
+        if (ways := max((int(actual) // int(ideal) for actual, ideal in wavefronts), default=1)) > 1:
+            found.append(f"{ways}-way {what.split()[1]}")
+    return ", ".join(found) or "none"
+
+
+def _sized(which: Selection, operation: str) -> Selection:
+    """A selection of named kernels with the sizes for which they are compared, unless it has others."""
+    usual = which.variants and not (which.sizes or which.permutations)
+    return replace(which, sizes=_VARIANT_SIZES[operation]) if usual else which
 
 
 # -- the groups -------------------------------------------------------------------------------------------------------------------
 def _gemm(machine: Any, which: Selection) -> Measured:
     if not which.random:
-        count, rows = measurements.products(machine, which)
+        count, rows = measurements.products(machine, _sized(which, "gemm"))
         # Pages compare with CuPy.
         return count, (row | {"ratio": row["rival_s"] / row["ours_s"]} for row in rows)
     drawn = random_products(which.random, which.seed, which.dtypes, which.orders)
@@ -90,6 +147,7 @@ def _gemm(machine: Any, which: Selection) -> Measured:
 
 
 def _transpose(machine: Any, which: Selection) -> Measured:
+    which = which if which.random else _sized(which, "copy")
     cases = move_cases(which) if which.sizes or which.permutations or not which.random else []
     cases += random_permutations(
         which.random,

@@ -43,8 +43,8 @@ from .permutations import Permutation
 from .progress import Progress
 from .terminal import wrapped
 
-__all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "Group", "machine_of",
-           "measure", "number", "selected", "verdict"]
+__all__ = ["COLUMNS", "DIGITS", "GROUPS", "HUNDREDTHS", "MICROSECONDS", "WIDTHS", "Group",
+           "machine_of", "measure", "number", "selected", "verdict"]
 
 Group = Callable[[Any, Any], Measured]
 GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
@@ -78,8 +78,6 @@ def configure(
                         help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
                         help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)")
-    parser.add_argument("--variants", action="store_true",
-                        help="with gemm and transpose: also time the kernels of the papers, side by side")
     parser.add_argument("--repeats", type=positive, default=11, help="timings per call; their median counts (default: %(default)s)")
     parser.add_argument(
         "--backend",
@@ -125,16 +123,11 @@ def selected(options: Namespace) -> dict[str, Any]:
         "orders": tuple(options.orders),
         "precision": options.precision,
         "repeats": options.repeats,
-        "variants": options.variants,
     }
 
 
 def machine_of(options: Namespace, program: str) -> tuple[Any, dict[str, str]]:
     """Where to measure, and what measurements there depend on, which is printed."""
-    if options.variants and options.backend == "numpy":
-        raise CommandError(
-            "--variants times kernels of a GPU, which do not go with --backend numpy"
-        )
     if options.backend == "cuda" and (reason := runtime.why_unavailable()) is not None:
         raise CommandError(
             f"bench needs a GPU: {reason}; without one, --backend numpy times calls on NumPy arrays"
@@ -242,8 +235,6 @@ MICROSECONDS, DIGITS, HUNDREDTHS = number(".4g", 1e6), number(".3g"), number(".2
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "case": ("", str),
     "kernel": ("kernel", str),
-    "variant": ("kernel", str),
-    "conflicts": ("bank conflicts", str),
     "ours_s": ("us", MICROSECONDS),
     "rival_s": ("CuPy us", MICROSECONDS),
     "torch_s": ("torch us", MICROSECONDS),
@@ -258,9 +249,10 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 """By key of a row: the heading, and how a value is printed."""
 
-_WIDTHS = {"case": 41, "kind": 12, "kernel": 12, "variant": 43, "conflicts": 14}
+WIDTHS = {"case": 41, "kernel": 12}
+"""Characters of the columns that hold text."""
 
 
 def _line(row: Row, text: Callable[[str, Any], str]) -> str:
     cells = ((key, text(key, value)) for key, value in row.items())
-    return " ".join(f"{cell:<{_WIDTHS[key]}}" if key in _WIDTHS else f"{cell:>9}" for key, cell in cells).rstrip()
+    return " ".join(f"{cell:<{WIDTHS[key]}}" if key in WIDTHS else f"{cell:>9}" for key, cell in cells).rstrip()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
+from importlib import import_module
 from math import prod
 from statistics import median
 from threading import Lock
@@ -56,6 +57,10 @@ class Calls:
         self.calls: Counter[Kind] = Counter()
         self.unknown = 0
         self._lock = surviving(Lock())
+
+    def begin(self) -> None:
+        """Start counting."""
+        import_module(self.hooks).SWITCH.watch = self.note
 
     def end(self) -> None:
         """Stop counting."""
@@ -126,12 +131,6 @@ class CupyCalls(Calls):
     title = " on the device (and on the host)"
     columns, budget, seconds = 4, 30.0, 0.2
 
-    def begin(self) -> None:
-        """Start counting."""
-        from ..array import hooks
-
-        hooks.SWITCH.watch = self.note
-
     def timed(self, machine: Any, kind: Kind) -> tuple[list[float], str] | None:
         """Time both; ``None`` without memory, or if CuPy takes another way than this hook."""
         from ..array import hooks
@@ -163,12 +162,6 @@ class NumpyCalls(Calls):
 
     library, hooks, width = "NumPy", "cuteblas.array.numpy_hooks", 9
     columns, budget, seconds = 2, 60.0, 0.5
-
-    def begin(self) -> None:
-        """Start counting."""
-        from ..array.numpy_hooks import SWITCH
-
-        SWITCH.watch = self.note
 
     def compared(self, machine: Any = None) -> Iterator[str]:
         """Report as above, with the hooks in force only around our own calls."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf, prod
@@ -17,21 +15,18 @@ from ..blas.types import dtype_named, kind_of_numbers
 from ..engines.problems import has_kernels
 from ..functions import Explanation, copy, explain, explain_copy, matmul
 from ..functions.signatures import Precision
-from ..planning import Plan
-from ..planning.variants import CHOSEN, variants
 from .command import CommandError
 from .grading import Grade, grade
 from .machines import Host, medians, torch_of
 from .permutations import Permutation
 
 __all__ = ["COPY_DTYPES", "GEMM_DTYPES", "ORDERS", "Measured", "Row", "Selection",
-           "bank_conflicts", "graded", "move_cases", "moved", "multiplied", "operands", "plan_of",
-           "product_cases", "products", "random_array", "transposes"]
+           "graded", "move_cases", "moved", "multiplied", "operands", "product_cases", "products",
+           "random_array", "transposes"]
 
 GEMM_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 COPY_DTYPES = ("int8", "float16", "float32", "float64", "complex128")
 ORDERS = ("NN", "NT", "TN", "TT")
-_BY_NAME = ("float32",)                 # types of kernels by name
 _BY_TORCH = frozenset({"float16", "float32", "float64", "complex64", "complex128"})
 _TRUE = 0.1                             # of elements of bool
 _SAMPLED = 1 << 20                      # elements of an operand by which a result is checked
@@ -59,8 +54,6 @@ class Selection:
         As in :func:`cuteblas.matmul`.
     repeats : int
         Timings of which the median is taken.
-    variants : bool
-        Whether named kernels are measured too.
     permutations : tuple of Permutation
         Transposes of any shape, after those of the sizes.
     sustained : float
@@ -72,21 +65,22 @@ class Selection:
     orders: tuple[str, ...] = ORDERS
     precision: Precision = "auto"
     repeats: int = 11
-    variants: bool = False
     permutations: tuple[Permutation, ...] = ()
     sustained: float = 0.0
 
     def types(self, usual: tuple[str, ...]) -> tuple[str, ...]:
         """The chosen types, or else the usual ones."""
-        return self.dtypes or (_BY_NAME if self.variants else usual)
+        return self.dtypes or usual
+
+    def kernels(self, machine: Any, operation: str, explained: Callable[..., Explanation]) -> dict[str | None, Row]:
+        """The cells that name a kernel, by the name that the call asks for: ``None`` is planning's choice."""
+        return {None: _kernel(machine, explained())}
 
 
 # -- products ---------------------------------------------------------------------------------------------------------------------
 def products(machine: Any, which: Selection) -> Measured:
     """Products, beside those of the other libraries."""
-    cases = product_cases(
-        which, ((5120, 5120, 4096), (1024, 1024, 8192)) if which.variants else ((1024,), (4096,))
-    )
+    cases = product_cases(which, ((1024,), (4096,)))
     return len(cases), (
         row
         for case in cases
@@ -126,13 +120,11 @@ def operands(
 def multiplied(
     machine: Any, which: Selection, case: str, a: Any, b: Any, seconds: float = inf
 ) -> Iterator[Row]:
-    """A row for planning's choice and, with ``variants``, for every named kernel that takes it."""
+    """A row for each of the kernels that are selected."""
     xp = machine.rival
     c, d = (xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype) for _ in range(2))
     if has_kernels(a.dtype):
-        names = _explained(
-            machine, which, "gemm", partial(explain, a, b, c, precision=which.precision)
-        )
+        names = which.kernels(machine, "gemm", partial(explain, a, b, c, precision=which.precision))
         calls = [
             partial(matmul, a, b, out=c, precision=which.precision, variant=name) for name in names
         ]
@@ -187,7 +179,7 @@ def transposes(machine: Any, which: Selection) -> Measured:
 
 def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
     """Type and permutation of every transpose."""
-    usual = () if which.permutations else ((8192,),) if which.variants else ((8192,), (8191, 8193))
+    usual = () if which.permutations else ((8192,), (8191, 8193))
     sizes = [
         Permutation(size * 2 if len(size) == 1 else size)
         for size in which.sizes or usual
@@ -201,7 +193,7 @@ def move_cases(which: Selection) -> list[tuple[str, Permutation]]:
 
 
 def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iterator[Row]:
-    """A row for planning's choice and, with ``variants``, for every named kernel that takes it."""
+    """A row for each of the kernels that are selected."""
     xp, case = machine.rival, f"{dtype} {size}"
     x = random_array(xp, size.memory(), dtype, 0)
     array = xp.empty(size.extents, x.dtype) if size.beyond else x
@@ -213,7 +205,7 @@ def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iter
         target[...] = source.copy()
         return target
 
-    names = _explained(machine, which, "copy", partial(explain_copy, source, out=target))
+    names = which.kernels(machine, "copy", partial(explain_copy, source, out=target))
     calls = [partial(copy, source, "C", out=target, variant=name) for name in names]
     *taken, theirs, copied = medians(
         machine, *calls, rival, partial(machine.copy, other, array), repeats=which.repeats
@@ -234,53 +226,9 @@ def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iter
 
 
 # -- both -------------------------------------------------------------------------------------------------------------------------
-def _explained(
-    machine: Any, which: Selection, operation: str, explained: Callable[..., Explanation]
-) -> dict[str | None, Row]:
-    """Cells for planning's choice (``None``) and, with ``variants``, the named kernels."""
-    chosen = explained()
-    if not which.variants:
-        return {None: _kernel(machine, chosen)}
-    plans: dict[str | None, Plan] = {None: plan_of(chosen)}
-    for v in variants().values():
-        if v.operation == operation and v.source != CHOSEN:
-            with suppress(ValueError):
-                plans[v.name] = plan_of(explained(variant=v.name))
-    return {
-        name: {
-            "variant": name or f"{plan.family} (planning's choice)",
-            "conflicts": bank_conflicts(plan),
-        }
-        for name, plan in plans.items()
-    }
-
-
 def _kernel(machine: Any, explanation: Explanation) -> Row:
     by_numpy = isinstance(machine, Host) and explanation.runs_on.startswith("NumPy")
     return {"kernel": "NumPy" if by_numpy else explanation.family}
-
-
-def plan_of(explanation: Explanation) -> Plan:
-    """The plan of a call.
-
-    Raises
-    ------
-    ValueError
-        If there are no kernels for it.
-    """
-    if explanation.plan is None:
-        raise ValueError(str(explanation))
-    return explanation.plan
-
-
-def bank_conflicts(plan: Plan) -> str:
-    """How many lanes meet in one bank of shared memory, as the plan counted it: ``"32-way load"``, ``"none"``."""
-    found = []
-    for what, text in plan.facts.items():
-        wavefronts = re.findall(r"(\d+) wavefronts of at least (\d+)", text)
-        if (ways := max((int(actual) // int(ideal) for actual, ideal in wavefronts), default=1)) > 1:
-            found.append(f"{ways}-way {what.split()[1]}")
-    return ", ".join(found) or "none"
 
 
 def random_array(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> Any:

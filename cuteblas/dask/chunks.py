@@ -225,16 +225,14 @@ def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     else:
         import cupy
 
-        if kinds != {"cupy"} or len({x.dtype for x in data}) > 1 or not data[0].ndim:
-            joined = cupy.concatenate(data, axis)
+        others = {(x.dtype, *x.shape[:axis], *x.shape[axis:][1:]) for x in data}
+        if kinds != {"cupy"} or len(others) > 1 or not -data[0].ndim <= axis < data[0].ndim:
+            joined = cupy.concatenate(data, axis)                   # which converts them, or refuses them
         else:
-            axis = np.lib.array_utils.normalize_axis_index(axis, data[0].ndim)
             extents = [x.shape[axis] for x in data]
-            if any(x.shape[:axis] + x.shape[axis + 1:] != data[0].shape[:axis] + data[0].shape[axis + 1:] for x in data):
-                return cupy.concatenate(data, axis)                 # which refuses it
-            joined = cupy.empty((*data[0].shape[:axis], sum(extents), *data[0].shape[axis + 1:]), data[0].dtype)
-            start = 0
-            for x, extent in zip(data, extents, strict=True):
-                copy(x, out=joined[(slice(None),) * axis + (slice(start, start + extent),)])
-                start += extent
+            shape = [*data[0].shape]
+            shape[axis] = sum(extents)
+            joined = cupy.empty(shape, data[0].dtype)
+            for x, part in zip(data, cupy.split(joined, np.cumsum(extents[:-1]).tolist(), axis), strict=True):
+                copy(x, out=part)
     return wrap(joined) if ours else joined

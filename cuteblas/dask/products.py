@@ -10,7 +10,7 @@ of the diagonal computed.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from math import prod
@@ -218,22 +218,15 @@ def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]], ou
 
 
 # -- graphs -----------------------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class _Settings:
-    """Dask's configuration when a product is built."""
-
-    precision: Any
-    backend: str | None
-
-
-def _settings() -> _Settings:
+def _settings() -> tuple[Any, str | None]:
+    """The precision and the backend of Dask's configuration when a product is built."""
     precision, backend = (dask.config.get(f"cuteblas.{name}", None) for name in ("precision", "backend"))
     if precision is not None:
         checked_precision(precision)
     if backend not in (None, *BACKENDS):
         raise ValueError(f"cuteblas.backend in Dask's configuration is {backend!r}, but it has to be one of "
                          f"{', '.join(map(repr, BACKENDS))}")
-    return _Settings(precision, backend)
+    return precision, backend
 
 
 def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: Sequence[tuple[Array, tuple[str, ...]]],
@@ -257,10 +250,10 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: S
     symmetric : bool
         Whether the result is a matrix that equals its own transpose, or conjugate transpose.
     """
-    settings = _settings()
+    precision, backend = _settings()
     extents, arrays = unify_chunks(*(x for term in terms for x in term), warn=False)
     inputs = [indices for _x, indices in terms]
-    term = Term(chunks_by or function, arguments, "", "", settings.precision, settings.backend, conj, alone=True, last=True)
+    term = Term(chunks_by or function, arguments, "", "", precision, backend, conj, alone=True, last=True)
     meta = term(None, *(_settled_meta(x) for x in arrays))
     dtype = meta.dtype
     term = replace(term, dtype=dtype.name, sums=DTYPES[dtype.name].computed if dtype.name in DTYPES else dtype.name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from .basis import ScaledBasis, scale_of
 from .checks import checked, index, nested, shape_like
-from .core import Layout, make_layout, on_domain, plain_layout, trusted
+from .core import Layout, make_layout, merged, on_domain, plain_layout
 from .errors import LayoutError, described
 from .interpolation import layout_through
 from .inttuple import (
@@ -15,7 +15,6 @@ from .inttuple import (
     check_coordinate,
     crd2idx,
     leaves,
-    merge_modes,
     quotient,
     size,
     surely_less,
@@ -61,8 +60,7 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
             raise LayoutError("coalesce", "the profile has more modes than the layout", layout, profile)
         modes = list(layout)
         return make_layout(*(coalesce(m, p) for m, p in zip(modes, profile, strict=False)), *modes[len(profile):])
-    runs = merge_modes(layout.pairs) or [(1, 0)]
-    return trusted(*runs[0]) if len(runs) == 1 else trusted(*zip(*runs, strict=True))
+    return merged(layout.pairs)
 
 
 @on_domain
@@ -201,19 +199,16 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
     """
     layout = _as_layout("complement", layout)
     target = 1 if cotarget is None else size(cotarget)
-    shape, stride = [], []
+    gaps: list[tuple[Any, Any]] = []
     current: Any = 1
     for s, d, _ in _sorted_modes(layout, "complement"):
         gap = quotient(d, current)
         if gap is None:
             raise LayoutError("complement", f"the mode {s}:{d} does not start at a multiple of {current}, their end",
                               layout, target)
-        shape.append(gap)
-        stride.append(current)
+        gaps.append((gap, current))
         current = d * s
-    shape.append(ceil_div(target, current))
-    stride.append(current)
-    return coalesce(Layout(tuple(shape), tuple(stride)))
+    return merged([*gaps, (ceil_div(target, current), current)])
 
 
 # -- inverses ---------------------------------------------------------------------------------------------------------------------
@@ -239,21 +234,17 @@ def right_inverse(layout: Layout) -> Layout:
     '(8,4):(4,1)'
     """
     layout = _as_layout("right_inverse", layout)
-    flat = coalesce(layout)
     modes, before = [], 1
-    for s, d in flat.pairs:
+    for s, d in coalesce(layout).pairs:
         modes.append((s, d, before))
         before = before * s
-    shape: list[Any] = []
-    stride: list[Any] = []
+    found: list[tuple[Any, Any]] = []
     current: Any = 1
-    while found := [mode for mode in modes if mode[1] == current and mode[0] != 0]:
-        s, _, domain = found[0]
-        modes.remove(found[0])
-        shape.append(s)
-        stride.append(domain)
-        current = current * s
-    return coalesce(Layout(tuple(shape), tuple(stride))) if shape else Layout(1, 0)
+    while follows := next((mode for mode in modes if mode[1] == current and mode[0] != 0), None):
+        modes.remove(follows)
+        found.append((follows[0], follows[2]))
+        current = current * follows[0]
+    return merged(found)
 
 
 def left_inverse(layout: Layout) -> Layout:
@@ -289,19 +280,16 @@ def left_inverse(layout: Layout) -> Layout:
     """
     layout = _as_layout("left_inverse", layout)
     modes = _sorted_modes(layout, "left_inverse")
-    shape: list[Any] = []                                # entry i: how many values from one mode's step to the next one's
-    stride: list[Any] = [0]                              # and the number of coordinates that one step of the mode is worth
+    found: list[tuple[Any, Any]] = []
     reach: Any = 1
-    last: Any = 1
+    extent, worth, last = 1, 0, 1                        # of the mode before, and how many coordinates one step of it is worth
     for s, d, domain in modes:
         gap = quotient(d, last)
         if gap is None or not surely_less(reach - 1, d):
             return _searched_inverse(layout, modes)
-        shape.append(gap)
-        stride.append(domain)
-        reach, last = s * d, d
-    shape.append(modes[-1][0] if modes else 1)
-    return coalesce(Layout(tuple(shape), tuple(stride)))
+        found.append((gap, worth))
+        reach, extent, worth, last = s * d, s, domain, d
+    return merged([*found, (extent, worth)])
 
 
 def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layout:
@@ -344,13 +332,12 @@ def nullspace(layout: Layout) -> Layout:
     '(2,4):(1,6)'
     """
     layout = _as_layout("nullspace", layout)
-    shape, stride, before = [], [], 1
+    found, before = [], 1
     for s, d in layout.pairs:
         if d == 0:
-            shape.append(s)
-            stride.append(before)
+            found.append((s, before))
         before = before * s
-    return coalesce(Layout(tuple(shape), tuple(stride))) if shape else Layout(1, 0)
+    return merged(found)
 
 
 def is_bijective(layout: Layout) -> bool:

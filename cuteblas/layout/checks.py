@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
 from itertools import chain, repeat
+from types import NoneType
 from typing import Any, TypeVar
 
 from .basis import ArithTuple, ScaledBasis
@@ -26,7 +27,7 @@ NESTING = 64
 MODES = 1 << 16
 """Modes of a tuple, at most."""
 
-_BOUND = 1 << BITS
+_LEAST, _MOST = 1 - (1 << BITS), (1 << BITS) - 1
 
 Kind = Callable[[Any, str], Any]
 _F = TypeVar("_F", bound=Callable)
@@ -51,53 +52,57 @@ def integer(x: Any, op: str) -> int:
         if isinstance(x, bool) or not hasattr(type(x), "__index__"):
             raise LayoutError(op, f"expected an integer, got {described(x)}")
         x = operator.index(x)
-    if not -_BOUND < x < _BOUND:
+    if not _LEAST <= x <= _MOST:
         raise LayoutError(op, f"the integer has {x.bit_length()} bits, more than {BITS}")
     return x
 
 
-def as_inttuple(x: Any, op: str = "inttuple", strides: bool = False, free: bool = False) -> Any:
-    """``x`` with its leaves made plain integers (anything with ``__index__`` is one)."""
-    return _inttuple(x, op, strides, free, NESTING)
-
-
-def _inttuple(x: Any, op: str, strides: bool, free: bool, levels: int) -> Any:
-    if (type(x) is int and -_BOUND < x < _BOUND) or isinstance(x, Expr):
-        return x
-    if isinstance(x, tuple):
-        _check_tuple(x, op, levels)
-        entries = [_inttuple(i, op, strides, free, levels - 1) for i in x]
-        return ArithTuple(*entries) if isinstance(x, ArithTuple) else tuple(entries)
-    if (free and x is None) or (strides and isinstance(x, ScaledBasis)):
-        return x
-    if isinstance(x, bool) or not hasattr(type(x), "__index__"):
-        raise LayoutError(op, f"expected an integer or a tuple of them, got {described(x)}")
-    return integer(x, op)
-
-
-def _check_tuple(x: tuple, op: str, levels: int) -> None:
+def _tree(x: Any, op: str, leaf: Kind, levels: int = NESTING) -> Any:
+    """``x`` with ``leaf(entry, op)`` in the place of each entry that is not a tuple."""
+    if not isinstance(x, tuple):
+        return leaf(x, op)
     if not x:
         raise LayoutError(op, "an empty tuple is not a mode", x)
     if levels == 0:
         raise LayoutError(op, f"tuples nest at most {NESTING} levels deep")
     if len(x) > MODES:
         raise LayoutError(op, f"a tuple has at most {MODES} modes")
+    entries = [i if type(i) is int and _LEAST <= i <= _MOST else _tree(i, op, leaf, levels - 1) for i in x]
+    return ArithTuple(*entries) if isinstance(x, ArithTuple) else tuple(entries)
+
+
+def _leaf(expected: str, *others: type) -> Kind:
+    """The kind of an integer, of an expression, and of what has one of further types."""
+    def leaf(x: Any, op: str) -> Any:
+        if isinstance(x, (Expr, *others)):
+            return x
+        if isinstance(x, bool) or not hasattr(type(x), "__index__"):
+            raise LayoutError(op, f"{expected}, got {described(x)}")
+        return integer(x, op)
+
+    return leaf
+
+
+_INTEGERS = "expected an integer or a tuple of them"
+_number, _stride = _leaf(_INTEGERS), _leaf(_INTEGERS, ScaledBasis)
+_free, _any = _leaf(_INTEGERS, NoneType), _leaf(_INTEGERS, NoneType, ScaledBasis)
+_tile = _leaf("a tiler is a layout, an integer, None or a tuple", NoneType, Shaped)
 
 
 # -- kinds ------------------------------------------------------------------------------------------------------------------------
 def inttuple(x: Any, op: str) -> Any:
     """An integer or a tuple of them."""
-    return x if type(x) is int and -_BOUND < x < _BOUND else _inttuple(x, op, False, False, NESTING)
+    return x if type(x) is int and _LEAST <= x <= _MOST else _tree(x, op, _number)
 
 
 def strides(x: Any, op: str) -> Any:
     """An IntTuple whose leaves may be basis elements."""
-    return _inttuple(x, op, True, False, NESTING)
+    return _tree(x, op, _stride)
 
 
 def coordinate(x: Any, op: str) -> Any:
     """An IntTuple whose leaves may be ``None``."""
-    return x if type(x) is int else _inttuple(x, op, False, True, NESTING)
+    return x if type(x) is int else _tree(x, op, _free)
 
 
 def shape_like(x: Any, op: str) -> Any:
@@ -106,19 +111,8 @@ def shape_like(x: Any, op: str) -> Any:
 
 
 def tiler_like(x: Any, op: str) -> Any:
-    """A coordinate whose leaves may be layouts too."""
-    return _tiler(x, op, NESTING)
-
-
-def _tiler(x: Any, op: str, levels: int) -> Any:
-    if isinstance(x, tuple):
-        _check_tuple(x, op, levels)
-        return tuple([_tiler(i, op, levels - 1) for i in x])
-    if x is None or isinstance(x, (Shaped, Expr)) or hasattr(x, "period"):
-        return x
-    if isinstance(x, bool) or not hasattr(type(x), "__index__"):
-        raise LayoutError(op, f"a tiler is a layout, an integer, None or a tuple, got {described(x)}")
-    return integer(x, op)
+    """A swizzle, or a coordinate whose leaves may be layouts too."""
+    return x if hasattr(x, "period") else _tree(x, op, _tile)
 
 
 def index(x: Any, op: str) -> Any:
@@ -133,21 +127,13 @@ def divisor(x: Any, op: str) -> Any:
 
 def described_by_modes(x: Any, op: str) -> Any:
     """A shape, stride or coordinate, or something that has a shape."""
-    return x if isinstance(x, Shaped) else _inttuple(x, op, True, True, NESTING)
+    return x if isinstance(x, Shaped) else _tree(x, op, _any)
 
 
 def nested(x: Any, op: str) -> Any:
     """A tuple of anything, or a leaf; only how it nests counts."""
-    if isinstance(x, tuple):
-        _check_profile(x, op, NESTING)
+    _tree(x, op, _anything)
     return x
-
-
-def _check_profile(x: tuple, op: str, levels: int) -> None:
-    _check_tuple(x, op, levels)
-    for i in x:
-        if isinstance(i, tuple):
-            _check_profile(i, op, levels - 1)
 
 
 def positive(x: Any, op: str) -> int:

@@ -9,8 +9,21 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from .basis import ArithTuple, ScaledBasis, scale_of
-from .checks import BITS, MODES, NESTING, Shaped, as_inttuple, checked, coordinate, described_by_modes, integer, nested, with_domain
-from .errors import LayoutError, described
+from .checks import (
+    BITS,
+    MODES,
+    NESTING,
+    Shaped,
+    checked,
+    coordinate,
+    described_by_modes,
+    integer,
+    inttuple,
+    nested,
+    strides,
+    with_domain,
+)
+from .errors import LayoutError, described, spell
 from .inttuple import (
     basis_like,
     check_coordinate,
@@ -23,8 +36,8 @@ from .inttuple import (
     map_leaves,
     merge_modes,
     product_of,
+    same_profile,
     size,
-    spell,
     unflatten,
     value_at,
     wrap,
@@ -87,13 +100,13 @@ class Layout(Measured):
     stride: Any = None
 
     def __post_init__(self) -> None:
-        shape = as_inttuple(self.shape, "Layout")
+        shape = inttuple(self.shape, "Layout")
         object.__setattr__(self, "shape", shape)
         if self.stride is None:
             stride = compact_stride(shape)
         else:
-            stride = as_inttuple(self.stride, "Layout", strides=True)
-            if not _same_profile(shape, stride):
+            stride = strides(self.stride, "Layout")
+            if not same_profile(shape, stride):
                 raise LayoutError("Layout", "shape and stride are not congruent", shape, stride)
         object.__setattr__(self, "stride", stride)
         if any(type(s) is int and s < 0 for s in self.flat_shape):
@@ -210,10 +223,10 @@ def trusted(shape: Any, stride: Any) -> Layout:
     return layout
 
 
-def _same_profile(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(_same_profile, a, b))
-    return not isinstance(b, tuple)
+def merged(modes: Iterable[tuple[Any, Any]]) -> Layout:
+    """The layout of flat modes, extents with strides, in as few modes as possible."""
+    runs = merge_modes(modes) or [(1, 0)]
+    return trusted(*runs[0]) if len(runs) == 1 else trusted(*zip(*runs, strict=True))
 
 
 class _Reader:
@@ -316,20 +329,12 @@ def make_layout(*args: Any) -> Layout:
     if len(args) == 2 and isinstance(args[1], str):
         if args[1] not in ("left", "right"):
             raise LayoutError("make_layout", "an order in words is 'left' or 'right'", *args)
-        shape = as_inttuple(args[0], "make_layout")
-        return Layout(shape) if args[1] == "left" else _reverse(Layout(_reverse_tuple(shape)))
+        shape = inttuple(args[0], "make_layout")
+        return Layout(shape, None if args[1] == "left" else compact_stride(shape, reversed(range(len(leaves(shape))))))
     return Layout(*args)
 
 
-def _reverse_tuple(x: Any) -> Any:
-    return tuple(_reverse_tuple(i) for i in reversed(x)) if isinstance(x, tuple) else x
-
-
-def _reverse(layout: Layout) -> Layout:
-    return Layout(_reverse_tuple(layout.shape), _reverse_tuple(layout.stride))
-
-
-@checked(order=nested)
+@checked(shape=inttuple, order=nested)
 def make_ordered_layout(shape: Any, order: Any) -> Layout:
     """The compact layout whose leaves are traversed in the order of ``order``'s leaves, smallest first.
 
@@ -353,15 +358,9 @@ def make_ordered_layout(shape: Any, order: Any) -> Layout:
     >>> str(make_ordered_layout((2, 3, 4), (2, 1, 3)))
     '(2,3,4):(3,1,6)'
     """
-    shape = as_inttuple(shape, "make_ordered_layout")
-    flat, keys = leaves(shape), list(_spread(order, shape, (shape, order)))
-    ranked = sorted(range(len(flat)), key=lambda i: (not isinstance(keys[i], int), keys[i] if isinstance(keys[i], int) else 0, i))
-    strides: list = [0] * len(flat)
-    current: Any = 1
-    for i in ranked:
-        strides[i] = current if flat[i] != 1 else 0
-        current = current * flat[i]
-    return Layout(shape, unflatten(strides, shape))
+    keys = list(_spread(order, shape, (shape, order)))
+    ranked = sorted(range(len(keys)), key=lambda i: (not isinstance(keys[i], int), keys[i] if isinstance(keys[i], int) else 0, i))
+    return Layout(shape, compact_stride(shape, ranked))
 
 
 def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
@@ -447,6 +446,7 @@ def make_fragment_like(layout: Any) -> Layout:
     return make_layout(first, *scaled)
 
 
+@checked(shape=inttuple)
 def make_identity_layout(shape: Any) -> Layout:
     """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ... (``1`` for an integer shape).
 
@@ -467,7 +467,6 @@ def make_identity_layout(shape: Any) -> Layout:
     >>> make_identity_layout((4, 8))(3, 5)
     ArithTuple(3, 5)
     """
-    shape = as_inttuple(shape, "make_identity_layout")
     return Layout(shape, basis_like(shape))
 
 

@@ -34,7 +34,7 @@ class LayoutError(ValueError):
         self.operands = operands
 
     def __str__(self) -> str:
-        operands = f"({', '.join(_brief(_spell, x) for x in self.operands)})" if self.operands else ""
+        operands = f"({', '.join(_brief(spell, x) for x in self.operands)})" if self.operands else ""
         return f"{self.op}{operands}: {self.why}"
 
 
@@ -43,16 +43,17 @@ def described(x: object) -> str:
     return f"{type(x).__name__} {_brief(repr, x)}"
 
 
-def _brief(spell: Callable[[Any], str], x: object) -> str:
+def _brief(spelled: Callable[[Any], str], x: object) -> str:
     """The text of an operand, however large or deep it is."""
     try:
-        text = spell(x).replace("\n", " ")
+        text = spelled(x).replace("\n", " ")
     except (ValueError, RecursionError):                 # an integer beyond what Python prints, a tuple beyond its stack
         return "..."
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST // 2]} ... {text[-_LONGEST // 2:]}"
 
 
-def _spell(x: object) -> str:
+def spell(x: object) -> str:
+    """CuTe's text of an IntTuple: ``((2,2),6)``; ``None`` prints as ``_``."""
     if isinstance(x, tuple):
-        return f"({','.join(_spell(i) for i in x)})"
+        return f"({','.join(map(spell, x))})"
     return "_" if x is None else str(x)

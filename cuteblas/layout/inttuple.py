@@ -27,7 +27,7 @@ from .checks import (
     shape_like,
     strides,
 )
-from .errors import LayoutError, described
+from .errors import LayoutError, described, spell
 from .symbolic import Expr, IntLike
 
 IntTuple = IntLike | tuple["IntTuple", ...]
@@ -37,13 +37,6 @@ _INTEGERS = (int, Expr)
 def shape_of(x: Any) -> Any:
     """The shape of a layout or tensor; an IntTuple is its own shape."""
     return x.shape if isinstance(x, Shaped) else x
-
-
-def spell(x: Any) -> str:
-    """CuTe's text of an IntTuple: ``((2,2),6)``; ``None`` prints as ``_``."""
-    if isinstance(x, tuple):
-        return f"({','.join(map(spell, x))})"
-    return "_" if x is None else str(x)
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------------------
@@ -290,23 +283,6 @@ def unwrap(x: Any) -> Any:
     return x
 
 
-@checked(x=nested)
-def flatten(x: Any) -> Any:
-    """The leaves from left to right; an integer stays an integer.
-
-    Parameters
-    ----------
-    x : object
-        A tuple or a leaf.
-
-    Returns
-    -------
-    object
-        A flat tuple or a leaf.
-    """
-    return leaves(x) if isinstance(x, tuple) else x
-
-
 def leaves(x: Any) -> tuple:
     """The leaves from left to right, always as a tuple."""
     if not isinstance(x, tuple):
@@ -322,7 +298,7 @@ def leaves(x: Any) -> tuple:
 
 @checked(profile=nested)
 def unflatten(flat: Iterable[Any], profile: Any) -> Any:
-    """The inverse of :func:`flatten`: the entries of ``flat`` arranged as ``profile``.
+    """The inverse of :func:`~cuteblas.layout.flatten`: the entries of ``flat`` arranged as ``profile``.
 
     Parameters
     ----------
@@ -347,24 +323,16 @@ def unflatten(flat: Iterable[Any], profile: Any) -> Any:
     (4, (2, 3))
     """
     n = len(leaves(profile))
-    items = list(islice(flat, n + 1))
-    it = iter(items)
-    try:
-        out = _take_like(it, profile)
-    except StopIteration:
-        raise LayoutError("unflatten", "there are fewer entries than leaves", tuple(items), profile) from None
-    if len(items) > n:
-        raise LayoutError("unflatten", "there are more entries than leaves", tuple(items), profile)
-    return out
+    items = tuple(islice(flat, n + 1))
+    if len(items) != n:
+        raise LayoutError("unflatten", f"there are {'fewer' if len(items) < n else 'more'} entries than leaves", items, profile)
+    return arranged(items, profile)
 
 
-def _take_like(it: Iterator, profile: Any) -> Any:
-    if not isinstance(profile, tuple):
-        return next(it)
-    out = []
-    for p in profile:                    # not a generator: StopIteration has to leave this function as itself
-        out.append(_take_like(it, p))
-    return tuple(out)
+def arranged(entries: Iterable[Any], profile: Any) -> Any:
+    """:func:`unflatten` of as many entries as a profile has leaves."""
+    rest = iter(entries)
+    return map_leaves(profile, lambda _: next(rest))
 
 
 @checked(x=nested)
@@ -587,10 +555,14 @@ def congruent(a: Any, b: Any) -> bool:
     >>> congruent((4, (2, 3)), (1, (5, 6))), congruent((4, 6), 24)
     (True, False)
     """
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(congruent, a, b))
-    return not isinstance(a, tuple) and not isinstance(b, tuple)
+    return same_profile(shape_of(a), shape_of(b))
+
+
+def same_profile(a: Any, b: Any) -> bool:
+    """:func:`congruent` of what are known to be tuples of modes."""
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(same_profile, a, b))
+    return not isinstance(b, tuple)
 
 
 @checked(a=described_by_modes, b=described_by_modes)
@@ -825,7 +797,7 @@ def colex_leq(a: Any, b: Any) -> bool:
 
 def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
     """Negative, 0 or positive: the sign of the first difference that counts."""
-    if not congruent(a, b):
+    if not same_profile(a, b):
         raise LayoutError(op, "the tuples do not match", a, b)
     pairs = list(zip(leaves(a), leaves(b), strict=True))
     if not all(isinstance(x, int) for pair in pairs for x in pair):
@@ -836,8 +808,6 @@ def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
 def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
     if isinstance(a, tuple) or isinstance(b, tuple):
         return symbolic.all_of(*(_elementwise(op, i, j) for i, j in zip(wrap(a), _zippable(f"elem_{op}", b, wrap(a)), strict=True)))
-    if isinstance(a, int) and isinstance(b, int):
-        return a < b if op == "lt" else a <= b
     return symbolic.less(a, b if op == "lt" else b + 1)
 
 
@@ -1020,19 +990,16 @@ def elem_scale(a: Any, b: Any) -> Any:
 
 
 # -- coordinates ------------------------------------------------------------------------------------------------------------------
-def compact_stride(shape: Any, current: Any = 1) -> Any:
-    """The strides of the compact layout of a shape, leftmost mode fastest; a mode of size 1 gets stride 0."""
-    return _compact(shape, current)[0]
-
-
-def _compact(shape: Any, current: Any) -> tuple[Any, Any]:
-    if not isinstance(shape, tuple):
-        return (current if shape != 1 else 0), current * shape
-    out = []
-    for s in shape:
-        d, current = _compact(s, current)
-        out.append(d)
-    return tuple(out), current
+def compact_stride(shape: Any, order: Iterable[int] | None = None) -> Any:
+    """The strides of the compact layout of a shape whose leaves follow each other in an order; a mode of size 1 gets stride 0."""
+    flat = leaves(shape)
+    stride: list = [0] * len(flat)
+    current: Any = 1
+    for i in range(len(flat)) if order is None else order:
+        if flat[i] != 1:
+            stride[i] = current
+            current = current * flat[i]
+    return arranged(stride, shape)
 
 
 def check_coordinate(c: Any, n: Any, op: str, *operands: Any) -> None:
@@ -1079,7 +1046,7 @@ def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
     >>> crd2idx((1, 2), (4, 8)), crd2idx((1, 2), (4, 8), (8, 1))
     (9, 10)
     """
-    if stride is not None and not congruent(shape, stride):
+    if stride is not None and not same_profile(shape, stride):
         raise LayoutError("crd2idx", "shape and stride are not congruent", shape, stride)
     return value_at(coord, shape, compact_stride(shape) if stride is None else stride)
 
@@ -1185,11 +1152,7 @@ def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
         return _strided_crd(idx, shape, stride)
     check_coordinate(idx, product_of(shape), "idx2crd", idx, shape)
     flat = leaves(shape)
-    digits = []
-    for s in flat[:-1]:
-        digits.append(idx % s)
-        idx = idx // s
-    return unflatten([*digits, idx], shape)
+    return unflatten(_digits(idx, flat, (1,) * len(flat)), shape)
 
 
 def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:

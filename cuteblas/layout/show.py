@@ -6,8 +6,8 @@ from typing import Any
 
 from .checks import with_domain
 from .core import Layout
-from .errors import LayoutError
-from .inttuple import size, spell
+from .errors import LayoutError, spell
+from .inttuple import size
 from .tensor import Tensor
 from .tiling import tile_extents, tv_owners
 

@@ -9,7 +9,7 @@ from operator import xor
 from typing import Any
 
 from .basis import ArithTuple
-from .checks import BITS, as_inttuple, checked, integer
+from .checks import BITS, checked, integer, inttuple
 from .core import Layout, Measured, cosize, slice_and_offset
 from .errors import LayoutError
 from .inttuple import has_none, product_of
@@ -113,7 +113,7 @@ class ComposedLayout(Measured):
     inner: Layout
 
     def __post_init__(self) -> None:
-        offset = as_inttuple(self.offset, "ComposedLayout")
+        offset = inttuple(self.offset, "ComposedLayout")
         object.__setattr__(self, "offset", offset)
         if not isinstance(self.inner, Layout) or not callable(self.outer):
             raise LayoutError("ComposedLayout", "takes a function, an offset and a layout", self.outer, self.offset, self.inner)

@@ -569,8 +569,6 @@ def maximum(a: IntLike, b: IntLike) -> IntLike:
 
 
 def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
-    if isinstance(a, int) and isinstance(b, int):
-        return _OPERATORS[op](a, b)
     less = _compare("le", a, b)
     if isinstance(less, bool):
         return a if less == (op == "min") else b
@@ -607,34 +605,6 @@ def ceil_div(a: IntLike, b: IntLike) -> IntLike:
 
 
 # -- reading expressions ----------------------------------------------------------------------------------------------------------
-def _map(x: IntLike, leaf: Mapping[Expr, IntLike]) -> IntLike:
-    if isinstance(x, int):
-        return x
-    if x in leaf:
-        return leaf[x]
-    if x.op == "var":
-        return x
-    if x.op == "entry":
-        return entry(x.args[0], _map(x.args[1], leaf), _map(x.args[2], leaf))
-    parts = [_map(part, leaf) for part in operands(x)]
-    if x.op in _COMPARISONS:
-        return _compare(x.op, *parts)
-    if x.op == "all":
-        return all_of(*map(_truth, parts))
-    if x.op == "select":
-        return select(_truth(parts[0]), *parts[1:])
-    return _extreme(x.op, *parts) if x.op in ("min", "max") else combined(x, parts)
-
-
-def _truth(x: IntLike) -> Expr | bool:
-    return x if isinstance(x, Expr) else bool(x)
-
-
-def substitute(x: IntLike, values: Mapping[Expr, IntLike]) -> IntLike:
-    """``x`` with variables replaced (and simplified again)."""
-    return _map(x, values)
-
-
 def operands(x: Expr) -> Iterable[IntLike]:
     """The expressions whose values make that of ``x``."""
     if x.op == "xor":
@@ -724,6 +694,10 @@ def _check_divisions(x: IntLike) -> None:
 
 
 # Precedence levels, low to high: ?: 1, && 2, | 3, ^ 4, & 5, comparison 6, shift 8, + 9, * 10, unary 11.
+# By operation: its operator, the least level of operands without parentheses, and its own level.
+_INFIX = {"and": (" & ", 10, 5), "all": (" && ", 6, 2), **{op: (f" {symbol} ", 8, 6) for op, symbol in _COMPARISONS.items()}}
+
+
 def _c(x: IntLike, level: int) -> str:
     text, own = _c_parts(x)
     return f"({text})" if own < level else text
@@ -757,15 +731,12 @@ def _c_parts(x: IntLike) -> tuple[str, int]:
                 return f"{_c(a, 10)} & {b - 1}", 5
             return f"{_c(a, 10)} >> {b.bit_length() - 1}", 8
         return f"{_c(a, 10)} {'/' if x.op == 'div' else '%'} {_c(b, 11)}", 10
-    if x.op == "and":
-        return f"{_c(x.args[0], 10)} & {_c(x.args[1], 10)}", 5
     if x.op == "xor":
         const, terms = x.args
         return " ^ ".join([_c(t, 10) for t in terms] + ([str(const)] if const else [])), 4
-    if x.op in _COMPARISONS:
-        return f"{_c(x.args[0], 8)} {_COMPARISONS[x.op]} {_c(x.args[1], 8)}", 6
-    if x.op == "all":
-        return " && ".join(_c(p, 6) for p in x.args), 2
+    if x.op in _INFIX:
+        symbol, level, own = _INFIX[x.op]
+        return symbol.join(_c(part, level) for part in x.args), own
     if x.op == "select":
         return f"{_c(x.args[0], 2)} ? {_c(x.args[1], 2)} : {_c(x.args[2], 2)}", 1
     return f"cb::{x.op}({_c(x.args[0], 0)}, {_c(x.args[1], 0)})", 12

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from .algebra import get_flat_coord
 from .basis import ArithTuple, E
-from .checks import as_inttuple, checked, coordinate, inttuple, tiler_like, with_domain
+from .checks import checked, coordinate, inttuple, tiler_like, with_domain
 from .checks import index as index_kind
 from .core import Layout, Measured, cosize, make_identity_layout, make_layout, plain_layout, slice_and_offset
 from .errors import LayoutError, described
@@ -81,7 +81,7 @@ class CoordinateIterator:
     __iter__ = None                                      # it has no end
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", ArithTuple(*wrap(as_inttuple(self.start, "CoordinateIterator"))))
+        object.__setattr__(self, "start", ArithTuple(*wrap(inttuple(self.start, "CoordinateIterator"))))
 
     def __add__(self, offset: Any) -> CoordinateIterator:
         return CoordinateIterator(self.start + offset)
@@ -390,8 +390,7 @@ def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
-    c = _pad(coord, rest)
-    return divided[(_all(tile), c)] if isinstance(divided, Tensor) else divided(_all(tile), c)
+    return divided(_all(tile), _pad(coord, rest))
 
 
 @checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
@@ -420,8 +419,7 @@ def outer_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
     """
     divided = zipped_divide(tensor, tiler)
     tile, rest = divided.shape
-    c = _pad(coord, tile)
-    return divided[(c, _all(rest))] if isinstance(divided, Tensor) else divided(c, _all(rest))
+    return divided(_pad(coord, tile), _all(rest))
 
 
 def _all(shape: Any) -> Any:

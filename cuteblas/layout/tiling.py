@@ -37,6 +37,14 @@ def _as_tiler(tiler: Any, op: str, *operands: Any) -> Any:
     raise LayoutError(op, f"a tiler is a layout, an integer, None or a tuple, got {described(tiler)}", *operands)
 
 
+def _by_mode(f: Callable[[Layout, Any], Layout], layout: Layout, tiler: tuple, op: str) -> tuple[list[Layout], list[Layout]]:
+    """``f`` of each mode and its entry of the tiler, and the modes beyond it."""
+    if len(tiler) > layout.rank:
+        raise LayoutError(op, f"the tiler has more than {layout.rank} modes", layout, tiler)
+    modes = list(layout)
+    return list(map(f, modes, tiler)), modes[len(tiler):]
+
+
 # -- divisions --------------------------------------------------------------------------------------------------------------------
 @on_domain
 @checked(tiler=tiler_like)
@@ -78,10 +86,8 @@ def _divide(layout: Layout, tiler: Any) -> Layout:
     if tiler is None:
         return layout
     if isinstance(tiler, tuple):
-        if len(tiler) > layout.rank:
-            raise LayoutError("logical_divide", f"the tiler has more than {layout.rank} modes", layout, tiler)
-        modes = list(layout)
-        return make_layout(*(_divide(m, t) for m, t in zip(modes, tiler, strict=False)), *modes[len(tiler):])
+        divided, rest = _by_mode(_divide, layout, tiler, "logical_divide")
+        return make_layout(*divided, *rest)
     return compose(layout, make_layout(tiler, complement(tiler, size(layout))), beyond=True)
 
 
@@ -91,11 +97,8 @@ def _unzip(split: Callable[[Layout, Any], Layout], layout: Layout, tiler: Any, o
         return make_layout(layout, Layout(1, 0))
     if not isinstance(tiler, tuple):
         return split(layout, tiler)
-    if len(tiler) > layout.rank:
-        raise LayoutError(op, f"the tiler has more than {layout.rank} modes", layout, tiler)
-    modes = list(layout)
-    halves = [_unzip(split, m, t, op) for m, t in zip(modes, tiler, strict=False)]
-    return make_layout(make_layout(*(h[0] for h in halves)), make_layout(*(h[1] for h in halves), *modes[len(tiler):]))
+    halves, rest = _by_mode(lambda mode, t: _unzip(split, mode, t, op), layout, tiler, op)
+    return make_layout(make_layout(*(h[0] for h in halves)), make_layout(*(h[1] for h in halves), *rest))
 
 
 @on_domain
@@ -179,26 +182,24 @@ def flat_divide(layout: Layout, tiler: Any) -> Layout:
 
 
 # -- products ---------------------------------------------------------------------------------------------------------------------
-def _of_blocks(f: Callable[[Any, Any], Layout]) -> Callable[[Any, Any], Any]:
-    """Let a product of layouts repeat the inner layout of a composed one."""
+def _of_blocks(f: Callable[[Layout, Any], Layout]) -> Callable[[Any, Any], Any]:
+    """Let a product repeat a layout or an integer; of a composed layout, the inner one."""
+    op = f.__name__
+
     @wraps(f)
     def wrapper(block: Any, tiler: Any) -> Any:
         if isinstance(block, ComposedLayout):
-            return block.map_domain(lambda layout: f(layout, tiler))
-        return f(block, tiler)
+            return block.map_domain(lambda layout: wrapper(layout, tiler))
+        tiler = tiler_like(tiler, op)
+        block = Layout(block) if isinstance(block, (int, Expr)) and not isinstance(block, bool) else block
+        if not isinstance(block, Layout):
+            raise LayoutError(op, "the block of a product is a layout, because its codomain grows", block, tiler)
+        return f(block, _as_tiler(tiler, op, block))
 
     return wrapper
 
 
-def _as_layouts(op: str, block: Any, tiler: Any) -> tuple[Layout, Any]:
-    block = Layout(block) if isinstance(block, (int, Expr)) and not isinstance(block, bool) else block
-    if not isinstance(block, Layout):
-        raise LayoutError(op, "the block of a product is a layout, because its codomain grows", block, tiler)
-    return block, _as_tiler(tiler, op, block)
-
-
 @_of_blocks
-@checked(tiler=tiler_like)
 def logical_product(block: Layout, tiler: Any) -> Layout:
     """Repeat a block, side by side in memory, as the tiler arranges the copies: ``(block, copies)``.
 
@@ -224,19 +225,15 @@ def logical_product(block: Layout, tiler: Any) -> Layout:
     >>> str(logical_product(Layout((2, 2), (4, 1)), Layout((3, 2), (2, 1))))
     '((2,2),(3,2)):((4,1),(8,2))'
     """
-    block, tiler = _as_layouts("logical_product", block, tiler)
     if tiler is None:
         return block
     if isinstance(tiler, tuple):
-        if len(tiler) > block.rank:
-            raise LayoutError("logical_product", f"the tiler has more than {block.rank} modes", block, tiler)
-        modes = list(block)
-        return make_layout(*(logical_product(m, t) for m, t in zip(modes, tiler, strict=False)), *modes[len(tiler):])
+        repeated, rest = _by_mode(logical_product, block, tiler, "logical_product")
+        return make_layout(*repeated, *rest)
     return make_layout(block, compose(complement(block, size(block) * cosize(tiler)), tiler))
 
 
 @_of_blocks
-@checked(tiler=tiler_like)
 def zipped_product(block: Layout, tiler: Any) -> Layout:
     """Repeat a block: ``((BlockM, BlockN), (CopiesM, CopiesN, L))``. See :func:`logical_product`.
 
@@ -257,12 +254,10 @@ def zipped_product(block: Layout, tiler: Any) -> Layout:
     >>> print(zipped_product(Layout((2, 3)), Layout((4, 5))))
     ((2,3),(4,5)):((1,2),(6,24))
     """
-    block, tiler = _as_layouts("zipped_product", block, tiler)
     return _unzip(logical_product, block, tiler, "zipped_product")
 
 
 @_of_blocks
-@checked(tiler=tiler_like)
 def tiled_product(block: Layout, tiler: Any) -> Layout:
     """Repeat a block: ``((BlockM, BlockN), CopiesM, CopiesN, L)``. See :func:`logical_product`.
 
@@ -288,7 +283,6 @@ def tiled_product(block: Layout, tiler: Any) -> Layout:
 
 
 @_of_blocks
-@checked(tiler=tiler_like)
 def flat_product(block: Layout, tiler: Any) -> Layout:
     """Repeat a block: ``(BlockM, BlockN, CopiesM, CopiesN, L)``. See :func:`logical_product`.
 
@@ -314,7 +308,6 @@ def flat_product(block: Layout, tiler: Any) -> Layout:
 
 
 def _ranked_product(op: str, block: Layout, tiler: Any) -> tuple[Layout, Layout]:
-    block, tiler = _as_layouts(op, block, tiler)
     if not isinstance(tiler, Layout):
         raise LayoutError(op, "the tiler is a layout or an integer", block, tiler)
     n = max(block.rank, tiler.rank)
@@ -323,7 +316,6 @@ def _ranked_product(op: str, block: Layout, tiler: Any) -> tuple[Layout, Layout]
 
 
 @_of_blocks
-@checked(tiler=tiler_like)
 def blocked_product(block: Layout, tiler: Any) -> Layout:
     """Arrange copies of a block in all of its dimensions, each copy in one piece: mode ``i`` is ``(block_i, copies_i)``.
 
@@ -349,7 +341,6 @@ def blocked_product(block: Layout, tiler: Any) -> Layout:
 
 
 @_of_blocks
-@checked(tiler=tiler_like)
 def raked_product(block: Layout, tiler: Any) -> Layout:
     """Interleave copies of a block in all of its dimensions: mode ``i`` is ``(copies_i, block_i)``.
 

@@ -9,7 +9,7 @@ from .algebra import coalesce, right_inverse
 from .basis import ScaledBasis
 from .checks import checked, inttuple, positive, with_domain
 from .composition import composition
-from .core import Layout
+from .core import Layout, merged
 from .errors import LayoutError, described
 from .inttuple import leaves, quotient, size, unflatten
 from .swizzle import ComposedLayout, Swizzle
@@ -82,15 +82,14 @@ def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) 
 
 def _first(shape: list, stride: list, n: Any) -> Layout:
     """The largest beginning of a run with at most ``n`` elements that is a layout."""
-    out_shape, out_stride = [], []
+    found = []
     for s, d in zip(shape, stride, strict=True):
         take = s if quotient(n, s) is not None else gcd(s, n) if isinstance(s, int) and isinstance(n, int) else 1
-        out_shape.append(take)
-        out_stride.append(d)
+        found.append((take, d))
         if take != s:
             break
         n = quotient(n, s)
-    return coalesce(Layout(tuple(out_shape), tuple(out_stride))) if out_shape else Layout(1, 0)
+    return merged(found)
 
 
 def max_common_vector(a: Any, b: Any) -> Any:
@@ -196,7 +195,7 @@ def upcast(layout: Any, n: int) -> Any:
     (2,4):(1,2)
     """
     if isinstance(layout, ComposedLayout):
-        return _recast_swizzle(layout, n, upcast, "upcast")
+        return _recast_swizzle(layout, n, upcast)
     _refuse_tensor(layout, "upcast")
     shape, stride = [], []
     inside: list[tuple[int, int]] = []
@@ -250,7 +249,7 @@ def downcast(layout: Any, n: int) -> Any:
     (8,4):(1,8)
     """
     if isinstance(layout, ComposedLayout):
-        return _recast_swizzle(layout, n, downcast, "downcast")
+        return _recast_swizzle(layout, n, downcast)
     _refuse_tensor(layout, "downcast")
     if n == 1:
         return layout
@@ -270,17 +269,15 @@ def _rebuild(layout: Layout, shape: list, stride: list) -> Layout:
     return Layout(unflatten(shape, layout.shape), unflatten(stride, layout.shape))
 
 
-def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any, op: str) -> ComposedLayout:
-    swizzle, bits = layout.outer, n.bit_length() - 1
+def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any) -> ComposedLayout:
+    op, swizzle, bits = recast.__name__, layout.outer, n.bit_length() - 1
     offset = quotient(layout.offset, n) if op == "upcast" else layout.offset * n
     if not isinstance(swizzle, Swizzle) or n != 1 << bits or offset is None:
         raise LayoutError(op, f"a swizzle is recast by powers of two that divide its offset, not by {n}", layout)
     base = swizzle.base - bits if op == "upcast" else swizzle.base + bits
-    if swizzle.bits == 0:
-        return ComposedLayout(Swizzle(0, max(0, base), swizzle.shift), offset, recast(layout.inner, n))
-    if base < 0:
+    if base < 0 < swizzle.bits:
         raise LayoutError(op, f"the swizzle permutes elements within a unit of {n}", layout)
-    return ComposedLayout(Swizzle(swizzle.bits, base, swizzle.shift), offset, recast(layout.inner, n))
+    return ComposedLayout(Swizzle(swizzle.bits, max(0, base), swizzle.shift), offset, recast(layout.inner, n))
 
 
 @checked(layout=with_domain, old_bits=positive, new_bits=positive)
@@ -344,12 +341,11 @@ def domain_distribute(shape: Any, n: int) -> Layout:
     """
     if not all(isinstance(s, int) for s in leaves(shape)):
         raise LayoutError("domain_distribute", "symbolic extents have no certain divisors", shape, n)
-    out_shape, out_stride, before, rest = [], [], 1, n
+    found, before, rest = [], 1, n
     for s in leaves(shape):
         f = gcd(s, rest)
-        out_shape.append(f)
-        out_stride.append(before if f > 1 else 0)
+        found.append((f, before))
         before, rest = before * s, rest // f
     if rest != 1:
         raise LayoutError("domain_distribute", f"the modes have no tile of {n} elements", shape, n)
-    return coalesce(Layout(tuple(out_shape), tuple(out_stride)))
+    return merged(found)

@@ -158,6 +158,63 @@ def test_cases_are_counted_before(group, selection):
     assert measured(group, **{"dtypes": ("float32", "float64"), "repeats": 1, "sizes": ((24,),)} | selection)
 
 
+@pytest.mark.usefixtures("emulated")
+def test_transposes_by_name():
+    rows = measured("transpose", (1e-3, 2e-3), sizes=((64, 128), (20, 30)), dtypes=("float32", "float64"), variants=True, repeats=1)
+    assert [(row["case"], row["variant"]) for row in rows[:2]] == [
+        ("float32 64x128", "transpose (planning's choice)"), ("float32 64x128", "transpose_naive_read")]
+    named = {(row["case"], row["variant"]): row for row in rows}
+    assert named["float32 64x128", "transpose_smem_conflict_read"]["conflicts"] == "32-way load"
+    assert named["float64 20x30", "transpose_smem_conflict_write"]["conflicts"] == "16-way store"
+    assert named["float32 64x128", "transpose_smem_padded_unpredicated"]["conflicts"] == "none"
+    assert ("float64 20x30", "transpose_smem_padded_unpredicated") not in named and not any(name == "tma_copy" for _, name in named)
+    assert ("float32 64x128", "tma_transpose") in named
+    first = rows[0]
+    assert first["ours_s"] == 1e-3 and all(row["right"] for row in rows)
+    assert first["gb_s"] == pytest.approx(2 * 64 * 128 * 4 / 1e-3 / 1e9)
+    assert measurements.move_cases(groups._sized(Selection(variants=True), "copy")) == [("float32", Permutation((8192, 8192)))]
+
+
+@pytest.mark.usefixtures("emulated")
+def test_permutations_by_name():
+    """Named kernels that refuse a permutation are left out, all of them in place."""
+    kinds = bench._size("2x64x32:0,2,1"), bench._size("64:inplace")
+    rows = measured("transpose", (1e-3, 2e-3), sizes=(), permutations=kinds, variants=True, repeats=1)
+    assert all(row["right"] for row in rows) and [row["variant"] for row in rows if row["case"].endswith("inplace")] == [
+        "transpose_in_place (planning's choice)"]
+    assert rows[0]["variant"] == "transpose (planning's choice)" and {row["case"] for row in rows} == {
+        "float32 2x64x32:0,2,1", "float32 64x64:inplace"}
+
+
+@pytest.mark.usefixtures("emulated")
+def test_products_by_name():
+    rows = measured("gemm", (4e-3, 2e-3), sizes=((64, 64, 16), (20, 30, 8)), dtypes=("float32",), orders=("NT",), variants=True,
+                    repeats=1)
+    named = {(row["case"], row["variant"]): row for row in rows}
+    assert rows[0]["variant"] == "gemm_simt (planning's choice)" and all(row["right"] for row in rows)
+    assert ("float32 64x64x16 NT", "gemm_naive_tiled_rolled") in named and ("float32 20x30x8 NT", "gemm_huge") in named
+    assert ("float32 20x30x8 NT", "gemm_huge_aligned") not in named and ("float32 64x64x16 NT", "igemm_dp4a") not in named
+    assert named["float32 64x64x16 NT", "gemm_naive_tiled_dense"]["conflicts"] != "none"
+    assert rows[0]["ours_s"] == 4e-3 and rows[0]["tflops"] == pytest.approx(2 * 64 * 64 * 16 / 4e-3 / 1e12)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_the_table_of_named_transposes(tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    which = Selection(((64,),), ("float32",), repeats=1, variants=True)
+    bench.measure(FakeGpu((1e-3,)), {"transpose": command.ALL["transpose"]}, which, file, {})
+    heading, first, *_ = capsys.readouterr().out.splitlines()[2:]
+    assert heading.split() == ["kernel", "bank", "conflicts", "us", "CuPy", "us", "copy", "us", "ratio", "of", "copy", "GB/s"]
+    assert first.split() == ["float32", "64x64", "transpose", "(planning's", "choice)", "none",
+                             *["1000"] * 3, "1.00", "1.00", "0.0328"]
+    assert json.loads(file.read_text())["figures"]["transpose"][0]["of_copy"] == 1
+
+
+def test_named_kernels_are_of_a_gpu(capsys):
+    assert main(["host", "--variants", "--backend", "numpy"]) == 2
+    assert "--variants times kernels of a GPU" in capsys.readouterr().err
+
+
 def test_random_permutations_follow_those_that_are_named(monkeypatch):
     moved = []
     monkeypatch.setattr(groups, "moved", lambda machine, which, *case: moved.append(case) or [{"case": str(case)}])
@@ -221,7 +278,7 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     (_, chosen, which, file, _), (_, chosen2, which2, file2, about) = asked
     assert chosen == groups.GROUPS and which == Selection() and file is None
     assert list(chosen2) == ["host", "figure"] and file2 == tmp_path / "x" and "<svg" in (tmp_path / "y").read_text()
-    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5, True)
+    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5, variants=True)
     assert about == {"command": "python -m conformance.bench host", "device": "fake"}
 
 

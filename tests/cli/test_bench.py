@@ -7,23 +7,11 @@ import json
 import numpy as np
 import pytest
 
-import cuteblas
-from cuteblas import emulator
 from cuteblas.cli import bench, main, measurements
 from cuteblas.cli.measurements import Selection
 from cuteblas.cli.permutations import Permutation, random_permutations
 
 from .fakes import FakeGpu
-
-
-@pytest.fixture
-def emulated():
-    """Kernels by name run in the emulator, in place of a GPU."""
-    if not emulator.available():
-        pytest.skip(emulator.why_unavailable())
-    with cuteblas.backend("emulator"):
-        yield
-
 
 PRODUCTS = {"gemm": bench.GROUPS["gemm"]}
 
@@ -152,58 +140,6 @@ def test_permutations_are_transposes(groups, capsys):
     assert capsys.readouterr() == ("", "permutations of axes and transposes in place need the group transpose alone\n")
 
 
-@pytest.mark.usefixtures("emulated")
-def test_transposes_by_name():
-    rows = measured("transpose", (1e-3, 2e-3), sizes=((64, 128), (20, 30)), dtypes=("float32", "float64"), variants=True, repeats=1)
-    assert [(row["case"], row["variant"]) for row in rows[:2]] == [
-        ("float32 64x128", "transpose (planning's choice)"), ("float32 64x128", "transpose_naive_read")]
-    named = {(row["case"], row["variant"]): row for row in rows}
-    assert named["float32 64x128", "transpose_smem_conflict_read"]["conflicts"] == "32-way load"
-    assert named["float64 20x30", "transpose_smem_conflict_write"]["conflicts"] == "16-way store"
-    assert named["float32 64x128", "transpose_smem_padded_unpredicated"]["conflicts"] == "none"
-    assert ("float64 20x30", "transpose_smem_padded_unpredicated") not in named and not any(name == "tma_copy" for _, name in named)
-    assert ("float32 64x128", "tma_transpose") in named
-    first = rows[0]
-    assert first["ours_s"] == 1e-3 and all(row["right"] for row in rows)
-    assert first["gb_s"] == pytest.approx(2 * 64 * 128 * 4 / 1e-3 / 1e9)
-    assert measurements.move_cases(Selection(variants=True)) == [("float32", Permutation((8192, 8192)))]
-
-
-@pytest.mark.usefixtures("emulated")
-def test_permutations_by_name():
-    """Named kernels that refuse a permutation are left out, all of them in place."""
-    kinds = bench._size("2x64x32:0,2,1"), bench._size("64:inplace")
-    rows = measured("transpose", (1e-3, 2e-3), sizes=(), permutations=kinds, variants=True, repeats=1)
-    assert all(row["right"] for row in rows) and [row["variant"] for row in rows if row["case"].endswith("inplace")] == [
-        "transpose_in_place (planning's choice)"]
-    assert rows[0]["variant"] == "transpose (planning's choice)" and {row["case"] for row in rows} == {
-        "float32 2x64x32:0,2,1", "float32 64x64:inplace"}
-
-
-@pytest.mark.usefixtures("emulated")
-def test_products_by_name():
-    rows = measured("gemm", (4e-3, 2e-3), sizes=((64, 64, 16), (20, 30, 8)), dtypes=("float32",), orders=("NT",), variants=True,
-                    repeats=1)
-    named = {(row["case"], row["variant"]): row for row in rows}
-    assert rows[0]["variant"] == "gemm_simt (planning's choice)" and all(row["right"] for row in rows)
-    assert ("float32 64x64x16 NT", "gemm_naive_tiled_rolled") in named and ("float32 20x30x8 NT", "gemm_huge") in named
-    assert ("float32 20x30x8 NT", "gemm_huge_aligned") not in named and ("float32 64x64x16 NT", "igemm_dp4a") not in named
-    assert named["float32 64x64x16 NT", "gemm_naive_tiled_dense"]["conflicts"] != "none"
-    assert rows[0]["ours_s"] == 4e-3 and rows[0]["tflops"] == pytest.approx(2 * 64 * 64 * 16 / 4e-3 / 1e12)
-
-
-@pytest.mark.usefixtures("emulated")
-def test_the_table_of_named_transposes(tmp_path, capsys):
-    file = tmp_path / "figures.json"
-    which = Selection(((64,),), ("float32",), repeats=1, variants=True)
-    bench.measure(FakeGpu((1e-3,)), {"transpose": bench.GROUPS["transpose"]}, which, file, {})
-    heading, first, *_ = capsys.readouterr().out.splitlines()[2:]
-    assert heading.split() == ["kernel", "bank", "conflicts", "us", "CuPy", "us", "copy", "us", "ratio", "of", "copy", "GB/s"]
-    assert first.split() == ["float32", "64x64", "transpose", "(planning's", "choice)", "none",
-                             *["1000"] * 3, "1.00", "1.00", "0.0328"]
-    assert json.loads(file.read_text())["figures"]["transpose"][0]["of_copy"] == 1
-
-
 def test_numpy_arrays_need_no_gpu(monkeypatch, tmp_path, capsys):
     """Whatever runs them: they are timed as a program would find it."""
     monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: "none was asked for")
@@ -231,7 +167,6 @@ def test_the_fastest_of_the_others_counts(monkeypatch):
 @pytest.mark.parametrize("arguments, sentence", [
     (["--repeats", "0"], "expected a whole number of at least 1, got '0'"), (["--repeats", "many"], "of at least 1, got 'many'"),
     (["nope"], "unknown group 'nope'; the groups are gemm, transpose"), (["figure"], "unknown group 'figure'"),
-    (["--variants", "--backend", "numpy"], "--variants times kernels of a GPU"),
     (["--json", "no/f.json"], "no directory 'no'"),
     (["gemm", "--json", "."], "it is a directory")])
 def test_what_is_refused_before_anything_runs(arguments, sentence, monkeypatch, tmp_path, capsys):
@@ -286,11 +221,11 @@ def test_options_reach_the_measurement(monkeypatch, tmp_path):
     assert main(["bench", "transpose", "--sizes", "64:inplace"]) == 0
     assert asked.pop()[2] == Selection(permutations=(Permutation((64, 64), (1, 0), True),))
     assert main(["bench", "gemm", "--sizes", "64", "8x9x10", "--dtypes", "f4", "D", "--orders", "tn", "--precision",
-                 "ieee", "--repeats", "5", "--variants", "--json", str(tmp_path / "x")]) == 0
+                 "ieee", "--repeats", "5", "--json", str(tmp_path / "x")]) == 0
     (_, groups, which, file, _), (_, groups2, which2, file2, about) = asked
     assert groups == bench.GROUPS and which == Selection() and file is None
     assert groups2 == PRODUCTS and file2 == tmp_path / "x"
-    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5, True)
+    assert which2 == Selection(((64,), (8, 9, 10)), ("float32", "complex128"), ("TN",), "ieee", 5)
     assert about == {"command": "python -m cuteblas bench gemm", "device": "fake"}
 
 

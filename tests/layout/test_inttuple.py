@@ -19,6 +19,7 @@ from cuteblas.layout import (
     elem_gtr,
     elem_scale,
     evenly_divides,
+    flatten,
     get,
     idx2crd,
     inner_product,
@@ -36,7 +37,7 @@ from cuteblas.layout import (
     unwrap,
     weakly_congruent,
 )
-from cuteblas.layout.inttuple import divides, flatten, gcd, quotient, repeat_like, surely_less
+from cuteblas.layout.inttuple import divides, gcd, quotient, repeat_like, surely_less
 from cuteblas.layout.symbolic import evaluate
 
 

@@ -42,7 +42,7 @@ from cuteblas.layout import (
     unflatten,
     zipped_divide,
 )
-from cuteblas.layout.symbolic import substitute
+from cuteblas.layout.symbolic import evaluate
 from tests.layout import reference
 from tests.layout.reference import at, values
 
@@ -224,8 +224,8 @@ def symbolic_compositions_hold_for_all_values(rng):
     if isinstance(found, LayoutError):
         return
     for _ in range(3):
-        known = {n: rng.randint(8, 40), ld: rng.randint(0, 99)}
-        leaves = [[substitute(x, known) for x in wrap(flatten(t))] for t in (outer.shape, outer.stride, found.shape, found.stride)]
+        known = {"n": rng.randint(8, 40), "ld": rng.randint(0, 99)}
+        leaves = [[evaluate(x, known) for x in wrap(flatten(t))] for t in (outer.shape, outer.stride, found.shape, found.stride)]
         if leaves[0][0] * leaves[0][1] >= cosize(inner):
             assert [at(*leaves[2:], i) for i in range(size(found))] == [at(*leaves[:2], inner(i)) for i in range(size(inner))]
 

@@ -7,8 +7,8 @@ from typing import Any
 from ..banks import BANKS, bank_of, bank_report, lanes_together, meeting
 from ..checks import checked, inttuple, with_domain
 from ..core import Layout
-from ..errors import LayoutError, described
-from ..inttuple import leaves, product_of, size, spell
+from ..errors import LayoutError, described, spell
+from ..inttuple import leaves, product_of, size
 from ..swizzle import ComposedLayout
 from ..tensor import CoordinateIterator, CountingIterator, Tensor
 from ..tiling import tile_extents, tv_owners

@@ -26,28 +26,23 @@ def render(scene: Scene) -> str:
     w, h = _number(scene.width), _number(scene.height)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img">',
            f"<title>{escape(scene.title)}</title>", f"<style>{_STYLE}</style>",
-           f'<rect class="paper" width="{w}" height="{h}" rx="6"/>', '<g class="box">']
-    plain = [b for b in scene.rectangles if not b.marked]
-    marked = [b for b in scene.rectangles if b.marked]
-    out += [_rectangle(b, 0) for b in plain]
-    out.append("</g>")
-    if marked:
-        out.append('<g class="marked" stroke-width="2">')
-        out += [_rectangle(b, 1) for b in marked]
-        out.append("</g>")
-    if scene.rules:
-        out.append('<g class="rule">')
-        out += [f'<line x1="{_number(r.x1)}" y1="{_number(r.y1)}" x2="{_number(r.x2)}" y2="{_number(r.y2)}" '
-                f'stroke-width="{_number(r.thickness)}"/>' for r in scene.rules]
-        out.append("</g>")
-    out.append(f'<g class="cell" font-size="{CELL_FONT}" text-anchor="middle">')
-    out += [f'<text x="{_number(t.x)}" y="{_baseline(t)}">{escape(t.text, quote=False)}</text>'
-            for t in scene.labels if t.style == "cell"]
-    out.append("</g>")
+           f'<rect class="paper" width="{w}" height="{h}" rx="6"/>']
+    out += _group('class="box"', [_rectangle(b, 0) for b in scene.rectangles if not b.marked])
+    out += _group('class="marked" stroke-width="2"', [_rectangle(b, 1) for b in scene.rectangles if b.marked])
+    out += _group('class="rule"', [f'<line x1="{_number(r.x1)}" y1="{_number(r.y1)}" x2="{_number(r.x2)}" y2="{_number(r.y2)}" '
+                                   f'stroke-width="{_number(r.thickness)}"/>' for r in scene.rules])
+    out += _group(f'class="cell" font-size="{CELL_FONT}" text-anchor="middle"',
+                  [f'<text x="{_number(t.x)}" y="{_baseline(t)}">{escape(t.text, quote=False)}</text>'
+                   for t in scene.labels if t.style == "cell"])
     out += [f'<text class="{t.style}" x="{_number(t.x)}" y="{_baseline(t)}" font-size="{t.font}" text-anchor="{t.anchor}">'
             f"{escape(t.text, quote=False)}</text>" for t in scene.labels if t.style != "cell"]
     out.append("</svg>\n")
     return "\n".join(out)
+
+
+def _group(attributes: str, elements: list[str]) -> list[str]:
+    """Elements that share attributes; no group without elements."""
+    return [f"<g {attributes}>", *elements, "</g>"] if elements else []
 
 
 def _rectangle(r: Rectangle, inset: int) -> str:
