@@ -245,9 +245,6 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument, targ
     config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, choice.width, choice.lanes), choice.threads,
                                choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN, y)
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
-    if blocks >= 2**31:
-        raise ValueError(f"a reduction of {p.i} rows in a batch of {prod(p.batch)} needs {blocks} blocks; a grid has at most "
-                         "2^31 - 1")
     views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target), ("Y", p.y, second)) if x}
     return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

@@ -167,11 +167,6 @@ class _Copy:
         family = _family(config, self.problem)
 
         def plan() -> Plan:
-            if blocks > _MOST_BLOCKS:
-                shape = f"shape {self.problem.shape}"
-                in_place = self.problem.in_place
-                what = f"transposition of {shape} in place" if in_place else f"copy of {shape}"
-                raise ValueError(f"a {what} needs {blocks} blocks; a grid has at most 2^31 - 1")
             final = laid_out(config) if isinstance(config, RearrangeConfig) else config
             made = _KERNELS[type(final)](final)
             values: dict[str, Any] = {name: m.extent

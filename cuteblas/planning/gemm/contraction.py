@@ -34,7 +34,7 @@ from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, 
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
 from .simt import MAX_VECTOR, Choice, choices, types
-from .slices import refuse_larger_grids, workspace_bytes
+from .slices import workspace_bytes
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
 
@@ -272,7 +272,6 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         launches = (_product(slices, choice, {**roles, "C": "workspace"}),
                     _reduction(p, choice, flat))
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
-    refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts,
                 choice.work.seconds(device))

@@ -45,7 +45,6 @@ from .mma import resident_blocks as resident_on_mma
 from .mma import tile_work as mma_work
 from .simt import MAX_VECTOR, candidates, resident_blocks, summing
 from .simt import tile_work as simt_work
-from .slices import MOST_BLOCKS
 
 __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
 
@@ -495,6 +494,4 @@ def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start:
     seconds, tile = min(priced, key=lambda found: found[0])
     kernel = family.kernel(members, tile)
     first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
-    if blocks > MOST_BLOCKS:
-        raise ValueError(f"a group of {len(members)} products needs {blocks} blocks; a grid has at most 2^31 - 1")
     return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1], blocks, seconds)

@@ -39,7 +39,6 @@ from .slices import (
     in_slices,
     most_workspace,
     numbers_of_slices,
-    refuse_larger_grids,
 )
 
 __all__ = ["along", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices", "mma_launches",
@@ -389,7 +388,6 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     if covered:
         reason += f"; {' and '.join(covered)} read as the words that cover their rows"
     launches, workspace = mma_launches(p, device, choice, roles, gate)
-    refuse_larger_grids(problem, launches)
     reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts,
                 choice.work.seconds(device))

@@ -13,7 +13,6 @@ from ...kernels.gemm.simt import TileShape
 from ..copy.dispatch import plan_copy
 from ..gemm.mma import plan_mma
 from ..gemm.simt import choice_of, simt_access, simt_product
-from ..gemm.slices import MOST_BLOCKS
 from ..operands import Roles, compact, oriented, tiles_of_c
 from ..plan import Plan, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
@@ -131,8 +130,6 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
                          f"multiples of the tile {'x'.join(map(str, by))}")
     policy = policy.transposed if facing.swapped else policy
     blocks, tile = _blocks(p, policy), policy.tile
-    if blocks > MOST_BLOCKS:
-        raise ValueError(f"{name} needs {blocks} blocks; a grid has at most {MOST_BLOCKS}")
     reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
               f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
               f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
