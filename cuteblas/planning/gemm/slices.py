@@ -22,13 +22,16 @@ from ..operands import (
 from ..plan import Launch, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["MIN_SLICE", "Choice", "in_slices", "most_workspace", "numbers_of_slices", "reduction", "sliced", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "in_slices", "most_workspace", "numbers_of_slices", "reduction", "sliced",
+           "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
 
 _MOST_BYTES = 64 << 20
-_UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
+
+UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
+"""Of what a caller chose."""
 
 
 Tile = TypeVar("Tile")
@@ -54,7 +57,7 @@ class Choice(Generic[Tile]):
     slices: int
     chunk: int
     blocks: int
-    work: Work = _UNCOUNTED
+    work: Work = UNCOUNTED
 
     @property
     def in_slices(self) -> str:
