@@ -78,6 +78,8 @@ MAPPED_STRIDE = 2**40
 NARROW_SPAN = 2**30
 """Offsets below this fit 32 bits, copies ahead of the end included."""
 
+_MOST_BLOCKS = 2**31 - 1             # of a grid
+
 VECTOR_BYTES = 16
 """The most that a thread reads or writes together."""
 
@@ -416,8 +418,10 @@ def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping
     Raises
     ------
     TypeError, ValueError
-        As :meth:`~cuteblas.codegen.signature.Signature.bind`.
+        As :meth:`~cuteblas.codegen.signature.Signature.bind`; and for more blocks than a grid can have.
     """
+    if grid[0] > _MOST_BLOCKS:
+        raise ValueError(f"{kernel.name} needs {grid[0]} blocks; a grid has at most 2^31 - 1")
     blocks = {"blocks": grid[0]} if "blocks" in kernel.signature else {}
     values = kernel.signature.bind(*groups, blocks, **named)
     return Launch(kernel, grid, tuple(x if isinstance(x, Argument) else Argument(value=x) for x in values))

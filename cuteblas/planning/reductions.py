@@ -16,14 +16,13 @@ from .operands import NARROW_SPAN, batch_values, compact, launch, power_of_two, 
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem
 
-__all__ = ["ReductionChoice", "choose_reduction", "plan_reduction", "reducing", "reduction_launches", "why_not_reduced"]
+__all__ = ["ReductionChoice", "plan_reduction", "reducing", "reduction_launches", "why_not_reduced"]
 
 _THREADS = 256
 _WARP = 32
 _ISSUED = 64                            # elements that are loaded and combined in a clock
 _BLOCKS = 8                             # of 256 threads on a multiprocessor: all that it holds
 _LEAST_STEPS = 8                        # a second launch takes as long as a few steps of a block
-_SECOND = place("b")
 _MAX_VECTOR = 8                         # elements: each is a register once it is converted
 
 
@@ -90,7 +89,7 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     _check(problem)
     if 0 in (problem.i, *problem.batch):
         return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
-    choice = choose_reduction(problem, device)
+    choice = _choose(_canonical(problem), device)
     source, *_second, target = problem.roles
     workspace = Workspace()
     launches = reduction_launches(problem, device, place(source), place(target), workspace)
@@ -101,8 +100,8 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
                 reducing(problem, device).seconds(device))
 
 
-def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument, target: Argument, workspace: Workspace,
-                       second: Argument = _SECOND) -> tuple[Launch, ...]:
+def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument, target: Argument,
+                       workspace: Workspace) -> tuple[Launch, ...]:
     """The launches of a reduction as a part of another plan.
 
     Parameters
@@ -112,11 +111,9 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Ar
     device : DeviceInfo
         The device to plan for.
     source, target : Argument
-        The memory of X and R.
+        The memory of X and R; that of Y is ``b``.
     workspace : Workspace
         Of the whole plan.
-    second : Argument
-        The memory of Y, if there is one.
 
     Returns
     -------
@@ -134,7 +131,7 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Ar
     p = _canonical(problem)
     choice = _choose(p, device)
     if choice.slices == 1:
-        return _launch(p, choice, source, target, second),
+        return _launch(p, choice, source, target),
     accumulator = p.accumulator
     outputs, item = p.i * prod(p.batch), dtype(accumulator).bytes
     strides, _end = compact(reversed(p.batch), p.i)
@@ -146,7 +143,7 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Ar
     parts = workspace.take(choice.slices * outputs * item)
     rest = _canonical(rest)
     last = _launch(rest, replace(_choose(rest, device), slices=1), parts, target)
-    return _launch(slices, choice, source, parts, second), last
+    return _launch(slices, choice, source, parts), last
 
 
 def why_not_reduced(p: ReductionProblem) -> str | None:
@@ -191,11 +188,6 @@ def _canonical(p: ReductionProblem) -> ReductionProblem:
     return replace(p, i=first[0], x=x, r=settled(p.r, 2, 0), y=y, batch=tuple(mode[0] for mode in batch))
 
 
-def choose_reduction(problem: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
-    """How :func:`plan_reduction` divides a reduction that has a result."""
-    return _choose(_canonical(problem), device)
-
-
 def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
     """What :func:`plan_reduction` does for a problem that has a result."""
     p = _canonical(problem)
@@ -236,7 +228,7 @@ def _access(x: Operand, width: int, lanes: int) -> OperandAccess:
     return OperandAccess(lanes if x.strides[lanes] == 1 else None, width, x.conj)
 
 
-def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument, target: Argument, second: Argument = _SECOND) -> Launch:
+def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument, target: Argument) -> Launch:
     """The launch of one stage; the outermost batch mode walks over slices if there are several."""
     length = choice.chunk if choice.slices > 1 else p.j
     beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]    # predicates stop threads, not addresses
@@ -245,9 +237,6 @@ def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument, targ
     config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, choice.width, choice.lanes), choice.threads,
                                choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN, y)
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
-    if blocks >= 2**31:
-        raise ValueError(f"a reduction of {p.i} rows in a batch of {prod(p.batch)} needs {blocks} blocks; a grid has at most "
-                         "2^31 - 1")
-    views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target), ("Y", p.y, second)) if x}
+    views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target), ("Y", p.y, place("b"))) if x}
     return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

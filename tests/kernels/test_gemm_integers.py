@@ -117,7 +117,7 @@ def test_sums_that_pass_32_bits(engine, dtype, k, value):
     a[1, ::2] = 1
     if kind.itemsize == 1:
         run(engine, a, b, output="int32" if kind.kind == "i" else "uint32", compute="int32" if kind.kind == "i" else "uint32")
-    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 1, k, 0, 0.0))
+    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 1, k, 0))
     assert plan.config.parked == (dtype == "uint64")
 
 
@@ -188,7 +188,7 @@ def test_shapes_of_tiles_of_two_words(engine, in_two_words, tile):
 def test_slices_of_k(engine, dtype):
     rng = np.random.default_rng(11)
     a, b = random(rng, (70, 512), dtype), random(rng, (512, 40), dtype)
-    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 2, 256, 0, 0.0))
+    plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 2, 256, 0))
     assert "2 slices" in plan.reason
 
 

@@ -23,7 +23,7 @@ from ..variants import CHOSEN, Variant, variant
 from .cost import CopyConfigs, CopyWork, TileConfigs, work_of
 from .rearrange import Boxes, Permuted, boxes_of, laid_out
 
-__all__ = ["canonical_modes", "copy_alternatives", "is_wide", "plan_copy", "square_modes"]
+__all__ = ["CopyKernel", "canonical_modes", "copy_alternatives", "copy_choice", "is_wide", "plan_copy", "square_modes"]
 
 _KERNELS: dict[type, Callable[..., GeneratedKernel]] = {
     CopyConfig: copy_kernel, TransposeConfig: transpose_kernel, ShortRowsConfig: short_rows_kernel,
@@ -167,11 +167,6 @@ class _Copy:
         family = _family(config, self.problem)
 
         def plan() -> Plan:
-            if blocks > _MOST_BLOCKS:
-                shape = f"shape {self.problem.shape}"
-                in_place = self.problem.in_place
-                what = f"transposition of {shape} in place" if in_place else f"copy of {shape}"
-                raise ValueError(f"a {what} needs {blocks} blocks; a grid has at most 2^31 - 1")
             final = laid_out(config) if isinstance(config, RearrangeConfig) else config
             made = _KERNELS[type(final)](final)
             values: dict[str, Any] = {name: m.extent
@@ -254,11 +249,16 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
         if problem.in_place:
             raise ValueError(f"variant {problem.variant!r} copies from one array to another, not in place")
         return named.plan(problem, device)
+    return copy_choice(problem, device).plan()
+
+
+def copy_choice(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
+    """The first of :func:`copy_alternatives` with the least estimate, of those that a variant allows."""
     possible = copy_alternatives(problem, device)
     choices = [alternative for alternative in possible if problem.variant in (None, alternative.family)]
     if not choices:
         raise ValueError(f"variant {problem.variant!r} cannot make this copy; {possible[0].family!r} can")
-    return min(choices, key=lambda alternative: alternative.seconds(device)).plan()
+    return min(choices, key=lambda alternative: alternative.seconds(device))
 
 
 def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKernel]:

@@ -32,7 +32,6 @@ from ..operands import (
 from ..plan import Plan, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed, with_matrices
 from .simt import types
-from .slices import refuse_larger_grids
 
 __all__ = ["batched_alternatives", "plan_batched", "why_not_batched"]
 
@@ -421,7 +420,6 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     known = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True))
     each = bind(gemm_batched(config), known, blocks, roles, matrices=prod(p.batch),
                 **_views(p, config, roles))
-    refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
               f"{facing.note}")
     return Plan(problem, device, "gemm_batched", config, (each,), 0, reason, each.kernel.facts,

@@ -16,7 +16,7 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
-from ..copy.dispatch import plan_copy
+from ..copy.dispatch import copy_choice
 from ..cost.alternatives import least
 from ..modes import merged
 from ..operands import (
@@ -29,16 +29,15 @@ from ..operands import (
     tiles_of_c,
     vector_width,
 )
-from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
+from ..plan import Argument, Launch, Plan, Role, place
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, plan_gemm
+from .packing import Packed, Pairs, packed, with_copies
 from .simt import MAX_VECTOR, Choice, choices, types
-from .slices import refuse_larger_grids, workspace_bytes
+from .slices import workspace_bytes
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
-
-Pairs = tuple[tuple[int, int], ...]
 
 _AHEAD = 256                          # a tile and the copies ahead of the end reach at most this far outside of a mode
 
@@ -272,7 +271,6 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
         launches = (_product(slices, choice, {**roles, "C": "workspace"}),
                     _reduction(p, choice, flat))
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
-    refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts,
                 choice.work.seconds(device))
@@ -285,108 +283,66 @@ _SCATTERED = 8                        # a line is read or written so often, wher
 _STARTED = 4                         # launches: what it takes the host to start another kernel
 
 
-@dataclass(frozen=True)
-class _Matrices:
-    """A tensor as a matrix, or a batch of them.
-
-    Attributes
-    ----------
-    operand : Operand
-        In its own memory, or packed.
-    copy : CopyProblem or None
-        How it is packed; of C, how it is unpacked.
-    nbytes : int
-        What it takes if it is packed.
-    """
-
-    operand: Operand
-    copy: CopyProblem | None = None
-    nbytes: int = 0
-
-
 def _merged_stride(group: Pairs) -> int | None:
     """The stride of a group of modes in this order, the first innermost, as one mode; ``None`` if they are none."""
     continued = all(below[0] * below[1] == above[1] for below, above in pairwise(group))
     return group[0][1] if continued else None
 
 
-def _matrices(t: _Tensor, role: Role) -> _Matrices:
+def _matrices(t: _Tensor) -> Operand | Packed:
     """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix has is contiguous."""
     item, groups = dtype(t.storage.dtype).bytes, (t.first, t.second)
     merged_strides = tuple(map(_merged_stride, groups))
     extents = tuple(prod(_extents(group)) for group in groups)
-    own = [mode for mode in t.batch if mode[1]]
-    matrices = prod(_extents(own))
+    matrices = prod(n for n, s in t.batch if s)
     small = prod(extents) * matrices * item < _LEAST_PACKED
-    contiguous = 1 in merged_strides or (1 in extents
-                                         and max(extents) * matrices * item < _LEAST_PACKED)
+    contiguous = 1 in merged_strides or (1 in extents and max(extents) * matrices * item < _LEAST_PACKED)
     if None not in merged_strides and (contiguous or small):
-        return _Matrices(t.matrix(*merged_strides))            # type: ignore[arg-type]
-    inner = min((0, 1), key=lambda group: (extents[group] == 1,
-                                           min(abs(s) for _e, s in groups[group]), group))
-    pitch = row_pitch(extents[inner], _PITCH)
-    packed = (1, pitch) if inner == 0 else (pitch, 1)
-    steps, elements = compact(_extents(own), pitch * extents[1 - inner])
-    here = [*steps, *(step for group, first in zip(groups, packed, strict=True)
-                      for step in compact(_extents(group), first)[0])]
-    shape, there = zip(*own, *t.first, *t.second, strict=True)
-    strides, alignments = (there, tuple(here)), (t.storage.alignment, 16)
-    if role == "c":
-        strides, alignments = strides[::-1], alignments[::-1]
-    each = iter(steps)
-    batch = tuple(next(each) if stride else 0 for _n, stride in t.batch)
-    operand = Operand(t.storage.dtype, packed, batch[::-1], t.storage.conj)
-    return _Matrices(operand, CopyProblem(shape, *strides, item, *alignments), elements * item)
+        return t.matrix(*merged_strides)            # type: ignore[arg-type]
+    inner = min((0, 1), key=lambda group: (extents[group] == 1, min(abs(s) for _e, s in groups[group]), group))
+    return packed(t.storage, groups, t.batch, inner, row_pitch(extents[inner], _PITCH))
 
 
-def _in_orders(p: ContractionProblem) -> dict[Role, _Matrices]:
+def _in_orders(p: ContractionProblem) -> dict[Role, Operand | Packed]:
     """The tensors as matrices, their modes in the orders in which the fewest bytes are packed."""
     def orders(group: Modes) -> tuple[Modes, ...]:
         return tuple(dict.fromkeys(tuple(sorted(group, key=lambda mode: (abs(mode[column]), mode))) for column in (1, 2)))
 
-    ordered = (_tensors(replace(p, m=m, n=n, k=k))
-               for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
-    possible = ([_matrices(t, role) for role, t in zip("abc", tensors, strict=True)]
-                for tensors in ordered)
-    fewest = min(possible, key=lambda found: sum(x.nbytes for x in found))
+    possible = (tuple(map(_matrices, _tensors(replace(p, m=m, n=n, k=k)))) for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
+    fewest = min(possible, key=lambda found: sum(x.nbytes for x in found if isinstance(x, Packed)))
     return dict(zip("abc", fewest, strict=True))
 
 
 def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: DeviceInfo, direct: Plan) -> Plan | None:
-    """The plan of a plain product of packed tensors, if it is estimated to take less time than ``direct``.
-
-    The workspace holds what the product needs there, then the packed tensors.
-    """
+    """The plan of a plain product of packed tensors, if it is estimated to take less time than ``direct``."""
     tensors = _in_orders(p)
-    copies = {role: x for role, x in tensors.items() if x.copy is not None}
+    copies = {role: x for role, x in tensors.items() if isinstance(x, Packed)}
     if not copies or ("c" in copies and p.beta != "zero"):
         return None
-    moves = {role: plan_copy(x.copy, device) for role, x in copies.items() if x.copy is not None}
-    seconds = sum(move.seconds or 0.0 for move in moves.values()) + device.seconds(launches=_STARTED * len(copies))
+    moves = {role: copy_choice(_unpacking(x.problem) if role == "c" else x.problem, device) for role, x in copies.items()}
+    seconds = sum(move.seconds(device) for move in moves.values()) + device.seconds(launches=_STARTED * len(copies))
     least = direct.seconds or 0.0
     if len(p.m) == len(p.n) == len(p.k) == 1:           # its estimate is that of contiguous operands
         least += _SCATTERED * sum(x.nbytes for x in copies.values()) / device.bandwidth
     if seconds >= least:
         return None
-    plan = plan_gemm(_plain(p, (tensors[role].operand for role in "abc")), device)
+    plan = plan_gemm(_plain(p, (x.operand if isinstance(x, Packed) else x for x in tensors.values())), device)
     seconds += plan.seconds or 0.0
-    workspace = Workspace()
-    workspace.take(plan.workspace_bytes)
-    places = {role: workspace.take(x.nbytes) for role, x in copies.items()}
-    if seconds >= least or (device.workspace_limit is not None and workspace.nbytes > device.workspace_limit):
+    if seconds >= least:
         return None
-    before, after = list[Launch](), list[Launch]()
-    for role, move in moves.items():
-        if role == "c":
-            after += placed(move.launches, {"dst": place(role), "src": places[role]})
-        else:
-            before += placed(move.launches, {"src": place(role), "dst": places[role]})
-    launches = (*before, *placed(plan.launches, places), *after)
+    whole = with_copies(plan, copies, {role: move.plan() for role, move in moves.items()})
+    if device.workspace_limit is not None and whole.workspace_bytes > device.workspace_limit:
+        return None
     copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
                    "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
-    return replace(plan, problem=problem, launches=launches, workspace_bytes=workspace.nbytes, reason=reason, seconds=seconds,
-                   copied=(*plan.copied, *copied))
+    return replace(whole, problem=problem, reason=reason, seconds=seconds, copied=(*plan.copied, *copied))
+
+
+def _unpacking(p: CopyProblem) -> CopyProblem:
+    """The same copy back."""
+    return replace(p, src_strides=p.dst_strides, dst_strides=p.src_strides, src_alignment=p.dst_alignment,
+                   dst_alignment=p.src_alignment)
 
 
 def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:

@@ -240,12 +240,13 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     if problem.triangle != "both":
         return plan_simt(problem, device) if limited else None
     another_order = _ANOTHER_ORDER | (_ANOTHER_COMPLEX_ORDER if dtype(problem.a.dtype).is_complex else frozenset())
-    whole = plan_gemm(replace(problem, triangle=None), device)
+    whole = replace(problem, triangle=None)
     if limited:                                        # an algorithm that is asked for by name is not replaced
-        return plan_simt(problem, device) if whole.family in another_order and problem.precision in _NATIVE else whole
-    half = gemm_choice(problem, device)                 # whose plan may need more blocks than a grid has
-    faster = half.seconds(device) < (whole.seconds or 0.0)
-    return _chosen(half, device) if faster or whole.family in another_order else replace(whole, problem=problem)
+        plan = plan_gemm(whole, device)
+        return plan_simt(problem, device) if plan.family in another_order and problem.precision in _NATIVE else plan
+    half, best = gemm_choice(problem, device), gemm_choice(whole, device)
+    faster = half.seconds(device) < best.seconds(device)
+    return _chosen(half, device) if faster or best.family in another_order else replace(plan_gemm(whole, device), problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:

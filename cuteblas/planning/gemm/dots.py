@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from ..cost.alternatives import Alternative
-from ..plan import Plan, Role, Workspace, place
+from ..plan import Plan, Role, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand, ReductionProblem
-from ..reductions import choose_reduction, reducing, reduction_launches, why_not_reduced
+from ..reductions import plan_reduction, reducing, why_not_reduced
 
 __all__ = ["dots_alternatives", "plan_dots", "why_not_dots"]
 
@@ -48,10 +48,5 @@ def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
         For more blocks than a grid can have.
     """
     p, (first, second) = _reduction(problem)
-    choice = choose_reduction(p, device)
-    workspace = Workspace()
-    launches = reduction_launches(p, device, place(first), place("c"), workspace, place(second))
-    reason = (f"dot products of {problem.a.dtype}, summed in {p.accumulator}: {choice}; {launches[0].grid[0]} blocks on "
-              f"{device.multiprocessors} multiprocessors")
-    return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason, launches[0].kernel.facts,
-                reducing(p, device).seconds(device))
+    plan = plan_reduction(p, device)
+    return replace(plan, problem=problem, launches=placed(plan.launches, {"a": place(first), "b": place(second)}))

@@ -6,7 +6,7 @@ known of alpha and beta); all else is in the table. Products of different types,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import product
@@ -19,33 +19,19 @@ from ..._dtypes import dtype
 from ...codegen.grouped import WORD_BYTES, first_blocks, word_offsets
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import mma_atom
-from ...kernels.common import OperandAccess
-from ...kernels.epilogue import FusedEpilogue, FusedMatrix
 from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ..cost.work import Work, blocks_in_turns
 from ..floors import compulsory_bytes
-from ..operands import (
-    NARROW_SPAN,
-    Roles,
-    alpha_kind,
-    fused,
-    gemm_span,
-    gemm_values,
-    launch,
-    specialised,
-    tiles_of_c,
-    width_along,
-)
+from ..operands import Roles, alpha_kind, gemm_span, gemm_values, launch, specialised, tiles_of_c, vector_access
 from ..plan import Argument, Plan, aligned
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
 from .dispatch import plan_gemm
 from .mma import mma_tiles, why_not_mma
 from .mma import resident_blocks as resident_on_mma
 from .mma import tile_work as mma_work
-from .simt import MAX_VECTOR, candidates, resident_blocks, summing
+from .simt import candidates, resident_blocks, simt_access, summing
 from .simt import tile_work as simt_work
-from .slices import MOST_BLOCKS
 
 __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
 
@@ -336,48 +322,33 @@ def _blocks(p: GemmProblem, tile: Any) -> int:
     return -(-p.m // tile.m) * -(-p.n // tile.n)
 
 
-def _contiguous(operand: Operand, extents: tuple[int, int], mode: int) -> bool:
-    """Whether the stride along a mode may be taken as 1."""
-    return operand.strides[mode] == 1 or extents[mode] <= 1
+def _meet(problems: Sequence[GemmProblem]) -> GemmProblem:
+    """A product that is read and written as all of these can be.
 
-
-def _common(operands: Sequence[tuple[Operand, tuple[int, int]]], vectors: tuple[int, ...], most: int) -> OperandAccess:
-    """How operands of several products are accessed in the same way.
-
-    ``vectors`` are the modes along which an access may have several elements, at most ``most``.
+    Its extents and strides divide theirs, but for those that are 1 where not all are; strides of modes of extent 1 do not count.
     """
-    (first, _extents), *_others = operands
-    best = OperandAccess(conj=first.conj)
-    for mode in (0, 1):
-        if not all(_contiguous(x, extents, mode) for x, extents in operands):
-            continue
-        widths = (width_along(mode, replace(x, batch_strides=()), extents, most)
-                  for x, extents in operands)
-        width = gcd(*widths) if mode in vectors else 1
-        if best.unit is None or width > best.width:
-            best = OperandAccess(mode, width, first.conj)
-    return best
+    every = dict[str, list[Operand]]()
+    for p in problems:
+        with_matrices(p, lambda role, x: every.setdefault(role, []).append(x) or x)       # type: ignore[func-returns-value]
+
+    def common(role: str, first: Operand) -> Operand:
+        extents = [(p.n if role == "b" else p.m, p.k if role in ("a", "b") else p.n) for p in problems]
+        steps = ({x.strides[mode] for x, sizes in zip(every[role], extents, strict=True) if sizes[mode] > 1} for mode in (0, 1))
+        strides = tuple(-gcd(*found) if len(found) > 1 else min(found, default=0) for found in steps)
+        alignment = min(x.alignment for x in every[role])
+        return replace(first, strides=strides, batch_strides=(), alignment=alignment)       # type: ignore[arg-type]
+
+    def divisor(extents: Sequence[int]) -> int:
+        return gcd(*extents) if gcd(*extents) > 1 else max(extents) | 1
+
+    m, n, k = map(divisor, zip(*((p.m, p.n, p.k) for p in problems), strict=True))
+    alpha, beta = (_scalar(kinds) for kinds in ({alpha_kind(p.alpha) for p in problems}, {p.beta for p in problems}))
+    return replace(with_matrices(problems[0], common), m=m, n=n, k=k, alpha=alpha, beta=beta)
 
 
-def _fusion(problems: Sequence[GemmProblem], run_mode: int, most: int) -> FusedEpilogue | None:
-    """The epilogue of all, whose strides are fixed where they are the same."""
-    epilogues = [epilogue for p in problems if (epilogue := fused(p, run_mode, most)) is not None]
-    if not epilogues:
-        return None
-
-    def common(*matrices: FusedMatrix) -> FusedMatrix:
-        by_mode = zip(*(m.strides for m in matrices), strict=True)
-        strides = tuple(first if len({first, *others}) == 1 else None for first, *others in by_mode)
-        width = min(m.width for m in matrices) if strides[run_mode] == 1 else 1
-        return FusedMatrix(matrices[0].name, matrices[0].dtype, strides, width)     # type: ignore[arg-type]
-
-    return replace(epilogues[0], operands=tuple(map(common, *(e.operands for e in epilogues))),
-                   outputs=tuple(map(common, *(e.outputs for e in epilogues))))
-
-
-def _scalar(kinds: set[str]) -> str:
+def _scalar(kinds: Collection[str]) -> Any:
     """What is known of the alphas (or betas) of all; else each row has its own."""
-    return next(iter(kinds)) if len(kinds) == 1 and kinds <= set(_NUMBERS) else "device"
+    return next(iter(kinds)) if len(kinds) == 1 and {*kinds} <= {*_NUMBERS} else "device"
 
 
 def _key(family: _Simt, p: GemmProblem) -> tuple:
@@ -419,19 +390,17 @@ class _Simt:
 
     name = "gemm_simt"
     run_mode = 0
-    # modes of A and B along which they may be read
-    vectors: tuple[int, ...] = (0,)
-    widest = MAX_VECTOR
 
     def oriented(self, member: Member) -> Member:
         """A product as the kernel writes C best."""
         p = member.problem
-        runs, across = (_contiguous(p.c, (p.m, p.n), mode) for mode in (self.run_mode, 1 - self.run_mode))
+        runs, across = (p.c.strides[mode] == 1 or (p.m, p.n)[mode] <= 1 for mode in (self.run_mode, 1 - self.run_mode))
         return member if runs or not across else replace(member, problem=transposed(p), roles=member.roles[::-1])
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
         """The tiles."""
-        p, (a, b) = members[0].problem, self.inputs(members)
+        p = _meet([member.problem for member in members])
+        a, b = p.map_inputs(simt_access)
         accumulator = dtype(p.accumulator)
         for t in candidates(accumulator.name):
             depth, blocks = 0, 0                       # large tiles have one chain
@@ -441,29 +410,11 @@ class _Simt:
             yield _Choice(summing(t, depth, blocks, accumulator.bytes, device),
                           partial(simt_work, p, t, a=a, b=b, device=device), resident_blocks(t))
 
-    def inputs(self, members: Sequence[Member]) -> tuple[OperandAccess, OperandAccess]:
-        """How A and B of all are read."""
-        a, b = (_common(operands, self.vectors, self.widest)
-                for operands in zip(*(member.problem.inputs for member in members), strict=True))
-        return a, b
-
-    def output(self, members: Sequence[Member], most: int) -> tuple[OperandAccess, dict[str, Any]]:
-        """How C of all is written, along a thread's runs if they are contiguous, and what both
-        configurations say alike.
-        """
-        problems, run_mode = [member.problem for member in members], self.run_mode
-        c = _common([(p.c, (p.m, p.n)) for p in problems], (run_mode,), most)
-        c = c if c.unit == run_mode else replace(c, width=1)
-        a, b = self.inputs(members)
-        return c, {"a": a, "b": b, "alpha": _scalar({alpha_kind(p.alpha) for p in problems}),
-                   "beta": _scalar({p.beta for p in problems}),
-                   "grouped": True, "wide": max(map(gemm_span, problems)) >= NARROW_SPAN,
-                   "epilogue": _fusion(problems, run_mode, c.width)}
-
-    def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
-        """The kernel with a tile."""
-        p, (c, alike) = members[0].problem, self.output(members, tile.values[0])
-        return gemm_simt(specialised(SimtConfig, p, c, tile=tile, **alike))
+    def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
+        """The kernel with a tile for products that meet in one, whose offsets reach so many elements."""
+        a, b = p.map_inputs(simt_access)
+        c = simt_access(p.c, (p.m, p.n), tile.values[0])
+        return gemm_simt(specialised(SimtConfig, p, c, reach, 0, tile=tile, a=a, b=b, grouped=True))
 
 
 @dataclass(frozen=True)
@@ -472,8 +423,6 @@ class _Mma(_Simt):
 
     name = "gemm_mma"
     run_mode = 1
-    vectors: tuple[int, ...] = (0, 1)
-    widest = 8
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
         """The tiles."""
@@ -482,10 +431,12 @@ class _Mma(_Simt):
         for tile in mma_tiles(atom, device):
             yield _Choice(tile, partial(mma_work, members[0].problem, tile, device=device), resident_on_mma(tile, device))
 
-    def kernel(self, members: Sequence[Member], tile: Any) -> GeneratedKernel:
+    def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
         """The kernel with a tile."""
-        p, (c, alike) = members[0].problem, self.output(members, 2)
-        return gemm_mma(specialised(MmaConfig, p, c, accumulator=None, tile=tile, **alike))
+        a, b = p.map_inputs(vector_access)
+        c = vector_access(p.c, (p.m, p.n), 2 * dtype(p.c.dtype).bytes)
+        c = c if c.unit == 1 else replace(c, width=1)
+        return gemm_mma(specialised(MmaConfig, p, c, reach, accumulator=None, tile=tile, a=a, b=b, grouped=True))
 
 
 def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
@@ -493,8 +444,7 @@ def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start:
     priced = ((choice.seconds(members, device), choice.tile)
               for choice in family.choices(members, device))
     seconds, tile = min(priced, key=lambda found: found[0])
-    kernel = family.kernel(members, tile)
+    problems = [member.problem for member in members]
+    kernel = family.kernel(_meet(problems), tile, max(map(gemm_span, problems)))
     first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
-    if blocks > MOST_BLOCKS:
-        raise ValueError(f"a group of {len(members)} products needs {blocks} blocks; a grid has at most 2^31 - 1")
     return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1], blocks, seconds)

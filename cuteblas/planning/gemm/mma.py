@@ -39,7 +39,6 @@ from .slices import (
     in_slices,
     most_workspace,
     numbers_of_slices,
-    refuse_larger_grids,
 )
 
 __all__ = ["along", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices", "mma_launches",
@@ -67,12 +66,11 @@ _THREADS, _SUMS = 512, 2**15         # of all blocks of 16 bits that a multiproc
 _MOST_ALONG = 64                     # threads that add the slices of an element
 _FEW_RESULTS, _ADDING_THREADS = 2**17, 256     # elements whose slices are added by several threads each; threads of a block
 
-# (M, N), warps along each; the step along K is 64 bytes.
-_SHAPES = (((128, 256), (2, 4)), ((128, 128), (2, 2)), ((128, 64), (2, 2)), ((64, 128), (2, 2)), ((64, 64), (2, 2)),
-           ((32, 32), (1, 1)))
 _WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
-# (M, N), warps along each, blocks on a multiprocessor; by type and oldest architecture of the instruction. The
-# step along K is 128 bytes, or two instructions if they need more.
+# (M, N), warps along each, blocks on a multiprocessor; the step along K is 64 bytes.
+_SHAPES: _WideShapes = (((128, 256), (2, 4), 1), ((128, 128), (2, 2), 1), ((128, 64), (2, 2), 1), ((64, 128), (2, 2), 1),
+                        ((64, 64), (2, 2), 1), ((32, 32), (1, 1), 1))
+# By type and oldest architecture of the instruction; the step along K is 128 bytes, or two instructions if they need more.
 _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
     ("float64", "sm_80"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1),
                            ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
@@ -186,12 +184,8 @@ def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[Mma
 
 def _by_lines(shapes: _WideShapes, atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
     """Tiles whose step along K is a line."""
-    k = _thin_step(atom)
-    for (m, n), warps, blocks in shapes:
-        tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
-        stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
-        if stages >= 2:
-            yield _with_useful_stages(replace(tile, stages=stages), depth)
+    for tile in _fitting(shapes, atom, _thin_step(atom), device):
+        yield _with_useful_stages(tile, depth)
 
 
 def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
@@ -202,9 +196,12 @@ def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
     """The tiles that planning chooses among on a device, the largest first."""
     item = dtype(atom.element).bytes
-    shapes = _wide_shapes(atom) or tuple((*shape, 1) for shape in _SHAPES)
+    return _fitting(_wide_shapes(atom) or _SHAPES, atom, max((128 if item >= 8 else 64) // item, 2 * atom.shape[2]), device)
+
+
+def _fitting(shapes: _WideShapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
+    """Tiles of these shapes with such a step along K, and as many stages as there is room for."""
     for (m, n), warps, blocks in shapes:
-        k = max((128 if item >= 8 else 64) // item, 2 * atom.shape[2])
         tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
@@ -389,7 +386,6 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     if covered:
         reason += f"; {' and '.join(covered)} read as the words that cover their rows"
     launches, workspace = mma_launches(p, device, choice, roles, gate)
-    refuse_larger_grids(problem, launches)
     reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts,
                 choice.work.seconds(device))

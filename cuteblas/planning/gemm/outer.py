@@ -25,7 +25,6 @@ from ..operands import (
 from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .simt import simt_access, types
-from .slices import refuse_larger_grids
 
 __all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives", "plan_outer", "why_not_outer"]
 
@@ -224,7 +223,6 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     choice = choice or least(choices(problem, device), device)
     each = bind(gemm_outer(config_of(p, choice)), p, choice.blocks, facing.by_name,
                 rows=choice.rows, length=choice.length, stretches=choice.stretches)
-    refuse_larger_grids(problem, [each])
     reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors{facing.note}")
     return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.work.seconds(device))

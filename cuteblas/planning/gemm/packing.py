@@ -5,25 +5,26 @@ No tensor map describes them, they are float32 or bytes that do not run along K,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any
 
 from ..._dtypes import dtype
 from ...codegen.kernel import GeneratedKernel
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
-from ..copy.cost import CopyWork
-from ..copy.dispatch import copy_alternatives
+from ..copy.dispatch import CopyKernel, copy_alternatives
 from ..cost.alternatives import Alternative
-from ..cost.work import Counted
 from ..operands import compact, row_pitch
 from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
-from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Problem
+from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
 from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
 
-__all__ = ["packed_alternatives", "packed_problem", "plan_packed"]
+__all__ = ["Packed", "packed", "packed_alternatives", "packed_matrices", "packed_problem", "plan_packed", "with_copies"]
+
+Pairs = tuple[tuple[int, int], ...]
 
 _SECTOR = 16                         # elements: rows are multiples of it
 _LINE = 128
@@ -31,7 +32,7 @@ _PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel
 
 
 @dataclass(frozen=True)
-class _Packed:
+class Packed:
     """An operand in the workspace.
 
     Attributes
@@ -42,31 +43,67 @@ class _Packed:
         How it comes there.
     nbytes : int
         What it takes.
-    reason : str
-        Why the operand itself is not read.
     """
 
     operand: Operand
     problem: CopyProblem
     nbytes: int
-    reason: str
 
 
-class _Moving(NamedTuple):
-    """A copy, and what it does."""
+def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inner: int, pitch: int) -> Packed:
+    """A copy of a tensor as matrices, one after the other, none of them twice.
 
-    plan: Plan
-    work: CopyWork
+    Parameters
+    ----------
+    x : Operand or Storage
+        What it holds.
+    groups : tuple
+        Extents and strides of the modes of rows, and of those of columns, the innermost first.
+    batch : tuple
+        Those of the batch modes.
+    inner, pitch : int
+        The mode with stride 1 of the copy, and the stride of the other one.
+    """
+    item, extents = dtype(x.dtype).bytes, [prod(n for n, _s in group) for group in groups]
+    own = [(n, s) for n, s in batch if s and n > 1]
+    steps, elements = compact((n for n, _s in own), pitch * extents[1 - inner])
+    strides = (1, pitch) if inner == 0 else (pitch, 1)
+    here = (compact((n for n, _s in group), first)[0] for group, first in zip(groups, strides, strict=True))
+    shape, there = zip(*own, *groups[0], *groups[1], strict=True)
+    each = iter(steps)
+    apart = tuple(next(each) if s and n > 1 else 0 for n, s in batch)
+    copy = CopyProblem(shape, there, (*steps, *(step for group in here for step in group)), item, x.alignment)
+    return Packed(Operand(x.dtype, strides, apart[::-1], x.conj), copy, elements * item)
 
 
-def _packed_operands(p: GemmProblem) -> dict[Role, _Packed]:
+def packed_matrices(p: GemmProblem, x: Operand, rows: int, inner: int, pitch: int) -> Packed:
+    """An operand of a product with so many rows, :func:`packed`."""
+    row, column = x.strides
+    batch = tuple(zip(p.batch, x.batch_strides, strict=True))[::-1]
+    return packed(x, (((rows, row),), ((p.k, column),)), batch, inner, pitch)
+
+
+def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Role, Plan]) -> Plan:
+    """A product of packed operands after what packs them, and before what unpacks C.
+
+    The workspace holds what the product needs there, then the packed operands.
+    """
+    workspace = Workspace()
+    workspace.take(product.workspace_bytes)
+    places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
+    before, after = list[tuple[Launch, object]](), tuple[Launch, ...]()
+    for role, move in moves.items():
+        if role == "c":
+            after = placed(move.launches, {"dst": place(role), "src": places[role]})
+        else:
+            before += ((each, move.config) for each in placed(move.launches, {"src": place(role), "dst": places[role]}))
+    launches = *_paired(before), *placed(product.launches, places), *after
+    return replace(product, launches=launches, workspace_bytes=workspace.nbytes)
+
+
+def _packed_operands(p: GemmProblem) -> dict[Role, Packed]:
     """Copies of the operands that cannot be read in place."""
-    copies = {}
-    for role, (x, extents) in zip("ab", p.inputs, strict=True):
-        if (reason := why_not_read(p, role.upper())) is not None:
-            digits = dtype(x.dtype).bytes if is_exact(p) else 1
-            copies[role] = _pack(x, extents, p.batch, reason, along_k=p.precision == "tf32" or is_exact(p), digits=digits)
-    return copies
+    return {role: _pack(p, *x) for role, x in zip("ab", p.inputs, strict=True) if why_not_read(p, role.upper()) is not None}
 
 
 def packed_problem(p: GemmProblem) -> GemmProblem:
@@ -77,76 +114,58 @@ def packed_problem(p: GemmProblem) -> GemmProblem:
     return replace(p, **operands)       # type: ignore[arg-type]
 
 
-def _pack(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], reason: str, *, along_k: bool,
-          digits: int) -> _Packed:
-    """A copy of an operand: rows along K or the mode of the smallest stride, matrices one after the other, none of them twice.
+def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
+    """A copy of an operand: rows along K or the mode of the smallest stride.
 
-    Of longer integers a row has a plane of each of their bytes, the ``digits``.
+    Of longer integers a row has a plane of each of their bytes.
     """
-    item = dtype(operand.dtype).bytes
-    sizes = [(extents[mode] == 1, operand.strides[mode] == 0, abs(operand.strides[mode])) for mode in range(2)]
-    inner = 1 if along_k or sizes[1] <= sizes[0] else 0
-    pitch = row_pitch(extents[inner], _SECTOR)
-    if item == 1 or digits > 1:
+    item, exact = dtype(x.dtype).bytes, is_exact(p)
+    sizes = [(extents[mode] == 1, x.strides[mode] == 0, abs(x.strides[mode])) for mode in range(2)]
+    inner = 1 if p.precision == "tf32" or exact or sizes[1] <= sizes[0] else 0
+    digits, pitch = item if exact else 1, row_pitch(extents[inner], _SECTOR)
+    if exact or item == 1:
         multiple = _LINE if extents[inner] >= _LINE else _SECTOR
         pitch = -(-extents[inner] // multiple) * multiple * digits
-    strides = (1, pitch) if inner == 0 else (pitch, 1)
-    own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i] != 0 and batch[i] > 1]     # innermost first
-    own_strides, elements = compact((batch[i] for i in own), pitch * extents[1 - inner])
-    stride_of = dict(zip(own, own_strides, strict=True))
-    batch_strides = tuple(stride_of.get(i, 0) for i in range(len(batch)))
-    shape = (*(batch[i] for i in own), *extents)
-    source, target = (*(operand.batch_strides[i] for i in own), *operand.strides), (*own_strides, *strides)
-    if digits > 1:
-        shape, source, target = (*shape, digits), (*(s * digits for s in source), 1), (*target, pitch // digits)
-        operand, item = replace(operand, dtype="uint8"), 1
-    problem = CopyProblem(shape, source, target, item, operand.alignment)
-    return _Packed(replace(operand, strides=strides, batch_strides=batch_strides, alignment=16), problem, elements * item, reason)
+    x = replace(x, dtype="uint8") if digits > 1 else x
+    found = packed_matrices(p, x, extents[0], inner, pitch)
+    if digits == 1:
+        return found
+    copy, planes = found.problem, (*found.problem.dst_strides, pitch // digits)
+    read = *(s * digits for s in copy.src_strides), 1
+    return replace(found, problem=replace(copy, shape=(*copy.shape, digits), src_strides=read, dst_strides=planes))
 
 
 @lru_cache(maxsize=4096)
-def _moving(copy: Problem, device: DeviceInfo) -> _Moving:
+def _moving(copy: CopyProblem, device: DeviceInfo) -> CopyKernel:
     """A copy: by tiles, of which two may be one launch, unless boxes are expected to save more than a launch."""
-    assert isinstance(copy, CopyProblem)
     tiles, *boxes = copy_alternatives(copy, device)
     best = min(boxes, key=lambda choice: choice.seconds(device), default=tiles)
     gained = tiles.seconds(device) - best.seconds(device)
-    chosen = best if gained > device.seconds(launches=1) else tiles
-    return _Moving(chosen.plan(), chosen.work)
+    return best if gained > device.seconds(launches=1) else tiles
+
+
+def _moves(copies: Mapping[Role, Packed], device: DeviceInfo) -> dict[Role, CopyKernel]:
+    """What packs operands; a second copy begins while the first one ends."""
+    moves = {role: _moving(copy.problem, device) for role, copy in copies.items()}
+    return {role: replace(each, work=each.work._replace(beside=i > 0)) for i, (role, each) in enumerate(moves.items())}
 
 
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All products of the same copies."""
-    moves = [_moving(copy.problem, device) for copy in _packed_operands(problem).values()]
-    works = _works(moves)
+    works = [each.work for each in _moves(_packed_operands(problem), device).values()]
     for product in wgmma_alternatives(packed_problem(problem), device):
         yield Alternative("gemm_wgmma", f"of copies, {product.name}", (*works, *product.works),
                           partial(plan_packed, problem, device, product.plan))
 
 
-def _works(moves: Sequence[_Moving]) -> tuple[Counted, ...]:
-    """What packing does; a second copy begins while the first one ends."""
-    return tuple(moving.work._replace(beside=i > 0) for i, moving in enumerate(moves))
-
-
 def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], Plan] | None = None) -> Plan:
-    """The plan on ``gemm_wgmma`` of a product that takes :func:`packed_problem`; ``product`` overrules how that is planned.
-
-    The workspace holds what the product needs there, then the copies.
-    """
+    """The plan on ``gemm_wgmma`` of a product that takes :func:`packed_problem`; ``product`` overrules how that is planned."""
     plan, copies = plan_wgmma(packed_problem(problem), device) if product is None else product(), _packed_operands(problem)
-    workspace = Workspace()
-    workspace.take(plan.workspace_bytes)
-    places = {role: workspace.take(copy.nbytes) for role, copy in copies.items()}
-    made = [_moving(copy.problem, device) for copy in copies.values()]
-    moves = [each.plan for each in made]
-    copying = [(launch, moving.config) for role, moving in zip(copies, moves, strict=True)
-               for launch in placed(moving.launches, {"src": place(role), "dst": places[role]})]
-    launches = [*_paired(copying), *placed(plan.launches, places)]
-    copied = tuple(f"{role.upper()} is copied first: {copy.reason}" for role, copy in copies.items())
-    reason = "; ".join((plan.reason, *copied))
-    return replace(plan, problem=problem, launches=tuple(launches), workspace_bytes=workspace.nbytes, reason=reason,
-                   seconds=(plan.seconds or 0.0) + sum(work.seconds(device) for work in _works(made)), copied=copied)
+    moves = _moves(copies, device)
+    copied = tuple(f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}" for role in copies)
+    whole = with_copies(plan, copies, {role: each.plan() for role, each in moves.items()})
+    return replace(whole, problem=problem, reason="; ".join((plan.reason, *copied)), copied=copied,
+                   seconds=(plan.seconds or 0.0) + sum(each.work.seconds(device) for each in moves.values()))
 
 
 def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:

@@ -32,7 +32,6 @@ from .slices import (
     Choice,
     in_slices,
     numbers_of_slices,
-    refuse_larger_grids,
 )
 
 __all__ = ["MAX_VECTOR", "Choice", "candidates", "choice_of", "choices", "fused_unit", "plan_simt", "resident_blocks",
@@ -242,7 +241,6 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
         p, choice, lambda part, c: simt_product(part, device, choice, {**roles, "C": c}, aligned=aligned, gate=gate), gate=gate,
         step=turn)
     reason += choice.in_slices.replace(", added", f" that take turns of {turn}, added") if turn else choice.in_slices
-    refuse_larger_grids(problem, launches)
     reason += of_triangle(p, choice.slices) + facing.note
     return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts,
                 choice.work.seconds(device))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Generic, TypeVar
@@ -22,17 +22,16 @@ from ..operands import (
 from ..plan import Launch, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["MIN_SLICE", "MOST_BLOCKS", "Choice", "in_slices", "most_workspace", "numbers_of_slices", "reduction",
-           "refuse_larger_grids", "sliced", "workspace_bytes"]
+__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "in_slices", "most_workspace", "numbers_of_slices", "reduction", "sliced",
+           "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
 
-MOST_BLOCKS = 2**31 - 1
-"""Of a grid."""
-
 _MOST_BYTES = 64 << 20
-_UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
+
+UNCOUNTED = Work("tensor cores", "TMA", written=1.0)
+"""Of what a caller chose."""
 
 
 Tile = TypeVar("Tile")
@@ -58,7 +57,7 @@ class Choice(Generic[Tile]):
     slices: int
     chunk: int
     blocks: int
-    work: Work = _UNCOUNTED
+    work: Work = UNCOUNTED
 
     @property
     def in_slices(self) -> str:
@@ -67,12 +66,6 @@ class Choice(Generic[Tile]):
 
     def __str__(self) -> str:
         return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else "")
-
-
-def refuse_larger_grids(p: GemmProblem, launches: Sequence[Launch]) -> None:
-    """Raise a ``ValueError`` if the launches of a product need more blocks than a grid can have."""
-    if any(each.grid[0] > MOST_BLOCKS for each in launches):
-        raise ValueError(f"a product of {p.m} x {p.n} in a batch of {prod(p.batch)} needs more blocks than the 2^31 - 1 of a grid")
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:

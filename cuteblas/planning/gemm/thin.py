@@ -30,7 +30,7 @@ from ..operands import (
 from ..plan import Launch, Plan
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .simt import fused_unit, types
-from .slices import Choice, in_slices, most_workspace, refuse_larger_grids
+from .slices import Choice, in_slices, most_workspace
 
 __all__ = ["MOST_COLUMNS", "choices", "config_of", "plan_thin", "thin_alternatives", "why_not_thin"]
 
@@ -271,7 +271,6 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     along = min(_MOST_ALONG, max(2, power_of_two(-(-choice.slices // 4))))
     launches, workspace = in_slices(p, choice, lambda part, c: _product(part, choice, {**roles, "C": c}, gate), gate=gate,
                                     along=along)
-    refuse_larger_grids(problem, launches)
     return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note, launches[0].kernel.facts,
                 choice.work.seconds(device))
 

@@ -15,7 +15,7 @@ from ...kernels.gemm.cluster import ALONE, Cluster
 from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
-from ..cost.alternatives import Alternative
+from ..cost.alternatives import Alternative, least
 from ..cost.work import Work, added, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..operands import (
@@ -39,7 +39,7 @@ from ..operands import (
 )
 from ..plan import Argument, Launch, Plan, Workspace, place
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .slices import MIN_SLICE, most_workspace, reduction, sliced, workspace_bytes
+from .slices import MIN_SLICE, UNCOUNTED, most_workspace, reduction, sliced, workspace_bytes
 
 __all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WgmmaTile", "is_exact", "plan_wgmma",
            "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
@@ -175,20 +175,20 @@ class _Tiling:
         Number of slices of K, each a product of its own, and the depth of each.
     divided : int
         Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
-    work : Work, optional
-        Of the launches, as counted; ``None`` where a caller overruled the choice.
+    work : Work
+        Of the launches, as counted, if planning chose them.
     """
 
     tile: WgmmaTile
     slices: int
     chunk: int
     divided: int
-    work: Work | None = None
+    work: Work = UNCOUNTED
 
 
 def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling:
     """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split_k``."""
-    return min(_tilings(p, device, may_split_k=may_split_k), key=lambda tiling: _work_of(tiling).seconds(device))
+    return least(_tilings(p, device, may_split_k=may_split_k), device)
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> Iterator[_Tiling]:
@@ -211,11 +211,6 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
         tiles = [tile for tile in TILES
                  if tile.cluster == ALONE or (pairs and tile.clusters(p) >= fewest)]
     return [tile for tile in tiles if not p.triangle or max(tile.extents) % min(tile.extents) == 0]
-
-
-def _work_of(tiling: _Tiling) -> Work:
-    assert tiling.work is not None
-    return tiling.work
 
 
 def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: DeviceInfo) -> _Tiling:
@@ -315,7 +310,7 @@ def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alt
     for tiling in _tilings(p, device, may_split_k=True):
         tile, how = tiling.tile, f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
         paired = " in pairs" if tile.cluster.size > 1 else ""
-        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", (_work_of(tiling),),
+        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", (tiling.work,),
                           partial(_planned, problem, device, tiling))
 
 
@@ -341,7 +336,7 @@ def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
         adding, in_slices = (reduction(problem, choice.slices),), f"; K in {choice.slices} slices of {choice.chunk}, added in order"
     launches, config, reason = _product(part, device, tiling, output, workspace)
     return Plan(problem, device, "gemm_wgmma", config, (*launches, *adding), workspace.nbytes, reason + in_slices,
-                launches[-1].kernel.facts, choice.work and choice.work.seconds(device))
+                launches[-1].kernel.facts, None if choice.work is UNCOUNTED else choice.work.seconds(device))
 
 
 def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: Argument,

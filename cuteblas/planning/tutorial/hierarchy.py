@@ -12,11 +12,11 @@ from functools import partial
 from ...kernels.gemm.simt import TileShape
 from ..copy.dispatch import plan_copy
 from ..gemm.mma import plan_mma
+from ..gemm.packing import packed_matrices
 from ..gemm.simt import choice_of, simt_access, simt_product
-from ..gemm.slices import MOST_BLOCKS
-from ..operands import Roles, compact, oriented, tiles_of_c
-from ..plan import Plan, Workspace, place, placed
-from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand
+from ..operands import Roles, oriented, tiles_of_c
+from ..plan import Plan, Workspace
+from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant
 
 __all__ = ["POLICIES", "VARIANTS", "Policy", "plan_dp4a", "plan_policy"]
@@ -131,8 +131,6 @@ def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device
                          f"multiples of the tile {'x'.join(map(str, by))}")
     policy = policy.transposed if facing.swapped else policy
     blocks, tile = _blocks(p, policy), policy.tile
-    if blocks > MOST_BLOCKS:
-        raise ValueError(f"{name} needs {blocks} blocks; a grid has at most {MOST_BLOCKS}")
     reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
               f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
               f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
@@ -165,14 +163,10 @@ def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: Device
     for pointer, operand, rows in (("A", p.a, p.m), ("B", p.b, p.n)):
         others = operand.strides[0] if rows > 1 else 0, *operand.batch_strides
         if operand.strides[1] != 1 or operand.alignment % _PACKED or any(s % _PACKED for s in others):
-            strides, nbytes = compact(reversed(p.batch), rows * p.k)
-            target = Operand("int8", (p.k, 1), tuple(reversed(strides)))
-            copy = CopyProblem((*p.batch, rows, p.k), (*operand.batch_strides, *operand.strides),
-                               (*target.batch_strides, *target.strides), 1, operand.alignment)
-            moved, source, operand = plan_copy(copy, device), place(roles[pointer]), target
-            roles[pointer] = there = workspace.take(nbytes)
-            copies[pointer] = replace(moved, launches=placed(moved.launches,
-                                                             {"src": source, "dst": there}))
+            found = packed_matrices(p, operand, rows, 1, p.k)
+            source, operand = roles[pointer], found.operand
+            roles[pointer] = there = workspace.take(found.nbytes)
+            copies[pointer] = plan_copy(found.problem, device).within(Workspace(), src=source, dst=there)
         words.append(replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
                              batch_strides=tuple(s // _PACKED for s in operand.batch_strides)))
     return replace(p, k=p.k // _PACKED, a=words[0], b=words[1]), copies

@@ -12,7 +12,6 @@ from ...codegen.kernel import TensorMapSpec
 from ...codegen.signature import View
 from ...tutorial.tma import TmaCopyConfig, TmaTransposeConfig, tma_copy, tma_transpose
 from ..copy.dispatch import canonical_modes, is_wide
-from ..gemm.slices import MOST_BLOCKS
 from ..modes import Mode
 from ..operands import MAPPED_STRIDE, VECTOR_BYTES, batch_values, launch, power_of_two
 from ..plan import Argument, Plan
@@ -56,8 +55,6 @@ def _planned(problem: CopyProblem, device: DeviceInfo, config: TmaCopyConfig | T
              blocks: int,
              values: dict[str, Any], reason: str) -> Plan:
     """The plan of one launch."""
-    if blocks > MOST_BLOCKS:
-        raise ValueError(f"{problem.variant} would need {blocks} blocks for shape {problem.shape}; a grid has at most 2^31 - 1")
     kernel = tma_copy(config) if isinstance(config, TmaCopyConfig) else tma_transpose(config)
     maps = {name: view.map.tensor_map for name, view in values.items() if isinstance(view, View)
             and view.map}
