@@ -275,7 +275,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     refuse_larger_grids(flat, launches)
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts,
-                choice.work.seconds(device))
+                choice.work.seconds(device), works=(choice.work,))
 
 
 # -- packed tensors ---------------------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
                    "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
     return replace(plan, problem=problem, launches=launches, workspace_bytes=workspace.nbytes, reason=reason, seconds=seconds,
-                   copied=(*plan.copied, *copied))
+                   copied=(*plan.copied, *copied), works=sum((move.works for move in moves.values()), plan.works))
 
 
 def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -184,20 +184,30 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of a product that has elements, by the family that is fastest of those whose workspace is within the limit."""
-    rows, over = _rows(problem, device), ""
     if device.workspace_limit is None:
-        return _chosen(gemm_choice(problem, device), device)
-    seconds = {row: min(x.seconds(device) for x in row.timed(problem, device)) for row in rows} if len(rows) > 1 else {}
-    for row in sorted(rows, key=lambda row: seconds.get(row, 0.0)):
+        return _chosen(gemm_choice(problem, device))
+    return _within_limit(_rows(problem, device), problem, device)
+
+
+def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan of the fastest of some families whose workspace is within the limit."""
+    fastest = [min(row.timed(problem, device), key=lambda each: each.seconds(device)) for row in rows]
+    over = ""
+    for row, least in sorted(zip(rows, fastest, strict=True), key=lambda each: each[1].seconds(device)):
         if (plan := row.plan(problem, device)) is not None:
-            return _noted(replace(plan, seconds=seconds.get(row, plan.seconds)), over)
+            return _noted(_estimated(plan, least), over)
         over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
     raise ValueError(f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes")
 
 
-def _chosen(choice: Alternative, device: DeviceInfo) -> Plan:
+def _chosen(choice: Alternative) -> Plan:
     """The plan of an alternative."""
-    return _noted(replace(choice.plan(), seconds=choice.seconds(device)))
+    return _noted(_estimated(choice.plan(), choice))
+
+
+def _estimated(plan: Plan, choice: Alternative) -> Plan:
+    """A plan with the counts of an alternative, and the time of them."""
+    return replace(plan, seconds=choice.seconds(plan.device), works=choice.works)
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
@@ -236,16 +246,17 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
     Both triangles are all of C, and planned so where that is estimated to be faster and as symmetric. One is computed in one piece.
     """
-    limited = device.workspace_limit is not None
+    limited, native = device.workspace_limit is not None, FAMILIES[-1:]
     if problem.triangle != "both":
-        return plan_simt(problem, device) if limited else None
+        return _within_limit(native, problem, device) if limited else None
     another_order = _ANOTHER_ORDER | (_ANOTHER_COMPLEX_ORDER if dtype(problem.a.dtype).is_complex else frozenset())
     whole = plan_gemm(replace(problem, triangle=None), device)
     if limited:                                        # an algorithm that is asked for by name is not replaced
-        return plan_simt(problem, device) if whole.family in another_order and problem.precision in _NATIVE else whole
+        replaced = whole.family in another_order and problem.precision in _NATIVE
+        return _within_limit(native, problem, device) if replaced else whole
     half = gemm_choice(problem, device)                 # whose plan may need more blocks than a grid has
     faster = half.seconds(device) < (whole.seconds or 0.0)
-    return _chosen(half, device) if faster or whole.family in another_order else replace(whole, problem=problem)
+    return _chosen(half) if faster or whole.family in another_order else replace(whole, problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
