@@ -75,6 +75,9 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
 
 
 _PLANNED, _COMPILED = 0.3, 0.8          # seconds that planning takes, the first imports included, and compilation
+_FILLED, _FILLS = 1 << 26, 16           # bytes, and how often they are written: some 0.3 ms
+_ALLOCATED = 512                        # bytes: allocations begin at multiples, and kernels read whole words around elements
+_GRAPHED, _MOST_TIMED, _TIMED_S = 3, 20, 0.01           # launches before a graph is made; launches and seconds that are timed
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
 
@@ -201,6 +204,37 @@ class Cuda:
         roles = plan.problem.roles
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
         launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
+
+    def seconds(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
+                numbers: Mapping[str, Any] | None = None) -> float | None:
+        """The time of a plan on the current stream, with its results in scratch memory; ``None`` while a graph is captured."""
+        from .. import runtime
+        from ..planning.operands import written
+
+        if runtime.capturing():
+            return None
+        problem: Any = plan.problem
+        places, scratch = {role: x.data.ptr for role, x in arrays.items()}, [cupy.cuda.alloc(_FILLED)]
+        for role, (before, after) in written(problem).items():
+            begin = -(-before // _ALLOCATED) * _ALLOCATED + places[role] % _ALLOCATED
+            scratch.append(cupy.cuda.alloc(begin + after + _ALLOCATED))
+            scratch[-1].memset_async(0, begin + after + _ALLOCATED)
+            places[role] = scratch[-1].ptr + begin
+        launch = runtime.executor(plan).launch
+        arguments = tuple(places[role] for role in problem.roles), current_stream(), *_scalars(plan, alpha, beta, numbers)
+
+        def each(times: int) -> float:
+            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+            for _ in range(_FILLS):             # the host fills the queue meanwhile
+                scratch[0].memset_async(0, _FILLED)
+            start.record()
+            for _ in range(times):
+                launch(*arguments)
+            stop.record()
+            stop.synchronize()
+            return cupy.cuda.get_elapsed_time(start, stop) * 1e-3 / times
+
+        return each(max(1, min(_MOST_TIMED, int(_TIMED_S / each(_GRAPHED)))))
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Launch a plan for many problems on the current stream, after the copy of its table."""

@@ -19,7 +19,7 @@ from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
 from .guard import gate_values
 from .plan import Argument, Launch, Role, place
-from .problem import DeviceInfo, GemmProblem, Operand, Storage, transposed
+from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage, transposed
 
 __all__ = [
     "MAPPED_STRIDE",
@@ -62,6 +62,7 @@ __all__ = [
     "why_not_on_wgmma",
     "why_not_staged",
     "width_along",
+    "written",
 ]
 
 T = TypeVar("T")
@@ -100,6 +101,19 @@ def span(modes: Iterable[tuple[int, int]]) -> int:
 def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> int:
     """Largest distance in elements between two elements of an operand."""
     return span(zip((*extents, *batch), (*operand.strides, *operand.batch_strides), strict=True))
+
+
+def written(p: GemmProblem | CopyProblem) -> dict[str, tuple[int, int]]:
+    """The roles that a plan writes, each with the bytes that it reaches before its address, and from there on."""
+    if isinstance(p, CopyProblem):
+        return {"dst": _reach(p.shape, p.dst_strides, p.itemsize)}
+    outputs = (("c", p.c), *((epilogue_role(name), x) for name, x in (p.fusion.outputs if p.fusion else ())))
+    return {role: _reach((p.m, p.n, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes) for role, x in outputs}
+
+
+def _reach(extents: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    ends = [(n - 1) * stride * itemsize for n, stride in zip(extents, strides, strict=True)]
+    return -sum(min(0, end) for end in ends), itemsize + sum(max(0, end) for end in ends)
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:

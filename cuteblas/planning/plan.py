@@ -160,6 +160,8 @@ class Plan:
         The slower kernel that computes this, or part of it, and why: a faster family refused it, or the elements decide it.
     works : tuple of Counted
         The counted resources that ``seconds`` is the time of, one after the other.
+    measured : str
+        What the best plans took where they were timed, this one first: see :func:`cuteblas.tune`.
 
     Examples
     --------
@@ -184,6 +186,7 @@ class Plan:
     copied: tuple[str, ...] = ()
     fallback: str = ""
     works: tuple[Counted, ...] = field(default=(), compare=False)
+    measured: str = field(default="", compare=False)
 
     def within(self, workspace: Workspace, **places: Role | Argument) -> Plan:
         """This plan as a part of another one.

@@ -28,7 +28,7 @@ from .split import plan_guarded, plan_split, planes_alternatives, split_alternat
 from .thin import plan_thin, thin_alternatives, why_not_thin
 from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
 
-__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm"]
+__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm", "plan_of"]
 
 PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
@@ -185,7 +185,7 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
 def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of a product that has elements, by the family that is fastest of those whose workspace is within the limit."""
     if device.workspace_limit is None:
-        return _chosen(gemm_choice(problem, device))
+        return plan_of(gemm_choice(problem, device))
     return _within_limit(_rows(problem, device), problem, device)
 
 
@@ -200,8 +200,8 @@ def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceIn
     raise ValueError(f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes")
 
 
-def _chosen(choice: Alternative) -> Plan:
-    """The plan of an alternative."""
+def plan_of(choice: Alternative) -> Plan:
+    """The plan of an alternative, with its counts and the time of them."""
     return _noted(_estimated(choice.plan(), choice))
 
 
@@ -256,7 +256,7 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         return _within_limit(native, problem, device) if replaced else whole
     half = gemm_choice(problem, device)                 # whose plan may need more blocks than a grid has
     faster = half.seconds(device) < (whole.seconds or 0.0)
-    return _chosen(half) if faster or whole.family in another_order else replace(whole, problem=problem)
+    return plan_of(half) if faster or whole.family in another_order else replace(whole, problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:

@@ -1,0 +1,198 @@
+"""Choices that are measured: the best plans for a problem are timed once, and the fastest is kept on disk.
+
+A kept choice holds on every card of its name, with the same version of this package. Whoever has it times nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from itertools import islice
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from .._cache import cache_directory, find, keep
+from .._forks import surviving
+from ..planning.problem import CopyProblem, DeviceInfo, GemmProblem
+from ..planning.quantities import duration
+from .counters import tally
+from .settings import planned_under_the_limit
+
+if TYPE_CHECKING:
+    from ..planning.cost.alternatives import Alternative
+    from ..planning.plan import Plan
+
+__all__ = ["fastest", "measured", "tune", "tunes", "tuning_state"]
+
+_TIMED = 3                              # plans for a problem
+_MARGIN = 0.98                          # of the time of planning's own choice: what is not below it does not replace that
+_MOST_KNOWN = 4096                      # problems, after which a process reads their files again
+_PLANNED = "the choice by estimate"
+
+Timer = Callable[["Plan"], float | None]
+"""Seconds that a plan takes, or ``None`` where nothing can be timed."""
+
+_lock = surviving(Lock())
+_known: dict[tuple[Any, DeviceInfo], Plan | None] = {}
+_on: bool | None = None
+
+
+@cache
+def _in_environment() -> bool:
+    return os.environ.get("CUTEBLAS_TUNE", "0") not in ("", "0")
+
+
+def tunes() -> bool:
+    """Whether new kinds of calls are timed."""
+    return _in_environment() if _on is None else _on
+
+
+def tune(on: bool) -> bool:
+    """Time the best plans for each new kind of call on the GPU, or stop doing so, for the whole process.
+
+    Planning takes the plan with the least expected time. With ``tune(True)`` the first call of each kind also compiles the three
+    plans with the least estimates, times them on the GPU and keeps the fastest on disk. This takes some seconds. All later calls of
+    that kind use it, in other processes and after ``tune(False)`` too: they time nothing. ``explain`` shows the times and
+    ``stats`` counts the choices that were measured.
+
+    Parameters
+    ----------
+    on : bool
+        Whether to time. The environment variable ``CUTEBLAS_TUNE=1`` turns it on at the start.
+
+    Returns
+    -------
+    bool
+        Whether it was on before.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+
+    Notes
+    -----
+    The plans read the operands of the call and write to scratch memory as large as its result. Products and copies are timed;
+    reductions, contractions that are no plain product, groups of products, and calls with ``variant=`` are not, nor is anything
+    while a CUDA graph is captured. ``python -m cuteblas cache --clear`` forgets all choices.
+
+    Examples
+    --------
+    >>> before = cuteblas.tune(True)
+    >>> cuteblas.tune(before)
+    True
+    """
+    global _on
+    if not isinstance(on, bool):
+        raise TypeError(f"tune takes True or False, got {on!r}")
+    before, _on = tunes(), on
+    for forget in planned_under_the_limit:
+        forget()
+    return before
+
+
+def tuning_state() -> str:
+    """What calls that are kept on disk depend on: whether calls are timed, and which choices there are."""
+    names = list[str]()
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(cache_directory() / "choices") if not name.startswith("."))
+    return f"{tunes()} {names}"
+
+
+def measured(plan: Plan) -> Plan:
+    """The plan that was measured to be the fastest for the problem of a plan, or that plan if none was."""
+    key = plan.problem, plan.device
+    if key not in _known:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = _kept(plan)
+    return _known[key] or plan
+
+
+def fastest(plan: Plan, timer: Timer) -> Plan | None:
+    """The plan to run for the problem of a plan, which is timed unless that has been done.
+
+    Returns
+    -------
+    Plan or None
+        ``None`` if nothing can be timed now.
+    """
+    if plan.measured or not _has_alternatives(plan):
+        return plan
+    with _lock:
+        if (found := measured(plan)).measured or plan in _refused:
+            return found
+        with suppress(Exception):               # which the loop meets again; clocks rise meanwhile
+            if timer(plan) is None:
+                return None
+        times, plans = dict[str, float](), dict(islice(_plans(plan), _TIMED))
+        for name, each in plans.items():
+            with suppress(Exception):           # no memory, or a kernel that the compiler or the driver refuses
+                if (seconds := timer(each)) is not None:
+                    times[name] = seconds
+        if len(times) < 2:
+            _refused.add(plan)
+            return plan
+        found = _noted(plans.items(), times)
+        _known[plan.problem, plan.device] = found
+        keep("choices", _name(plan), json.dumps({"arch": plan.arch, "times": times}).encode())
+        tally("tune", "calls", found.family).tick()
+        return found
+
+
+_refused = set["Plan"]()                # plans beside which no other one could be timed
+
+
+def _has_alternatives(plan: Plan) -> bool:
+    problem = plan.problem
+    return isinstance(problem, (GemmProblem, CopyProblem)) and problem.variant is None and bool(plan.launches)
+
+
+def _plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Plans for a problem by name: the one that planning chose, then others by their estimates."""
+    problem, device, limit = plan.problem, plan.device, plan.device.workspace_limit
+    yield _PLANNED, plan
+    assert isinstance(problem, (GemmProblem, CopyProblem))
+    from ..planning.copy.dispatch import copy_alternatives
+    from ..planning.gemm.dispatch import gemm_alternatives, plan_of
+
+    found: Iterable[Alternative]
+    found = copy_alternatives(problem, device) if isinstance(problem, CopyProblem) else gemm_alternatives(problem, device)
+    seen = [plan.launches]
+    for each in sorted(found, key=lambda each: each.seconds(device)):
+        with suppress(ValueError):              # a grid has too many blocks
+            other = each.plan() if isinstance(problem, CopyProblem) else plan_of(each)
+            if other.launches not in seen and (limit is None or other.workspace_bytes <= limit):
+                seen.append(other.launches)
+                yield str(each), other
+
+
+def _noted(plans: Iterable[tuple[str, Plan]], times: Mapping[str, float]) -> Plan:
+    """The fastest of some plans, which says what was measured."""
+    best = min(times, key=lambda name: times[name] * (_MARGIN if name == _PLANNED else 1))
+    names = sorted(times, key=lambda name: (name != best, times[name]))
+    found = next(plan for name, plan in plans if name == best)
+    return replace(found, measured=", ".join(f"{duration(times[name])} by {name}" for name in names))
+
+
+def _name(plan: Plan) -> str:
+    """The name of the file of a choice."""
+    from .. import __version__
+
+    card = plan.device
+    text = f"{__version__} {card.name} {card.arch} {card.multiprocessors} {card.workspace_limit} {plan.problem!r}"
+    return sha256(text.encode()).hexdigest()
+
+
+def _kept(plan: Plan) -> Plan | None:
+    """The choice on disk for the problem of a plan."""
+    if not _has_alternatives(plan) or (data := find("choices", _name(plan))) is None:
+        return None
+    with suppress(Exception):                   # whatever a damaged file leads to
+        return _noted(_plans(plan), {str(name): float(seconds) for name, seconds in json.loads(data)["times"].items()})
+    return None
