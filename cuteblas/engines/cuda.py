@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -76,7 +76,7 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
 
 _PLANNED, _COMPILED = 0.3, 0.8          # seconds that planning takes, the first imports included, and compilation
 _FILLED, _FILLS = 1 << 26, 16           # bytes, and how often they are written: some 0.3 ms
-_ALLOCATED = 512                        # bytes: allocations begin at multiples, and kernels read whole words around elements
+_ALLOCATED = 512                        # bytes, at multiples of which allocations begin
 _GRAPHED, _MOST_TIMED, _TIMED_S = 3, 20, 0.01           # launches before a graph is made; launches and seconds that are timed
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
@@ -205,8 +205,7 @@ class Cuda:
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
         launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
 
-    def seconds(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
-                numbers: Mapping[str, Any] | None = None) -> float | None:
+    def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
         """The time of a plan on the current stream, with its results in scratch memory; ``None`` while a graph is captured."""
         from .. import runtime
         from ..planning.operands import written
@@ -214,14 +213,12 @@ class Cuda:
         if runtime.capturing():
             return None
         problem: Any = plan.problem
-        places, scratch = {role: x.data.ptr for role, x in arrays.items()}, [cupy.cuda.alloc(_FILLED)]
+        places, scratch = {role: arrays[role].data.ptr for role in problem.roles}, [cupy.cuda.alloc(_FILLED)]
         for role, (before, after) in written(problem).items():
-            begin = -(-before // _ALLOCATED) * _ALLOCATED + places[role] % _ALLOCATED
-            scratch.append(cupy.cuda.alloc(begin + after + _ALLOCATED))
-            scratch[-1].memset_async(0, begin + after + _ALLOCATED)
+            begin = before + (places[role] - before) % _ALLOCATED
+            scratch.append(cupy.cuda.alloc(begin + after))
             places[role] = scratch[-1].ptr + begin
-        launch = runtime.executor(plan).launch
-        arguments = tuple(places[role] for role in problem.roles), current_stream(), *_scalars(plan, alpha, beta, numbers)
+        launch = partial(runtime.executor(plan).launch, (*places.values(),), current_stream(), *_scalars(plan, *scalars))
 
         def each(times: int) -> float:
             start, stop = cupy.cuda.Event(), cupy.cuda.Event()
@@ -229,7 +226,7 @@ class Cuda:
                 scratch[0].memset_async(0, _FILLED)
             start.record()
             for _ in range(times):
-                launch(*arguments)
+                launch()
             stop.record()
             stop.synchronize()
             return cupy.cuda.get_elapsed_time(start, stop) * 1e-3 / times

@@ -72,8 +72,7 @@ class Emulator:
 
         emulator.run(plan, arrays, alpha, beta, numbers=numbers)
 
-    def seconds(self, plan: Plan, arrays: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0,
-                numbers: Mapping[str, Any] | None = None) -> float | None:
+    def seconds(self, plan: Plan, arrays: Mapping[str, np.ndarray], *scalars: Any) -> float | None:
         """None: the emulator's time says nothing of a GPU's."""
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[np.ndarray]) -> None:

@@ -68,9 +68,8 @@ class Engine(Protocol):
             numbers: Mapping[str, Any] | None = None) -> None:
         """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by role."""
 
-    def seconds(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
-                numbers: Mapping[str, Any] | None = None) -> float | None:
-        """The time of a plan on arrays by role, which stay as they are; ``None`` where nothing can be timed."""
+    def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
+        """The time of a plan with what :meth:`run` gets, which stays as it is; ``None`` where nothing can be timed."""
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from hashlib import sha256
 from itertools import islice
 from threading import Lock
@@ -34,22 +33,14 @@ _MARGIN = 0.98                          # of the time of planning's own choice: 
 _MOST_KNOWN = 4096                      # problems, after which a process reads their files again
 _PLANNED = "the choice by estimate"
 
-Timer = Callable[["Plan"], float | None]
-"""Seconds that a plan takes, or ``None`` where nothing can be timed."""
-
 _lock = surviving(Lock())
 _known: dict[tuple[Any, DeviceInfo], Plan | None] = {}
-_on: bool | None = None
-
-
-@cache
-def _in_environment() -> bool:
-    return os.environ.get("CUTEBLAS_TUNE", "0") not in ("", "0")
+_on = os.environ.get("CUTEBLAS_TUNE", "0") not in ("", "0")
 
 
 def tunes() -> bool:
     """Whether new kinds of calls are timed."""
-    return _in_environment() if _on is None else _on
+    return _on
 
 
 def tune(on: bool) -> bool:
@@ -90,7 +81,7 @@ def tune(on: bool) -> bool:
     global _on
     if not isinstance(on, bool):
         raise TypeError(f"tune takes True or False, got {on!r}")
-    before, _on = tunes(), on
+    before, _on = _on, on
     for forget in planned_under_the_limit:
         forget()
     return before
@@ -98,34 +89,26 @@ def tune(on: bool) -> bool:
 
 def tuning_state() -> str:
     """What calls that are kept on disk depend on: whether calls are timed, and which choices there are."""
-    names = list[str]()
     with suppress(OSError):
-        names = sorted(name for name in os.listdir(cache_directory() / "choices") if not name.startswith("."))
-    return f"{tunes()} {names}"
+        return f"{_on} {sorted(os.listdir(cache_directory() / 'choices'))}"
+    return f"{_on}"
 
 
 def measured(plan: Plan) -> Plan:
     """The plan that was measured to be the fastest for the problem of a plan, or that plan if none was."""
-    key = plan.problem, plan.device
-    if key not in _known:
+    if (key := (plan.problem, plan.device)) not in _known:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[key] = _kept(plan)
-    return _known[key] or plan
+    return _known.get(key) or plan
 
 
-def fastest(plan: Plan, timer: Timer) -> Plan | None:
-    """The plan to run for the problem of a plan, which is timed unless that has been done.
-
-    Returns
-    -------
-    Plan or None
-        ``None`` if nothing can be timed now.
-    """
+def fastest(plan: Plan, timer: Callable[[Plan], float | None]) -> Plan | None:
+    """The plan to run for the problem of a plan, measured by a function of seconds; ``None`` if that says that it cannot now."""
     if plan.measured or not _has_alternatives(plan):
         return plan
     with _lock:
-        if (found := measured(plan)).measured or plan in _refused:
+        if (found := measured(plan)).measured:
             return found
         with suppress(Exception):               # which the loop meets again; clocks rise meanwhile
             if timer(plan) is None:
@@ -135,17 +118,13 @@ def fastest(plan: Plan, timer: Timer) -> Plan | None:
             with suppress(Exception):           # no memory, or a kernel that the compiler or the driver refuses
                 if (seconds := timer(each)) is not None:
                     times[name] = seconds
-        if len(times) < 2:
-            _refused.add(plan)
+        if len(times) < min(2, len(plans)):
             return plan
         found = _noted(plans.items(), times)
         _known[plan.problem, plan.device] = found
         keep("choices", _name(plan), json.dumps({"arch": plan.arch, "times": times}).encode())
         tally("tune", "calls", found.family).tick()
         return found
-
-
-_refused = set["Plan"]()                # plans beside which no other one could be timed
 
 
 def _has_alternatives(plan: Plan) -> bool:

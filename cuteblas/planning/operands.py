@@ -105,15 +105,14 @@ def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, .
 
 def written(p: GemmProblem | CopyProblem) -> dict[str, tuple[int, int]]:
     """The roles that a plan writes, each with the bytes that it reaches before its address, and from there on."""
+    def reach(nbytes: int, extents: tuple[int, ...], *strides: int) -> tuple[int, int]:
+        before, after = (span((n, end(0, s)) for n, s in zip(extents, strides, strict=True)) for end in (min, max))
+        return before * nbytes, (after + 1) * nbytes
+
     if isinstance(p, CopyProblem):
-        return {"dst": _reach(p.shape, p.dst_strides, p.itemsize)}
-    outputs = (("c", p.c), *((epilogue_role(name), x) for name, x in (p.fusion.outputs if p.fusion else ())))
-    return {role: _reach((p.m, p.n, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes) for role, x in outputs}
-
-
-def _reach(extents: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    ends = [(n - 1) * stride * itemsize for n, stride in zip(extents, strides, strict=True)]
-    return -sum(min(0, end) for end in ends), itemsize + sum(max(0, end) for end in ends)
+        return {"dst": reach(p.itemsize, p.shape, *p.dst_strides)}
+    outputs = ("c", p.c), *((epilogue_role(name), x) for name, x in (p.fusion.outputs if p.fusion else ()))
+    return {role: reach(dtype(x.dtype).bytes, (p.m, p.n, *p.batch), *x.strides, *x.batch_strides) for role, x in outputs}
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:

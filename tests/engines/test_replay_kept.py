@@ -190,12 +190,14 @@ def clock(monkeypatch) -> Iterator[list]:
         return 1 / len(asked)
 
     monkeypatch.setattr("cuteblas.engines.cuda.Cuda.seconds", seconds)
-    # What stands for planning in these tests has no alternatives.
-    monkeypatch.setattr(tuning, "_plans", lambda plan: [("estimate", plan), *((str(i), replace(plan, config=i)) for i in range(4))])
+    # What stands for planning in these tests has no launches and no alternatives.
+    monkeypatch.setattr(tuning, "_has_alternatives", lambda plan: True)
+    others = [(str(i), i) for i in range(4)]
+    monkeypatch.setattr(tuning, "_plans", lambda plan: [
+        (tuning._PLANNED, plan), *((name, replace(plan, config=config)) for name, config in others)])
     yield asked
     cuteblas.tune(False)
     tuning._known.clear()
-    tuning._refused.clear()
 
 
 def test_recorded_and_kept_calls_are_timed_once_tuning_is_on(clock, files):
@@ -258,7 +260,7 @@ def test_plans_are_timed_on_scratch_memory(monkeypatch):
     want = c.copy()
     down = Operand("float32", (-6, 1))
     problem = GemmProblem(7, 6, 5, Operand("float32", (5, 1)), Operand("float32", (1, 6)), down, beta="value")
-    seconds = cuda.CUDA.seconds(plan_gemm(problem, H200), {"a": A, "b": B, "c": C[::-1]}, 1, 2.0)
+    seconds = cuda.CUDA.seconds(plan_gemm(problem, H200), {"a": A, "b": B, "c": C[::-1]}, 1, 2.0, None)
     assert (c == want).all() and (a @ b).any()
     assert len(launched) == 3 + 15 and seconds == pytest.approx(2e-3 / 15)
     assert all(given[:2] == (A.data.ptr, B.data.ptr) and (given[2] - C[::-1].data.ptr) % 256 == 0 != given[2] - C[::-1].data.ptr
