@@ -75,9 +75,9 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
 
 
 _PLANNED, _COMPILED = 0.3, 0.8          # seconds that planning takes, the first imports included, and compilation
-_FILLED, _FILLS = 1 << 26, 16           # bytes, and how often they are written: some 0.3 ms
+_FILLED = 1 << 28                       # bytes, which are written in some 0.1 ms
 _ALLOCATED = 512                        # bytes, at multiples of which allocations begin
-_GRAPHED, _MOST_TIMED, _TIMED_S = 3, 20, 0.01           # launches before a graph is made; launches and seconds that are timed
+_GRAPHED, _MOST_TIMED, _TIMED_S = 3, 10, 0.01           # launches before a graph is made; launches and seconds that are timed
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
 
@@ -213,23 +213,23 @@ class Cuda:
         if runtime.capturing():
             return None
         problem: Any = plan.problem
-        places, scratch = {role: arrays[role].data.ptr for role in problem.roles}, [cupy.cuda.alloc(_FILLED)]
+        cuda, places = cupy.cuda, {role: arrays[role].data.ptr for role in problem.roles}
+        scratch = [cuda.alloc(_FILLED)]
         for role, (before, after) in written(problem).items():
             begin = before + (places[role] - before) % _ALLOCATED
-            scratch.append(cupy.cuda.alloc(begin + after))
+            scratch.append(cuda.alloc(begin + after))
             places[role] = scratch[-1].ptr + begin
         launch = partial(runtime.executor(plan).launch, (*places.values(),), current_stream(), *_scalars(plan, *scalars))
 
         def each(times: int) -> float:
-            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-            for _ in range(_FILLS):             # the host fills the queue meanwhile
-                scratch[0].memset_async(0, _FILLED)
+            start, stop = cuda.Event(), cuda.Event()
+            scratch[0].memset_async(0, _FILLED)             # the host fills the queue meanwhile
             start.record()
             for _ in range(times):
                 launch()
             stop.record()
             stop.synchronize()
-            return cupy.cuda.get_elapsed_time(start, stop) * 1e-3 / times
+            return cuda.get_elapsed_time(start, stop) * 1e-3 / times
 
         return each(max(1, min(_MOST_TIMED, int(_TIMED_S / each(_GRAPHED)))))
 

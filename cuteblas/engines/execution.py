@@ -21,7 +21,7 @@ from .engine import Engine
 from .memory import Memory, overlap, same_elements, strides_by_order, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
 from .replay.recording import Recorder, listeners
-from .tuning import fastest, measured, tunes
+from .tuning import fastest, measured
 
 if TYPE_CHECKING:
     from ..planning.plan import Plan
@@ -123,11 +123,10 @@ class Execution:
         """
         if not self.engine.runs:
             return plan
-        if tunes():
-            tuned = fastest(plan, lambda each: self.engine.seconds(each, arrays, alpha, beta, numbers))
-            if tuned is None:
-                self.recorder = None            # a later call may be timed
-            plan = tuned or plan
+        tuned = fastest(plan, lambda each: self.engine.seconds(each, arrays, alpha, beta, numbers))
+        if tuned is None:
+            self.recorder = None                # a later call may be timed
+        plan = tuned or plan
         for listener in listeners:
             listener(plan)
         if self.recorder is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,9 @@ from .counters import tally
 from .settings import planned_under_the_limit
 
 if TYPE_CHECKING:
-    from ..planning.cost.alternatives import Alternative
     from ..planning.plan import Plan
 
-__all__ = ["fastest", "measured", "tune", "tunes", "tuning_state"]
+__all__ = ["fastest", "measured", "tune", "tuning_state"]
 
 _TIMED = 3                              # plans for a problem
 _MARGIN = 0.98                          # of the time of planning's own choice: what is not below it does not replace that
@@ -36,11 +35,6 @@ _PLANNED = "the choice by estimate"
 _lock = surviving(Lock())
 _known: dict[tuple[Any, DeviceInfo], Plan | None] = {}
 _on = os.environ.get("CUTEBLAS_TUNE", "0") not in ("", "0")
-
-
-def tunes() -> bool:
-    """Whether new kinds of calls are timed."""
-    return _on
 
 
 def tune(on: bool) -> bool:
@@ -99,25 +93,26 @@ def measured(plan: Plan) -> Plan:
     if (key := (plan.problem, plan.device)) not in _known:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = _kept(plan)
+        _known.setdefault(key, _kept(plan))
     return _known.get(key) or plan
 
 
 def fastest(plan: Plan, timer: Callable[[Plan], float | None]) -> Plan | None:
-    """The plan to run for the problem of a plan, measured by a function of seconds; ``None`` if that says that it cannot now."""
-    if plan.measured or not _has_alternatives(plan):
+    """The plan to run for a problem: measured by a function of seconds if calls are timed; ``None`` if it says that it cannot now."""
+    if not _on or plan.measured or not _has_alternatives(plan):
         return plan
     with _lock:
         if (found := measured(plan)).measured:
             return found
-        with suppress(Exception):               # which the loop meets again; clocks rise meanwhile
-            if timer(plan) is None:
-                return None
-        times, plans = dict[str, float](), dict(islice(_plans(plan), _TIMED))
-        for name, each in plans.items():
+        plans: dict[str, Plan] = {}
+        times: dict[str, float] = {}
+        # The first plan is timed twice: clocks rise meanwhile.
+        for name, each in chain([(_PLANNED, plan)], islice(_plans(plan), _TIMED)):
+            plans[name] = each
             with suppress(Exception):           # no memory, or a kernel that the compiler or the driver refuses
-                if (seconds := timer(each)) is not None:
-                    times[name] = seconds
+                if (seconds := timer(each)) is None:
+                    return None
+                times[name] = seconds
         if len(times) < min(2, len(plans)):
             return plan
         found = _noted(plans.items(), times)
@@ -136,26 +131,19 @@ def _plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Plans for a problem by name: the one that planning chose, then others by their estimates."""
     problem, device, limit = plan.problem, plan.device, plan.device.workspace_limit
     yield _PLANNED, plan
-    assert isinstance(problem, (GemmProblem, CopyProblem))
-    from ..planning.copy.dispatch import copy_alternatives
-    from ..planning.gemm.dispatch import gemm_alternatives, plan_of
+    from ..planning.gemm.dispatch import alternatives, plan_of
 
-    found: Iterable[Alternative]
-    found = copy_alternatives(problem, device) if isinstance(problem, CopyProblem) else gemm_alternatives(problem, device)
-    seen = [plan.launches]
-    for each in sorted(found, key=lambda each: each.seconds(device)):
+    for each in sorted(alternatives(problem, device), key=lambda each: each.seconds(device)):
         with suppress(ValueError):              # a grid has too many blocks
-            other = each.plan() if isinstance(problem, CopyProblem) else plan_of(each)
-            if other.launches not in seen and (limit is None or other.workspace_bytes <= limit):
-                seen.append(other.launches)
+            other = plan_of(each)
+            if other.launches != plan.launches and (limit is None or other.workspace_bytes <= limit):
                 yield str(each), other
 
 
 def _noted(plans: Iterable[tuple[str, Plan]], times: Mapping[str, float]) -> Plan:
     """The fastest of some plans, which says what was measured."""
-    best = min(times, key=lambda name: times[name] * (_MARGIN if name == _PLANNED else 1))
-    names = sorted(times, key=lambda name: (name != best, times[name]))
-    found = next(plan for name, plan in plans if name == best)
+    names = sorted(times, key=lambda name: times[name] * (_MARGIN if name == _PLANNED else 1))
+    found = next(plan for name, plan in plans if name == names[0])
     return replace(found, measured=", ".join(f"{duration(times[name])} by {name}" for name in names))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .._dtypes import dtype
 from .cost.work import worth
 from .devices import is_measured
@@ -89,15 +91,13 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
                       f"(arithmetic {duration(floor.arithmetic_s)}, traffic {duration(floor.traffic_s)})")]
 
 
-def _resource_rows(plan: Plan) -> list[tuple[str, str]]:
+def _resource_rows(plan: Plan) -> Iterator[tuple[str, str]]:
     """What the estimate counts, step after step."""
-    rows = []
     for work in plan.works:
         whole = work.seconds(plan.device)
         parts = [f"{duration(seconds)} less without {name} ({', '.join(f'{field} {count:.6g}' for field, count in counts.items())})"
                  for name, counts, seconds in worth(work, plan.device) if seconds >= _SHOWN * whole]
-        rows.append(("estimate", f"{duration(whole)}; {', '.join(parts)}"))
-    return rows
+        yield "estimate", f"{duration(whole)}; {', '.join(parts)}"
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:

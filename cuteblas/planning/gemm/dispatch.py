@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, oldest_with
 from ...kernels.split.planes import FORMATS
+from ..copy.dispatch import copy_alternatives
 from ..cost.alternatives import Alternative
 from ..cost.work import memory_seconds
 from ..floors import floor_of
 from ..plan import Plan
-from ..problem import DeviceInfo, GemmProblem
+from ..problem import CopyProblem, DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant, variant
 from .batched import batched_alternatives, plan_batched, why_not_batched
 from .blocks import plan_in_blocks
@@ -28,7 +30,7 @@ from .split import plan_guarded, plan_split, planes_alternatives, split_alternat
 from .thin import plan_thin, thin_alternatives, why_not_thin
 from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
 
-__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm", "plan_of"]
+__all__ = ["FAMILIES", "PRECISIONS", "Family", "alternatives", "gemm_alternatives", "gemm_choice", "plan_gemm", "plan_of"]
 
 PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
@@ -179,11 +181,6 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     dtype(problem.accumulator)
     if problem.triangle is not None and (of_triangle := _plan_triangle(problem, device)) is not None:
         return of_triangle
-    return _planned(problem, device)
-
-
-def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan of a product that has elements, by the family that is fastest of those whose workspace is within the limit."""
     if device.workspace_limit is None:
         return plan_of(gemm_choice(problem, device))
     return _within_limit(_rows(problem, device), problem, device)
@@ -232,8 +229,7 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 def _noted(plan: Plan, over: str = "") -> Plan:
     """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps tensor cores from being used."""
     problem, device = plan.problem, plan.device
-    assert isinstance(problem, GemmProblem)
-    if dtype(problem.a.dtype).is_stored and plan.family in ("gemm_mma", "gemm_simt"):
+    if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored and plan.family in ("gemm_mma", "gemm_simt"):
         faster = (("gemm_wgmma", why_not_wgmma), ("gemm_mma", why_not_mma))[:1 + (plan.family == "gemm_simt")]
         for name, why_not in faster:
             if (refused := why_not(problem, device)) is not None and not over.endswith(refused):
@@ -265,14 +261,17 @@ def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
     Families whose floor is above an estimate that was found already are not asked.
     """
     floors = [(_floor(problem, row, device)[1], index, row) for index, row in enumerate(_rows(problem, device))]
-    best: tuple[float, int, int, Alternative] | None = None
+    found: list[tuple[float, int, int, Alternative]] = []
     for floor, index, row in sorted(floors, key=lambda each: each[:2]):
-        if best is not None and floor > best[0]:
+        if found and floor > min(found)[0]:
             break
-        own = min((x.seconds(device), index, i, x) for i, x in enumerate(row.timed(problem, device)))
-        best = own if best is None else min(best, own)
-    assert best is not None
-    return best[3]
+        found += ((x.seconds(device), index, i, x) for i, x in enumerate(row.timed(problem, device)))
+    return min(found)[3]
+
+
+def alternatives(problem: Any, device: DeviceInfo) -> Iterable[Alternative]:
+    """All plans among which planning chooses for a product or a copy."""
+    return (copy_alternatives if isinstance(problem, CopyProblem) else gemm_alternatives)(problem, device)
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
