@@ -98,7 +98,7 @@ def measured(plan: Plan) -> Plan:
 
 
 def fastest(plan: Plan, timer: Callable[[Plan], float | None]) -> Plan | None:
-    """The plan to run for a problem: measured by a function of seconds if calls are timed; ``None`` if it says that it cannot now."""
+    """The plan to run for a problem, by a function of seconds if calls are timed; ``None`` if that says that it cannot now."""
     if not _on or plan.measured or not _has_alternatives(plan):
         return plan
     with _lock:
