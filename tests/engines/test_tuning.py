@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cuteblas
-from cuteblas import blas
+from cuteblas import blas, epilogues
 from cuteblas._cache import cache_directory, clear, export_to, import_from, keep
 from cuteblas.engines import tuning
 from cuteblas.engines.emulator import Emulator
@@ -260,3 +260,6 @@ def test_what_plans_write():
     down = Operand("float32", (-8, 1), (-64,))
     assert written(GemmProblem(4, 8, 3, SINGLE, SINGLE, down, batch=(5,))) == {"c": (4 * (24 + 256), 4 * 8)}
     assert written(CopyProblem((3, 5), (5, 1), (1, 3), 2)) == {"dst": (0, 30)}
+    a = np.ones((4, 4), "f4")
+    fused = cuteblas.explain(a, a, epilogue=epilogues.relu_aux()).plan.problem
+    assert written(fused) == {"c": (0, 64), "epi_mask": (0, 16)}
