@@ -222,7 +222,9 @@ def test_choices_compute_the_same_problem_within_the_limit(problem, device, cloc
 
 
 @pytest.mark.parametrize("call, count", [
-    (lambda a, b: blas.sgemm(2, a, b, -1, a.copy()), 1), (lambda a, b: cuteblas.copy(a.reshape(4, 24, 96).transpose(2, 0, 1)), 1),
+    (lambda a, b: blas.sgemm(2, a, b, -1, a.copy()), 1), (lambda a, b: blas.plan(a, b).execute(a, b), 1),
+    (lambda a, b: cuteblas.matmul(a, b, epilogue=epilogues.scale(scale=3.0)), 1), (lambda a, b: cuteblas.matmul(a.T, a), 1),
+    (lambda a, b: cuteblas.copy(a.reshape(4, 24, 96).transpose(2, 0, 1)), 1),
     (lambda a, b: cuteblas.matmul(a, b, variant="gemm_small"), 0), (lambda a, b: cuteblas.matmul(a[:0], b), 0)])
 def test_other_calls(call, count, clock):
     a, b = arrays()
@@ -230,6 +232,7 @@ def test_other_calls(call, count, clock):
     want = call(a, b)
     cuteblas.tune(True)
     assert np.array_equal(call(a, b), want) and len(files()) == count
+    assert sum(cuteblas.stats().get("tune", {"calls": {}})["calls"].values()) == count
 
 
 @pytest.mark.parametrize("value, on", [("1", True), ("0", False), ("", False)])
