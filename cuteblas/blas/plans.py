@@ -153,7 +153,8 @@ class GemmPlan:
                                  "cuteblas.blas.plan makes another one")
             if call.by_numpy:
                 return execute(call)
-            ran = run.run_plan(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
+            ran = run.run_plan(self.plan, product.arrays, product.alpha, product.beta,
+                               product.numbers)
             run.count("calls", ran.family)
             finish(run, product)
             if candidate is not None:

@@ -77,7 +77,8 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
 _PLANNED, _COMPILED = 0.3, 0.8          # seconds that planning takes, the first imports included, and compilation
 _FILLED = 1 << 28                       # bytes, which are written in some 0.1 ms
 _ALLOCATED = 512                        # bytes, at multiples of which allocations begin
-_GRAPHED, _MOST_TIMED, _TIMED_S = 3, 10, 0.01           # launches before a graph is made; launches and seconds that are timed
+_GRAPHED = 3                            # launches, of which the last one makes a graph
+_MOST_TIMED, _TIMED_S = 10, 0.01        # launches and seconds
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
 
@@ -206,7 +207,7 @@ class Cuda:
         launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
 
     def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
-        """The time of a plan on the current stream, with its results in scratch memory; ``None`` while a graph is captured."""
+        """The time of a plan on the current stream, whose results go to scratch memory."""
         from .. import runtime
         from ..planning.operands import written
 
@@ -219,7 +220,8 @@ class Cuda:
             begin = before + (places[role] - before) % _ALLOCATED
             scratch.append(cuda.alloc(begin + after))
             places[role] = scratch[-1].ptr + begin
-        launch = partial(runtime.executor(plan).launch, (*places.values(),), current_stream(), *_scalars(plan, *scalars))
+        launch = partial(runtime.executor(plan).launch, (*places.values(),), current_stream(),
+                         *_scalars(plan, *scalars))
 
         def each(times: int) -> float:
             start, stop = cuda.Event(), cuda.Event()

@@ -30,19 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["Execution", "plan_for"]
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem
+_PLANNERS: dict[type, str] = {GemmProblem: "plan_gemm", CopyProblem: "plan_copy",
+                              ContractionProblem: "plan_contraction", ReductionProblem: "plan_reduction"}
 
 
 def plan_for(problem: Problem, device: DeviceInfo) -> Plan:
-    """The plan for a problem on a device, the fastest if some were timed; planning is imported by the first call."""
+    """The plan for a problem on a device, the fastest if some were timed.
+
+    Planning is imported by the first call.
+    """
     from .. import planning
 
-    if isinstance(problem, GemmProblem):
-        return measured(planning.plan_gemm(problem, device))
-    if isinstance(problem, CopyProblem):
-        return measured(planning.plan_copy(problem, device))
-    if isinstance(problem, ContractionProblem):
-        return planning.plan_contraction(problem, device)
-    return planning.plan_reduction(problem, device)
+    return measured(getattr(planning, _PLANNERS[type(problem)])(problem, device))
 
 
 class Execution:

@@ -19,7 +19,7 @@ from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
 from .guard import gate_values
 from .plan import Argument, Launch, Role, place
-from .problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage, transposed
+from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, Storage, transposed
 
 __all__ = [
     "MAPPED_STRIDE",
@@ -103,16 +103,20 @@ def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, .
     return span(zip((*extents, *batch), (*operand.strides, *operand.batch_strides), strict=True))
 
 
-def written(p: GemmProblem | CopyProblem) -> dict[str, tuple[int, int]]:
-    """The roles that a plan writes, each with the bytes that it reaches before its address, and from there on."""
-    def reach(nbytes: int, extents: tuple[int, ...], *strides: int) -> tuple[int, int]:
-        before, after = (span((n, end(0, s)) for n, s in zip(extents, strides, strict=True)) for end in (min, max))
+def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, tuple[int, int]]:
+    """The roles that a plan writes, each with the bytes that it reaches before and from its address."""
+    def reach(nbytes: int, *modes: tuple[int, ...]) -> tuple[int, int]:
+        before, after = (span((n, end(0, s)) for n, *_others, s in modes) for end in (min, max))
         return before * nbytes, (after + 1) * nbytes
 
     if isinstance(p, CopyProblem):
-        return {"dst": reach(p.itemsize, p.shape, *p.dst_strides)}
-    outputs = ("c", p.c), *((epilogue_role(name), x) for name, x in (p.fusion.outputs if p.fusion else ()))
-    return {role: reach(dtype(x.dtype).bytes, (p.m, p.n, *p.batch), *x.strides, *x.batch_strides) for role, x in outputs}
+        return {"dst": reach(p.itemsize, *zip(p.shape, p.dst_strides, strict=True))}
+    if isinstance(p, ContractionProblem):
+        return {"c": reach(dtype(p.c.dtype).bytes, *p.m, *p.n, *p.batch)}
+    extents, outputs = (p.m, p.n, *p.batch), p.fusion.outputs if p.fusion else ()
+    return {role: reach(dtype(x.dtype).bytes,
+                        *zip(extents, (*x.strides, *x.batch_strides), strict=True))
+            for role, x in (("c", p.c), *((epilogue_role(name), x) for name, x in outputs))}
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:

@@ -224,7 +224,8 @@ class Plan:
         return replace(other, problem=chain, launches=launches,
                        workspace_bytes=max(self.workspace_bytes, other.workspace_bytes), seconds=seconds,
                        reason=f"{self.reason}; then {other.reason}", copied=(*self.copied, *other.copied),
-                       fallback="; ".join(filter(None, (self.fallback, other.fallback))), works=(*self.works, *other.works))
+                       fallback="; ".join(filter(None, (self.fallback, other.fallback))),
+                       works=(*self.works, *other.works))
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -17,7 +17,7 @@ from cuteblas._cache import cache_directory, clear, export_to, import_from, keep
 from cuteblas.engines import tuning
 from cuteblas.engines.emulator import Emulator
 from cuteblas.engines.execution import plan_for
-from cuteblas.planning import CopyProblem, GemmProblem, Operand, plan_gemm
+from cuteblas.planning import ContractionProblem, CopyProblem, GemmProblem, Operand, Storage, plan_gemm
 from cuteblas.planning.devices import device_named
 from cuteblas.planning.operands import written
 from cuteblas.planning.problem import H200
@@ -209,7 +209,9 @@ STACK = Operand("float32", (8, 1), (64,))
     PROBLEM, replace(PROBLEM, precision="ieee"), GemmProblem(96, 96, 96, HALF, HALF, HALF),
     *(GemmProblem(512, 512, 512, *[Operand("float32", (512, 1))] * 3, triangle=which) for which in ("both", "lower")),
     GemmProblem(8, 8, 8, STACK, STACK, STACK, batch=(1000,)), replace(PROBLEM, k=0), replace(PROBLEM, alpha="value", beta="value"),
-    CopyProblem((64, 512, 30), (512, 1, 512 * 64), (1920, 30, 1), 4)], ids=str)
+    CopyProblem((64, 512, 30), (512, 1, 512 * 64), (1920, 30, 1), 4),
+    *(ContractionProblem(((96, 96, 96),), ((96, 1, 1),), ((96, 1, 96),), *[Storage(of)] * 3) for of in ("float32", "float16")),
+    ContractionProblem(((96, 96, 96),), ((96, 96, 1),), ((64, 1, 1),), *[Storage("float32")] * 3, same=True)], ids=str)
 def test_choices_compute_the_same_problem_within_the_limit(problem, device, clock):
     planned = plan_for(problem, device)
     found = tuning.fastest(planned, clock)
@@ -223,6 +225,7 @@ def test_choices_compute_the_same_problem_within_the_limit(problem, device, cloc
 
 @pytest.mark.parametrize("call, count", [
     (lambda a, b: blas.sgemm(2, a, b, -1, a.copy()), 1), (lambda a, b: blas.plan(a, b).execute(a, b), 1),
+    (lambda a, b: cuteblas.dot(a, b), 1), (lambda a, b: cuteblas.einsum("ij,kj->ik", a, b), 1),
     (lambda a, b: cuteblas.matmul(a, b, epilogue=epilogues.scale(scale=3.0)), 1), (lambda a, b: cuteblas.matmul(a.T, a), 1),
     (lambda a, b: cuteblas.copy(a.reshape(4, 24, 96).transpose(2, 0, 1)), 1),
     (lambda a, b: cuteblas.matmul(a, b, variant="gemm_small"), 0), (lambda a, b: cuteblas.matmul(a[:0], b), 0)])
@@ -262,6 +265,8 @@ def test_choices_go_to_other_machines(tmp_path):
 def test_what_plans_write():
     down = Operand("float32", (-8, 1), (-64,))
     assert written(GemmProblem(4, 8, 3, SINGLE, SINGLE, down, batch=(5,))) == {"c": (4 * (24 + 256), 4 * 8)}
+    assert written(ContractionProblem(((4, 1, -8), (2, 4, 100)), ((8, 1, 1),), ((3, 8, 8),), *[Storage("float32")] * 3,
+                                      batch=((5, 0, 0, 64),))) == {"c": (96, 4 * (100 + 7 + 256 + 1))}
     assert written(CopyProblem((3, 5), (5, 1), (1, 3), 2)) == {"dst": (0, 30)}
     a = np.ones((4, 4), "f4")
     fused = cuteblas.explain(a, a, epilogue=epilogues.relu_aux()).plan.problem

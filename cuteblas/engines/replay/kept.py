@@ -118,7 +118,8 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
         return None
     parts = [(x.shape, x.strides, x.dtype.str, x.data.ptr & 15) for x in arrays]
     same = len(inputs) > 1 and inputs[0].data.ptr == inputs[1].data.ptr
-    return sha256(f"{where} {workspace_limit()} {tuning_state()} {text} {parts} {out is None} {same}".encode()).hexdigest()
+    settings = f"{workspace_limit()} {tuning_state()}"
+    return sha256(f"{where} {settings} {text} {parts} {out is None} {same}".encode()).hexdigest()
 
 
 def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:

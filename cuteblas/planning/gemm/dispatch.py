@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from ..._dtypes import dtype
 from ...codegen.architectures import capabilities, oldest_with
 from ...kernels.split.planes import FORMATS
-from ..copy.dispatch import copy_alternatives
 from ..cost.alternatives import Alternative
 from ..cost.work import memory_seconds
 from ..floors import floor_of
 from ..plan import Plan
-from ..problem import CopyProblem, DeviceInfo, GemmProblem
+from ..problem import DeviceInfo, GemmProblem
 from ..variants import CHOSEN, Variant, variant
 from .batched import batched_alternatives, plan_batched, why_not_batched
 from .blocks import plan_in_blocks
@@ -30,7 +28,8 @@ from .split import plan_guarded, plan_split, planes_alternatives, split_alternat
 from .thin import plan_thin, thin_alternatives, why_not_thin
 from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
 
-__all__ = ["FAMILIES", "PRECISIONS", "Family", "alternatives", "gemm_alternatives", "gemm_choice", "plan_gemm", "plan_of"]
+__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm",
+           "plan_of"]
 
 PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
@@ -188,9 +187,12 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
 
 def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceInfo) -> Plan:
     """The plan of the fastest of some families whose workspace is within the limit."""
-    fastest = [min(row.timed(problem, device), key=lambda each: each.seconds(device)) for row in rows]
+    fastest = [min((x.seconds(device), index, i, x)
+                   for i, x in enumerate(row.timed(problem, device)))
+               for index, row in enumerate(rows)]
     over = ""
-    for row, least in sorted(zip(rows, fastest, strict=True), key=lambda each: each[1].seconds(device)):
+    for _seconds, index, _i, least in sorted(fastest):
+        row = rows[index]
         if (plan := row.plan(problem, device)) is not None:
             return _noted(_estimated(plan, least), over)
         over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
@@ -229,7 +231,8 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 def _noted(plan: Plan, over: str = "") -> Plan:
     """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps tensor cores from being used."""
     problem, device = plan.problem, plan.device
-    if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored and plan.family in ("gemm_mma", "gemm_simt"):
+    if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
+            and plan.family in ("gemm_mma", "gemm_simt"):
         faster = (("gemm_wgmma", why_not_wgmma), ("gemm_mma", why_not_mma))[:1 + (plan.family == "gemm_simt")]
         for name, why_not in faster:
             if (refused := why_not(problem, device)) is not None and not over.endswith(refused):
@@ -252,7 +255,9 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
         return _within_limit(native, problem, device) if replaced else whole
     half = gemm_choice(problem, device)                 # whose plan may need more blocks than a grid has
     faster = half.seconds(device) < (whole.seconds or 0.0)
-    return plan_of(half) if faster or whole.family in another_order else replace(whole, problem=problem)
+    if faster or whole.family in another_order:
+        return plan_of(half)
+    return replace(whole, problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
@@ -265,13 +270,9 @@ def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
     for floor, index, row in sorted(floors, key=lambda each: each[:2]):
         if found and floor > min(found)[0]:
             break
-        found += ((x.seconds(device), index, i, x) for i, x in enumerate(row.timed(problem, device)))
+        found += ((x.seconds(device), index, i, x)
+                  for i, x in enumerate(row.timed(problem, device)))
     return min(found)[3]
-
-
-def alternatives(problem: Any, device: DeviceInfo) -> Iterable[Alternative]:
-    """All plans among which planning chooses for a product or a copy."""
-    return (copy_alternatives if isinstance(problem, CopyProblem) else gemm_alternatives)(problem, device)
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
