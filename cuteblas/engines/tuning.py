@@ -29,7 +29,7 @@ __all__ = ["fastest", "measured", "tune", "tuning_state"]
 _TIMED = 3                              # plans for a problem
 _MARGIN = 0.98                          # of the time of planning's choice, which another must reach
 _MOST_KNOWN = 4096                      # problems, after which a process reads their files again
-_PLANNED = "the choice by estimate"
+_PLANNED = "the estimate's choice"
 
 _lock = surviving(Lock())
 _known: dict[Any, Plan | None] = {}
@@ -151,7 +151,7 @@ def _noted(plans: Iterable[tuple[str, Plan]], times: Mapping[str, float]) -> Pla
     names = sorted(times, key=lambda name: times[name] * (_MARGIN if name == _PLANNED else 1))
     found = next(plan for name, plan in plans if name == names[0])
     words = (f"{duration(times[name])} by {name}" for name in names)
-    return replace(found, measured=", ".join(words))
+    return replace(found, measured="; ".join(words))
 
 
 def _name(plan: Plan) -> str:
