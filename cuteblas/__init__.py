@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         swapaxes,
         tensordot,
         transpose,
+        tune,
         vdot,
         vecdot,
         vecmat,
@@ -78,8 +79,8 @@ __version__ = "0.1.0"
 __all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend",
            "dot", "einsum", "einsum_path", "empty_pinned", "enabled", "epilogue", "explain", "explain_copy", "inner", "install",
            "keep_limit", "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "record",
-           "release", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "uninstall",
-           "vdot", "vecdot", "vecmat", "warmup"]
+           "release", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "tune",
+           "uninstall", "vdot", "vecdot", "vecmat", "warmup"]
 
 _SUBPACKAGES = frozenset({"array", "blas", "codegen", "emulator", "epilogues", "layout", "linalg", "planning", "runtime"})
 _INTERNAL = frozenset({"cli", "engines", "functions", "kernels"})

@@ -25,11 +25,12 @@ from typing import Literal, NamedTuple
 __all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "export_to", "find", "import_from", "keep", "usable_folder",
            "usage", "user_directory"]
 
-Part = Literal["entries", "calls", "emulator"]
-"""The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of calls on GPUs, ``emulator`` the
-libraries that the emulator built."""
+Part = Literal["entries", "calls", "choices", "emulator"]
+"""The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of
+calls on GPUs, ``choices`` plans that were timed, ``emulator`` the libraries of the emulator."""
 
-CAPACITIES: dict[Part, int] = {"entries": 1 << 30, "calls": 1 << 26, "emulator": 1 << 30}
+CAPACITIES: dict[Part, int] = {"entries": 1 << 30, "calls": 1 << 26, "choices": 1 << 24,
+                               "emulator": 1 << 30}
 """Largest total size of the files of a part, in bytes."""
 
 _WRITES = 32                            # of which one looks for files to remove
@@ -224,12 +225,13 @@ def clear(part: Part) -> int:
     return removed
 
 
-_MEMBER = re.compile(r"\A(entries|calls)/([0-9a-f]{64})\Z")   # the emulator's libraries are for one machine
+# The emulator's libraries are for one machine.
+_MEMBER = re.compile(r"\A(entries|calls|choices)/([0-9a-f]{64})\Z")
 _ARCHITECTURE = slice(48, 50)           # of a cubin: one of these bytes, by the version of its form
 
 
 def export_to(path: str, arch: str = "") -> int:
-    """Write the kernels and calls for GPUs, or those of one architecture, to an archive; returns how many there were."""
+    """Write what is for GPUs, or for those of one architecture, to an archive; returns the number of files."""
     from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
     with ZipFile(path, "w") as archive:
@@ -237,7 +239,8 @@ def export_to(path: str, arch: str = "") -> int:
             for name in sorted(file.name for _time, _size, file in _files(part)):
                 member = f"{part}/{name}"
                 if _MEMBER.match(member) and (data := find(part, name)) is not None and (
-                        not arch or (arch.encode() in data if part == "calls" else int(arch[3:]) in data[_ARCHITECTURE])):
+                        not arch or (int(arch[3:]) in data[_ARCHITECTURE] if part == "entries"
+                                     else arch.encode() in data)):
                     archive.writestr(ZipInfo(member), data + _digest(name, data), ZIP_DEFLATED)
         return len(archive.namelist())
 

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "array": BELOW_FUNCTIONS | {"functions"},
     "dask": BELOW_FUNCTIONS | {"functions", "blas", "array"},
 }
-EVERYWHERE = {"_cache", "_dtypes", "_forks", "_imports"}        # what the standard library lacks, and the table of element types
+EVERYWHERE = {"__version__", "_cache", "_dtypes", "_forks", "_imports"}     # and what the standard library lacks
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
 CIRCLES_OF_TYPES = {"array", "codegen", "kernels"}      # parts with circles of imports under TYPE_CHECKING
 COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library imports

@@ -153,8 +153,9 @@ class GemmPlan:
                                  "cuteblas.blas.plan makes another one")
             if call.by_numpy:
                 return execute(call)
-            run.run_plan(self.plan, product.arrays, product.alpha, product.beta, product.numbers)
-            run.count("calls", self.plan.family)
+            ran = run.run_plan(self.plan, product.arrays, product.alpha, product.beta,
+                               product.numbers)
+            run.count("calls", ran.family)
             finish(run, product)
             if candidate is not None:
                 record(run, candidate, call.alpha, call.beta, product.result)

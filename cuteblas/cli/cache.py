@@ -14,7 +14,8 @@ from .._cache import Part, cache_directory, clear, export_to, import_from, usage
 from ..planning.devices import DEVICES, device_named
 from .command import CommandError
 
-_PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs", "emulator": "for the emulator"}
+_PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs",
+                           "choices": "measured choices", "emulator": "for the emulator"}
 
 
 def configure(parser: ArgumentParser) -> None:

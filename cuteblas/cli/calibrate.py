@@ -28,11 +28,11 @@ import numpy as np
 
 from .. import runtime
 from .._dtypes import dtype
-from ..planning.copy.dispatch import copy_alternatives
 from ..planning.cost import Costs, written
 from ..planning.cost.alternatives import Alternative
 from ..planning.cost.fit import Measured, Regret, fit, regrets
-from ..planning.gemm.dispatch import gemm_alternatives, gemm_choice
+from ..planning.gemm.contraction import alternatives
+from ..planning.gemm.dispatch import gemm_choice
 from ..planning.plan import Plan
 from ..planning.problem import CopyProblem, DeviceInfo
 from ..planning.quantities import duration
@@ -154,9 +154,7 @@ Made = Plan | str
 
 def alternatives_of(sample: Sample, device: DeviceInfo) -> list[Alternative]:
     """All plans among which planning chooses, of the same estimate the first one."""
-    problem = sample.problem
-    found = copy_alternatives(problem, device) if isinstance(problem, CopyProblem) else gemm_alternatives(problem, device)
-    return list({str(each): each for each in found}.values())
+    return list({str(each): each for each in alternatives(sample.problem, device)}.values())
 
 
 def choice_of(

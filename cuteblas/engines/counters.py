@@ -53,7 +53,8 @@ def stats() -> dict[str, dict[str, dict[str, int]]]:
     dict
         For every function that was called, ``"calls"`` by route and ``"copies"`` by reason. A route is a kernel family such as
         ``"gemm_simt"``, ``"numpy"`` for NumPy's BLAS, ``"delegated to ..."`` with the reason, or ``"nothing"`` for an empty result.
-        Operands are copied if kernels cannot read or write them as they are. Zeros are left out.
+        Operands are copied if kernels cannot read or write them as they are. ``"tune"`` counts the
+        choices that :func:`tune` measured. Zeros are left out.
 
     Examples
     --------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import cupy
@@ -75,6 +75,10 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
 
 
 _PLANNED, _COMPILED = 0.3, 0.8          # seconds that planning takes, the first imports included, and compilation
+_FILLED = 1 << 28                       # bytes, which are written in some 0.1 ms
+_ALLOCATED = 512                        # bytes, at multiples of which allocations begin
+_GRAPHED = 3                            # launches, of which the last one makes a graph
+_MOST_TIMED, _TIMED_S = 10, 0.01        # launches and seconds
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
 
@@ -201,6 +205,35 @@ class Cuda:
         roles = plan.problem.roles
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
         launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
+
+    def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
+        """The time of a plan on the current stream, whose results go to scratch memory."""
+        from .. import runtime
+        from ..planning.operands import written
+
+        if runtime.capturing():
+            return None
+        problem: Any = plan.problem
+        cuda, places = cupy.cuda, {role: arrays[role].data.ptr for role in problem.roles}
+        scratch = [cuda.alloc(_FILLED)]
+        for role, (before, after) in written(problem).items():
+            begin = before + (places[role] - before) % _ALLOCATED
+            scratch.append(cuda.alloc(begin + after))
+            places[role] = scratch[-1].ptr + begin
+        launch = partial(runtime.executor(plan).launch, (*places.values(),), current_stream(),
+                         *_scalars(plan, *scalars))
+
+        def each(times: int) -> float:
+            start, stop = cuda.Event(), cuda.Event()
+            scratch[0].memset_async(0, _FILLED)             # the host fills the queue meanwhile
+            start.record()
+            for _ in range(times):
+                launch()
+            stop.record()
+            stop.synchronize()
+            return cuda.get_elapsed_time(start, stop) * 1e-3 / times
+
+        return each(max(1, min(_MOST_TIMED, int(_TIMED_S / each(_GRAPHED)))))
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Launch a plan for many problems on the current stream, after the copy of its table."""

@@ -72,6 +72,9 @@ class Emulator:
 
         emulator.run(plan, arrays, alpha, beta, numbers=numbers)
 
+    def seconds(self, plan: Plan, arrays: Mapping[str, np.ndarray], *scalars: Any) -> float | None:
+        """None: the emulator's time says nothing of a GPU's."""
+
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[np.ndarray]) -> None:
         """Run a plan for many problems in the emulator."""
         from .. import emulator

@@ -68,6 +68,12 @@ class Engine(Protocol):
             numbers: Mapping[str, Any] | None = None) -> None:
         """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by role."""
 
+    def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
+        """The time of a plan on what :meth:`run` gets, which stays as it is.
+
+        ``None`` where nothing can be timed, as while a CUDA graph is captured.
+        """
+
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
 

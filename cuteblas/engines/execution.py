@@ -20,6 +20,7 @@ from .engine import Engine
 from .memory import Memory, overlap, same_elements, strides_by_order, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
 from .replay.recording import Recorder, listeners
+from .tuning import fastest, measured
 
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
@@ -29,19 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["Execution", "plan_for"]
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem
+_PLANNERS: dict[type, str] = {GemmProblem: "plan_gemm", CopyProblem: "plan_copy",
+                              ContractionProblem: "plan_contraction", ReductionProblem: "plan_reduction"}
 
 
 def plan_for(problem: Problem, device: DeviceInfo) -> Plan:
-    """The plan for a problem on a device; planning is imported by the first call."""
+    """The plan for a problem on a device, the fastest if some were timed.
+
+    Planning is imported by the first call.
+    """
     from .. import planning
 
-    if isinstance(problem, GemmProblem):
-        return planning.plan_gemm(problem, device)
-    if isinstance(problem, CopyProblem):
-        return planning.plan_copy(problem, device)
-    if isinstance(problem, ContractionProblem):
-        return planning.plan_contraction(problem, device)
-    return planning.plan_reduction(problem, device)
+    return measured(getattr(planning, _PLANNERS[type(problem)])(problem, device))
 
 
 class Execution:
@@ -110,18 +110,22 @@ class Execution:
             numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
         """Plan a problem, run it on arrays by role, and count the family of its kernels, perhaps with a note."""
         plan = self.plan(problem, next(iter(arrays.values())))
-        self.run_plan(plan, arrays, alpha, beta, numbers)
+        plan = self.run_plan(plan, arrays, alpha, beta, numbers)
         self.count("calls", plan.family + note)
 
     def run_plan(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
-                 numbers: Mapping[str, Any] | None = None) -> None:
-        """Run a plan.
+                 numbers: Mapping[str, Any] | None = None) -> Plan:
+        """Run a plan, or the fastest for its problem if calls are timed; returns that.
 
         If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of the product that need less take
         its place, or native arithmetic, and are counted under ``"workspace"``.
         """
         if not self.engine.runs:
-            return
+            return plan
+        tuned = fastest(plan, lambda each: self.engine.seconds(each, arrays, alpha, beta, numbers))
+        if tuned is None:
+            self.recorder = None                # a later call may be timed
+        plan = tuned or plan
         for listener in listeners:
             listener(plan)
         if self.recorder is not None:
@@ -136,8 +140,9 @@ class Execution:
                     what = f"{smaller.family}{' in blocks' if smaller.family == plan.family else ''}"
                     why = f"{what} instead of {plan.family}: no memory for a workspace of {plan.workspace_bytes} bytes"
                     tally("workspace", "calls", why).tick()
-                    return
+                    return plan
             raise
+        return plan
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
         """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
@@ -155,7 +160,7 @@ class Execution:
             self._tick(function, "calls", "nothing")
             return
         plan = self.plan(copy_problem(source, self.memory(dst), variant), src)
-        self.run_plan(plan, {"src": src, "dst": dst})
+        plan = self.run_plan(plan, {"src": src, "dst": dst})
         self._tick(function, "calls", plan.family)
 
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..engines.pinned import empty_pinned
     from ..engines.settings import backend, current_backend, set_workspace_limit
     from ..engines.sharded import ShardedArray
+    from ..engines.tuning import tune
     from .copy import ascontiguousarray, asfortranarray, copy
     from .dot import dot, inner, kron, outer, tensordot, vdot
     from .einsum import einsum, einsum_path
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot",
            "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "keep_limit", "kron", "matmul",
            "matrix_transpose", "matvec", "moveaxis", "outer", "permute_dims", "record", "release", "reset_stats", "rollaxis",
-           "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "vdot", "vecdot", "vecmat", "warmup"]
+           "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "tune", "vdot", "vecdot", "vecmat", "warmup"]
 
 _MODULES = {
     "..engines.counters": ("reset_stats", "stats"), "..engines.pinned": ("empty_pinned",), "..engines.sharded": ("ShardedArray",),
     "..engines.keeping": ("keep_limit", "release"), "..engines.settings": ("backend", "current_backend", "set_workspace_limit"),
+    "..engines.tuning": ("tune",),
     ".copy": ("ascontiguousarray", "asfortranarray", "copy"), ".dot": ("dot", "inner", "kron", "outer", "tensordot", "vdot"),
     ".einsum": ("einsum", "einsum_path"), ".explain": ("Explanation", "explain", "explain_copy"), ".matmul": ("matmul",),
     ".transpose": ("matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"),

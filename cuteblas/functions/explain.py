@@ -131,7 +131,8 @@ class Explanation:
         return [("kernel", self._where + kernel),
                 ("time", time_words(self.plan, self._expected(self.plan))),
                 ("copies", "; ".join(copies) or "none"),
-                *([("fallback", self.plan.fallback)] if self.plan.fallback else [])]
+                *(row for row in (("measured", self.plan.measured), ("fallback", self.plan.fallback))
+                  if row[1])]
 
     def __str__(self) -> str:
         return "\n".join(_columns([*self._rows(), ("call", f"{self.call}; .verbose() says more")]))

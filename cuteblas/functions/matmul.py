@@ -278,7 +278,8 @@ def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> A
     c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
     if staging.c.memory.size:
         plan = run.plan(staging.problem, x1)
-        run.run_plan(plan, {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c})
+        given = {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c}
+        plan = run.run_plan(plan, given)
         run.count("calls", plan.family)
     else:
         run.count("calls", "nothing")

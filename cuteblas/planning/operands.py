@@ -19,7 +19,7 @@ from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
 from .guard import gate_values
 from .plan import Argument, Launch, Role, place
-from .problem import DeviceInfo, GemmProblem, Operand, Storage, transposed
+from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, Storage, transposed
 
 __all__ = [
     "MAPPED_STRIDE",
@@ -62,6 +62,7 @@ __all__ = [
     "why_not_on_wgmma",
     "why_not_staged",
     "width_along",
+    "written",
 ]
 
 T = TypeVar("T")
@@ -102,6 +103,22 @@ def span(modes: Iterable[tuple[int, int]]) -> int:
 def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) -> int:
     """Largest distance in elements between two elements of an operand."""
     return span(zip((*extents, *batch), (*operand.strides, *operand.batch_strides), strict=True))
+
+
+def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, tuple[int, int]]:
+    """The roles that a plan writes, each with the bytes that it reaches before and from its address."""
+    def reach(nbytes: int, *modes: tuple[int, ...]) -> tuple[int, int]:
+        before, after = (span((n, end(0, s)) for n, *_others, s in modes) for end in (min, max))
+        return before * nbytes, (after + 1) * nbytes
+
+    if isinstance(p, CopyProblem):
+        return {"dst": reach(p.itemsize, *zip(p.shape, p.dst_strides, strict=True))}
+    if isinstance(p, ContractionProblem):
+        return {"c": reach(dtype(p.c.dtype).bytes, *p.m, *p.n, *p.batch)}
+    extents, outputs = (p.m, p.n, *p.batch), p.fusion.outputs if p.fusion else ()
+    return {role: reach(dtype(x.dtype).bytes,
+                        *zip(extents, (*x.strides, *x.batch_strides), strict=True))
+            for role, x in (("c", p.c), *((epilogue_role(name), x) for name, x in outputs))}
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:

@@ -11,6 +11,7 @@ from .problem import ChainProblem, DeviceInfo, Problem
 
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel, TensorMapSpec
+    from .cost.work import Counted
 
 __all__ = ["Argument", "Launch", "Plan", "Role", "Workspace", "aligned", "place", "placed"]
 
@@ -157,6 +158,10 @@ class Plan:
         Operands that the launches copy first, and why.
     fallback : str
         The slower kernel that computes this, or part of it, and why: a faster family refused it, or the elements decide it.
+    works : tuple of Counted
+        The counted resources that ``seconds`` is the time of, one after the other.
+    measured : str
+        What the best plans took where they were timed, this one first: see :func:`cuteblas.tune`.
 
     Examples
     --------
@@ -180,6 +185,8 @@ class Plan:
     seconds: float | None = None
     copied: tuple[str, ...] = ()
     fallback: str = ""
+    works: tuple[Counted, ...] = field(default=(), compare=False)
+    measured: str = field(default="", compare=False)
 
     def within(self, workspace: Workspace, **places: Role | Argument) -> Plan:
         """This plan as a part of another one.
@@ -217,7 +224,8 @@ class Plan:
         return replace(other, problem=chain, launches=launches,
                        workspace_bytes=max(self.workspace_bytes, other.workspace_bytes), seconds=seconds,
                        reason=f"{self.reason}; then {other.reason}", copied=(*self.copied, *other.copied),
-                       fallback="; ".join(filter(None, (self.fallback, other.fallback))))
+                       fallback="; ".join(filter(None, (self.fallback, other.fallback))),
+                       works=(*self.works, *other.works))
 
     @property
     def roles(self) -> tuple[Role, ...]:

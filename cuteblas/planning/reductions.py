@@ -96,8 +96,9 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     what = "sum of products" if problem.y else problem.op
     reason = (f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
               f"{device.multiprocessors} multiprocessors")
+    work = reducing(problem, device)
     return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason, launches[0].kernel.facts,
-                reducing(problem, device).seconds(device))
+                work.seconds(device), works=(work,))
 
 
 def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument, target: Argument,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from .._dtypes import dtype
-from .copy.dispatch import copy_alternatives
 from .cost.work import worth
 from .devices import is_measured
 from .estimates import Estimate, estimate
-from .gemm.dispatch import FAMILIES
 from .plan import Plan
 from .problem import ChainProblem, ContractionProblem, CopyProblem, GemmProblem, GroupedProblem, Operand, Problem, ReductionProblem
 from .quantities import duration, quantity
@@ -93,23 +91,13 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
                       f"(arithmetic {duration(floor.arithmetic_s)}, traffic {duration(floor.traffic_s)})")]
 
 
-def _resource_rows(plan: Plan) -> list[tuple[str, str]]:
-    """What the estimate counts, step after step, if the plan is the one that planning chooses."""
-    p, device = plan.problem, plan.device
-    works: tuple[Any, ...] = ()
-    if isinstance(p, GemmProblem) and plan.launches and p.depth:
-        able = (row for row in FAMILIES if p.precision in row.precisions and row.why_not(p, device) is None)
-        works = next((x.works for row in able for x in row.timed(p, device)
-                      if x.family == plan.family and x.seconds(device) == plan.seconds), ())
-    elif isinstance(p, CopyProblem) and plan.launches:
-        works = tuple(each.work for each in copy_alternatives(p, device) if each.work.seconds(device) == plan.seconds)[:1]
-    rows = []
-    for work in works:
-        whole = work.seconds(device)
+def _resource_rows(plan: Plan) -> Iterator[tuple[str, str]]:
+    """What the estimate counts, step after step."""
+    for work in plan.works:
+        whole = work.seconds(plan.device)
         parts = [f"{duration(seconds)} less without {name} ({', '.join(f'{field} {count:.6g}' for field, count in counts.items())})"
-                 for name, counts, seconds in worth(work, device) if seconds >= _SHOWN * whole]
-        rows.append(("estimate", f"{duration(whole)}; {', '.join(parts)}"))
-    return rows
+                 for name, counts, seconds in worth(work, plan.device) if seconds >= _SHOWN * whole]
+        yield "estimate", f"{duration(whole)}; {', '.join(parts)}"
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:

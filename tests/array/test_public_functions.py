@@ -150,7 +150,7 @@ CALLS = [
 
 WITHOUT_ARRAYS = {
     "Explanation", "ShardedArray", "backend", "current_backend", "empty_pinned", "enabled", "install", "keep_limit", "record",
-    "release", "reset_stats", "set_workspace_limit", "stats", "uninstall", "warmup", "Epilogue", "ready", "pointers",
+    "release", "reset_stats", "set_workspace_limit", "stats", "tune", "uninstall", "warmup", "Epilogue", "ready", "pointers",
     "asarray", "from_dlpack",                       # make arrays of ours of anything: test_creation.py
     "bgemm"}                                        # NumPy has bfloat16 from ml_dtypes alone: test_types.py
 

@@ -36,7 +36,7 @@ def test_python_m_runs_it():
 
 def test_cache_shows_and_clears(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
-    for part, count in (("entries", 1), ("calls", 1), ("emulator", 2)):
+    for part, count in (("entries", 1), ("calls", 1), ("choices", 1), ("emulator", 2)):
         (tmp_path / part).mkdir()
         for i in range(count):
             (tmp_path / part / str(i)).write_bytes(bytes(3 << 20))
@@ -46,10 +46,11 @@ def test_cache_shows_and_clears(monkeypatch, tmp_path, capsys):
         first, *parts = capsys.readouterr().out.splitlines()
         assert first == str(tmp_path)
         return [" ".join(part.split()) for part in parts]
-    before = ["for GPUs 1 file 3.0 MiB", "calls on GPUs 1 file 3.0 MiB", "for the emulator 2 files 6.0 MiB"]
+    before = ["for GPUs 1 file 3.0 MiB", "calls on GPUs 1 file 3.0 MiB", "measured choices 1 file 3.0 MiB",
+              "for the emulator 2 files 6.0 MiB"]
     assert shown() == before
-    assert shown("--clear") == [f"{line}, {count} removed" for line, count in zip(before, (1, 1, 2), strict=True)]
-    assert shown() == [f"{what} 0 files 0.0 MiB" for what in ("for GPUs", "calls on GPUs", "for the emulator")]
+    assert shown("--clear") == [f"{line}, {count} removed" for line, count in zip(before, (1, 1, 1, 2), strict=True)]
+    assert shown() == [f"{what} 0 files 0.0 MiB" for what in ("for GPUs", "calls on GPUs", "measured choices", "for the emulator")]
 
 
 def test_doctor_looks_at_everything(capsys):

@@ -1,6 +1,8 @@
 """Calls that another process has kept are replayed."""
 
+import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +14,11 @@ from cuteblas import blas
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
 from cuteblas._cache import cache_directory, keep, usage  # noqa: E402
-from cuteblas.engines import execution  # noqa: E402
+from cuteblas.engines import cuda, execution, tuning  # noqa: E402
 from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
 from cuteblas.engines.replay import kept  # noqa: E402
+from cuteblas.planning import GemmProblem, Operand, plan_gemm  # noqa: E402
+from cuteblas.planning.problem import H200  # noqa: E402
 
 from ..functions import host_cupy  # noqa: E402
 from ..functions.host_cupy import installed, on_gpu, on_host  # noqa: E402
@@ -174,3 +178,103 @@ def test_fingerprints(monkeypatch):
         assert first is not None and kept.fingerprint(0) not in (None, first)
     finally:
         kept.fingerprint.cache_clear()
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Iterator[list]:
+    """Plans that were timed; each takes less than those before."""
+    asked: list = []
+
+    def seconds(self, plan, *_given):
+        asked.append(plan)
+        return 1 / len(asked)
+
+    monkeypatch.setattr("cuteblas.engines.cuda.Cuda.seconds", seconds)
+    # What stands for planning in these tests has no launches and no alternatives.
+    monkeypatch.setattr(tuning, "_has_alternatives", lambda plan: True)
+    others = [(str(i), i) for i in range(4)]
+    monkeypatch.setattr(tuning, "_plans", lambda plan: [
+        (tuning._PLANNED, plan), *((name, replace(plan, config=config)) for name, config in others)])
+    yield asked
+    cuteblas.tune(False)
+    tuning._known.clear()
+
+
+def test_recorded_and_kept_calls_are_timed_once_tuning_is_on(clock, files):
+    for _ in range(2):
+        cuteblas.matmul(A, B)
+    assert not clock and not cuteblas.tune(True)
+    for _ in range(2):
+        assert (on_host(cuteblas.matmul(A, B)) == on_host(A) @ on_host(B)).all()
+    assert len(clock) == 4 and files.plans[-1].config == 1          # the first plan twice
+    cuteblas.tune(False)
+    for _ in range(2):
+        tuning._known.clear()
+        replay_cupy.forget()                                        # another process
+        cuteblas.matmul(A, B)
+    assert len(clock) == 4 and files.plans[-1].config == 1
+
+
+def test_other_processes_replay_calls_of_measured_choices(clock, monkeypatch):
+    cuteblas.tune(True)
+    cuteblas.matmul(A, B)
+    replay_cupy.forget()                                            # another process
+    timed = len(clock)
+    monkeypatch.setattr(execution, "Execution", None)               # the long way
+    assert (on_host(cuteblas.matmul(A, B)) == on_host(A) @ on_host(B)).all() and len(clock) == timed
+
+
+def test_what_is_captured_is_not_recorded_before_it_is_timed(clock, monkeypatch):
+    cuteblas.tune(True)
+    with monkeypatch.context() as patch:
+        patch.setattr("cuteblas.engines.cuda.Cuda.seconds", lambda *_given: None)
+        cuteblas.matmul(A, B)
+    assert not replay_cupy.recorded and not clock
+    cuteblas.matmul(A, B)
+    assert len(clock) == 4 and replay_cupy.recorded
+
+
+def test_plans_are_timed_on_scratch_memory(monkeypatch):
+    events = []
+
+    class Event:
+        def record(self):
+            events.append(len(launched))
+
+        def synchronize(self):
+            pass
+
+    launched = []
+
+    def executor(plan):
+        def launch(addresses, *scalars):
+            launched.append(addresses)
+            host_cupy.executor(plan).launch(addresses, *scalars)
+        return SimpleNamespace(launch=launch)
+
+    monkeypatch.setattr(cuda, "cupy", SimpleNamespace(cuda=SimpleNamespace(
+        Event=Event, alloc=lambda nbytes: Memory(host_cupy.allocate(nbytes)), get_elapsed_time=lambda a, b: 2.0)))
+    monkeypatch.setattr(cuda, "_FILLED", 64)
+    monkeypatch.setattr("cuteblas.runtime.executor", executor)
+    a, b, c = (on_host(x) for x in (A, B, C))
+    want = c.copy()
+    down = Operand("float32", (-6, 1))
+    problem = GemmProblem(7, 6, 5, Operand("float32", (5, 1)), Operand("float32", (1, 6)), down, beta="value")
+    seconds = cuda.CUDA.seconds(plan_gemm(problem, H200), {"a": A, "b": B, "c": C[::-1]}, 1, 2.0, None)
+    assert (c == want).all() and (a @ b).any()
+    assert len(launched) == 3 + 10 and seconds == pytest.approx(2e-3 / 10)
+    assert all(given[:2] == (A.data.ptr, B.data.ptr) and (given[2] - C[::-1].data.ptr) % 256 == 0 != given[2] - C[::-1].data.ptr
+               for given in launched)
+    assert events == [0, 3, 3, 13]
+    monkeypatch.setattr("cuteblas.runtime.capturing", lambda: True)
+    assert cuda.CUDA.seconds(plan_gemm(problem, H200), {"a": A, "b": B, "c": C}) is None
+
+
+class Memory:
+    """What ``cupy.cuda.alloc`` returns, which can be filled without a device."""
+
+    def __init__(self, pointer):
+        self.pointer, self.ptr = pointer, pointer.ptr
+
+    def memset_async(self, value, size):
+        ctypes.memset(self.ptr, value, size)

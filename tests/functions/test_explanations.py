@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import cuteblas
+from cuteblas.engines.execution import plan_for
 from cuteblas.planning.floors import compulsory_bytes, floor_of, multiply_adds_per_clock
-from cuteblas.planning.problem import H200, CopyProblem, GemmProblem, Operand
+from cuteblas.planning.problem import H200, ContractionProblem, CopyProblem, GemmProblem, Operand, ReductionProblem, Storage
+from cuteblas.planning.words import plan_rows
 
 
 def test_product():
@@ -38,9 +40,31 @@ def test_what_an_estimate_consists_of():
     for part in ("less without the unit (clocks 65536)", "less without shared memory (wavefronts 65536)", "\n  estimate "):
         assert part in product, part
     assert "less without memory (read 3.35544e+07)" in copy and "less without waiting (passes" in copy
-    for told in (cuteblas.explain(a[:, :0], a[:0], device="h200"), cuteblas.explain(a[:0], a, device="h200"),
+    assert "less without writing" in cuteblas.explain(a[:, :0], a[:0], device="h200").verbose()
+    for told in (cuteblas.explain(a[:0], a, device="h200"),
                  cuteblas.explain(a[:8, :8], a[:8, :8], variant="gemm_small", device="h200")):
         assert "less without" not in told.verbose()
+
+
+SINGLE, HALF = Operand("float32", (512, 1)), Operand("float16", (512, 1))
+STACK = Operand("float32", (8, 1), (64,))
+LIMITED = replace(H200, workspace_limit=1 << 20)
+
+
+@pytest.mark.parametrize("device", [H200, LIMITED], ids=["all memory", "limited"])
+@pytest.mark.parametrize("problem", [
+    *(GemmProblem(512, 512, 512, x, x, x, triangle=which) for x in (SINGLE, HALF) for which in (None, "both", "lower")),
+    GemmProblem(512, 512, 512, SINGLE, SINGLE, SINGLE, precision="ieee"),
+    GemmProblem(8, 8, 8, STACK, STACK, STACK, batch=(1000,)),
+    ReductionProblem(1000, 5000, Operand("float32", (5000, 1)), Operand("float32", (1, 0))),
+    CopyProblem((512, 512), (1, 512), (512, 1), 4), CopyProblem((512, 512), (1, 512), (512, 1), 4, in_place=True),
+    ContractionProblem(((512, 512, 512),), ((512, 1, 1),), ((512, 1, 512),), *[Storage("float32")] * 3),
+    ContractionProblem(((4, 6, 5), (7, 24, 25)), ((5, 1, 1),), ((6, 1, 5),), *[Storage("float32")] * 3)], ids=str)
+def test_every_plan_carries_what_its_estimate_counts(problem, device):
+    plan = plan_for(problem, device)
+    assert plan.seconds == pytest.approx(sum(work.seconds(device) for work in plan.works), rel=1e-9)
+    assert all("less without" in text for name, text in plan_rows(plan) if name == "estimate")
+    assert "estimate" in dict(plan_rows(plan))
 
 
 def test_copies_are_announced():

@@ -30,6 +30,7 @@ from ...runtime.executor import Executor
 from ...runtime.loading import is_loaded, load_cubin
 from ..cuda import CUDA, several_devices
 from ..settings import workspace_limit
+from ..tuning import tuning_state
 from .launches import Call, Place, Placed, Program, Shifted, picking
 from .recording import Recorded, ticks_of
 
@@ -117,7 +118,8 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
         return None
     parts = [(x.shape, x.strides, x.dtype.str, x.data.ptr & 15) for x in arrays]
     same = len(inputs) > 1 and inputs[0].data.ptr == inputs[1].data.ptr
-    return sha256(f"{where} {workspace_limit()} {text} {parts} {out is None} {same}".encode()).hexdigest()
+    settings = f"{workspace_limit()} {tuning_state()}"
+    return sha256(f"{where} {settings} {text} {parts} {out is None} {same}".encode()).hexdigest()
 
 
 def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:

@@ -185,7 +185,7 @@ class _Copy:
                           batch_values(tuple(m.extent for m in reversed(batch))))
             return Plan(self.problem, self.device, family, final, (each,), reason=reason,
                         facts=made.facts,
-                        seconds=work.seconds(self.device))
+                        seconds=work.seconds(self.device), works=(work,))
 
         return CopyKernel(family, _name(config), (work,), plan, config=config, blocks=blocks,
                        work=work)

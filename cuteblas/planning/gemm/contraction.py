@@ -16,8 +16,8 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ...kernels.reduce.slices import TILE as REDUCE_TILE
 from ...kernels.reduce.slices import ReduceConfig, reduce_split
-from ..copy.dispatch import copy_choice
-from ..cost.alternatives import least
+from ..copy.dispatch import copy_alternatives, copy_choice
+from ..cost.alternatives import Alternative, least
 from ..modes import merged
 from ..operands import (
     Roles,
@@ -32,7 +32,7 @@ from ..operands import (
 from ..plan import Argument, Launch, Plan, Role, place
 from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
 from ..variants import Variant, variant
-from .dispatch import PRECISIONS, plan_gemm
+from .dispatch import PRECISIONS, gemm_alternatives, plan_gemm
 from .packing import Packed, Pairs, packed, with_copies
 from .simt import MAX_VECTOR, Choice, choices, types
 from .slices import workspace_bytes
@@ -215,22 +215,36 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     if problem.variant is not None and (named := variant(problem.variant, "contraction", "gemm")).operation == "contraction":
         return named.plan(problem, device)
     p = canonical(problem)
-    plain = len(p.m) == len(p.n) == len(p.k) == 1
-    if not plain and problem.variant is not None:
+    flat = _product_of(problem, p)
+    if flat is None and problem.variant is not None:
         raise ValueError(f"{problem.variant} multiplies matrices, but the modes {_groups(p)} of this contraction form none")
-    if plain:
-        _check(problem)
-        flat = replace(_flat(p), variant=problem.variant)
-        if problem.same and flat.is_gram:
-            flat = replace(flat, triangle="both")
+    if flat is None:
+        direct = plan_gett(problem, device)
+    else:
         plan = plan_gemm(flat, device)
         direct = replace(plan, problem=problem, reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
-    else:
-        direct = plan_gett(problem, device)
     if problem.variant is not None or p.precision not in ("auto", "ieee") or not direct.launches or direct.family == "reduce":
         return direct
     packed = _plan_packed(problem, p, device, direct)
     return direct if packed is None else packed
+
+
+def alternatives(problem: Any, device: DeviceInfo) -> Iterable[Alternative]:
+    """Plans among which planning chooses for a copy, a product, or a contraction that is a product."""
+    if isinstance(problem, CopyProblem):
+        return copy_alternatives(problem, device)
+    if isinstance(problem, ContractionProblem):
+        problem = _product_of(problem, canonical(problem))
+    return gemm_alternatives(problem, device) if problem else ()
+
+
+def _product_of(problem: ContractionProblem, p: ContractionProblem) -> GemmProblem | None:
+    """The product that a contraction and its canonical form are, if the modes form matrices."""
+    if not len(p.m) == len(p.n) == len(p.k) == 1:
+        return None
+    _check(problem)
+    flat = replace(_flat(p), variant=problem.variant)
+    return replace(flat, triangle="both") if problem.same and flat.is_gram else flat
 
 
 def _check(p: ContractionProblem) -> None:
@@ -273,7 +287,7 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
     return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts,
-                choice.work.seconds(device))
+                choice.work.seconds(device), works=(choice.work,))
 
 
 # -- packed tensors ---------------------------------------------------------------------------------------------------------------
@@ -336,7 +350,8 @@ def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: Dev
     copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
                    "not form a matrix with a contiguous mode" for role, x in copies.items())
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
-    return replace(whole, problem=problem, reason=reason, seconds=seconds, copied=(*plan.copied, *copied))
+    return replace(whole, problem=problem, reason=reason, seconds=seconds, copied=(*plan.copied, *copied),
+                   works=sum((move.works for move in moves.values()), plan.works))
 
 
 def _unpacking(p: CopyProblem) -> CopyProblem:

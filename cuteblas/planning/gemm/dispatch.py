@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -28,7 +28,8 @@ from .split import plan_guarded, plan_split, planes_alternatives, split_alternat
 from .thin import plan_thin, thin_alternatives, why_not_thin
 from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
 
-__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm"]
+__all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice", "plan_gemm",
+           "plan_of"]
 
 PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
 """What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
@@ -179,25 +180,33 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     dtype(problem.accumulator)
     if problem.triangle is not None and (of_triangle := _plan_triangle(problem, device)) is not None:
         return of_triangle
-    return _planned(problem, device)
-
-
-def _planned(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """The plan of a product that has elements, by the family that is fastest of those whose workspace is within the limit."""
-    rows, over = _rows(problem, device), ""
     if device.workspace_limit is None:
-        return _chosen(gemm_choice(problem, device), device)
-    seconds = {row: min(x.seconds(device) for x in row.timed(problem, device)) for row in rows} if len(rows) > 1 else {}
-    for row in sorted(rows, key=lambda row: seconds.get(row, 0.0)):
+        return plan_of(gemm_choice(problem, device))
+    return _within_limit(_rows(problem, device), problem, device)
+
+
+def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceInfo) -> Plan:
+    """The plan of the fastest of some families whose workspace is within the limit."""
+    fastest = [min((x.seconds(device), index, i, x)
+                   for i, x in enumerate(row.timed(problem, device)))
+               for index, row in enumerate(rows)]
+    over = ""
+    for _seconds, index, _i, least in sorted(fastest):
+        row = rows[index]
         if (plan := row.plan(problem, device)) is not None:
-            return _noted(replace(plan, seconds=seconds.get(row, plan.seconds)), over)
+            return _noted(_estimated(plan, least), over)
         over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
     raise ValueError(f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes")
 
 
-def _chosen(choice: Alternative, device: DeviceInfo) -> Plan:
-    """The plan of an alternative."""
-    return _noted(replace(choice.plan(), seconds=choice.seconds(device)))
+def plan_of(choice: Alternative) -> Plan:
+    """The plan of an alternative, with its counts and the time of them."""
+    return _noted(_estimated(choice.plan(), choice))
+
+
+def _estimated(plan: Plan, choice: Alternative) -> Plan:
+    """A plan with the counts of an alternative, and the time of them."""
+    return replace(plan, seconds=choice.seconds(plan.device), works=choice.works)
 
 
 def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
@@ -222,8 +231,8 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 def _noted(plan: Plan, over: str = "") -> Plan:
     """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps tensor cores from being used."""
     problem, device = plan.problem, plan.device
-    assert isinstance(problem, GemmProblem)
-    if dtype(problem.a.dtype).is_stored and plan.family in ("gemm_mma", "gemm_simt"):
+    if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
+            and plan.family in ("gemm_mma", "gemm_simt"):
         faster = (("gemm_wgmma", why_not_wgmma), ("gemm_mma", why_not_mma))[:1 + (plan.family == "gemm_simt")]
         for name, why_not in faster:
             if (refused := why_not(problem, device)) is not None and not over.endswith(refused):
@@ -236,17 +245,19 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
     Both triangles are all of C, and planned so where that is estimated to be faster and as symmetric. One is computed in one piece.
     """
-    limited = device.workspace_limit is not None
+    limited, native = device.workspace_limit is not None, FAMILIES[-1:]
     if problem.triangle != "both":
-        return plan_simt(problem, device) if limited else None
+        return _within_limit(native, problem, device) if limited else None
     another_order = _ANOTHER_ORDER | (_ANOTHER_COMPLEX_ORDER if dtype(problem.a.dtype).is_complex else frozenset())
     whole = replace(problem, triangle=None)
     if limited:                                        # an algorithm that is asked for by name is not replaced
         plan = plan_gemm(whole, device)
-        return plan_simt(problem, device) if plan.family in another_order and problem.precision in _NATIVE else plan
+        replaced = plan.family in another_order and problem.precision in _NATIVE
+        return _within_limit(native, problem, device) if replaced else plan
     half, best = gemm_choice(problem, device), gemm_choice(whole, device)
-    faster = half.seconds(device) < best.seconds(device)
-    return _chosen(half, device) if faster or best.family in another_order else replace(plan_gemm(whole, device), problem=problem)
+    if half.seconds(device) < best.seconds(device) or best.family in another_order:
+        return plan_of(half)
+    return replace(plan_gemm(whole, device), problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
@@ -255,14 +266,13 @@ def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
     Families whose floor is above an estimate that was found already are not asked.
     """
     floors = [(_floor(problem, row, device)[1], index, row) for index, row in enumerate(_rows(problem, device))]
-    best: tuple[float, int, int, Alternative] | None = None
+    found: list[tuple[float, int, int, Alternative]] = []
     for floor, index, row in sorted(floors, key=lambda each: each[:2]):
-        if best is not None and floor > best[0]:
+        if found and floor > min(found)[0]:
             break
-        own = min((x.seconds(device), index, i, x) for i, x in enumerate(row.timed(problem, device)))
-        best = own if best is None else min(best, own)
-    assert best is not None
-    return best[3]
+        found += ((x.seconds(device), index, i, x)
+                  for i, x in enumerate(row.timed(problem, device)))
+    return min(found)[3]
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
