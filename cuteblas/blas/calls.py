@@ -20,7 +20,7 @@ from ..engines.replay.numpy import record as record_by_numpy
 from ..engines.replay.registry import Replayable
 from ..engines.settings import current_backend
 from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
-from ..functions.gemm import gemm, refuse_self_overlap, scalar_kind
+from ..functions.gemm import GemmArguments, gemm, refuse_self_overlap, scalar_kind
 from ..functions.host_gemm import gemm_of_host
 from .arguments import Arguments, Transposition, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
@@ -188,30 +188,30 @@ def execute(call: Call, candidate: Replayable | None = None) -> Any:
     named = kernel_arguments(call)
     if call.by_numpy:
         moves = not stays(call.a, call.b, call.out)
-        result, extras = gemm_of_host(call.function, moves, call.a, call.b, **named)
+        result, extras = gemm_of_host(call.function, moves, call.a, call.b, named)
         if candidate is not None and not moves and call.precision in NATIVE \
                 and (compute := _compute_by_numpy(candidate, call, named)) is not None:
             record_by_numpy(candidate, call.function, compute)
         return call.answered(result, extras)
     with where(call):
         run = Execution(call.function, call.engine)
-        result, extras = gemm(run, call.a, call.b, **named)
+        result, extras = gemm(run, call.a, call.b, named)
         if candidate is not None:
             record(run, candidate, call.alpha, call.beta, result)
     return call.answered(result, extras)
 
 
-def _compute_by_numpy(candidate: Replayable, call: Call, named: Mapping[str, Any]) -> Compute | None:
+def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -> Compute | None:
     """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an array or was rounded."""
     *_rest, reads_c, kinds = candidate.head
     if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds:
         return None
     types = call.types
-    plain = kinds == ("one", "zero") and not named["conj_a"] and not named["conj_b"] \
+    plain = kinds == ("one", "zero") and not named.conj_a and not named.conj_b \
         and types.operands == types.output == types.compute \
         and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == call.shape[:-2]
-    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute), "F", named["conj_a"],
-                              named["conj_b"], plain).run
+    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute), "F", named.conj_a,
+                              named.conj_b, plain).run
     swaps_a, swaps_b, in_place = call.trans_a.swaps, call.trans_b.swaps, call.c is not None and not reads_c
 
     shape, kind, flat = call.shape, dtype_named(types.output), len(call.shape) == 2 and plain and call.c is None
@@ -228,14 +228,13 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: Mapping[str, Any
     return compute
 
 
-def kernel_arguments(call: Call) -> dict[str, Any]:
-    """The arguments of :func:`cuteblas.functions.gemm.prepare` after both operands."""
+def kernel_arguments(call: Call) -> GemmArguments:
+    """What the product of a call computes, in the words of :mod:`cuteblas.functions.gemm`."""
     types, conjugates = call.types, call.types.is_complex
     usual = accumulator_of(types.operands, types.operands, types.output) if call.epilogue is None else None
-    return {"conj_a": conjugates and call.trans_a.conjugates, "conj_b": conjugates and call.trans_b.conjugates,
-            "alpha": call.alpha, "beta": call.beta, "c": call.c, "out": call.out, "output": types.output,
-            "compute": None if types.compute == usual else types.compute, "epilogue": call.epilogue,
-            "precision": call.precision, "variant": call.variant, "order": "F"}
+    return GemmArguments(conjugates and call.trans_a.conjugates, conjugates and call.trans_b.conjugates, call.alpha, call.beta,
+                         call.c, call.out, types.output, None if types.compute == usual else types.compute, call.epilogue,
+                         call.precision, call.variant)
 
 
 def where(call: Call) -> AbstractContextManager[None]:

@@ -12,7 +12,6 @@ from ..engines.sharded import ShardedArray, as_sharded
 from ..functions.algorithms import checked_precision
 from ..functions.devices import as_devices, matmul_of_host, new_result, on_host_alone, put, shares_memory, spread_product
 from ..functions.gemm import gemm, refuse_self_overlap
-from ..functions.matmul import in_tiles
 from .arguments import Arguments, Transposition
 from .calls import Call, Request, inferred, kernel_arguments, targets
 from .libraries import HOST, Gathered
@@ -49,7 +48,7 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution
 
-        gemm(Execution(f"{function}: tiles", CUDA), x, y, **named | {"c": z if reads_c else None, "out": z})
+        gemm(Execution(f"{function}: tiles", CUDA), x, y, named._replace(c=z if reads_c else None, out=z))
 
     if call.alpha == 0:                                 # A and B are not looked at, so they do not move
         a, b = (_without_sums(x, axis) for x, axis in ((a, -1), (b, -2)))
@@ -125,8 +124,8 @@ def _of_host(call: Call, ordinals: tuple[int, ...]) -> np.ndarray:
     out = call.out if call.out is not None else new_array(call.shape, kind, "F")
     a, b = (x.conj() if way.conjugates and types.is_complex else x for x, way in ((call.a, call.trans_a), (call.b, call.trans_b)))
     if alpha == 1 and call.c is None:
-        return matmul_of_host(a, b, out, ordinals, call.precision, in_tiles, function)
-    product = kind.type(alpha) * matmul_of_host(a, b, None, ordinals, call.precision, in_tiles, function) if alpha != 0 else 0
+        return matmul_of_host(function, a, b, out, ordinals, call.precision)
+    product = kind.type(alpha) * matmul_of_host(function, a, b, None, ordinals, call.precision) if alpha != 0 else 0
     with np.errstate(all="ignore"):
         out[...] = product if call.c is None else product + call.c * kind.type(call.beta)
     return out

@@ -19,6 +19,7 @@ from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
 from .expressions import Expression, Term, of_product, stand_in
 from .gufunc import operand_matrices, resolve_product, result_matrices
+from .staging import multiply_tile
 
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
@@ -60,17 +61,15 @@ def on_host_alone(*arrays: Any) -> bool:
     return all(kind_of(x) not in ("cupy", "foreign") and not isinstance(x, ShardedArray) for x in arrays if x is not None)
 
 
-def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multiply: Callable[..., None]) -> Any:
-    """``matmul`` over devices, its tiles by a function of (A, B, C, precision).
+def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any:
+    """``matmul`` over devices.
 
     Returns
     -------
     cupy.ndarray or ShardedArray
         ``out``, or the new result; in shards where an operand decides that.
     """
-    tile = partial(multiply, precision=precision)
-    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), tile, precision,
-                 core="mn")
+    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision, core="mn")
 
 
 @lru_cache(maxsize=1024)
@@ -85,12 +84,8 @@ def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
     return of_product(product, first.shape, second.shape, False)
 
 
-def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, precision: str,
-                   in_tiles: Callable[..., np.ndarray | None], function: str = "matmul") -> np.ndarray:
-    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and moves them by its own link.
-
-    ``in_tiles`` is a function of (name, A, B, C, precision) for one device, which returns ``None`` where it has no memory.
-    """
+def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any, precision: str) -> np.ndarray:
+    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and moves them by its own link."""
     from ..engines.emulator import HOST_CUDA
 
     ordinals = as_devices(function, devices)
@@ -108,10 +103,13 @@ def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, preci
     def work(device: int, part: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         import cupy
 
+        from .tiles import product_in_tiles
+
         with cupy.cuda.Device(device):
-            where = f"on cuda:{device}" if in_tiles(function, *part, precision) is not None else "no memory on the GPU: by NumPy"
-        if not where.startswith("on"):
+            done = product_in_tiles(function, *part, precision) is not None
+        if not done:
             np.matmul(part[0], part[1], part[2])
+        where = f"on cuda:{device}" if done else "no memory on the GPU: by NumPy"
         tally(function, "spread", where).tick()
 
     with ThreadPoolExecutor(max(1, len(parts))) as pool:
@@ -256,9 +254,8 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 
 # -- contractions -----------------------------------------------------------------------------------------------------------------
 def contraction_over(function: str, settle: Callable[..., Expression | None],
-                     call: Callable[..., Any], x1: Any, x2: Any,
-                     out: Any, devices: Any, precision: str, multiply: Callable[..., None],
-                     in_tiles: Callable[..., np.ndarray | None]) -> Any:
+                     call: Callable[..., Any], arrays: tuple[Any, Any, Any],
+                     devices: Any, precision: str) -> Any:
     """A contraction of two arrays over devices, as one product of matrices: axes are brought into the order of its groups.
 
     Parameters
@@ -270,10 +267,10 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
         (:mod:`cuteblas.functions.expressions`), or to ``None`` if NumPy refuses the call.
     call : callable
         NumPy's own.
-    x1, x2, out, devices, precision
+    arrays : tuple
+        The operands and ``out``.
+    devices, precision
         As in ``matmul``.
-    multiply, in_tiles : callable
-        As in :func:`matmul_over` and :func:`matmul_of_host`.
 
     Returns
     -------
@@ -288,16 +285,12 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
             raise ValueError(f"{function} cannot read this call")
         return settled
 
-    if on_host_alone(x1, x2, out):
-        return _contraction_of_host(function, settled_for, np.asarray(x1), np.asarray(x2), out,
-                                    ordinals, precision, in_tiles)
-    tile = partial(multiply, precision=precision)
-    return _over(function, settled_for, (x1, x2, out), ordinals, tile, precision)
+    over = _contraction_of_host if on_host_alone(*arrays) else _over
+    return over(function, settled_for, arrays, ordinals, precision)
 
 
 def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
-          ordinals: Sequence[int], multiply: Callable[[Any, Any, Any], None], precision: str,
-          core: str = "") -> Any:
+          ordinals: Sequence[int], precision: str, core: str = "") -> Any:
     """A contraction of two arrays on GPUs, into the third or a new one, over devices; ``core`` has
     the indices of rows and columns where these are known."""
     x1, x2, out = arrays
@@ -323,7 +316,7 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
     direct = target is not None and (target.dtype, target.shape) == (settled.dtype, shape) \
         and letters == [*settled.axes] and not shares_memory(target, (first, second))
     c = new_result(shape, settled.dtype, first, second) if not direct or target is None else target
-    spread_product(function, ordinals, first, second, c, precision, multiply)
+    spread_product(function, ordinals, first, second, c, precision, partial(multiply_tile, precision=precision))
     if c is target:
         return out
     order = [letters.index(letter) for letter in settled.axes]
@@ -398,11 +391,12 @@ def _merged_mode(shape: Sequence[int], strides: Sequence[int], itemsize: int) ->
     return prod(shape), modes[-1][1]
 
 
-def _contraction_of_host(function: str, settle: Callable[..., Expression], x1: np.ndarray, x2: np.ndarray, out: Any,
-                         ordinals: Sequence[int], precision: str, in_tiles: Callable[..., np.ndarray | None]) -> Any:
+def _contraction_of_host(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
+                         ordinals: Sequence[int], precision: str) -> Any:
     """A contraction of NumPy arrays over devices, as one product of matrices."""
     from ..engines.emulator import HOST_CUDA
 
+    x1, x2, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]
     settled = settle(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out))
     groups = _groups(function, settled, ())
     extents = {name: prod(settled.extents[c] for c in group) for name, group in groups.items()}
@@ -411,7 +405,7 @@ def _contraction_of_host(function: str, settle: Callable[..., Expression], x1: n
         order = [term.axes.index(letter) for name in named for letter in groups[name]]
         matrices.append(x.astype(settled.dtype, copy=False).transpose(order).reshape([extents[name] for name in named]))
     first, second = matrices
-    product = matmul_of_host(first, second, None, ordinals, precision, in_tiles, function)
+    product = matmul_of_host(function, first, second, None, ordinals, precision)
     letters = [*groups["batch"], *groups["m"], *groups["n"]]
     result = product.reshape([settled.extents[letter] for letter in letters]).transpose(*map(letters.index, settled.axes))
     if out is None:

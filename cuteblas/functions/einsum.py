@@ -171,7 +171,6 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
     if (call := own_call(*arrays, out)) is not None:
         return call(einsum, tuple(operands), {"out": out, "precision": precision, "devices": devices})
     from .devices import contraction_over
-    from .matmul import in_tiles, multiply_tile
 
     def settle(first: Memory, second: Memory, target: Memory | None) -> Expression | None:
         if target is not None:
@@ -183,9 +182,7 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
             raise ValueError("einsum with devices= takes operands in which an index has one extent")
         return settled
 
-    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), *arrays, out,
-                            devices, precision,
-                            multiply_tile, in_tiles)
+    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), (*arrays, out), devices, precision)
 
 
 def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,

@@ -23,9 +23,8 @@ from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 if TYPE_CHECKING:
     from ..engines.execution import Execution
-    from .staging import Staging
 
-__all__ = ["in_tiles", "matmul", "multiply_tile"]
+__all__ = ["matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 _MANY = (FEW // 2)**2                   # of the sizes of operands that may be worth the way to a GPU
@@ -144,8 +143,8 @@ def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refu
     from .devices import matmul_of_host, matmul_over, on_host_alone
 
     if on_host_alone(x1, x2, out):
-        return matmul_of_host(x1, x2, out, devices, precision, in_tiles)
-    return matmul_over(x1, x2, out, devices, precision, multiply_tile)
+        return matmul_of_host("matmul", x1, x2, out, devices, precision)
+    return matmul_over(x1, x2, out, devices, precision)
 
 
 _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
@@ -207,11 +206,11 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = new, work
         return _offloaded(product, work, a, b, out, precision, variant, arguments)
     from ..engines.execution import Execution
-    from .staging import stage
+    from .staging import run_staged, stage
 
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)
-        result = _run(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
+        result = run_staged(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
                 run.record(("matmul", name), arrays, out, result, "abc")
@@ -225,25 +224,10 @@ def _in_memory(x: Any) -> Any:
 
 def _on_gpu(product: Product, precision: str, variant: str | None, run: Execution, arrays: Sequence[Any], out: Any) -> Any:
     """The product of arrays that have moved to the GPU."""
-    from .staging import stage
+    from .staging import run_staged, stage
 
     first, second = map(run.memory, arrays)
-    return _run(run, arrays, out, stage(first, second, None if out is None else run.memory(out), product, precision, variant))
-
-
-def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
-             product: Product | None = None) -> np.ndarray | None:
-    """The product of NumPy arrays, which NumPy accepts, in tiles on the GPU; ``None`` if that takes other means."""
-    from ..engines.emulator import HOST_CUDA
-    from .tiles import product_in_tiles
-
-    if product is None:
-        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out), {})
-
-    def multiply(a: Any, b: Any, c: Any) -> None:
-        multiply_tile(a, b, c, precision)
-
-    return product_in_tiles(function, product, x1, x2, out, precision, multiply)
+    return run_staged(run, arrays, out, stage(first, second, None if out is None else run.memory(out), product, precision, variant))
 
 
 def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:
@@ -251,39 +235,7 @@ def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision:
     if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
         from .devices import matmul_of_host
 
-        return matmul_of_host(x1, x2, out, devices, precision, in_tiles)
-    return in_tiles("matmul", x1, x2, out, precision, product)
+        return matmul_of_host("matmul", x1, x2, out, devices, precision)
+    from .tiles import product_in_tiles
 
-
-_TILES = "matmul: tiles"
-"""Products of tiles have an account of their own."""
-
-
-def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
-    """A product of CuPy arrays of one device that is a part of another product."""
-    head, replay = (_TILES, precision), replays[type(a)]
-    if replay is None or replay(head, (a, b), c) is None:
-        from ..engines.cuda import CUDA
-        from ..engines.execution import Execution
-        from .staging import stage
-
-        run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
-        _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
-        run.record(head, (a, b), c, c, "abc")
-
-
-def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
-    """Copy what must be copied, run the plan, and return ``out`` or the new array."""
-    x1, x2 = arrays
-    c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
-    if staging.c.memory.size:
-        plan = run.plan(staging.problem, x1)
-        run.run_plan(plan, {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c})
-        run.count("calls", plan.family)
-    else:
-        run.count("calls", "nothing")
-    for copied in staging.copies:
-        run.count("copies", copied)
-    if out is not None and c is not out:
-        run.assign(out, c)
-    return c if out is None else out
+    return product_in_tiles("matmul", x1, x2, out, precision, product)

@@ -321,7 +321,7 @@ def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = 
 
 
 def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any = None,
-           algorithm: Algorithm = AS_PLANNED, in_tiles: Callable[..., Any] | None = None, **arguments: Any) -> Any:
+           algorithm: Algorithm = AS_PLANNED, **arguments: Any) -> Any:
     """Answer one of NumPy's products of two arrays.
 
     Parameters
@@ -338,8 +338,6 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         Where the result goes, of functions that have it.
     algorithm : Algorithm
         The algorithm and the kernel.
-    in_tiles : callable, optional
-        What multiplies matrices on the host by way of the GPU: of the function's name, both, ``out`` and the precision.
     **arguments
         The others.
 
@@ -356,15 +354,13 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     if result is not None:
         return result
     # a closure would make all variables above slower
-    again = partial(_again, function, call, settle, algorithm, in_tiles)
-    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again,
-                       in_tiles)
+    again = partial(_again, function, call, settle, algorithm)
+    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again)
 
 
 def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: Algorithm,
-           in_tiles: Callable[..., Any] | None,
            *operands: Any, out: Any = None, **arguments: Any) -> Any:
-    return answer(function, call, settle, operands, out, algorithm, in_tiles, **arguments)
+    return answer(function, call, settle, operands, out, algorithm, **arguments)
 
 
 # The roles of the operands and of the result, where one plan computes a call.
@@ -373,8 +369,7 @@ _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle,
                 operands: Sequence[Any], out: Any,
-                algorithm: Algorithm, arguments: Mapping[str, Any], again: Callable[..., Any],
-                in_tiles: Callable[..., Any] | None = None) -> Any:
+                algorithm: Algorithm, arguments: Mapping[str, Any], again: Callable[..., Any]) -> Any:
     """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its
     key, and ``again`` makes it once more, with other operands."""
     named = {**arguments} if out is None else {"out": out, **arguments}
@@ -400,9 +395,8 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
         result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
                          resolved.arrays, out,
                          partial(again, *operands, **named),
-                         stream=_in_parts(function, settled, resolved.arrays, out, algorithm)
-                         if in_tiles is None or algorithm.variant or any(x.ndim != 2 for x in resolved.arrays)
-                         else partial(in_tiles, function, *resolved.arrays, out, algorithm.precision))
+                         stream=None if len(operands) != 2 or algorithm.variant else
+                         partial(_in_tiles, function, call, settled, resolved.arrays, out, algorithm))
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as arrays:
         run = Execution(function, resolved.engine)
@@ -413,20 +407,15 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
     return result
 
 
-def _in_parts(function: str, settled: Expression, arrays: Sequence[np.ndarray],
-              out: np.ndarray | None,
-             algorithm: Algorithm) -> Callable[[], Any] | None:
-    """A function that contracts two NumPy arrays on the GPU in parts of the result; ``None`` for other calls."""
-    if len(arrays) != 2 or algorithm.variant:
-        return None
+def _in_tiles(function: str, call: Callable[..., Any], settled: Expression, arrays: Sequence[np.ndarray],
+              out: np.ndarray | None, algorithm: Algorithm) -> Any:
+    """Contract two NumPy arrays on the GPU in tiles of the result; ``None`` if there are none."""
+    from .tiles import contraction_in_tiles, product_in_tiles
 
-    def stream() -> Any:
-        from .tiles import contraction_in_tiles
-
-        x1, x2 = arrays
-        return contraction_in_tiles(function, settled, x1, x2, out, algorithm)
-
-    return stream
+    x1, x2 = arrays
+    if call is np.dot and x1.ndim == x2.ndim == 2:
+        return product_in_tiles(function, x1, x2, out, algorithm.precision)
+    return contraction_in_tiles(function, settled, x1, x2, out, algorithm)
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:

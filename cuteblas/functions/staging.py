@@ -1,15 +1,20 @@
-"""From NumPy's terms to the kernels' terms: a product that NumPy accepts as a problem, and which operands are copied for it."""
+"""From NumPy's terms to the kernels' terms: a product that NumPy accepts as a problem, which operands are copied for it, and how it
+runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from ..engines.execution import Execution
 from ..engines.memory import Memory
 from ..engines.problems import Staged, folded_problem, matrix, new, readable, writable
+from ..engines.replay.registry import replays
 from ..planning.problem import GemmProblem
-from .gufunc import Product
+from .gufunc import Product, resolve_product
 
-__all__ = ["Staging", "gemm_problem", "stage"]
+__all__ = ["Staging", "gemm_problem", "multiply_tile", "run_staged", "stage"]
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,35 @@ def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: s
     core_a, core_b = (a_m[0] if a_m else None, a_k), (b_k, b_n[0] if b_n else None)
     operands = (matrix(x, core, product.batch) for x, core in ((a, core_a), (b, core_b), (c, (c_m, c_n))))
     return folded_problem((product.m, product.n, product.k), product.batch, *operands, precision=precision, variant=variant)
+
+
+_TILES = "matmul: tiles"
+"""Products of tiles have an account of their own."""
+
+
+def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
+    """A product of CuPy arrays of one device that is a part of another product."""
+    head, replay = (_TILES, precision), replays[type(a)]
+    if replay is None or replay(head, (a, b), c) is None:
+        from ..engines.cuda import CUDA
+
+        run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
+        run_staged(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
+        run.record(head, (a, b), c, c, "abc")
+
+
+def run_staged(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
+    """Copy what must be copied, multiply, and return ``out`` or the new array."""
+    x1, x2 = arrays
+    c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
+    if staging.c.memory.size:
+        plan = run.plan(staging.problem, x1)
+        run.run_plan(plan, {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c})
+        run.count("calls", plan.family)
+    else:
+        run.count("calls", "nothing")
+    for copied in staging.copies:
+        run.count("copies", copied)
+    if out is not None and c is not out:
+        run.assign(out, c)
+    return c if out is None else out
