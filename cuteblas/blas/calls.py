@@ -210,8 +210,8 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -
     plain = kinds == ("one", "zero") and not named.conj_a and not named.conj_b \
         and types.operands == types.output == types.compute \
         and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == call.shape[:-2]
-    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute), "F", named.conj_a,
-                              named.conj_b, plain).run
+    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute),
+                              "F", named.conj_a, named.conj_b, plain).run
     swaps_a, swaps_b, in_place = call.trans_a.swaps, call.trans_b.swaps, call.c is not None and not reads_c
 
     shape, kind, flat = call.shape, dtype_named(types.output), len(call.shape) == 2 and plain and call.c is None
@@ -232,9 +232,11 @@ def kernel_arguments(call: Call) -> GemmArguments:
     """What the product of a call computes, in the words of :mod:`cuteblas.functions.gemm`."""
     types, conjugates = call.types, call.types.is_complex
     usual = accumulator_of(types.operands, types.operands, types.output) if call.epilogue is None else None
-    return GemmArguments(conjugates and call.trans_a.conjugates, conjugates and call.trans_b.conjugates, call.alpha, call.beta,
-                         call.c, call.out, types.output, None if types.compute == usual else types.compute, call.epilogue,
-                         call.precision, call.variant)
+    return GemmArguments(conjugates and call.trans_a.conjugates,
+                         conjugates and call.trans_b.conjugates,
+                         call.alpha, call.beta, call.c, call.out, types.output,
+                         None if types.compute == usual else types.compute,
+                         call.epilogue, call.precision, call.variant)
 
 
 def where(call: Call) -> AbstractContextManager[None]:

@@ -48,7 +48,8 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution
 
-        gemm(Execution(f"{function}: tiles", CUDA), x, y, named._replace(c=z if reads_c else None, out=z))
+        gemm(Execution(f"{function}: tiles", CUDA), x, y,
+             named._replace(c=z if reads_c else None, out=z))
 
     if call.alpha == 0:                                 # A and B are not looked at, so they do not move
         a, b = (_without_sums(x, axis) for x, axis in ((a, -1), (b, -2)))
@@ -125,7 +126,8 @@ def _of_host(call: Call, ordinals: tuple[int, ...]) -> np.ndarray:
     a, b = (x.conj() if way.conjugates and types.is_complex else x for x, way in ((call.a, call.trans_a), (call.b, call.trans_b)))
     if alpha == 1 and call.c is None:
         return matmul_of_host(function, a, b, out, ordinals, call.precision)
-    product = kind.type(alpha) * matmul_of_host(function, a, b, None, ordinals, call.precision) if alpha != 0 else 0
+    product = kind.type(alpha) * matmul_of_host(function, a, b, None, ordinals,
+                                                call.precision) if alpha != 0 else 0
     with np.errstate(all="ignore"):
         out[...] = product if call.c is None else product + call.c * kind.type(call.beta)
     return out

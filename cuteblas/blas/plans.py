@@ -246,7 +246,8 @@ def _planned(request: Request) -> GemmPlan:
     call = prepare("plan", None, request, runs=False)
     engine = call.engine
     with where(call):
-        product = prepare_product(Execution("plan", engine), call.a, call.b, kernel_arguments(call))
+        product = prepare_product(Execution("plan", engine), call.a, call.b,
+                                  kernel_arguments(call))
         chosen = plan_for(product.problem, engine.device(call.a))
     options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision,
                "variant": call.variant}

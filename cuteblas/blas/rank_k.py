@@ -134,8 +134,8 @@ def _updated(row: Routine, given: Arguments) -> Any:
         multiply: Callable[..., Any] = partial(gemm_by_numpy, call.function)
         if not call.by_numpy:
             multiply = partial(gemm, Execution(call.function, call.engine))
-        named = kernel_arguments(call)._replace(c=None if call.c is None else target, out=target, triangle=part,
-                                                hermitian=hermitian and not twice)
+        named = kernel_arguments(call)._replace(c=None if call.c is None else target, out=target,
+                                                triangle=part, hermitian=hermitian and not twice)
         multiply(call.a, call.b, named)
         if twice:               # the factor and the operands of the first product, exchanged
             arrays = call.gathered.arrays

@@ -69,7 +69,8 @@ def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any
     cupy.ndarray or ShardedArray
         ``out``, or the new result; in shards where an operand decides that.
     """
-    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision, core="mn")
+    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision,
+                 core="mn")
 
 
 @lru_cache(maxsize=1024)
@@ -84,8 +85,10 @@ def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
     return of_product(product, first.shape, second.shape, False)
 
 
-def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any, precision: str) -> np.ndarray:
-    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and moves them by its own link."""
+def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any,
+                   precision: str) -> np.ndarray:
+    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and
+    moves them by its own link."""
     from ..engines.emulator import HOST_CUDA
 
     ordinals = as_devices(function, devices)
@@ -316,7 +319,8 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
     direct = target is not None and (target.dtype, target.shape) == (settled.dtype, shape) \
         and letters == [*settled.axes] and not shares_memory(target, (first, second))
     c = new_result(shape, settled.dtype, first, second) if not direct or target is None else target
-    spread_product(function, ordinals, first, second, c, precision, partial(multiply_tile, precision=precision))
+    spread_product(function, ordinals, first, second, c, precision,
+                   partial(multiply_tile, precision=precision))
     if c is target:
         return out
     order = [letters.index(letter) for letter in settled.axes]
@@ -391,7 +395,8 @@ def _merged_mode(shape: Sequence[int], strides: Sequence[int], itemsize: int) ->
     return prod(shape), modes[-1][1]
 
 
-def _contraction_of_host(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
+def _contraction_of_host(function: str, settle: Callable[..., Expression],
+                         arrays: tuple[Any, Any, Any],
                          ordinals: Sequence[int], precision: str) -> Any:
     """A contraction of NumPy arrays over devices, as one product of matrices."""
     from ..engines.emulator import HOST_CUDA

@@ -182,7 +182,8 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
             raise ValueError("einsum with devices= takes operands in which an index has one extent")
         return settled
 
-    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), (*arrays, out), devices, precision)
+    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), (*arrays, out),
+                            devices, precision)
 
 
 def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,

@@ -210,7 +210,8 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, 
                     f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
-def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any], given: GemmArguments) -> Any:
+def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any],
+           given: GemmArguments) -> Any:
     (x1, x2), out, bound = arrays, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
     a, b = (operand_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
@@ -230,7 +231,8 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
     name, output = product.dtype.name, _stored(result.dtype)
     c = result_matrices(result, product.core3, missing)
     compute = None if output == name else accumulator_of(name, name, name)
-    _c, auxiliary = multiply(a, b, given._replace(out=c, output=output, compute=compute, epilogue=bound))
+    _c, auxiliary = multiply(a, b,
+                             given._replace(out=c, output=output, compute=compute, epilogue=bound))
     beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
     if beyond > 0:
         auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:]) for name, x in auxiliary.items()}

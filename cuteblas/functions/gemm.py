@@ -16,15 +16,20 @@ from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itsel
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
 
-__all__ = ["SOURCE", "GemmArguments", "GemmCall", "effective_alpha", "finish", "gemm", "new_matrices", "prepare",
-           "refuse_self_overlap", "refuse_shared_outputs", "run_group", "scalar_kind"]
+__all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "effective_alpha", "finish", "gemm",
+           "new_matrices", "prepare", "refuse_self_overlap", "refuse_shared_outputs", "run_group",
+           "scalar_kind"]
+
+Result = tuple[Any, Mapping[str, Any]]
+"""C, and an epilogue's further results by name."""
 
 SOURCE = "c"
 """The name of C as an operand, where it is read from one array and written to another."""
 
 
 class GemmArguments(NamedTuple):
-    """What a product of A and B computes besides ``A B``, how, and where the result goes; checked by the caller.
+    """What a product of A and B computes besides ``A B``, how, and where the result goes; checked
+    by the caller.
 
     Attributes
     ----------
@@ -33,19 +38,24 @@ class GemmArguments(NamedTuple):
     alpha, beta : number or array of no dimensions
         The scalars. Arrays stay where they are: the host does not wait for their values.
     c : array, optional
-        Of shape (..., m, n), leading dimensions broadcast; it is only read, unless it is ``out`` itself.
+        Of shape (..., m, n), leading dimensions broadcast; it is only read, unless it is ``out``
+        itself.
     out : array, optional
-        Receives C. It is written in place whatever its strides, if it is aligned and shares no memory with ``a`` or ``b``.
+        Receives C. It is written in place whatever its strides, if it is aligned and shares no
+        memory with ``a`` or ``b``.
     output, compute : str, optional
-        Types of C and of the sums; by default that of ``out``, of ``c`` or of ``a``, and the usual one for these types.
+        Types of C and of the sums; by default that of ``out``, of ``c`` or of ``a``, and the usual
+        one for these types.
     epilogue : Bound, optional
-        What is done instead of ``alpha * sum + beta * C``. Arrays for its auxiliary outputs share memory with nothing else.
+        What is done instead of ``alpha * sum + beta * C``. Arrays for its auxiliary outputs share
+        memory with nothing else.
     precision, variant : str
         As of a :class:`~cuteblas.planning.problem.GemmProblem`; they mean nothing to NumPy.
     order : {"F", "C"}
         The order of the matrices of new arrays.
     triangle : {"lower", "upper"}, optional
-        What is written of ``out``, a matrix that kernels can write, and which ``c`` is, if there is one.
+        What is written of ``out``, a matrix that kernels can write, and which ``c`` is, if there
+        is one.
     hermitian : bool
         Whether that is the triangle of a Hermitian matrix.
     """
@@ -67,9 +77,12 @@ class GemmArguments(NamedTuple):
 
     def result_of(self, a: Any, b: Any) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and type of the result."""
-        batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, self.c, self.out) if x is not None))
-        kind = np.dtype(self.output) if self.output else next(x.dtype for x in (self.out, self.c, a) if x is not None)
-        return (*batch, a.shape[-2], b.shape[-1]), kind
+        batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, self.c, self.out)
+                                      if x is not None))
+        shape = *batch, a.shape[-2], b.shape[-1]
+        if self.output:
+            return shape, np.dtype(self.output)
+        return shape, next(x.dtype for x in (self.out, self.c, a) if x is not None)
 
     def sums_of(self, a: Any, b: Any, kind: np.dtype) -> str:
         """The type of the sums, for a result of that type."""
@@ -114,7 +127,7 @@ class GemmCall:
     later: tuple[tuple[Any, Any], ...] = ()
 
 
-def gemm(run: Execution, a: Any, b: Any, given: GemmArguments) -> tuple[Any, Mapping[str, Any]]:
+def gemm(run: Execution, a: Any, b: Any, given: GemmArguments) -> Result:
     """Multiply arrays by kernels: see :func:`prepare`.
 
     Returns
@@ -138,8 +151,9 @@ def effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
 
 
 def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
-    """Allocate what is missing and write down the problem of arrays (..., m, k) and (..., k, n), of any strides and of types that
-    kernels multiply.
+    """Allocate what is missing and write down the problem.
+
+    The arrays, (..., m, k) and (..., k, n), have any strides, and types that kernels multiply.
 
     Raises
     ------
@@ -218,8 +232,8 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
         (m, n, k), shape[:-2], replace(laid_out(a), conj=given.conj_a),
         replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
         operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
-        alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero", precision=given.precision, variant=given.variant,
-        compute=given.compute)
+        alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero",
+        precision=given.precision, variant=given.variant, compute=given.compute)
     if given.triangle is not None:
         problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
     arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x for name, x in (*operands.items(), *outputs.items())},
@@ -237,13 +251,13 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     return GemmCall(problem, arrays, alpha, beta, numbers, result, auxiliary, reductions, tuple(copies), tuple(later))
 
 
-def _run(run: Execution, call: GemmCall, note: str = "") -> tuple[Any, Mapping[str, Any]]:
+def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
     """Run a product, count it, perhaps with a note on its route, and return C and the epilogue's further results."""
     run.run(call.problem, call.arrays, call.alpha, call.beta, call.numbers, note)
     return finish(run, call)
 
 
-def finish(run: Execution, call: GemmCall) -> tuple[Any, Mapping[str, Any]]:
+def finish(run: Execution, call: GemmCall) -> Result:
     """Do what remains when C was computed: count copies, reduce, and put results where they belong. As :func:`gemm` returns."""
     for copied in call.copies:
         run.count("copies", copied)
@@ -254,7 +268,7 @@ def finish(run: Execution, call: GemmCall) -> tuple[Any, Mapping[str, Any]]:
     return call.result, call.auxiliary
 
 
-def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[tuple[Any, Mapping[str, Any]]]:
+def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[Result]:
     """Run products that do not depend on each other, in as few launches as their types allow.
 
     Every product is counted: by the family of its kernel and that it was one of a group, or by its own family and why it was not.

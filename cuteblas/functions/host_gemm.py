@@ -14,12 +14,13 @@ from ..engines.execution import Execution
 from ..engines.numpy_gemm import Multiplication, new_array, product_in
 from ..engines.placement import offload, work_of
 from .algorithms import BY_NUMPY, NATIVE, refuse_variant
-from .gemm import GemmArguments, effective_alpha, gemm
+from .gemm import GemmArguments, Result, effective_alpha, gemm
 
 __all__ = ["gemm_by_numpy", "gemm_of_host"]
 
 
-def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray, given: GemmArguments) -> tuple[Any, Mapping[str, Any]]:
+def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray,
+                 given: GemmArguments) -> Result:
     """Multiply NumPy arrays.
 
     Parameters
@@ -41,7 +42,7 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray, given
     ValueError
         If NumPy does it and a kernel is named.
     """
-    def stay() -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    def stay() -> Result:
         refuse_variant(given.variant, BY_NUMPY)
         return gemm_by_numpy(function, a, b, given)
 
@@ -52,15 +53,15 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray, given
         bound = bound.converted(lambda _name, x: np.asarray(x))
         given = given._replace(epilogue=bound)
     written = [] if bound is None else [*bound.outputs.values()]
-    read = [x for x in (given.alpha, given.beta, given.c, *(bound.operands.values() if bound else ()))
-            if isinstance(x, np.ndarray)]
+    operands = bound.operands.values() if bound else ()
+    read = [x for x in (given.alpha, given.beta, given.c, *operands) if isinstance(x, np.ndarray)]
 
     def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
         places = {id(x): y for x, y in zip((*read, *written), there[2:], strict=True)}
-        moved = {name: places.get(id(x), x) for name, x in given._asdict().items()} | {"out": target}
+        moved = GemmArguments._make(places.get(id(x), x) for x in given)._replace(out=target)
         if bound is not None:
-            moved["epilogue"] = bound.converted(lambda _name, x: places[id(x)])
-        return gemm(run, there[0], there[1], GemmArguments(**moved))
+            moved = moved._replace(epilogue=bound.converted(lambda _name, x: places[id(x)]))
+        return gemm(run, there[0], there[1], moved)
 
     def stream() -> Any:
         from .tiles import gemm_in_tiles
@@ -75,7 +76,8 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray, given
                    stream if streams else None)
 
 
-def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray, given: GemmArguments) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray,
+                  given: GemmArguments) -> Result:
     """Multiply NumPy arrays by NumPy's BLAS; an algorithm that kernels would refuse is refused.
 
     Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in
@@ -97,7 +99,8 @@ def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
                    for x in (effective_alpha(given.alpha, a.shape[-1], epilogue), given.beta))
     extras: Mapping[str, np.ndarray] = {}
     if epilogue is None:
-        multiplication = Multiplication(shape, kind, sums, given.order, given.conj_a, given.conj_b, False)
+        multiplication = Multiplication(shape, kind, sums, given.order, given.conj_a, given.conj_b,
+                                        False)
         target = multiplication.run(a, b, alpha, beta, c, out if triangle is None else None)
         if triangle is not None and out is not None:
             written = np.tri(len(out), dtype=bool)

@@ -210,7 +210,8 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
 
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)
-        result = run_staged(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
+        result = run_staged(run, arrays, out,
+                            stage(first, second, resolved.out_memory, product, precision, variant))
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
                 run.record(("matmul", name), arrays, out, result, "abc")
@@ -227,7 +228,9 @@ def _on_gpu(product: Product, precision: str, variant: str | None, run: Executio
     from .staging import run_staged, stage
 
     first, second = map(run.memory, arrays)
-    return run_staged(run, arrays, out, stage(first, second, None if out is None else run.memory(out), product, precision, variant))
+    return run_staged(run, arrays, out,
+                      stage(first, second, None if out is None else run.memory(out), product,
+                            precision, variant))
 
 
 def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:

@@ -369,7 +369,8 @@ _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle,
                 operands: Sequence[Any], out: Any,
-                algorithm: Algorithm, arguments: Mapping[str, Any], again: Callable[..., Any]) -> Any:
+                algorithm: Algorithm, arguments: Mapping[str, Any],
+                again: Callable[..., Any]) -> Any:
     """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its
     key, and ``again`` makes it once more, with other operands."""
     named = {**arguments} if out is None else {"out": out, **arguments}
@@ -396,7 +397,8 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
                          resolved.arrays, out,
                          partial(again, *operands, **named),
                          stream=None if len(operands) != 2 or algorithm.variant else
-                         partial(_in_tiles, function, call, settled, resolved.arrays, out, algorithm))
+                         partial(_in_tiles, function, call, settled, resolved.arrays, out,
+                                 algorithm))
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as arrays:
         run = Execution(function, resolved.engine)
@@ -407,7 +409,8 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
     return result
 
 
-def _in_tiles(function: str, call: Callable[..., Any], settled: Expression, arrays: Sequence[np.ndarray],
+def _in_tiles(function: str, call: Callable[..., Any], settled: Expression,
+              arrays: Sequence[np.ndarray],
               out: np.ndarray | None, algorithm: Algorithm) -> Any:
     """Contract two NumPy arrays on the GPU in tiles of the result; ``None`` if there are none."""
     from .tiles import contraction_in_tiles, product_in_tiles

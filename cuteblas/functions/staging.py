@@ -1,5 +1,5 @@
-"""From NumPy's terms to the kernels' terms: a product that NumPy accepts as a problem, which operands are copied for it, and how it
-runs."""
+"""From NumPy's terms to the kernels' terms: a product that NumPy accepts as a problem, which
+operands are copied for it, and its run."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def run_staged(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging
     c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
     if staging.c.memory.size:
         plan = run.plan(staging.problem, x1)
-        run.run_plan(plan, {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c})
+        run.run_plan(plan,
+                     {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c})
         run.count("calls", plan.family)
     else:
         run.count("calls", "nothing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from ..planning.streaming import Extents
 from .algorithms import Algorithm
 from .epilogues import resolve
 from .expressions import Expression
-from .gemm import GemmArguments, gemm, new_matrices, scalar_kind
+from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
 from .gufunc import Product, operand_matrices, resolve_product, result_matrices
 from .staging import multiply_tile
 
@@ -33,7 +33,7 @@ _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one a
 
 
 def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArguments,
-                  by: Callable[[Sequence[Any], Any], None] | None = None) -> tuple[np.ndarray, Mapping[str, np.ndarray]] | None:
+                  by: Callable[[Sequence[Any], Any], None] | None = None) -> Result | None:
     """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`. Where tiles
     have a function of their own, ``by``, it gets the operands of a tile and where the result goes.
 
@@ -53,8 +53,8 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
     if epilogue is not None:
         if epilogue.outputs or epilogue.epilogue.inputs:
             return None
-        resolved = resolve(epilogue, accumulator=given.sums_of(a, b, kind), output=kind.name, shape=shape,
-                           alpha=kinds[0], beta=kinds[1],
+        resolved = resolve(epilogue, accumulator=given.sums_of(a, b, kind), output=kind.name,
+                           shape=shape, alpha=kinds[0], beta=kinds[1],
                            has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
         operands = dict(resolved.operands)
         arrays = {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)}
@@ -62,7 +62,8 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
                 or resolved.outputs or resolved.reductions:
             return None
         over_c |= operands
-    result = empty_array(shape, kind, new_matrices(shape, kind, given.order).strides) if out is None else out
+    strides = new_matrices(shape, kind, given.order).strides
+    result = empty_array(shape, kind, strides) if out is None else out
     # A tile of the original C is read before that tile is written.
     others_than_c = (x for name, x in over_c.items() if name != "c")
     if result.shape != shape or any(np.may_share_memory(result, x)
@@ -73,9 +74,10 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
     def multiply(there: Sequence[Any], **written: Any) -> Any:
         places = dict(zip(over_c, there[2:], strict=True))
         bound = epilogue and epilogue.converted(lambda name, _x: places[name])
-        named = {"alpha": alpha, "beta": beta, "c": None, "out": None, "epilogue": bound, "order": order,
-                 **{name: places[name] for name in ("alpha", "beta", "c") if name in places}, **written}
-        return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1], given._replace(**named))[0]
+        scalars = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta)}
+        tile = given._replace(c=places.get("c"), out=None, epilogue=bound, order=order)
+        return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1],
+                    tile._replace(**scalars | written))[0]
 
     def add(there: Sequence[Any], so_far: Any) -> Any:
         sums = accumulator_of(*[kind.name] * 3)
@@ -88,7 +90,8 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArgume
     return (result, {}) if done else None
 
 
-def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
+def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
+                     precision: str,
                      product: Product | None = None) -> np.ndarray | None:
     """Multiply NumPy arrays, which NumPy accepts, in tiles.
 
@@ -112,7 +115,8 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
     if product is None:
-        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out), {})
+        target = None if out is None else HOST_CUDA.memory(out)
+        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), target, {})
     result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
     if not (product.k and result.size):
         return None
