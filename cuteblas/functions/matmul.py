@@ -18,7 +18,7 @@ from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
 from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import delegate, rehearse, resolve_matmul
+from .routing import NumpyCall, delegate, rehearse, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arg
         return result if out is None else out
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):
-        return delegate("matmul", found, np.matmul, (x1, x2), {"out": out, **arguments}, Algorithm(precision, variant))
+        return delegate(NumpyCall("matmul", np.matmul, (x1, x2), out, arguments,
+                                  Algorithm(precision, variant)), found)
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
     if resolved.engine.moves:
