@@ -19,7 +19,7 @@ from ..engines.replay.numpy import Compute
 from ..engines.replay.numpy import record as record_by_numpy
 from ..engines.replay.registry import Replayable
 from ..engines.settings import current_backend
-from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
+from ..functions.algorithms import BY_NUMPY, NATIVE, Algorithm, checked_algorithm, refuse_variant
 from ..functions.gemm import GemmArguments, gemm, refuse_self_overlap, scalar_kind
 from ..functions.host_gemm import gemm_of_host
 from .arguments import Arguments, Transposition, from_list, is_complex_list
@@ -75,7 +75,7 @@ class Call(NamedTuple):
         What the caller gets back if the result is written in place.
     shape : tuple of int
         Of the result.
-    epilogue, precision, variant, stream
+    epilogue, algorithm, stream
         As in the call, checked.
     by_numpy : bool
         Whether NumPy computes it, and no kernel.
@@ -95,8 +95,7 @@ class Call(NamedTuple):
     answer: Any
     shape: tuple[int, ...]
     epilogue: Any
-    precision: str
-    variant: str | None
+    algorithm: Algorithm
     stream: Any
     by_numpy: bool
 
@@ -157,8 +156,7 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.overwrites("c")
-    precision = checked_precision(request.precision)
-    check_variant(request.variant, "gemm")
+    algorithm = checked_algorithm(request.precision, request.variant, "gemm")
     gathered = gather(function, {name: given[name] for name in ("a", "b", "c", "out")}, "ab")
     place, arrays = gathered.place, gathered.arrays
     epilogue = _bound(function, request.epilogue, place)
@@ -174,7 +172,8 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
     c, out, answer = targets(function, request, arrays, overwrites, beta, shape)
     call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out, answer, shape, epilogue,
-                precision, request.variant, request.stream, place.device is None and current_backend() != "emulator")
+                algorithm, request.stream, place.device is None
+                and current_backend() != "emulator")
     _check_memory(call, arrays)
     if request.stream is not None and place.device is None:
         raise ValueError(f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host")
@@ -189,7 +188,7 @@ def execute(call: Call, candidate: Replayable | None = None) -> Any:
     if call.by_numpy:
         moves = not stays(call.a, call.b, call.out)
         result, extras = gemm_of_host(call.function, moves, call.a, call.b, named)
-        if candidate is not None and not moves and call.precision in NATIVE \
+        if candidate is not None and not moves and call.algorithm.precision in NATIVE \
                 and (compute := _compute_by_numpy(candidate, call, named)) is not None:
             record_by_numpy(candidate, call.function, compute)
         return call.answered(result, extras)
@@ -236,7 +235,7 @@ def kernel_arguments(call: Call) -> GemmArguments:
                          conjugates and call.trans_b.conjugates,
                          call.alpha, call.beta, call.c, call.out, types.output,
                          None if types.compute == usual else types.compute,
-                         call.epilogue, call.precision, call.variant)
+                         call.epilogue, call.algorithm)
 
 
 def where(call: Call) -> AbstractContextManager[None]:

@@ -249,8 +249,8 @@ def _planned(request: Request) -> GemmPlan:
         product = prepare_product(Execution("plan", engine), call.a, call.b,
                                   kernel_arguments(call))
         chosen = plan_for(product.problem, engine.device(call.a))
-    options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision,
-               "variant": call.variant}
+    options = {"dtype": call.types.output, "compute_dtype": call.types.compute,
+               **call.algorithm._asdict()}
     return GemmPlan(call.place, tuple(_layouts(call).items()), OperandLayout.of(engine.memory(product.result), call.types.output),
                     scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter, call.trans_b.letter,
                     call.c is not None and call.c is call.out, tuple(options.items()), chosen)

@@ -17,7 +17,9 @@ from ..engines.dispatch import kind_of
 from ..engines.memory import Memory, contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
+from .algorithms import Algorithm
 from .expressions import Expression, Term, of_product, stand_in
+from .gemm import new_matrices
 from .gufunc import operand_matrices, resolve_product, result_matrices
 from .staging import multiply_tile
 
@@ -180,7 +182,8 @@ def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) 
     from ..planning.floors import floor_of
     from .staging import stage
 
-    problem = stage(first, second, None, _resolved(first, second, None), precision).problem
+    product = _resolved(first, second, None)
+    problem = stage(first, second, None, product, Algorithm(precision)).problem
     plan = plan_for(problem, device)
     return plan.seconds or floor_of(problem, plan.family, device).seconds
 
@@ -235,10 +238,9 @@ def new_result(shape: tuple[int, ...], dtype: np.dtype, a: ShardedArray, b: Shar
     shards = []
     for device, extent in zip(devices, cuts, strict=True):
         with cupy.cuda.Device(device):
-            part = (*shape[:axis], extent, *shape[axis + 1:])
-            axes = range(len(part)) if order == "C" else (*range(len(part) - 2), len(part) - 1, len(part) - 2)
-            shards.append(cupy.ndarray(part, dtype, cupy.cuda.alloc(prod(part) * dtype.itemsize),
-                                       contiguous_strides(part, dtype.itemsize, axes)))
+            new = new_matrices((*shape[:axis], extent, *shape[axis + 1:]), dtype, order)
+            shards.append(cupy.ndarray(new.shape, dtype,
+                                       cupy.cuda.alloc(new.size * dtype.itemsize), new.strides))
     return ShardedArray(shards, axis)
 
 

@@ -21,7 +21,7 @@ from ..engines.problems import has_kernels, readable
 from ..engines.replay.numpy import record_key, recorded
 from ..engines.replay.registry import Replayable, replays
 from ..engines.settings import current_backend
-from .algorithms import NATIVE, check_variant, checked_precision
+from .algorithms import NATIVE, Algorithm, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
@@ -35,7 +35,7 @@ __all__ = ["fused_call", "fused_matmul"]
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 
-def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
+def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                arguments: Mapping[str, Any]) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
     """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or after it, each with its reason.
 
@@ -50,7 +50,7 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, varian
         calls.append(prepare(reader, a, b, given))
         return None, {}
 
-    given = GemmArguments(out=out, epilogue=bound, precision=precision, variant=variant, order="C")
+    given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
     with resolved.on_device() as arrays:
         _fused(reader, multiply, product, arrays, given)
     reasons = [(f"{name}: {reason}", x) for name, x in zip(("x1", "x2"), resolved.memories, strict=True)
@@ -84,7 +84,7 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
         return result
     if (own := own_call(x1, x2, out, bound)) is not None:
         return own(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
-    check_variant(variant, "gemm")
+    algorithm = checked_algorithm(precision, variant, "gemm")
     resolved, product = _resolved(x1, x2, out, bound, arguments)
     run, out = Execution("matmul", resolved.engine), resolved.out
     multiply: Callable[..., Any]
@@ -93,7 +93,7 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
         multiply = partial(gemm, run)
     else:
         multiply = partial(gemm_of_host, "matmul", not stays(x1, x2, out))
-    given = GemmArguments(out=out, epilogue=bound, precision=precision, variant=variant, order="C")
+    given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
     with resolved.on_device() as arrays:
         result = _fused(run, multiply, product, arrays, given)
         if isinstance(result, tuple):

@@ -15,6 +15,7 @@ from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself, same_elements
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
+from .algorithms import AS_PLANNED, Algorithm
 
 __all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "effective_alpha", "finish", "gemm",
            "new_matrices", "prepare", "refuse_self_overlap", "refuse_shared_outputs", "run_group",
@@ -49,8 +50,8 @@ class GemmArguments(NamedTuple):
     epilogue : Bound, optional
         What is done instead of ``alpha * sum + beta * C``. Arrays for its auxiliary outputs share
         memory with nothing else.
-    precision, variant : str
-        As of a :class:`~cuteblas.planning.problem.GemmProblem`; they mean nothing to NumPy.
+    algorithm : Algorithm
+        What kernels do; it means nothing to NumPy.
     order : {"F", "C"}
         The order of the matrices of new arrays.
     triangle : {"lower", "upper"}, optional
@@ -69,8 +70,7 @@ class GemmArguments(NamedTuple):
     output: str | None = None
     compute: str | None = None
     epilogue: Any = None
-    precision: str = "auto"
-    variant: str | None = None
+    algorithm: Algorithm = AS_PLANNED
     order: str = "F"
     triangle: Any = None
     hermitian: bool = False
@@ -233,7 +233,7 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
         replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
         operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
         alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero",
-        precision=given.precision, variant=given.variant, compute=given.compute)
+        compute=given.compute, **given.algorithm._asdict())
     if given.triangle is not None:
         problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
     arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x for name, x in (*operands.items(), *outputs.items())},

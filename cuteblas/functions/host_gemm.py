@@ -13,7 +13,7 @@ from ..engines.counters import tally
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import Multiplication, new_array, product_in
 from ..engines.placement import offload, work_of
-from .algorithms import BY_NUMPY, NATIVE, refuse_variant
+from .algorithms import BY_NUMPY, NATIVE, Algorithm, refuse_variant
 from .gemm import GemmArguments, Result, effective_alpha, gemm
 
 __all__ = ["gemm_by_numpy", "gemm_of_host"]
@@ -43,7 +43,7 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray,
         If NumPy does it and a kernel is named.
     """
     def stay() -> Result:
-        refuse_variant(given.variant, BY_NUMPY)
+        refuse_variant(given.algorithm.variant, BY_NUMPY)
         return gemm_by_numpy(function, a, b, given)
 
     if not moves:
@@ -71,7 +71,7 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray,
     shape, _kind = given.result_of(a, b)
     products = prod(shape) * a.shape[-1]
     work = work_of(products, a.dtype, (a, b, *read), given.out, shape)
-    streams = products and given.variant is None
+    streams = products and given.algorithm.variant is None
     return offload(function, work, multiply, [a, b, *read], given.out, stay, written,
                    stream if streams else None)
 
@@ -88,10 +88,11 @@ def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray,
     array, dict
         As in :func:`gemm`.
     """
-    if given.precision not in NATIVE:
+    precision = given.algorithm.precision
+    if precision not in NATIVE:
         from ..engines.emulator import REHEARSAL
 
-        gemm(Execution(function, REHEARSAL), a, b, given._replace(variant=None))
+        gemm(Execution(function, REHEARSAL), a, b, given._replace(algorithm=Algorithm(precision)))
     c, out, epilogue, triangle = given.c, given.out, given.epilogue, given.triangle
     shape, kind = given.result_of(a, b)
     sums = np.dtype(given.sums_of(a, b, kind))

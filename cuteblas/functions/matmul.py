@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from math import prod
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -16,7 +15,14 @@ from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, staying, stays, work_of
 from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
-from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
+from .algorithms import (
+    AS_PLANNED,
+    NATIVE,
+    Algorithm,
+    checked_algorithm,
+    checked_precision,
+    refuse_with_devices,
+)
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
 from .routing import NumpyCall, delegate, rehearse, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
@@ -124,7 +130,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
         return _fused_matmul()(x1, x2, out, epilogue, precision, variant, arguments)
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant, **arguments})
-    return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
+    return _matmul(x1, x2, out, checked_algorithm(precision, variant, "gemm"), arguments)
 
 
 @cache
@@ -161,58 +167,59 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
     if found is None or (out is not None and (out.shape != found[0].shape or out.dtype is not found[0].dtype
                                               or not out.flags.writeable)) or stays(x1, x2):
         return None
-    return _offloaded(*found, x1, x2, out, "auto", None, {})
+    return _offloaded(*found, x1, x2, out, AS_PLANNED, {})
 
 
-def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
-               variant: str | None, arguments: Mapping[str, Any]) -> Any:
+def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray,
+               out: np.ndarray | None, algorithm: Algorithm,
+               arguments: Mapping[str, Any]) -> Any:
     """A product of NumPy arrays that may go to the GPU."""
-    result = offload("matmul", work, partial(_on_gpu, product, precision, variant), (x1, x2), out,
-                     lambda: _matmul(x1, x2, out, precision, variant, arguments),
-                     stream=None if arguments or variant else partial(_in_tiles, x1, x2, out, precision, product))
+    result = offload("matmul", work, partial(_on_gpu, product, algorithm), (x1, x2), out,
+                     lambda: _matmul(x1, x2, out, algorithm, arguments),
+                     stream=None if arguments or algorithm.variant else
+                     partial(_in_tiles, x1, x2, out, algorithm.precision, product))
     return result[()] if out is None and product.shape == () else result
 
 
-def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
+def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
-    check_variant(variant, "gemm")
+    precision, variant = algorithm
     if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):                 # without further questions
         if precision not in NATIVE:
-            rehearse(partial(_matmul, x1, x2, out, precision, None, arguments))
+            rehearse(partial(_matmul, x1, x2, out, algorithm, arguments))
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
             return matmul(x1, x2, out)
         result = np.matmul(x1, x2, out=out, **arguments)
         _count()
         return result
     if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):      # files are arrays to NumPy, too
-        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), precision, variant, arguments)
+        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), algorithm, arguments)
         return result if out is None else out
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):
-        return delegate(NumpyCall("matmul", np.matmul, (x1, x2), out, arguments,
-                                  Algorithm(precision, variant)), found)
+        return delegate(NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm), found)
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
     if resolved.engine.moves:
         a, b = resolved.arrays
-        work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
+        work = work_of(product.products, product.dtype, (a, b), out, product.shape)
         if len(staying) < _MOST_KNOWN and work.never_moves():
             staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
-        if not arguments and variant is None and precision == "auto":
+        if not arguments and algorithm == AS_PLANNED:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
                 new = product if out is None else resolve_product(first, second, None, {})
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = new, work
-        return _offloaded(product, work, a, b, out, precision, variant, arguments)
+        return _offloaded(product, work, a, b, out, algorithm, arguments)
     from ..engines.execution import Execution
     from .staging import run_staged, stage
 
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)
         result = run_staged(run, arrays, out,
-                            stage(first, second, resolved.out_memory, product, precision, variant))
+                            stage(first, second, resolved.out_memory, product, algorithm))
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
                 run.record(("matmul", name), arrays, out, result, "abc")
@@ -224,14 +231,14 @@ def _in_memory(x: Any) -> Any:
     return x.view(np.ndarray) if type(x) is np.memmap else x
 
 
-def _on_gpu(product: Product, precision: str, variant: str | None, run: Execution, arrays: Sequence[Any], out: Any) -> Any:
+def _on_gpu(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
+            out: Any) -> Any:
     """The product of arrays that have moved to the GPU."""
     from .staging import run_staged, stage
 
     first, second = map(run.memory, arrays)
-    return run_staged(run, arrays, out,
-                      stage(first, second, None if out is None else run.memory(out), product,
-                            precision, variant))
+    target = None if out is None else run.memory(out)
+    return run_staged(run, arrays, out, stage(first, second, target, product, algorithm))
 
 
 def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:

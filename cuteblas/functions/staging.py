@@ -12,6 +12,7 @@ from ..engines.memory import Memory
 from ..engines.problems import Staged, folded_problem, matrix, new, readable, writable
 from ..engines.replay.registry import replays
 from ..planning.problem import GemmProblem
+from .algorithms import AS_PLANNED, Algorithm
 from .gufunc import Product, resolve_product
 
 __all__ = ["Staging", "gemm_problem", "multiply_tile", "run_staged", "stage"]
@@ -44,8 +45,8 @@ class Staging:
         return tuple(f"{name}: {staged.reason}" for name, staged in operands if staged.reason)
 
 
-def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precision: str = "auto",
-          variant: str | None = None) -> Staging:
+def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
+          algorithm: Algorithm = AS_PLANNED) -> Staging:
     """Decide which operands have to be copied, and write down the problem.
 
     Kernels take any strides, so an operand is copied only to change its type or byte order, or if its elements are not aligned to
@@ -54,21 +55,22 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precisio
     """
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
     c = new(product.shape, product.strides, product.dtype) if out is None else writable(out, (a, b), product.dtype)
-    problem = gemm_problem(product, a.memory, b.memory, c.memory, precision, variant)
+    problem = gemm_problem(product, a.memory, b.memory, c.memory, algorithm)
     if a.reason is b.reason is None and x1.address == x2.address != 0 and problem.is_gram:
         problem = replace(problem, triangle="both")
     return Staging(product, a, b, c, problem)
 
 
-def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: str = "auto",
-                 variant: str | None = None) -> GemmProblem:
+def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory,
+                 algorithm: Algorithm = AS_PLANNED) -> GemmProblem:
     """The problem of multiplying operands that kernels can read."""
     (a_k, *a_m), (b_k, *b_n), core_c = product.core1[::-1], product.core2, list(product.core3)
     c_m = core_c.pop(0) if a_m else None
     c_n = core_c.pop(0) if b_n else None
     core_a, core_b = (a_m[0] if a_m else None, a_k), (b_k, b_n[0] if b_n else None)
     operands = (matrix(x, core, product.batch) for x, core in ((a, core_a), (b, core_b), (c, (c_m, c_n))))
-    return folded_problem((product.m, product.n, product.k), product.batch, *operands, precision=precision, variant=variant)
+    return folded_problem((product.m, product.n, product.k), product.batch, *operands,
+                          **algorithm._asdict())
 
 
 _TILES = "matmul: tiles"
@@ -82,7 +84,8 @@ def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
         from ..engines.cuda import CUDA
 
         run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
-        run_staged(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
+        run_staged(run, (a, b), c,
+                   stage(*memories, resolve_product(*memories, {}), Algorithm(precision)))
         run.record(head, (a, b), c, c, "abc")
 
 

@@ -135,7 +135,7 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
         tally(function, "calls", "in tiles").tick()
         tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
         return result
-    found = gemm_in_tiles(function, a, b, GemmArguments(out=c, precision=precision),
+    found = gemm_in_tiles(function, a, b, GemmArguments(out=c, algorithm=Algorithm(precision)),
                           by=lambda there, target: multiply(there[0], there[1], target))
     return found and result
 
