@@ -24,6 +24,7 @@ from cuteblas.cli.workers import Workers, device_of_workers
 from cuteblas.engines.memory import Memory
 from cuteblas.engines.settings import limited
 from cuteblas.functions import explain
+from cuteblas.functions.algorithms import Algorithm
 from cuteblas.functions.explain import explain_product_of
 from cuteblas.planning.floors import floor_of
 from cuteblas.runtime.architectures import target_architecture
@@ -154,7 +155,7 @@ def _compile(each: RandomProduct, precision: str) -> None:
     device = device_of_workers()
     try:
         x1, x2, out = memories(each)
-        plan = explain_product_of(x1, x2, out, device, "", precision).plan
+        plan = explain_product_of(x1, x2, out, device, "", Algorithm(precision)).plan
         for launch in plan.launches if plan is not None else ():
             runtime.compile(launch.kernel, target_architecture(launch.kernel.arch, device.arch))
     except Exception:

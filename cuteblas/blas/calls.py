@@ -19,8 +19,8 @@ from ..engines.replay.numpy import Compute
 from ..engines.replay.numpy import record as record_by_numpy
 from ..engines.replay.registry import Replayable
 from ..engines.settings import current_backend
-from ..functions.algorithms import BY_NUMPY, NATIVE, check_variant, checked_precision, refuse_variant
-from ..functions.gemm import gemm, refuse_self_overlap, scalar_kind
+from ..functions.algorithms import BY_NUMPY, NATIVE, Algorithm, checked_algorithm, refuse_variant
+from ..functions.gemm import GemmArguments, gemm, refuse_self_overlap, scalar_kind
 from ..functions.host_gemm import gemm_of_host
 from .arguments import Arguments, Transposition, from_list, is_complex_list
 from .libraries import Gathered, Place, gather, is_list, view_of
@@ -75,7 +75,7 @@ class Call(NamedTuple):
         What the caller gets back if the result is written in place.
     shape : tuple of int
         Of the result.
-    epilogue, precision, variant, stream
+    epilogue, algorithm, stream
         As in the call, checked.
     by_numpy : bool
         Whether NumPy computes it, and no kernel.
@@ -95,8 +95,7 @@ class Call(NamedTuple):
     answer: Any
     shape: tuple[int, ...]
     epilogue: Any
-    precision: str
-    variant: str | None
+    algorithm: Algorithm
     stream: Any
     by_numpy: bool
 
@@ -157,8 +156,7 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     given = Arguments(function, request._asdict())
     trans_a, trans_b = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.overwrites("c")
-    precision = checked_precision(request.precision)
-    check_variant(request.variant, "gemm")
+    algorithm = checked_algorithm(request.precision, request.variant, "gemm")
     gathered = gather(function, {name: given[name] for name in ("a", "b", "c", "out")}, "ab")
     place, arrays = gathered.place, gathered.arrays
     epilogue = _bound(function, request.epilogue, place)
@@ -174,7 +172,8 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
     c, out, answer = targets(function, request, arrays, overwrites, beta, shape)
     call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out, answer, shape, epilogue,
-                precision, request.variant, request.stream, place.device is None and current_backend() != "emulator")
+                algorithm, request.stream, place.device is None
+                and current_backend() != "emulator")
     _check_memory(call, arrays)
     if request.stream is not None and place.device is None:
         raise ValueError(f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host")
@@ -188,30 +187,30 @@ def execute(call: Call, candidate: Replayable | None = None) -> Any:
     named = kernel_arguments(call)
     if call.by_numpy:
         moves = not stays(call.a, call.b, call.out)
-        result, extras = gemm_of_host(call.function, moves, call.a, call.b, **named)
-        if candidate is not None and not moves and call.precision in NATIVE \
+        result, extras = gemm_of_host(call.function, moves, call.a, call.b, named)
+        if candidate is not None and not moves and call.algorithm.precision in NATIVE \
                 and (compute := _compute_by_numpy(candidate, call, named)) is not None:
             record_by_numpy(candidate, call.function, compute)
         return call.answered(result, extras)
     with where(call):
         run = Execution(call.function, call.engine)
-        result, extras = gemm(run, call.a, call.b, **named)
+        result, extras = gemm(run, call.a, call.b, named)
         if candidate is not None:
             record(run, candidate, call.alpha, call.beta, result)
     return call.answered(result, extras)
 
 
-def _compute_by_numpy(candidate: Replayable, call: Call, named: Mapping[str, Any]) -> Compute | None:
+def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -> Compute | None:
     """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an array or was rounded."""
     *_rest, reads_c, kinds = candidate.head
     if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds:
         return None
     types = call.types
-    plain = kinds == ("one", "zero") and not named["conj_a"] and not named["conj_b"] \
+    plain = kinds == ("one", "zero") and not named.conj_a and not named.conj_b \
         and types.operands == types.output == types.compute \
         and np.broadcast_shapes(call.a.shape[:-2], call.b.shape[:-2]) == call.shape[:-2]
-    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute), "F", named["conj_a"],
-                              named["conj_b"], plain).run
+    multiply = Multiplication(call.shape, dtype_named(types.output), dtype_named(types.compute),
+                              "F", named.conj_a, named.conj_b, plain).run
     swaps_a, swaps_b, in_place = call.trans_a.swaps, call.trans_b.swaps, call.c is not None and not reads_c
 
     shape, kind, flat = call.shape, dtype_named(types.output), len(call.shape) == 2 and plain and call.c is None
@@ -228,14 +227,15 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: Mapping[str, Any
     return compute
 
 
-def kernel_arguments(call: Call) -> dict[str, Any]:
-    """The arguments of :func:`cuteblas.functions.gemm.prepare` after both operands."""
+def kernel_arguments(call: Call) -> GemmArguments:
+    """What the product of a call computes, in the words of :mod:`cuteblas.functions.gemm`."""
     types, conjugates = call.types, call.types.is_complex
     usual = accumulator_of(types.operands, types.operands, types.output) if call.epilogue is None else None
-    return {"conj_a": conjugates and call.trans_a.conjugates, "conj_b": conjugates and call.trans_b.conjugates,
-            "alpha": call.alpha, "beta": call.beta, "c": call.c, "out": call.out, "output": types.output,
-            "compute": None if types.compute == usual else types.compute, "epilogue": call.epilogue,
-            "precision": call.precision, "variant": call.variant, "order": "F"}
+    return GemmArguments(conjugates and call.trans_a.conjugates,
+                         conjugates and call.trans_b.conjugates,
+                         call.alpha, call.beta, call.c, call.out, types.output,
+                         None if types.compute == usual else types.compute,
+                         call.epilogue, call.algorithm)
 
 
 def where(call: Call) -> AbstractContextManager[None]:

@@ -9,10 +9,9 @@ import numpy as np
 from ..engines.engine import engine_of
 from ..engines.numpy_gemm import new_array
 from ..engines.sharded import ShardedArray, as_sharded
-from ..functions.algorithms import checked_precision
+from ..functions.algorithms import checked_algorithm
 from ..functions.devices import as_devices, matmul_of_host, new_result, on_host_alone, put, shares_memory, spread_product
 from ..functions.gemm import gemm, refuse_self_overlap
-from ..functions.matmul import in_tiles
 from .arguments import Arguments, Transposition
 from .calls import Call, Request, inferred, kernel_arguments, targets
 from .libraries import HOST, Gathered
@@ -49,11 +48,12 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         from ..engines.cuda import CUDA
         from ..engines.execution import Execution
 
-        gemm(Execution(f"{function}: tiles", CUDA), x, y, **named | {"c": z if reads_c else None, "out": z})
+        gemm(Execution(f"{function}: tiles", CUDA), x, y,
+             named._replace(c=z if reads_c else None, out=z))
 
     if call.alpha == 0:                                 # A and B are not looked at, so they do not move
         a, b = (_without_sums(x, axis) for x, axis in ((a, -1), (b, -2)))
-    spread_product(function, ordinals, a, b, c, call.precision, multiply, reads_c)
+    spread_product(function, ordinals, a, b, c, call.algorithm.precision, multiply, reads_c)
     if written is not None:
         return call.answer
     return c if len(c.shards) > 1 else c.shards[0]
@@ -61,7 +61,7 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
 
 def _prepared(function: str, types: Types | None, request: Request) -> Call:
     """A call whose arguments have been checked: its arrays are all on the host or all sharded, and without beta it has no C."""
-    precision, given = checked_precision(request.precision), Arguments(function, request._asdict())
+    algorithm, given = checked_algorithm(request.precision), Arguments(function, request._asdict())
     ways = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.flag("overwrite_c")
     held = {name: given[name] for name in ("a", "b", "c", "out") if given[name] is not None or name in "ab"}
@@ -97,8 +97,8 @@ def _prepared(function: str, types: Types | None, request: Request) -> Call:
     alpha, beta = scalars
     c, out, answer = targets(function, request, held, overwrites, beta, shape)
     c, beta = (c, beta) if c is not None and beta != 0 else (None, 0)
-    return Call(function, types, Gathered(held, HOST), a, b, *ways, alpha, beta, c, out, answer, shape, None, precision, None,
-                None, of_host)
+    return Call(function, types, Gathered(held, HOST), a, b, *ways, alpha, beta, c, out, answer,
+                shape, None, algorithm, None, of_host)
 
 
 def _without_sums(x: ShardedArray, axis: int) -> ShardedArray:
@@ -118,6 +118,7 @@ def _seen(x: Any, way: Transposition) -> Any:
 def _of_host(call: Call, ordinals: tuple[int, ...]) -> np.ndarray:
     """Compute a call on NumPy arrays: A B on the devices, and the rest on the host."""
     function, types, alpha = call.function, call.types, call.alpha
+    precision = call.algorithm.precision
     if not types.operands == types.output == types.compute:
         raise TypeError(f"{function} with devices= takes NumPy arrays only of types that are summed in the same type, but "
                         f"{types.operands} is summed in {types.compute} into {types.output}; CuPy arrays may have any type")
@@ -125,8 +126,10 @@ def _of_host(call: Call, ordinals: tuple[int, ...]) -> np.ndarray:
     out = call.out if call.out is not None else new_array(call.shape, kind, "F")
     a, b = (x.conj() if way.conjugates and types.is_complex else x for x, way in ((call.a, call.trans_a), (call.b, call.trans_b)))
     if alpha == 1 and call.c is None:
-        return matmul_of_host(a, b, out, ordinals, call.precision, in_tiles, function)
-    product = kind.type(alpha) * matmul_of_host(a, b, None, ordinals, call.precision, in_tiles, function) if alpha != 0 else 0
+        return matmul_of_host(function, a, b, out, ordinals, precision)
+    product: Any = 0
+    if alpha != 0:
+        product = kind.type(alpha) * matmul_of_host(function, a, b, None, ordinals, precision)
     with np.errstate(all="ignore"):
         out[...] = product if call.c is None else product + call.c * kind.type(call.beta)
     return out

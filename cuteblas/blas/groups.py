@@ -148,7 +148,8 @@ def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> lis
         else:
             with where(chosen[0]):
                 execution = Execution(chosen[0].function, chosen[0].engine)
-                prepared = [prepare_product(execution, call.a, call.b, **kernel_arguments(call)) for call in chosen]
+                prepared = [prepare_product(execution, call.a, call.b, kernel_arguments(call))
+                            for call in chosen]
                 answers = run_group(execution, prepared)
                 if len(candidates) == len(chosen) == len(calls):
                     known = [recordable(each, call.alpha, call.beta) for each, call in zip(candidates, calls, strict=True)]

@@ -147,7 +147,7 @@ class GemmPlan:
             return execute(call)
         run = Execution("plan.execute", call.engine)
         with where(call):
-            product = prepare_product(run, call.a, call.b, **kernel_arguments(call))
+            product = prepare_product(run, call.a, call.b, kernel_arguments(call))
             if not _fits(self.plan.problem, product.problem):
                 raise ValueError("this plan was made for another epilogue, or for epilogue operands of other layouts; "
                                  "cuteblas.blas.plan makes another one")
@@ -247,10 +247,11 @@ def _planned(request: Request) -> GemmPlan:
     call = prepare("plan", None, request, runs=False)
     engine = call.engine
     with where(call):
-        product = prepare_product(Execution("plan", engine), call.a, call.b, **kernel_arguments(call))
+        product = prepare_product(Execution("plan", engine), call.a, call.b,
+                                  kernel_arguments(call))
         chosen = plan_for(product.problem, engine.device(call.a))
-    options = {"dtype": call.types.output, "compute_dtype": call.types.compute, "precision": call.precision,
-               "variant": call.variant}
+    options = {"dtype": call.types.output, "compute_dtype": call.types.compute,
+               **call.algorithm._asdict()}
     return GemmPlan(call.place, tuple(_layouts(call).items()), OperandLayout.of(engine.memory(product.result), call.types.output),
                     scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter, call.trans_b.letter,
                     call.c is not None and call.c is call.out, tuple(options.items()), chosen)

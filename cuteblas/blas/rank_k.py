@@ -131,18 +131,17 @@ def _updated(row: Routine, given: Arguments) -> Any:
         target = _target(call)
         if hermitian and call.c is not None:
             _without_imaginary_diagonal(target)
-        multiply: Callable[..., Any] = partial(gemm_by_numpy, function=call.function)
+        multiply: Callable[..., Any] = partial(gemm_by_numpy, call.function)
         if not call.by_numpy:
-            run = Execution(call.function, call.engine)
-            multiply = partial(gemm, run, hermitian=hermitian and not twice)
-        named = kernel_arguments(call) | {"c": None if call.c is None else target, "out": target,
-                                          "triangle": part}
-        multiply(call.a, call.b, **named)
+            multiply = partial(gemm, Execution(call.function, call.engine))
+        named = kernel_arguments(call)._replace(c=None if call.c is None else target, out=target,
+                                                triangle=part, hermitian=hermitian and not twice)
+        multiply(call.a, call.b, named)
         if twice:               # the factor and the operands of the first product, exchanged
             arrays = call.gathered.arrays
             a, b = call.trans_a.view(arrays["b"]), call.trans_b.view(arrays["a"])
             alpha = call.alpha.conjugate() if hermitian else call.alpha
-            multiply(a, b, **named | {"alpha": alpha, "beta": 1, "c": target})
+            multiply(a, b, named._replace(alpha=alpha, beta=1, c=target))
         if hermitian:                   # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
     return call.answered(target, {})

@@ -23,7 +23,7 @@ from .._dtypes import DTYPES
 from ..engines.memory import Memory, contiguous_strides
 from ..engines.settings import limited
 from ..functions import Explanation
-from ..functions.algorithms import PRECISIONS, check_variant
+from ..functions.algorithms import PRECISIONS, Algorithm, check_variant
 from ..functions.explain import device_for, explain_copy_of, explain_product_of
 from ..planning.devices import DEVICES
 from ..planning.problem import H200, DeviceInfo
@@ -106,7 +106,8 @@ def _explained(options: Namespace) -> Explanation:
             raise ValueError("a permutation or a transpose in place takes one shape, got two")
         check_variant(options.variant, "gemm")
         _check_size(_result(x1.shape, x2.shape), dtype)
-        return explain_product_of(x1, x2, None, device, runs_on, options.precision, options.variant, element=element)
+        return explain_product_of(x1, x2, None, device, runs_on,
+                                  Algorithm(options.precision, options.variant), element=element)
     check_variant(options.variant, "copy")
     (x,), ((_extents, axes),) = operands, given
     if x.shape == () or (len(x.shape) < 2 and not axes):

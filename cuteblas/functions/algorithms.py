@@ -31,7 +31,8 @@ class Algorithm(NamedTuple):
     variant: str | None = None
 
 
-AS_PLANNED = Algorithm()
+_ALGORITHMS = {precision: Algorithm(precision) for precision in PRECISIONS}
+AS_PLANNED = _ALGORITHMS["auto"]
 """As planning chooses."""
 
 
@@ -50,18 +51,18 @@ def checked_precision(precision: str | None) -> Precision:
     return precision  # type: ignore[return-value]
 
 
-def checked_algorithm(precision: str | None, variant: str | None = None) -> Algorithm:
-    """The algorithm that the arguments of a call name.
+def checked_algorithm(precision: str | None, variant: str | None = None,
+                      *operations: str) -> Algorithm:
+    """The algorithm that the arguments of a call name, for products or for certain operations.
 
     Raises
     ------
     ValueError
-        If there is no such algorithm, or no such kernel for products.
+        If there is no such algorithm, or no such kernel for them.
     """
-    if precision is None and variant is None:
-        return AS_PLANNED
-    if variant is not None:
-        check_variant(variant, "gemm", "contraction")
+    if variant is None:
+        return AS_PLANNED if precision is None else _ALGORITHMS[checked_precision(precision)]
+    check_variant(variant, *operations or ("gemm", "contraction"))
     return Algorithm(checked_precision(precision), variant)
 
 

@@ -17,6 +17,7 @@ from ..planning.modes import merged
 from ..planning.problem import Operand, ReductionProblem, Storage
 from .algorithms import AS_PLANNED, Algorithm, refuse_variant
 from .expressions import Expression, Term
+from .subscripts import whole_path
 
 __all__ = ["evaluate"]
 
@@ -105,8 +106,8 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
 def _pairs(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
     """A path whose steps take two terms at most, and all of them at the end."""
     steps: list[tuple[int, ...]] = []
-    for step in path:
-        chosen = sorted(step)
+    for step in whole_path(path, count):
+        chosen = [*step]
         while len(chosen) > 2:
             first, second, *rest = chosen
             steps.append((first, second))
@@ -114,10 +115,7 @@ def _pairs(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]
             chosen = [*(i - 2 for i in rest), count - 1]
         steps.append(tuple(chosen))
         count -= len(chosen) - 1
-    while count > 2:
-        steps.append((0, 1))
-        count -= 1
-    return [*steps, tuple(range(count))] if count > 1 or not steps else steps
+    return steps
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,11 @@ from ..engines.dispatch import kind_of
 from ..engines.memory import Memory, contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.sharded import ShardedArray, as_sharded
+from .algorithms import Algorithm
 from .expressions import Expression, Term, of_product, stand_in
+from .gemm import new_matrices
 from .gufunc import operand_matrices, resolve_product, result_matrices
+from .staging import multiply_tile
 
 if TYPE_CHECKING:
     from ..engines.exchange import Exchange
@@ -64,16 +67,15 @@ def on_host_alone(*arrays: Any) -> bool:
     return all(kind_of(x) not in ("cupy", "foreign") and not isinstance(x, ShardedArray) for x in arrays if x is not None)
 
 
-def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str, multiply: Callable[..., None]) -> Any:
-    """``matmul`` over devices, its tiles by a function of (A, B, C, precision).
+def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any:
+    """``matmul`` over devices.
 
     Returns
     -------
     cupy.ndarray or ShardedArray
         ``out``, or the new result; in shards where an operand decides that.
     """
-    tile = partial(multiply, precision=precision)
-    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), tile, precision,
+    return _over("matmul", _settle, (x1, x2, out), as_devices("matmul", devices), precision,
                  core="mn")
 
 
@@ -89,12 +91,10 @@ def _settle(first: Memory, second: Memory, target: Memory | None) -> Expression:
     return of_product(product, first.shape, second.shape, False)
 
 
-def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, precision: str,
-                   in_tiles: Callable[..., np.ndarray | None], function: str = "matmul") -> np.ndarray:
-    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and moves them by its own link.
-
-    ``in_tiles`` is a function of (name, A, B, C, precision) for one device, which returns ``None`` where it has no memory.
-    """
+def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devices: Any,
+                   precision: str) -> np.ndarray:
+    """``matmul`` of NumPy arrays over devices: each gets rows, columns or members of a batch, and
+    moves them by its own link."""
     from ..engines.emulator import HOST_CUDA
 
     ordinals = as_devices(function, devices)
@@ -114,11 +114,12 @@ def matmul_of_host(x1: Any, x2: Any, out: np.ndarray | None, devices: Any, preci
         import cupy
 
         from ..engines.streamed import exchanged
+        from .tiles import product_in_tiles
 
         exchanged.set(exchange)
         try:
             with cupy.cuda.Device(device):
-                done = in_tiles(function, *part, precision) is not None
+                done = product_in_tiles(function, *part, precision) is not None
         finally:
             if exchange is not None:
                 exchange.leave(device)
@@ -222,7 +223,8 @@ def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) 
     from ..planning.floors import floor_of
     from .staging import stage
 
-    problem = stage(first, second, None, _resolved(first, second, None), precision).problem
+    product = _resolved(first, second, None)
+    problem = stage(first, second, None, product, Algorithm(precision)).problem
     plan = plan_for(problem, device)
     return plan.seconds or floor_of(problem, plan.family, device).seconds
 
@@ -277,10 +279,9 @@ def new_result(shape: tuple[int, ...], dtype: np.dtype, a: ShardedArray, b: Shar
     shards = []
     for device, extent in zip(devices, cuts, strict=True):
         with cupy.cuda.Device(device):
-            part = (*shape[:axis], extent, *shape[axis + 1:])
-            axes = range(len(part)) if order == "C" else (*range(len(part) - 2), len(part) - 1, len(part) - 2)
-            shards.append(cupy.ndarray(part, dtype, cupy.cuda.alloc(prod(part) * dtype.itemsize),
-                                       contiguous_strides(part, dtype.itemsize, axes)))
+            new = new_matrices((*shape[:axis], extent, *shape[axis + 1:]), dtype, order)
+            shards.append(cupy.ndarray(new.shape, dtype,
+                                       cupy.cuda.alloc(new.size * dtype.itemsize), new.strides))
     return ShardedArray(shards, axis)
 
 
@@ -299,9 +300,8 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
 
 # -- contractions -----------------------------------------------------------------------------------------------------------------
 def contraction_over(function: str, settle: Callable[..., Expression | None],
-                     call: Callable[..., Any], x1: Any, x2: Any,
-                     out: Any, devices: Any, precision: str, multiply: Callable[..., None],
-                     in_tiles: Callable[..., np.ndarray | None]) -> Any:
+                     call: Callable[..., Any], arrays: tuple[Any, Any, Any],
+                     devices: Any, precision: str) -> Any:
     """A contraction of two arrays over devices, as one product of matrices: axes are brought into the order of its groups.
 
     Parameters
@@ -313,10 +313,10 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
         (:mod:`cuteblas.functions.expressions`), or to ``None`` if NumPy refuses the call.
     call : callable
         NumPy's own.
-    x1, x2, out, devices, precision
+    arrays : tuple
+        The operands and ``out``.
+    devices, precision
         As in ``matmul``.
-    multiply, in_tiles : callable
-        As in :func:`matmul_over` and :func:`matmul_of_host`.
 
     Returns
     -------
@@ -331,16 +331,12 @@ def contraction_over(function: str, settle: Callable[..., Expression | None],
             raise ValueError(f"{function} cannot read this call")
         return settled
 
-    if on_host_alone(x1, x2, out):
-        return _contraction_of_host(function, settled_for, np.asarray(x1), np.asarray(x2), out,
-                                    ordinals, precision, in_tiles)
-    tile = partial(multiply, precision=precision)
-    return _over(function, settled_for, (x1, x2, out), ordinals, tile, precision)
+    over = _contraction_of_host if on_host_alone(*arrays) else _over
+    return over(function, settled_for, arrays, ordinals, precision)
 
 
 def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, Any, Any],
-          ordinals: Sequence[int], multiply: Callable[[Any, Any, Any], None], precision: str,
-          core: str = "") -> Any:
+          ordinals: Sequence[int], precision: str, core: str = "") -> Any:
     """A contraction of two arrays on GPUs, into the third or a new one, over devices; ``core`` has
     the indices of rows and columns where these are known."""
     x1, x2, out = arrays
@@ -366,7 +362,8 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
     direct = target is not None and (target.dtype, target.shape) == (settled.dtype, shape) \
         and letters == [*settled.axes] and not shares_memory(target, (first, second))
     c = new_result(shape, settled.dtype, first, second) if not direct or target is None else target
-    spread_product(function, ordinals, first, second, c, precision, multiply)
+    spread_product(function, ordinals, first, second, c, precision,
+                   partial(multiply_tile, precision=precision))
     if c is target:
         return out
     order = [letters.index(letter) for letter in settled.axes]
@@ -441,11 +438,13 @@ def _merged_mode(shape: Sequence[int], strides: Sequence[int], itemsize: int) ->
     return prod(shape), modes[-1][1]
 
 
-def _contraction_of_host(function: str, settle: Callable[..., Expression], x1: np.ndarray, x2: np.ndarray, out: Any,
-                         ordinals: Sequence[int], precision: str, in_tiles: Callable[..., np.ndarray | None]) -> Any:
+def _contraction_of_host(function: str, settle: Callable[..., Expression],
+                         arrays: tuple[Any, Any, Any],
+                         ordinals: Sequence[int], precision: str) -> Any:
     """A contraction of NumPy arrays over devices, as one product of matrices."""
     from ..engines.emulator import HOST_CUDA
 
+    x1, x2, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]
     settled = settle(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out))
     groups = _groups(function, settled, ())
     extents = {name: prod(settled.extents[c] for c in group) for name, group in groups.items()}
@@ -454,7 +453,7 @@ def _contraction_of_host(function: str, settle: Callable[..., Expression], x1: n
         order = [term.axes.index(letter) for name in named for letter in groups[name]]
         matrices.append(x.astype(settled.dtype, copy=False).transpose(order).reshape([extents[name] for name in named]))
     first, second = matrices
-    product = matmul_of_host(first, second, None, ordinals, precision, in_tiles, function)
+    product = matmul_of_host(function, first, second, None, ordinals, precision)
     letters = [*groups["batch"], *groups["m"], *groups["n"]]
     result = product.reshape([settled.extents[letter] for letter in letters]).transpose(*map(letters.index, settled.axes))
     if out is None:

@@ -14,7 +14,6 @@ from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_with_devices
 from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
-from .matmul import in_tiles, multiply_tile
 from .routing import answer, at_once
 from .signatures import Devices, Precision, typed_product
 
@@ -63,7 +62,7 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, 
 
 def dot_for(function: str, a: Any, b: Any, out: Any = None, algorithm: Algorithm = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
-    result = answer(function, np.dot, settle_dot, _typed(a, b), out, algorithm, in_tiles)
+    result = answer(function, np.dot, settle_dot, _typed(a, b), out, algorithm)
     return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
 
 
@@ -220,8 +219,7 @@ def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, var
     from .devices import contraction_over
 
     return contraction_over("tensordot", partial(_settle_tensordot, axes=axes),
-                            partial(np.tensordot, axes=axes), a, b, None,
-                            devices, precision, multiply_tile, in_tiles)
+                            partial(np.tensordot, axes=axes), (a, b, None), devices, precision)
 
 
 def tensordot_for(function: str, a: Any, b: Any, axes: Any, algorithm: Algorithm = AS_PLANNED) -> Any:

@@ -25,7 +25,7 @@ from .algorithms import (
     refuse_with_devices,
 )
 from .expressions import Expression, Term, expression, stand_in
-from .routing import answer_anew, by_numpy, key_of, resolve
+from .routing import NumpyCall, answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
@@ -153,8 +153,8 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         return view
     again = partial(_again, operands, {"optimize": optimize, "precision": precision,
                                        "variant": variant})
-    return answer_anew(head, "einsum", call, partial(_settle, operands, optimize), arrays, out,
-                       algorithm, arguments, again)
+    return answer_anew(head, NumpyCall("einsum", call, arrays, out, arguments, algorithm, again),
+                       partial(_settle, operands, optimize))
 
 
 def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:
@@ -171,7 +171,6 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
     if (call := own_call(*arrays, out)) is not None:
         return call(einsum, tuple(operands), {"out": out, "precision": precision, "devices": devices})
     from .devices import contraction_over
-    from .matmul import in_tiles, multiply_tile
 
     def settle(first: Memory, second: Memory, target: Memory | None) -> Expression | None:
         if target is not None:
@@ -183,9 +182,8 @@ def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: st
             raise ValueError("einsum with devices= takes operands in which an index has one extent")
         return settled
 
-    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), *arrays, out,
-                            devices, precision,
-                            multiply_tile, in_tiles)
+    return contraction_over("einsum", settle, partial(_by_plain_numpy, operands), (*arrays, out),
+                            devices, precision)
 
 
 def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,

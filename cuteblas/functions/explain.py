@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -16,7 +16,14 @@ from ..engines.exact import words_for
 from ..engines.memory import Memory, overlap, strides_by_order
 from ..engines.placement import Work, copy_work, may_move, where_it_runs, work_of
 from ..engines.settings import answered_libraries, current_backend, limited
-from .algorithms import check_variant, checked_precision, refuse_variant
+from .algorithms import (
+    AS_PLANNED,
+    Algorithm,
+    check_variant,
+    checked_algorithm,
+    checked_precision,
+    refuse_variant,
+)
 from .copy import check_out, checked_order, why_not_words
 from .gufunc import MatmulArguments, resolve_product, single_out
 from .routing import COPY, UFUNC, Resolved, reason_of, resolve, resolve_matmul
@@ -191,15 +198,15 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     """
     from ..engines.emulator import EMULATOR
 
-    precision = checked_precision(precision)
+    checked_precision(precision)
     out = single_out(out)
     if (call := own_call(x1, x2, out, epilogue)) is not None:
         options = {"epilogue": epilogue, "precision": precision, "variant": variant, "device": device, **arguments}
         return call(explain, (x1, x2, out), options)
-    check_variant(variant, "gemm")
+    algorithm = checked_algorithm(precision, variant, "gemm")
     card = device_for(device)
     if epilogue is not None:
-        return _explain_fused(x1, x2, out, epilogue, precision, variant, card, arguments)
+        return _explain_fused(x1, x2, out, epilogue, algorithm, card, arguments)
     resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=EMULATOR, call=np.matmul)
     if isinstance(resolved, str):
         refuse_variant(variant, reason_of(resolved))
@@ -211,11 +218,13 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     if runs_on.startswith("NumPy;") and not arguments and (words := words_for(*resolved.arrays)) is not None:
         runs_on = runs_on.replace("NumPy;", f"NumPy, {words};", 1)
     first, second = resolved.memories
-    return explain_product_of(first, second, resolved.out_memory, planned, runs_on, precision, variant, arguments)
+    return explain_product_of(first, second, resolved.out_memory, planned, runs_on, algorithm,
+                              arguments)
 
 
-def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: DeviceInfo, runs_on: str, precision: str = "auto",
-                       variant: str | None = None, arguments: Mapping[str, Any] | None = None,
+def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: DeviceInfo,
+                       runs_on: str, algorithm: Algorithm = AS_PLANNED,
+                       arguments: Mapping[str, Any] = MappingProxyType({}),
                        element: str | None = None) -> Explanation:
     """The explanation of a product of operands that need not exist.
 
@@ -227,7 +236,7 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
         What is planned for.
     runs_on : str
         Who does the work.
-    precision, variant, arguments
+    algorithm, arguments
         As in :func:`explain`.
     element : str, optional
         What operands and result really hold, if NumPy has no such type: kernels' name of a type of the same size.
@@ -241,13 +250,13 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     from ..engines.problems import has_kernels
     from .staging import stage
 
-    product = resolve_product(x1, x2, out, arguments or {})
+    product = resolve_product(x1, x2, out, arguments)
     shown = [f"{element or x.dtype} {x.shape}" for x in (x1, x2, product if out is None else out)]
     call = f"{'blas.gemm' if element else 'matmul'}: {shown[0]} @ {shown[1]} -> {shown[2]}"
     if not has_kernels(product.dtype):
-        refuse_variant(variant, f"there are no kernels for {product.dtype}")
+        refuse_variant(algorithm.variant, f"there are no kernels for {product.dtype}")
         return Explanation(call, f"NumPy: there are no kernels for {product.dtype}")
-    staging = stage(x1, x2, out, product, precision, variant)
+    staging = stage(x1, x2, out, product, algorithm)
     problem = staging.problem
     if element is not None:
         a, b, c = (replace(x, dtype=element) for x in (problem.a, problem.b, problem.c))
@@ -264,13 +273,13 @@ def _copying_seconds(x: Memory, y: Memory, device: DeviceInfo) -> float:
     return casting_seconds(x.size * (x.dtype.itemsize + y.dtype.itemsize), device)
 
 
-def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None, card: DeviceInfo | None,
-                   arguments: Any) -> Explanation:
+def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
+                   card: DeviceInfo | None, arguments: Any) -> Explanation:
     """The explanation of a product with an epilogue."""
     from ..engines.execution import plan_for
     from .fused import fused_call
 
-    resolved, call, casts = fused_call(x1, x2, out, epilogue, precision, variant, arguments)
+    resolved, call, casts = fused_call(x1, x2, out, epilogue, algorithm, arguments)
     device, runs_on = _place(resolved, call.arrays["a"], card,
                              partial(_work_of_product, resolved, arguments))
     shown = (f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
@@ -395,8 +404,7 @@ def _place(resolved: Resolved, x: Any, card: DeviceInfo | None,
 def _work_of_product(resolved: Resolved, arguments: Mapping[str, Any]) -> Work:
     first, second = resolved.memories
     product = resolve_product(first, second, resolved.out_memory, arguments)
-    products = product.m * product.n * product.k * prod(product.batch)
-    return work_of(products, product.dtype, resolved.arrays, resolved.out, product.shape)
+    return work_of(product.products, product.dtype, resolved.arrays, resolved.out, product.shape)
 
 
 def on_the_host(device: DeviceInfo) -> str:

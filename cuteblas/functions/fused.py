@@ -21,11 +21,11 @@ from ..engines.problems import has_kernels, readable
 from ..engines.replay.numpy import record_key, recorded
 from ..engines.replay.registry import Replayable, replays
 from ..engines.settings import current_backend
-from .algorithms import NATIVE, check_variant, checked_precision
+from .algorithms import NATIVE, Algorithm, checked_algorithm, checked_precision
 from .epilogues import Bound, as_bound
 from .epilogues.epilogue import COMPUTED, check_shape, is_choice
 from .epilogues.traces import trace_state
-from .gemm import GemmCall, gemm, prepare, refuse_shared_outputs
+from .gemm import GemmArguments, GemmCall, gemm, prepare, refuse_shared_outputs
 from .gufunc import Product, operand_matrices, result_matrices, single_out
 from .host_gemm import gemm_of_host
 from .routing import Resolved, reason_of, resolve_matmul
@@ -35,7 +35,7 @@ __all__ = ["fused_call", "fused_matmul"]
 _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 
-def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, variant: str | None,
+def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                arguments: Mapping[str, Any]) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
     """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or after it, each with its reason.
 
@@ -46,12 +46,13 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str, varian
     resolved, product = _resolved(x1, x2, out, bound, arguments)
     reader, out = _Reader("explain", resolved.engine), resolved.out
 
-    def multiply(a: Any, b: Any, **others: Any) -> tuple[None, dict[str, Any]]:
-        calls.append(prepare(reader, a, b, precision=precision, variant=variant, **others))
+    def multiply(a: Any, b: Any, given: GemmArguments) -> tuple[None, dict[str, Any]]:
+        calls.append(prepare(reader, a, b, given))
         return None, {}
 
+    given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
     with resolved.on_device() as arrays:
-        _fused(reader, multiply, product, arrays, out, bound)
+        _fused(reader, multiply, product, arrays, given)
     reasons = [(f"{name}: {reason}", x) for name, x in zip(("x1", "x2"), resolved.memories, strict=True)
                if (reason := readable(x, product.dtype).reason)]
     if out is not None and out.dtype != product.dtype:
@@ -83,18 +84,18 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
         return result
     if (own := own_call(x1, x2, out, bound)) is not None:
         return own(fused_matmul, (x1, x2, out, bound, precision, variant, arguments), {})
-    check_variant(variant, "gemm")
+    algorithm = checked_algorithm(precision, variant, "gemm")
     resolved, product = _resolved(x1, x2, out, bound, arguments)
     run, out = Execution("matmul", resolved.engine), resolved.out
     multiply: Callable[..., Any]
     kernels = not resolved.engine.on_host or current_backend() == "emulator"
     if kernels:
-        multiply = partial(gemm, run, precision=precision, variant=variant)
+        multiply = partial(gemm, run)
     else:
-        multiply = partial(gemm_of_host, "matmul", not stays(x1, x2, out), precision=precision,
-                           variant=variant)
+        multiply = partial(gemm_of_host, "matmul", not stays(x1, x2, out))
+    given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
     with resolved.on_device() as arrays:
-        result = _fused(run, multiply, product, arrays, out, bound)
+        result = _fused(run, multiply, product, arrays, given)
         if isinstance(result, tuple):
             return result
         if by_numpy:
@@ -209,8 +210,9 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, 
                     f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
-def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any], out: Any, bound: Any) -> Any:
-    x1, x2 = arrays
+def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any],
+           given: GemmArguments) -> Any:
+    (x1, x2), out, bound = arrays, given.out, given.epilogue
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
     a, b = (operand_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
             for missing, (x, core) in enumerate(((x1, product.core1), (x2, product.core2))))
@@ -228,8 +230,9 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
         bound = bound.converted(over_matrices)
     name, output = product.dtype.name, _stored(result.dtype)
     c = result_matrices(result, product.core3, missing)
-    _c, auxiliary = multiply(a, b, out=c, output=output,
-                             compute=None if output == name else accumulator_of(name, name, name), epilogue=bound, order="C")
+    compute = None if output == name else accumulator_of(name, name, name)
+    _c, auxiliary = multiply(a, b,
+                             given._replace(out=c, output=output, compute=compute, epilogue=bound))
     beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
     if beyond > 0:
         auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:]) for name, x in auxiliary.items()}

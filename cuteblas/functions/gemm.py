@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,78 @@ from ..engines.execution import Execution
 from ..engines.memory import Memory, contiguous_strides, overlap, overlaps_itself, same_elements
 from ..engines.problems import Matrix, Staged, folded_problem, matrix, readable, writable
 from ..planning.problem import GemmProblem, ReductionProblem, ScalarKind
+from .algorithms import AS_PLANNED, Algorithm
 
-__all__ = ["SOURCE", "GemmCall", "effective_alpha", "finish", "gemm", "new_matrices", "prepare",
-           "refuse_self_overlap", "refuse_shared_outputs", "result_of", "run_group", "scalar_kind"]
+__all__ = ["SOURCE", "GemmArguments", "GemmCall", "Result", "effective_alpha", "finish", "gemm",
+           "new_matrices", "prepare", "refuse_self_overlap", "refuse_shared_outputs", "run_group",
+           "scalar_kind"]
+
+Result = tuple[Any, Mapping[str, Any]]
+"""C, and an epilogue's further results by name."""
 
 SOURCE = "c"
 """The name of C as an operand, where it is read from one array and written to another."""
+
+
+class GemmArguments(NamedTuple):
+    """What a product of A and B computes besides ``A B``, how, and where the result goes; checked
+    by the caller.
+
+    Attributes
+    ----------
+    conj_a, conj_b : bool
+        Whether elements are conjugated as they are read.
+    alpha, beta : number or array of no dimensions
+        The scalars. Arrays stay where they are: the host does not wait for their values.
+    c : array, optional
+        Of shape (..., m, n), leading dimensions broadcast; it is only read, unless it is ``out``
+        itself.
+    out : array, optional
+        Receives C. It is written in place whatever its strides, if it is aligned and shares no
+        memory with ``a`` or ``b``.
+    output, compute : str, optional
+        Types of C and of the sums; by default that of ``out``, of ``c`` or of ``a``, and the usual
+        one for these types.
+    epilogue : Bound, optional
+        What is done instead of ``alpha * sum + beta * C``. Arrays for its auxiliary outputs share
+        memory with nothing else.
+    algorithm : Algorithm
+        What kernels do; it means nothing to NumPy.
+    order : {"F", "C"}
+        The order of the matrices of new arrays.
+    triangle : {"lower", "upper"}, optional
+        What is written of ``out``, a matrix that kernels can write, and which ``c`` is, if there
+        is one.
+    hermitian : bool
+        Whether that is the triangle of a Hermitian matrix.
+    """
+
+    conj_a: bool = False
+    conj_b: bool = False
+    alpha: Any = 1
+    beta: Any = 0
+    c: Any = None
+    out: Any = None
+    output: str | None = None
+    compute: str | None = None
+    epilogue: Any = None
+    algorithm: Algorithm = AS_PLANNED
+    order: str = "F"
+    triangle: Any = None
+    hermitian: bool = False
+
+    def result_of(self, a: Any, b: Any) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and type of the result."""
+        batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, self.c, self.out)
+                                      if x is not None))
+        shape = *batch, a.shape[-2], b.shape[-1]
+        if self.output:
+            return shape, np.dtype(self.output)
+        return shape, next(x.dtype for x in (self.out, self.c, a) if x is not None)
+
+    def sums_of(self, a: Any, b: Any, kind: np.dtype) -> str:
+        """The type of the sums, for a result of that type."""
+        return self.compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
 
 
 @dataclass(frozen=True)
@@ -61,7 +127,7 @@ class GemmCall:
     later: tuple[tuple[Any, Any], ...] = ()
 
 
-def gemm(run: Execution, a: Any, b: Any, **arguments: Any) -> tuple[Any, Mapping[str, Any]]:
+def gemm(run: Execution, a: Any, b: Any, given: GemmArguments) -> Result:
     """Multiply arrays by kernels: see :func:`prepare`.
 
     Returns
@@ -69,15 +135,7 @@ def gemm(run: Execution, a: Any, b: Any, **arguments: Any) -> tuple[Any, Mapping
     array, dict
         C, and the epilogue's further results by name.
     """
-    return _run(run, prepare(run, a, b, **arguments))
-
-
-def result_of(a: Any, b: Any, c: Any, out: Any,
-              output: str | None) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type of the result."""
-    batch = np.broadcast_shapes(*(x.shape[:-2] for x in (a, b, c, out) if x is not None))
-    kind = np.dtype(output) if output else next(x.dtype for x in (out, c, a) if x is not None)
-    return (*batch, a.shape[-2], b.shape[-1]), kind
+    return _run(run, prepare(run, a, b, given))
 
 
 def scalar_kind(x: Any) -> ScalarKind:
@@ -92,49 +150,21 @@ def effective_alpha(alpha: Any, k: int, epilogue: Any) -> Any:
     return alpha if k or (epilogue is not None and "alpha" in epilogue.epilogue.parameters) else 1
 
 
-def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: bool = False, alpha: Any = 1, beta: Any = 0,
-            c: Any = None, out: Any = None, output: str | None = None, compute: str | None = None, epilogue: Any = None,
-            precision: str = "auto", variant: str | None = None, order: str = "F", triangle: Any = None,
-            hermitian: bool = False) -> GemmCall:
+def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     """Allocate what is missing and write down the problem.
 
-    Parameters
-    ----------
-    run : Execution
-        The call.
-    a, b : array
-        Of shapes (..., m, k) and (..., k, n) and types that kernels multiply; any strides. Checked by the caller.
-    conj_a, conj_b : bool
-        Whether elements are conjugated as they are read.
-    alpha, beta : number or array of no dimensions
-        The scalars. Arrays stay where they are: the host does not wait for their values.
-    c : array, optional
-        Of shape (..., m, n), leading dimensions broadcast; it is only read, unless it is ``out`` itself.
-    out : array, optional
-        Receives C. It is written in place whatever its strides, if it is aligned and shares no memory with ``a`` or ``b``.
-    output, compute : str, optional
-        Types of C and of the sums; by default that of ``out``, of ``c`` or of ``a``, and the usual one for these types.
-    epilogue : Bound, optional
-        What is done instead of ``alpha * sum + beta * C``. Arrays for its auxiliary outputs share memory with nothing else, which
-        the caller has checked.
-    precision, variant : str
-        As of a :class:`~cuteblas.planning.problem.GemmProblem`.
-    order : {"F", "C"}
-        The order of the matrices of new arrays.
-    triangle : {"lower", "upper"}, optional
-        What is written of ``out``, a matrix that kernels can write, and which ``c`` is, if there is one.
-    hermitian : bool
-        Whether that is the triangle of a Hermitian matrix.
+    The arrays, (..., m, k) and (..., k, n), have any strides, and types that kernels multiply.
 
     Raises
     ------
     TypeError, ValueError
         What :func:`cuteblas.functions.epilogues.resolve` raises.
     """
-    shape, kind = result_of(a, b, c, out, output)
+    c, out, epilogue = given.c, given.out, given.epilogue
+    shape, kind = given.result_of(a, b)
     (m, n), k = shape[-2:], a.shape[-1]
-    sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
-    alpha = effective_alpha(alpha, k, epilogue)
+    sums = given.sums_of(a, b, kind)
+    alpha, beta = effective_alpha(given.alpha, k, epilogue), given.beta
     kinds = scalar_kind(alpha), scalar_kind(beta)
     copies: list[str] = []
     later: list[tuple[Any, Any]] = []
@@ -172,7 +202,7 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
 
     target, reason = out, None
     if out is None:
-        target = run.empty(new_matrices(shape, kind, order))
+        target = run.empty(new_matrices(shape, kind, given.order))
     else:
         inputs = [Staged(run.memory(x)) for x in (a, b)]
         reason = writable(run.memory(out), inputs, kind).reason
@@ -180,7 +210,7 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         reason = reason or _unequal_overlap(run.engine, out, others)
         if reason is not None:
             copies.append(f"out: {reason}")
-            target = run.empty(new_matrices(shape, kind, order))
+            target = run.empty(new_matrices(shape, kind, given.order))
             later.append((out, target))
     in_place = reads_c and c.dtype == target.dtype \
         and same_elements(run.memory(c), run.memory(target))
@@ -188,7 +218,8 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         graph = _from_another_array(graph, sums, *kinds)
         operands[SOURCE] = c
     wanted = {name: (array, dtype) for name, dtype, array in resolved.outputs} if resolved else {}
-    outputs = {name: written(name, array, new_matrices(shape, np.dtype(dtype), order)) for name, (array, dtype) in wanted.items()}
+    outputs = {name: written(name, array, new_matrices(shape, np.dtype(dtype), given.order))
+               for name, (array, dtype) in wanted.items()}
 
     def laid_out(x: Any) -> Matrix:
         memory = run.memory(x)
@@ -198,12 +229,13 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
         operands = {node.name: operands[node.name] for node in graph.leaves("operand")}
     operands = {name: staged(name, x) for name, x in operands.items()}
     problem = folded_problem(
-        (m, n, k), shape[:-2], replace(laid_out(a), conj=conj_a),
-        replace(laid_out(b), conj=conj_b), laid_out(target), graph=graph,
+        (m, n, k), shape[:-2], replace(laid_out(a), conj=given.conj_a),
+        replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
         operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
-        alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero", precision=precision, variant=variant, compute=compute)
-    if triangle is not None:
-        problem = replace(problem, triangle=triangle, hermitian=hermitian)
+        alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero",
+        compute=given.compute, **given.algorithm._asdict())
+    if given.triangle is not None:
+        problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
     arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x for name, x in (*operands.items(), *outputs.items())},
               **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True) if what == "device"}}
     numbers = {epilogue_role(name): x for name, x in resolved.scalars} if resolved else {}
@@ -219,13 +251,13 @@ def prepare(run: Execution, a: Any, b: Any, *, conj_a: bool = False, conj_b: boo
     return GemmCall(problem, arrays, alpha, beta, numbers, result, auxiliary, reductions, tuple(copies), tuple(later))
 
 
-def _run(run: Execution, call: GemmCall, note: str = "") -> tuple[Any, Mapping[str, Any]]:
+def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
     """Run a product, count it, perhaps with a note on its route, and return C and the epilogue's further results."""
     run.run(call.problem, call.arrays, call.alpha, call.beta, call.numbers, note)
     return finish(run, call)
 
 
-def finish(run: Execution, call: GemmCall) -> tuple[Any, Mapping[str, Any]]:
+def finish(run: Execution, call: GemmCall) -> Result:
     """Do what remains when C was computed: count copies, reduce, and put results where they belong. As :func:`gemm` returns."""
     for copied in call.copies:
         run.count("copies", copied)
@@ -236,7 +268,7 @@ def finish(run: Execution, call: GemmCall) -> tuple[Any, Mapping[str, Any]]:
     return call.result, call.auxiliary
 
 
-def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[tuple[Any, Mapping[str, Any]]]:
+def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[Result]:
     """Run products that do not depend on each other, in as few launches as their types allow.
 
     Every product is counted: by the family of its kernel and that it was one of a group, or by its own family and why it was not.

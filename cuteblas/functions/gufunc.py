@@ -20,7 +20,7 @@ from math import prod
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.stride_tricks import as_strided
 
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
@@ -80,6 +80,11 @@ class Product:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    @property
+    def products(self) -> int:
+        """The number of multiplications."""
+        return self.m * self.n * self.k * prod(self.batch)
+
 
 class _Accepted(Exception):
     """NumPy began to cast the inputs: it has no objection."""
@@ -123,7 +128,7 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mappi
     core1, core2, core3 = _core_axes(x1, x2, out, arguments, ufunc)
     batch = np.broadcast_shapes(_without(x1.shape, core1), _without(x2.shape, core2))
     rank = len(batch) + len(core3) if out is None else len(out.shape)
-    core3 = _normalized(core3, rank)
+    core3 = normalize_axis_tuple(core3, rank)
     m = x1.shape[core1[0]] if len(core1) == 2 else 1
     n = x2.shape[core2[1]] if len(core2) == 2 else 1
     if out is not None:
@@ -214,11 +219,7 @@ def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[st
                 if cores[i] == 2 and len(out.shape) < sum(cores) - 2:
                     cores[i] = 1
         named = [tuple(range(-core, 0)) for core in (*cores, sum(cores) - 2 + kept)]
-    return _normalized(named[0], ranks[0]), _normalized(named[1], ranks[1]), named[2]
-
-
-def _normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return tuple(normalize_axis_index(axis, rank) for axis in axes)
+    return normalize_axis_tuple(named[0], ranks[0]), normalize_axis_tuple(named[1], ranks[1]), named[2]
 
 
 def _without(values: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

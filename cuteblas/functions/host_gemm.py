@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from .._dtypes import accumulator_of
 from ..engines.counters import tally
 from ..engines.execution import Execution
 from ..engines.numpy_gemm import Multiplication, new_array, product_in
 from ..engines.placement import offload, work_of
-from .algorithms import BY_NUMPY, NATIVE, refuse_variant
-from .gemm import effective_alpha, gemm, result_of
+from .algorithms import BY_NUMPY, NATIVE, Algorithm, refuse_variant
+from .gemm import GemmArguments, Result, effective_alpha, gemm
 
 __all__ = ["gemm_by_numpy", "gemm_of_host"]
 
 
 def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray,
-                 **named: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Multiply NumPy arrays: see :func:`prepare`.
+                 given: GemmArguments) -> Result:
+    """Multiply NumPy arrays.
 
     Parameters
     ----------
@@ -30,6 +29,8 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray,
         On whose account.
     moves : bool
         Whether the GPU does it if that is expected to be faster.
+    a, b, given
+        As in :func:`cuteblas.functions.gemm.prepare`.
 
     Returns
     -------
@@ -41,64 +42,43 @@ def gemm_of_host(function: str, moves: bool, a: np.ndarray, b: np.ndarray,
     ValueError
         If NumPy does it and a kernel is named.
     """
-    def stay() -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-        refuse_variant(named.get("variant"), BY_NUMPY)
-        return gemm_by_numpy(a, b, function=function, **named)
+    def stay() -> Result:
+        refuse_variant(given.algorithm.variant, BY_NUMPY)
+        return gemm_by_numpy(function, a, b, given)
 
     if not moves:
         return stay()
-    bound, out, c = (named.get(name) for name in ("epilogue", "out", "c"))
+    bound = given.epilogue
     if bound is not None:
-        bound = named["epilogue"] = bound.converted(lambda _name, x: np.asarray(x))
+        bound = bound.converted(lambda _name, x: np.asarray(x))
+        given = given._replace(epilogue=bound)
     written = [] if bound is None else [*bound.outputs.values()]
-    scalars = named.get("alpha"), named.get("beta")
-    read = [x for x in (*scalars, c, *(bound.operands.values() if bound else ()))
-            if isinstance(x, np.ndarray)]
+    operands = bound.operands.values() if bound else ()
+    read = [x for x in (given.alpha, given.beta, given.c, *operands) if isinstance(x, np.ndarray)]
 
     def multiply(run: Execution, there: Sequence[Any], target: Any) -> Any:
         places = {id(x): y for x, y in zip((*read, *written), there[2:], strict=True)}
-        moved = {name: places.get(id(x), x) for name, x in named.items()} | {"out": target}
+        moved = GemmArguments._make(places.get(id(x), x) for x in given)._replace(out=target)
         if bound is not None:
-            moved["epilogue"] = bound.converted(lambda _name, x: places[id(x)])
-        return gemm(run, there[0], there[1], **moved)
+            moved = moved._replace(epilogue=bound.converted(lambda _name, x: places[id(x)]))
+        return gemm(run, there[0], there[1], moved)
 
     def stream() -> Any:
         from .tiles import gemm_in_tiles
 
-        return gemm_in_tiles(function, a, b, **named)
+        return gemm_in_tiles(function, a, b, given)
 
-    shape, _kind = result_of(a, b, c, out, named.get("output"))
+    shape, _kind = given.result_of(a, b)
     products = prod(shape) * a.shape[-1]
-    work = work_of(products, a.dtype, (a, b, *read), out, shape)
-    streams = products and named.get("variant") is None
-    return offload(function, work, multiply, [a, b, *read], out, stay, written,
+    work = work_of(products, a.dtype, (a, b, *read), given.out, shape)
+    streams = products and given.algorithm.variant is None
+    return offload(function, work, multiply, [a, b, *read], given.out, stay, written,
                    stream if streams else None)
 
 
-def gemm_by_numpy(a: np.ndarray, b: np.ndarray, *, function: str, precision: str = "auto",
-                  variant: str | None = None,
-                  **arguments: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Multiply NumPy arrays by NumPy's BLAS: see :func:`prepare`. ``precision`` and ``variant``
-    choose among kernels and mean nothing here; an algorithm that kernels would refuse is refused.
-
-    Returns
-    -------
-    array, dict
-        As in :func:`gemm`.
-    """
-    from ..engines.emulator import REHEARSAL
-
-    if precision not in NATIVE:
-        gemm(Execution(function, REHEARSAL), a, b, precision=precision, **arguments)
-    return _by_numpy(a, b, function=function, **arguments)
-
-
-def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: bool = False,
-              alpha: Any = 1, beta: Any = 0, c: np.ndarray | None = None,
-              out: np.ndarray | None = None, output: str | None = None, compute: str | None = None,
-              epilogue: Any = None, order: str = "F", triangle: str | None = None,
-              function: str = "gemm") -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-    """Multiply NumPy arrays: see :func:`prepare` for the arguments, which are checked.
+def gemm_by_numpy(function: str, a: np.ndarray, b: np.ndarray,
+                  given: GemmArguments) -> Result:
+    """Multiply NumPy arrays by NumPy's BLAS; an algorithm that kernels would refuse is refused.
 
     Sums of 16-bit numbers are float32 and are rounded once; sums of int8 are exact and wrap in
     int32.
@@ -106,15 +86,22 @@ def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
     Returns
     -------
     array, dict
-        C, and the epilogue's further results by name.
+        As in :func:`gemm`.
     """
-    shape, kind = result_of(a, b, c, out, output)
-    sums = np.dtype(compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name))
-    alpha = effective_alpha(alpha, a.shape[-1], epilogue)
-    alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x) for x in (alpha, beta))
+    precision = given.algorithm.precision
+    if precision not in NATIVE:
+        from ..engines.emulator import REHEARSAL
+
+        gemm(Execution(function, REHEARSAL), a, b, given._replace(algorithm=Algorithm(precision)))
+    c, out, epilogue, triangle = given.c, given.out, given.epilogue, given.triangle
+    shape, kind = given.result_of(a, b)
+    sums = np.dtype(given.sums_of(a, b, kind))
+    alpha, beta = (sums.type(x[()] if isinstance(x, np.ndarray) else x)
+                   for x in (effective_alpha(given.alpha, a.shape[-1], epilogue), given.beta))
     extras: Mapping[str, np.ndarray] = {}
     if epilogue is None:
-        multiplication = Multiplication(shape, kind, sums, order, conj_a, conj_b, False)
+        multiplication = Multiplication(shape, kind, sums, given.order, given.conj_a, given.conj_b,
+                                        False)
         target = multiplication.run(a, b, alpha, beta, c, out if triangle is None else None)
         if triangle is not None and out is not None:
             written = np.tri(len(out), dtype=bool)
@@ -123,8 +110,8 @@ def _by_numpy(a: np.ndarray, b: np.ndarray, *, conj_a: bool = False, conj_b: boo
     else:
         from .epilogues import evaluate
 
-        a, b = (np.conj(x) if conj else x for x, conj in ((a, conj_a), (b, conj_b)))
-        target = new_array(shape, kind, order) if out is None else out
+        a, b = (np.conj(x) if conj else x for x, conj in ((a, given.conj_a), (b, given.conj_b)))
+        target = new_array(shape, kind, given.order) if out is None else out
         with np.errstate(all="ignore"):
             acc = np.zeros(shape, sums) if alpha == 0 else product_in(a, b, sums, shape)
             before = None if c is None else np.broadcast_to(c, shape)

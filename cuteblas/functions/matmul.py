@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from math import prod
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -16,16 +15,22 @@ from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, staying, stays, work_of
 from ..engines.replay.registry import replays
 from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
-from .algorithms import NATIVE, Algorithm, check_variant, checked_precision, refuse_with_devices
+from .algorithms import (
+    AS_PLANNED,
+    NATIVE,
+    Algorithm,
+    checked_algorithm,
+    checked_precision,
+    refuse_with_devices,
+)
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import delegate, rehearse, resolve_matmul
+from .routing import NumpyCall, delegate, rehearse, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 if TYPE_CHECKING:
     from ..engines.execution import Execution
-    from .staging import Staging
 
-__all__ = ["in_tiles", "matmul", "multiply_tile"]
+__all__ = ["matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
 _MANY = (FEW // 2)**2                   # of the sizes of operands that may be worth the way to a GPU
@@ -125,7 +130,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
         return _fused_matmul()(x1, x2, out, epilogue, precision, variant, arguments)
     if (call := own_call(x1, x2, single_out(out))) is not None:
         return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant, **arguments})
-    return _matmul(x1, x2, out, checked_precision(precision), variant, arguments)
+    return _matmul(x1, x2, out, checked_algorithm(precision, variant, "gemm"), arguments)
 
 
 @cache
@@ -144,8 +149,8 @@ def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refu
     from .devices import matmul_of_host, matmul_over, on_host_alone
 
     if on_host_alone(x1, x2, out):
-        return matmul_of_host(x1, x2, out, devices, precision, in_tiles)
-    return matmul_over(x1, x2, out, devices, precision, multiply_tile)
+        return matmul_of_host("matmul", x1, x2, out, devices, precision)
+    return matmul_over(x1, x2, out, devices, precision)
 
 
 _known: dict[tuple[Any, ...], tuple[Product, Work]] = {}
@@ -162,56 +167,59 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
     if found is None or (out is not None and (out.shape != found[0].shape or out.dtype is not found[0].dtype
                                               or not out.flags.writeable)) or stays(x1, x2):
         return None
-    return _offloaded(*found, x1, x2, out, "auto", None, {})
+    return _offloaded(*found, x1, x2, out, AS_PLANNED, {})
 
 
-def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
-               variant: str | None, arguments: Mapping[str, Any]) -> Any:
+def _offloaded(product: Product, work: Work, x1: np.ndarray, x2: np.ndarray,
+               out: np.ndarray | None, algorithm: Algorithm,
+               arguments: Mapping[str, Any]) -> Any:
     """A product of NumPy arrays that may go to the GPU."""
-    result = offload("matmul", work, partial(_on_gpu, product, precision, variant), (x1, x2), out,
-                     lambda: _matmul(x1, x2, out, precision, variant, arguments),
-                     stream=None if arguments or variant else partial(_in_tiles, x1, x2, out, precision, product))
+    result = offload("matmul", work, partial(_on_gpu, product, algorithm), (x1, x2), out,
+                     lambda: _matmul(x1, x2, out, algorithm, arguments),
+                     stream=None if arguments or algorithm.variant else
+                     partial(_in_tiles, x1, x2, out, algorithm.precision, product))
     return result[()] if out is None and product.shape == () else result
 
 
-def _matmul(x1: Any, x2: Any, out: Any, precision: str, variant: str | None, arguments: Mapping[str, Any]) -> Any:
+def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping[str, Any]) -> Any:
     out = single_out(out)
-    check_variant(variant, "gemm")
+    precision, variant = algorithm
     if variant is None and stays(x1, x2, out) \
             and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):                 # without further questions
         if precision not in NATIVE:
-            rehearse(partial(_matmul, x1, x2, out, precision, None, arguments))
+            rehearse(partial(_matmul, x1, x2, out, algorithm, arguments))
         if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
             return matmul(x1, x2, out)
         result = np.matmul(x1, x2, out=out, **arguments)
         _count()
         return result
     if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):      # files are arrays to NumPy, too
-        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), precision, variant, arguments)
+        result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), algorithm, arguments)
         return result if out is None else out
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):
-        return delegate("matmul", found, np.matmul, (x1, x2), {"out": out, **arguments}, Algorithm(precision, variant))
+        return delegate(NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm), found)
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
     if resolved.engine.moves:
         a, b = resolved.arrays
-        work = work_of(product.m * product.n * product.k * prod(product.batch), product.dtype, (a, b), out, product.shape)
+        work = work_of(product.products, product.dtype, (a, b), out, product.shape)
         if len(staying) < _MOST_KNOWN and work.never_moves():
             staying.add((a.shape, a.dtype.char, b.shape, b.dtype.char))
-        if not arguments and variant is None and precision == "auto":
+        if not arguments and algorithm == AS_PLANNED:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
                 new = product if out is None else resolve_product(first, second, None, {})
                 _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = new, work
-        return _offloaded(product, work, a, b, out, precision, variant, arguments)
+        return _offloaded(product, work, a, b, out, algorithm, arguments)
     from ..engines.execution import Execution
-    from .staging import stage
+    from .staging import run_staged, stage
 
     with resolved.on_device() as arrays:
         run = Execution("matmul", resolved.engine)
-        result = _run(run, arrays, out, stage(first, second, resolved.out_memory, product, precision, variant))
+        result = run_staged(run, arrays, out,
+                            stage(first, second, resolved.out_memory, product, algorithm))
         if not arguments and variant is None:
             for name in (precision, None) if precision == "auto" else (precision,):
                 run.record(("matmul", name), arrays, out, result, "abc")
@@ -223,27 +231,14 @@ def _in_memory(x: Any) -> Any:
     return x.view(np.ndarray) if type(x) is np.memmap else x
 
 
-def _on_gpu(product: Product, precision: str, variant: str | None, run: Execution, arrays: Sequence[Any], out: Any) -> Any:
+def _on_gpu(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequence[Any],
+            out: Any) -> Any:
     """The product of arrays that have moved to the GPU."""
-    from .staging import stage
+    from .staging import run_staged, stage
 
     first, second = map(run.memory, arrays)
-    return _run(run, arrays, out, stage(first, second, None if out is None else run.memory(out), product, precision, variant))
-
-
-def in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
-             product: Product | None = None) -> np.ndarray | None:
-    """The product of NumPy arrays, which NumPy accepts, in tiles on the GPU; ``None`` if that takes other means."""
-    from ..engines.emulator import HOST_CUDA
-    from .tiles import product_in_tiles
-
-    if product is None:
-        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out), {})
-
-    def multiply(a: Any, b: Any, c: Any) -> None:
-        multiply_tile(a, b, c, precision)
-
-    return product_in_tiles(function, product, x1, x2, out, precision, multiply)
+    target = None if out is None else run.memory(out)
+    return run_staged(run, arrays, out, stage(first, second, target, product, algorithm))
 
 
 def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:
@@ -251,40 +246,6 @@ def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision:
     if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
         from .devices import matmul_of_host
 
-        return matmul_of_host(x1, x2, out, devices, precision, in_tiles)
-    return in_tiles("matmul", x1, x2, out, precision, product)
-
-
-_TILES = "matmul: tiles"
-"""Products of tiles have an account of their own."""
-
-
-def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
-    """A product of CuPy arrays of one device that is a part of another product."""
-    head, replay = (_TILES, precision), replays[type(a)]
-    if replay is None or replay(head, (a, b), c) is None:
-        from ..engines.cuda import CUDA
-        from ..engines.execution import Execution
-        from .staging import stage
-
-        run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
-        _run(run, (a, b), c, stage(*memories, resolve_product(*memories, {}), precision))
-        run.record(head, (a, b), c, c, "abc")
-
-
-def _run(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
-    """Copy what must be copied, run the plan, and return ``out`` or the new array."""
-    x1, x2 = arrays
-    c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
-    if staging.c.memory.size:
-        plan = run.plan(staging.problem, x1)
-        given = {"a": run.staged(x1, staging.a), "b": run.staged(x2, staging.b), "c": c}
-        plan = run.run_plan(plan, given)
-        run.count("calls", plan.family)
-    else:
-        run.count("calls", "nothing")
-    for copied in staging.copies:
-        run.count("copies", copied)
-    if out is not None and c is not out:
-        run.assign(out, c)
-    return c if out is None else out
+        return matmul_of_host("matmul", x1, x2, out, devices, precision)
+    from .tiles import product_in_tiles
+    return product_in_tiles("matmul", x1, x2, out, precision, product)

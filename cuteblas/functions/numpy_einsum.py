@@ -18,7 +18,7 @@ from .._dtypes import element_of
 from ..engines.exact import WITHOUT_BLAS, product_of
 from ..engines.memory import without_imaginary_part
 from .expressions import Expression
-from .subscripts import Subscripts
+from .subscripts import Subscripts, whole_path
 
 __all__ = ["Program", "RoundedOnce", "loop_ns", "program"]
 
@@ -282,7 +282,7 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
     loads, terms = (tuple(part) for part in zip(*loaded, strict=True))
     result = "".join(c for c in subscripts.result if any(c in term for term in terms))
     left, steps = list(terms), list[_Step]()
-    for positions in _whole(path, len(terms)):
+    for positions in whole_path(path, len(terms)):
         chosen = [left[i] for i in positions]
         left = [term for i, term in enumerate(left) if i not in positions]
         later = {*result}.union(*left)
@@ -313,13 +313,6 @@ def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) ->
         diagonal = f"{''.join(letters[c] for c in term)}->{''.join(letters.values())}"
     left = "".join(c for c in letters if extents[c] != 1)
     return _Load(diagonal, tuple(extents[c] for c in left) if len(left) < len(letters) else None, dtype, wide), left
-
-
-def _whole(path: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
-    """A path, and pairs after it until one tensor is left."""
-    steps = [tuple(sorted(step)) for step in path]
-    count -= sum(len(step) - 1 for step in steps)
-    return steps + [(0, 1)] * (count - 1) if steps or count > 1 else [(0,)]
 
 
 def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: Mapping[str, int],

@@ -1,15 +1,21 @@
-"""From NumPy's terms to the kernels' terms: a product that NumPy accepts as a problem, and which operands are copied for it."""
+"""From NumPy's terms to the kernels' terms: a product that NumPy accepts as a problem, which
+operands are copied for it, and its run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from ..engines.execution import Execution
 from ..engines.memory import Memory
 from ..engines.problems import Staged, folded_problem, matrix, new, readable, writable
+from ..engines.replay.registry import replays
 from ..planning.problem import GemmProblem
-from .gufunc import Product
+from .algorithms import AS_PLANNED, Algorithm
+from .gufunc import Product, resolve_product
 
-__all__ = ["Staging", "gemm_problem", "stage"]
+__all__ = ["Staging", "gemm_problem", "multiply_tile", "run_staged", "stage"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,8 @@ class Staging:
         return tuple(f"{name}: {staged.reason}" for name, staged in operands if staged.reason)
 
 
-def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precision: str = "auto",
-          variant: str | None = None) -> Staging:
+def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
+          algorithm: Algorithm = AS_PLANNED) -> Staging:
     """Decide which operands have to be copied, and write down the problem.
 
     Kernels take any strides, so an operand is copied only to change its type or byte order, or if its elements are not aligned to
@@ -49,18 +55,53 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product, precisio
     """
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
     c = new(product.shape, product.strides, product.dtype) if out is None else writable(out, (a, b), product.dtype)
-    problem = gemm_problem(product, a.memory, b.memory, c.memory, precision, variant)
+    problem = gemm_problem(product, a.memory, b.memory, c.memory, algorithm)
     if a.reason is b.reason is None and x1.address == x2.address != 0 and problem.is_gram:
         problem = replace(problem, triangle="both")
     return Staging(product, a, b, c, problem)
 
 
-def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory, precision: str = "auto",
-                 variant: str | None = None) -> GemmProblem:
+def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory,
+                 algorithm: Algorithm = AS_PLANNED) -> GemmProblem:
     """The problem of multiplying operands that kernels can read."""
     (a_k, *a_m), (b_k, *b_n), core_c = product.core1[::-1], product.core2, list(product.core3)
     c_m = core_c.pop(0) if a_m else None
     c_n = core_c.pop(0) if b_n else None
     core_a, core_b = (a_m[0] if a_m else None, a_k), (b_k, b_n[0] if b_n else None)
     operands = (matrix(x, core, product.batch) for x, core in ((a, core_a), (b, core_b), (c, (c_m, c_n))))
-    return folded_problem((product.m, product.n, product.k), product.batch, *operands, precision=precision, variant=variant)
+    return folded_problem((product.m, product.n, product.k), product.batch, *operands,
+                          **algorithm._asdict())
+
+
+_TILES = "matmul: tiles"
+"""Products of tiles have an account of their own."""
+
+
+def multiply_tile(a: Any, b: Any, c: Any, precision: str) -> None:
+    """A product of CuPy arrays of one device that is a part of another product."""
+    head, replay = (_TILES, precision), replays[type(a)]
+    if replay is None or replay(head, (a, b), c) is None:
+        from ..engines.cuda import CUDA
+
+        run, memories = Execution(_TILES, CUDA), (CUDA.memory(a), CUDA.memory(b), CUDA.memory(c))
+        run_staged(run, (a, b), c,
+                   stage(*memories, resolve_product(*memories, {}), Algorithm(precision)))
+        run.record(head, (a, b), c, c, "abc")
+
+
+def run_staged(run: Execution, arrays: Sequence[Any], out: Any, staging: Staging) -> Any:
+    """Copy what must be copied, multiply, and return ``out`` or the new array."""
+    x1, x2 = arrays
+    c = out if out is not None and staging.c.reason is None else run.empty(staging.c.memory)
+    if staging.c.memory.size:
+        plan = run.plan(staging.problem, x1)
+        plan = run.run_plan(plan, {"a": run.staged(x1, staging.a),
+                                   "b": run.staged(x2, staging.b), "c": c})
+        run.count("calls", plan.family)
+    else:
+        run.count("calls", "nothing")
+    for copied in staging.copies:
+        run.count("copies", copied)
+    if out is not None and c is not out:
+        run.assign(out, c)
+    return c if out is None else out

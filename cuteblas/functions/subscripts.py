@@ -12,7 +12,7 @@ from string import ascii_letters
 from typing import Any
 
 __all__ = ["MOST_FOR_OPTIMAL", "Subscripts", "contraction_path", "greedy_path", "operands_of", "optimal_path", "read", "text_of",
-           "with_operands"]
+           "whole_path", "with_operands"]
 
 _SORTED = "".join(sorted(ascii_letters))         # what the numbers of the interleaved form stand for
 
@@ -241,6 +241,13 @@ def _as_positions(pairs: Sequence[tuple[int, int]], count: int) -> Path:
             left.remove(subset)
         left.append(pair[0] | pair[1])
     return path
+
+
+def whole_path(path: Sequence[tuple[int, ...]], count: int) -> Path:
+    """A path, and pairs after it until one tensor is left."""
+    steps = [tuple(sorted(step)) for step in path]
+    count -= sum(len(step) - 1 for step in steps)
+    return steps + [(0, 1)] * (count - 1) if steps or count > 1 else [(0,)]
 
 
 def greedy_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:

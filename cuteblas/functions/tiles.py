@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import numpy as np
 from .._dtypes import accumulator_of
 from ..engines.counters import tally
 from ..engines.cuda import CUDA
+from ..engines.emulator import HOST_CUDA
 from ..engines.execution import Execution
 from ..engines.host_cuda import current_ring, straight
 from ..engines.keeping import expected
-from ..engines.memory import contiguous_strides
 from ..engines.reuse import empty_array
 from ..engines.settings import workspace_limit
 from ..engines.streamed import Operand, Tiled, stream_product, stream_tiles
@@ -22,22 +23,17 @@ from ..planning.streaming import Extents
 from .algorithms import Algorithm
 from .epilogues import resolve
 from .expressions import Expression
-from .gemm import gemm, result_of, scalar_kind
-from .gufunc import Product, operand_matrices, result_matrices
+from .gemm import GemmArguments, Result, gemm, new_matrices, scalar_kind
+from .gufunc import Product, operand_matrices, resolve_product, result_matrices
+from .staging import multiply_tile
 
 __all__ = ["contraction_in_tiles", "gemm_in_tiles", "product_in_tiles"]
 
 _STRAIGHT_BYTES = 64 << 20              # of operands and result that move one after the other
 
-Multiply = Callable[[Any, Any, Any], None]
-"""A product of CuPy arrays: A, B and where C goes."""
 
-
-def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1, beta: Any = 0,
-                  c: np.ndarray | None = None, out: np.ndarray | None = None,
-                  output: str | None = None, compute: str | None = None,
-                  epilogue: Any = None, by: Callable[[Sequence[Any], Any], None] | None = None,
-                  **others: Any) -> tuple[np.ndarray, Mapping[str, np.ndarray]] | None:
+def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, given: GemmArguments,
+                  by: Callable[[Sequence[Any], Any], None] | None = None) -> Result | None:
     """Multiply NumPy arrays in tiles: see :func:`cuteblas.functions.gemm.prepare`. Where tiles
     have a function of their own, ``by``, it gets the operands of a tile and where the result goes.
 
@@ -47,8 +43,9 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1
         As in :func:`cuteblas.functions.gemm.gemm`; ``None`` if there are no tiles, or if the
         epilogue has further results.
     """
-    shape, kind = result_of(a, b, c, out, output)
-    divides = epilogue is compute is None and a.dtype == b.dtype == kind and kind.kind != "b"
+    alpha, beta, c, out, epilogue = given.alpha, given.beta, given.c, given.out, given.epilogue
+    shape, kind = given.result_of(a, b)
+    divides = epilogue is given.compute is None and a.dtype == b.dtype == kind and kind.kind != "b"
     kinds = scalar_kind(alpha), scalar_kind(beta)
     over_c = {name: x for name, x in (("alpha", alpha), ("beta", beta)) if type(x) is np.ndarray}
     if c is not None and (epilogue is not None or kinds[1] != "zero"):
@@ -56,9 +53,8 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1
     if epilogue is not None:
         if epilogue.outputs or epilogue.epilogue.inputs:
             return None
-        sums = compute or accumulator_of(a.dtype.name, b.dtype.name, kind.name)
-        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape,
-                           alpha=kinds[0], beta=kinds[1],
+        resolved = resolve(epilogue, accumulator=given.sums_of(a, b, kind), output=kind.name,
+                           shape=shape, alpha=kinds[0], beta=kinds[1],
                            has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
         operands = dict(resolved.operands)
         arrays = {name for name, x in epilogue.operands.items() if isinstance(x, np.ndarray)}
@@ -66,7 +62,8 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1
                 or resolved.outputs or resolved.reductions:
             return None
         over_c |= operands
-    result = _new_result(shape, kind, others["order"]) if out is None else out
+    strides = new_matrices(shape, kind, given.order).strides
+    result = empty_array(shape, kind, strides) if out is None else out
     # A tile of the original C is read before that tile is written.
     others_than_c = (x for name, x in over_c.items() if name != "c")
     if result.shape != shape or any(np.may_share_memory(result, x)
@@ -77,11 +74,10 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1
     def multiply(there: Sequence[Any], **written: Any) -> Any:
         places = dict(zip(over_c, there[2:], strict=True))
         bound = epilogue and epilogue.converted(lambda name, _x: places[name])
-        given = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta),
-                 "c": places.get("c"), "output": output,
-                 "compute": compute, "epilogue": bound, **others, "order": order}
+        scalars = {"alpha": places.get("alpha", alpha), "beta": places.get("beta", beta)}
+        tile = given._replace(c=places.get("c"), out=None, epilogue=bound, order=order)
         return gemm(Execution(f"{function}: tiles", CUDA), there[0], there[1],
-                    **given | written)[0]
+                    tile._replace(**scalars | written))[0]
 
     def add(there: Sequence[Any], so_far: Any) -> Any:
         sums = accumulator_of(*[kind.name] * 3)
@@ -94,28 +90,21 @@ def gemm_in_tiles(function: str, a: np.ndarray, b: np.ndarray, *, alpha: Any = 1
     return (result, {}) if done else None
 
 
-def _new_result(shape: tuple[int, ...], kind: np.dtype, order: str) -> np.ndarray:
-    axes = [*range(len(shape))]
-    axes[-2:] = axes[-2:] if order == "C" else reversed(axes[-2:])
-    return empty_array(shape, kind, contiguous_strides(shape, kind.itemsize, axes))
-
-
-def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
-                     multiply: Multiply) -> np.ndarray | None:
-    """Multiply NumPy arrays in tiles.
+def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
+                     precision: str,
+                     product: Product | None = None) -> np.ndarray | None:
+    """Multiply NumPy arrays, which NumPy accepts, in tiles.
 
     Parameters
     ----------
     function : str
         On whose account.
-    product : Product
-        What NumPy accepted.
     x1, x2, out : numpy.ndarray
         The operands, and where the result goes; ``None`` for a new array.
     precision : str
         The algorithm.
-    multiply : callable
-        Multiplies tiles.
+    product : Product, optional
+        What NumPy accepted.
 
     Returns
     -------
@@ -125,12 +114,16 @@ def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.nda
     """
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
+    if product is None:
+        target = None if out is None else HOST_CUDA.memory(out)
+        product = resolve_product(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), target, {})
     result = empty_array(product.shape, product.dtype, product.strides) if out is None else out
     if not (product.k and result.size):
         return None
     missing = len(product.core1) == 1, len(product.core2) == 1
     a, b = operand_matrices(x1, product.core1, 0), operand_matrices(x2, product.core2, 1)
     c = result_matrices(result, product.core3, missing)
+    multiply = partial(multiply_tile, precision=precision)
     if a.ndim == b.ndim == c.ndim == 2 and x1 is not x2 and product.dtype is x1.dtype is x2.dtype is result.dtype \
             and sum(x.nbytes for x in (x1, x2) if not expected([x]) or x.nbytes < 16 * result.nbytes) + result.nbytes \
             <= _STRAIGHT_BYTES \
@@ -142,7 +135,7 @@ def product_in_tiles(function: str, product: Product, x1: np.ndarray, x2: np.nda
         tally(function, "calls", "in tiles").tick()
         tally(function, "moved", f"to cuda:{current_ring().link.ordinal}").tick()
         return result
-    found = gemm_in_tiles(function, a, b, out=c, precision=precision,
+    found = gemm_in_tiles(function, a, b, GemmArguments(out=c, algorithm=Algorithm(precision)),
                           by=lambda there, target: multiply(there[0], there[1], target))
     return found and result
 

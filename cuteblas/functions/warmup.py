@@ -277,7 +277,7 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
     if isinstance(calls, (str, os.PathLike)):
         return Recording.load(calls).problems
     from ..engines.problems import has_kernels
-    from .algorithms import checked_precision
+    from .algorithms import checked_algorithm
     from .staging import stage
 
     if len(order) != 2 or set(order) - {"C", "F"}:
@@ -293,7 +293,8 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
             raise ValueError(f"warmup takes pairs of shapes, ((m, k), (k, n)), got {pair!r}") from None
         x1, x2 = (Memory(shape, _strides(shape, letter, dtype), dtype, (2 * i + j + 1) << 44)
                   for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
-        problems.append(stage(x1, x2, None, resolve_product(x1, x2, None, {}), checked_precision(precision)).problem)
+        product = resolve_product(x1, x2, None, {})
+        problems.append(stage(x1, x2, None, product, checked_algorithm(precision)).problem)
     return problems
 
 
