@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from threading import RLock
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import ref
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from .memory import shadow
 from .reuse import free_idle
 from .settings import checked_limit, keeps_arrays
 
-__all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "release", "wanted"]
+__all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "keepers", "release", "wanted"]
 
 _LEAST_BYTES = 1 << 20
 _MOST_OWNERS = 1024                     # whose samples are remembered
@@ -33,7 +33,8 @@ _LINES, _LINE_BYTES = 64, 64            # of a sample
 _PATIENCE = 2                           # times that an array moves unchanged before it is tracked
 _FAULT_COST = 25                        # the first write to a tracked page takes as long as moving so many
 
-_keepers = WeakSet["Keeper"]()
+_keepers: tuple[ref[Keeper], ...] = ()  # replaced as a whole: devices that are used first add theirs while others look
+_adding = surviving(RLock())            # of the above
 _orphans: list[Any] = []                # of the parent process: to free their memory would be a call of its driver
 
 
@@ -86,6 +87,7 @@ class Keeper:
     """
 
     def __init__(self, device: Any, limit: int, watch: Any = Watch):
+        global _keepers
         self._default, self.limit, self.nbytes = limit, limit if _limit is None else _limit, 0
         self._device, self._watch = device, watch
         self._lock: Any = surviving(RLock())
@@ -93,7 +95,8 @@ class Keeper:
         self._copies: dict[_Owner, None] = {}           # in the order of their last use
         self._dead: deque[tuple[_Owner, Any]] = deque()
         self._useful: set[Hashable] = set()             # kinds of results that came again as operands
-        _keepers.add(self)
+        with _adding:
+            _keepers = (*(each for each in _keepers if each() is not None), ref(self))
 
     def find(self, x: np.ndarray) -> tuple[Any, int] | None:
         """The memory of an array's copy, which lives as long as it is referred to, and the bytes before the array's first element;
@@ -274,10 +277,15 @@ class Keeper:
                 self._drop(owner)
 
 
+def keepers() -> list[Keeper]:
+    """Those of all devices that have been used."""
+    return [keeper for each in _keepers if (keeper := each()) is not None]
+
+
 def expected(arrays: Iterable[Any]) -> int:
     """The bytes of NumPy arrays that a call probably does not have to move."""
-    keepers = [keeper for keeper in _keepers if keeper.nbytes]
-    return sum({id(x): keeper.expected(x) for keeper in keepers for x in arrays if is_large(x)}.values())
+    filled = [keeper for keeper in keepers() if keeper.nbytes]
+    return sum({id(x): keeper.expected(x) for keeper in filled for x in arrays if is_large(x)}.values())
 
 
 def is_on() -> bool:
@@ -297,7 +305,7 @@ def is_owned(x: np.ndarray) -> bool:
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
     """Whether an array should be kept, after one more call that would have gained the time in which so many bytes move."""
-    return max([keeper.wanted(x, nbytes) for keeper in _keepers], default=False)        # all of which take note
+    return max([keeper.wanted(x, nbytes) for keeper in keepers()], default=False)        # all of which take note
 
 
 def release() -> None:
@@ -312,7 +320,7 @@ def release() -> None:
     --------
     >>> cuteblas.release()
     """
-    for keeper in _keepers:
+    for keeper in keepers():
         keeper.release()
     free_idle()
 
@@ -344,7 +352,7 @@ def keep_limit(nbytes: int | None) -> int | None:
     """
     global _limit
     before, _limit = _limit, None if nbytes is None else checked_limit(nbytes, "the limit of kept arrays")
-    for keeper in _keepers:
+    for keeper in keepers():
         keeper.limit = keeper._default if nbytes is None else nbytes
         keeper.shrink(keeper.nbytes - keeper.limit)
     return before
@@ -361,7 +369,7 @@ def _base(x: np.ndarray) -> np.ndarray:
 
 
 def _forget() -> None:
-    for keeper in _keepers:
+    for keeper in keepers():
         _orphans.append((keeper._owners, keeper._copies))
         keeper._owners, keeper._copies, keeper.nbytes = {}, {}, 0
 

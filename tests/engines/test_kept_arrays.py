@@ -180,7 +180,7 @@ def test_an_error_keeps_nothing(link, monkeypatch):
     with pytest.raises(Exception):                      # noqa: B017    # the threads' or the link's own
         cuteblas.matmul(a, b)
     link.fail_at = None
-    assert sum(keeper.nbytes for keeper in keeping._keepers) == b.nbytes
+    assert sum(keeper.nbytes for keeper in keeping.keepers()) == b.nbytes
     for _ in range(3):
         assert (cuteblas.matmul(a, b) == a @ b).all()
 
@@ -215,7 +215,7 @@ def test_memory_that_is_wanted(link, monkeypatch):
     monkeypatch.setattr("cupy.get_default_memory_pool", lambda: SimpleNamespace(free_all_blocks=lambda: None))
     assert (cuteblas.matmul(a, b) == a @ b).all() and refused
     assert "smaller tiles: no memory on the GPU" not in cuteblas.stats()["matmul"]["moved"]
-    assert not any(keeper.nbytes for keeper in keeping._keepers)
+    assert not any(keeper.nbytes for keeper in keeping.keepers())
 
 
 def test_limits(link):
@@ -227,7 +227,7 @@ def test_limits(link):
         assert cuteblas.keep_limit(a.nbytes) == 0
         for _ in range(4):
             assert (cuteblas.matmul(a, b) == a @ b).all()
-        assert 0 < sum(keeper.nbytes for keeper in keeping._keepers) <= a.nbytes
+        assert 0 < sum(keeper.nbytes for keeper in keeping.keepers()) <= a.nbytes
     finally:
         cuteblas.keep_limit(1 << 30)
     with pytest.raises(ValueError, match="limit of kept arrays"):
