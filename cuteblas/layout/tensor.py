@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from .algebra import get_flat_coord
 from .basis import ArithTuple, E
@@ -30,8 +30,21 @@ class Engine(Protocol):
         """The element at ``offset``."""
 
 
+class _Endless:
+    """What begins somewhere and has no end."""
+
+    start: Any
+    __iter__ = None
+
+    def __add__(self, offset: Any) -> Self:
+        return type(self)(self.start + offset)           # type: ignore[call-arg]
+
+    def __getitem__(self, offset: Any) -> Any:
+        return self.start + offset
+
+
 @dataclass(frozen=True)
-class CountingIterator:
+class CountingIterator(_Endless):
     """The integers from ``start``.
 
     Parameters
@@ -46,24 +59,17 @@ class CountingIterator:
     """
 
     start: Any = 0
-    __iter__ = None                                      # it has no end
 
     def __post_init__(self) -> None:
         if isinstance(self.start, bool) or not isinstance(self.start, (int, Expr)):
             raise LayoutError("CountingIterator", f"start is an integer, got {described(self.start)}")
-
-    def __add__(self, offset: Any) -> CountingIterator:
-        return CountingIterator(self.start + offset)
-
-    def __getitem__(self, offset: Any) -> Any:
-        return self.start + offset
 
     def __str__(self) -> str:
         return f"counting_iter({self.start})"
 
 
 @dataclass(frozen=True)
-class CoordinateIterator:
+class CoordinateIterator(_Endless):
     """Coordinates from ``start``: offsets are coordinates too (values of layouts with basis strides).
 
     Parameters
@@ -78,16 +84,9 @@ class CoordinateIterator:
     """
 
     start: ArithTuple
-    __iter__ = None                                      # it has no end
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", ArithTuple(*wrap(inttuple(self.start, "CoordinateIterator"))))
-
-    def __add__(self, offset: Any) -> CoordinateIterator:
-        return CoordinateIterator(self.start + offset)
-
-    def __getitem__(self, offset: Any) -> ArithTuple:
-        return self.start + offset
 
     def __str__(self) -> str:
         return f"ArithTuple{self.start}"

@@ -45,25 +45,22 @@ def max_common_layout(a: Any, b: Any) -> Layout:
     '16:8'
     """
     (a, a_run), (b, b_run) = _unswizzled(a), _unswizzled(b)
-    inverse = right_inverse(b)
-    shape: list[Any] = []
-    stride: list[Any] = []
+    found: list[tuple[Any, Any]] = []
     current: Any = 1
-    for s, d in inverse.pairs:
-        common = _prefix(a, shape, stride, s, d, current)
+    for s, d in right_inverse(b).pairs:
+        common = _prefix(a, found, s, d, current)
         if common == 1:
             break
-        shape.append(common)
-        stride.append(d)
+        found.append((common, d))
         current = current * common
         if common != s:
             break
     runs = [run for run in (a_run, b_run) if run is not None]
-    return _first(shape, stride, min(runs, default=current))
+    return _first(found, min(runs, default=current))
 
 
-def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) -> Any:
-    """How many steps of ``d`` continue, in ``a``, the run of ``current`` elements at ``shape:stride``."""
+def _prefix(a: Layout, found: list[tuple[Any, Any]], s: Any, d: Any, current: Any) -> Any:
+    """How many of ``s`` steps of ``d`` continue, in ``a``, the run of ``current`` elements at the modes that were found."""
     try:
         through = coalesce(composition(a, Layout(s, d)))
     except LayoutError:
@@ -71,19 +68,19 @@ def _prefix(a: Layout, shape: list, stride: list, s: Any, d: Any, current: Any) 
     n, step = through.flat_shape[0], through.flat_stride[0]
     if step != current:
         return 1
-    if not shape:
+    if not found:
         return n
     try:                                                 # the steps of all modes together must not carry into each other
-        composition(a, Layout((*shape, n), (*stride, d)))
+        composition(a, Layout(*zip(*found, (n, d), strict=True)))
     except LayoutError:
         return 1
     return n
 
 
-def _first(shape: list, stride: list, n: Any) -> Layout:
+def _first(modes: list[tuple[Any, Any]], n: Any) -> Layout:
     """The largest beginning of a run with at most ``n`` elements that is a layout."""
     found = []
-    for s, d in zip(shape, stride, strict=True):
+    for s, d in modes:
         take = s if quotient(n, s) is not None else gcd(s, n) if isinstance(s, int) and isinstance(n, int) else 1
         found.append((take, d))
         if take != s:
