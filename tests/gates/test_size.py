@@ -15,7 +15,7 @@ from tests.test_architecture import HOME, MODULES, circles
 BUDGETS = {                             # tokens
     ".": 3710, "array": 23791, "blas": 21044, "cli": 27260, "codegen": 31500, "dask": 8000,
     "emulator": 5300, "engines": 43500, "functions": 68630, "kernels": 79570, "layout": 36600,
-    "planning": 88281, "runtime": 14150, "tutorial": 5170,
+    "planning": 88305, "runtime": 14150, "tutorial": 5170,
 }
 MOST_FILES, MOST_PARAMETERS = 320, 7
 WITH_MORE = {"array": 5, "blas": 19, "codegen": 2, "engines": 3, "functions": 14, "layout": 1, "planning": 1, "runtime": 1}

@@ -90,6 +90,11 @@ def _facing(p: GemmProblem) -> Oriented:
     return turned(p, p.n > p.m, "B is the smaller operand")
 
 
+def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
+    """Columns of a tile, and the number of slices of K, with the least estimated time."""
+    return least(_choices(p, device), device)
+
+
 def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
     """Columns of a tile and numbers of slices to choose from."""
     by_threads, stages = [why is not None for why in _unmapped(p)], -(-p.k // DEPTH)
@@ -139,7 +144,7 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
         If the kernels do not take the problem.
     """
     refused, facing = why_not_by_wgmma(problem, device), _facing(problem)
-    own = choice or (least(_choices(facing.problem, device), device) if refused is None else None)
+    own = choice or (_choose(facing.problem, device) if refused is None else None)
     if choice is None and why_not_planes(problem, device) is None:
         planes = planes_choice(problem, device)
         if own is None or planes.work.seconds(device) < own.work.seconds(device):
