@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ..problem import DeviceInfo
 
-__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "memory_seconds", "norm", "on_wgmma", "persistent", "worth"]
+__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "divisions", "memory_seconds", "norm", "on_wgmma",
+           "persistent", "worth"]
 
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
@@ -146,6 +147,12 @@ def persistent(tiles: float, divided: int, nbytes: float, sums: float, device: D
     most = device.multiprocessors
     exchanged = sums * (1 + -(-most // divided)) if divided else 0.0
     return {"tiles": tiles, "written": ceil(tiles) * nbytes, "exchanged": exchanged, "apart": divided / most}
+
+
+def divisions(tiles: int, most: int) -> list[int]:
+    """How many tiles may be divided along K among so many blocks: none, those after whole waves, or these and one more wave."""
+    rest = tiles % most
+    return [0, *(divided for divided in (rest, rest + most) if rest and divided <= tiles)]
 
 
 def added(slices: int, nbytes: float, launches: int = 1) -> dict[str, Any]:

@@ -164,15 +164,10 @@ def _extents(modes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(mode[0] for mode in modes)
 
 
-def _outermost_first(batch: Modes) -> tuple[int, ...]:
-    """The extents of batch modes as those of a plain product are ordered."""
-    return _extents(batch)[::-1]
-
-
 def _plain(p: ContractionProblem, operands: Iterable[Operand]) -> GemmProblem:
     """The GEMM of the same extents with such A, B and C."""
     (a, b, c), (m, n, k) = operands, (prod(_extents(group)) for group in (p.m, p.n, p.k))
-    return GemmProblem(m, n, k, a, b, c, _outermost_first(p.batch), p.alpha, p.beta, p.precision)
+    return GemmProblem(m, n, k, a, b, c, _extents(p.batch)[::-1], p.alpha, p.beta, p.precision)
 
 
 def _flat(p: ContractionProblem) -> GemmProblem:

@@ -97,16 +97,11 @@ def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
 
 def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
     """Columns of a tile and numbers of slices to choose from."""
-    by_threads = [why is not None for why in _unmapped(p)]
-    for columns, slices in product(STAGES, _slices(p, device)):
-        yield _choice(p, columns, slices, by_threads, device)
-
-
-def _slices(p: GemmProblem, device: DeviceInfo) -> list[int]:
-    """Numbers of slices of K that leave none empty."""
-    stages = -(-p.k // DEPTH)
+    by_threads, stages = [why is not None for why in _unmapped(p)], -(-p.k // DEPTH)
     most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs), 2 * device.multiprocessors)
-    return sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})
+    numbers = sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})       # none is empty
+    for columns, slices in product(STAGES, numbers):
+        yield _choice(p, columns, slices, by_threads, device)
 
 
 def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool], device: DeviceInfo) -> Choice[int]:
@@ -148,15 +143,15 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     ValueError
         If the kernels do not take the problem.
     """
-    refused = why_not_by_wgmma(problem, device)
+    refused, facing = why_not_by_wgmma(problem, device), _facing(problem)
+    own = choice or (_choose(facing.problem, device) if refused is None else None)
     if choice is None and why_not_planes(problem, device) is None:
         planes = planes_choice(problem, device)
-        if refused is not None or planes.work.seconds(device) < _choose(_facing(problem).problem, device).work.seconds(device):
+        if own is None or planes.work.seconds(device) < own.work.seconds(device):
             return plan_planes(problem, device, planes)
-    if refused is not None:
+    if own is None:
         raise ValueError(f"gemm_skinny cannot compute this: {refused}")
-    facing = _facing(problem)
-    choice = choice or _choose(facing.problem, device)
+    choice = own
     configs: list[SkinnyConfig] = []
 
     def multiply(p: GemmProblem, c: Role) -> Launch:

@@ -18,7 +18,7 @@ from ...kernels.guard import NATIVE, NEXT
 from ...kernels.split.condition import RECORD
 from ...kernels.split.planes import FORMATS, SplitConfig, SplitFormat, SplitOperand, split_planes
 from ..cost.alternatives import Alternative, least
-from ..cost.work import Work, on_wgmma, persistent
+from ..cost.work import Work, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, Guarded, gate_values, guarded, otherwise, verdict_bytes
 from ..operands import (
@@ -419,30 +419,21 @@ def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[_Tiling]:
-    """What there is to choose among."""
-    for tile in _TILES:
-        yield from _divided(p, device, form, tile)
-
-
-def _divided(p: GemmProblem, device: DeviceInfo, form: SplitFormat,
-             tile: tuple[int, int]) -> Iterator[_Tiling]:
     """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice."""
-    rows, columns, parts, most = 64 * tile[0], tile[1], parts_of(p), device.multiprocessors
-    tiles, steps = tiles_of_c(p, (rows, columns // parts)), -(-parts * p.k // DEPTH)
+    parts, most, item = parts_of(p), device.multiprocessors, dtype(p.a.dtype).bytes
+    steps, products = -(-parts * p.k // DEPTH), len(form.main) + len(form.corrections)
     sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
-    item, planes = dtype(p.a.dtype).bytes, form.planes
-    prepared = sum(elements * (item + 2 * planes * numbers) for elements, numbers in sides)
-    work = Work("tensor cores", "TMA", **on_wgmma(rows, columns, steps, len(form.main) + len(form.corrections), form.planes),
-                ahead=STAGES[form.name, *tile] - 1, blocks=min(tiles, most), moved=compulsory_bytes(p), launches=_LAUNCHES,
-                prepared=prepared)
-    for divided in (0, tiles % most, tiles % most + most):
-        whole = divided == 0
-        if whole or (tiles % most and divided <= tiles and _FEWEST_STEPS * most <= divided * steps < 2**31):
-            own = tiles / most if divided else -(-tiles // most)
-            counted = persistent(own, divided, 4 * rows * columns, 4 * rows * columns, device)
-            yield _Tiling(tile, divided, most if divided else min(tiles, most), work._replace(passes=own * steps, **counted))
-        if whole and not tiles % most:
-            return
+    prepared = sum(elements * (item + 2 * form.planes * numbers) for elements, numbers in sides)
+    for tile in _TILES:
+        rows, columns = 64 * tile[0], tile[1]
+        tiles = tiles_of_c(p, (rows, columns // parts))
+        work = Work("tensor cores", "TMA", **on_wgmma(rows, columns, steps, products, form.planes),
+                    ahead=STAGES[form.name, *tile] - 1, moved=compulsory_bytes(p), launches=_LAUNCHES, prepared=prepared)
+        for divided in divisions(tiles, most):
+            if not divided or _FEWEST_STEPS * most <= divided * steps < 2**31:
+                own, blocks = (tiles / most, most) if divided else (-(-tiles // most), min(tiles, most))
+                counted = persistent(own, divided, 4 * rows * columns, 4 * rows * columns, device)
+                yield _Tiling(tile, divided, blocks, work._replace(passes=own * steps, blocks=min(tiles, most), **counted))
 
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:

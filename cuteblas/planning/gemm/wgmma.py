@@ -16,7 +16,7 @@ from ...kernels.gemm.digits import MOST_PARKED, ParkedSums
 from ...kernels.gemm.tiles import DEPTH, depth_of
 from ...kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from ..cost.alternatives import Alternative, least
-from ..cost.work import Work, added, on_wgmma, persistent
+from ..cost.work import Work, added, divisions, on_wgmma, persistent
 from ..floors import compulsory_bytes
 from ..operands import (
     NARROW_SPAN,
@@ -268,15 +268,12 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_T
     A B in narrow lines comes in more boxes than a thread has registers for that also divides tiles.
     """
     tiles, depth, most = tile.clusters(p), -(-p.k // depth_of(_element(p))), device.multiprocessors
-    rest = tiles % most
-    if tile.cluster.size > 1 or p.digits > 1 or (tiles > most and _across_sectors(p)):
-        return
-    if _narrow(p, tile):
+    if tile.cluster.size > 1 or p.digits > 1 or (tiles > most and _across_sectors(p)) or _narrow(p, tile):
         return
     if max(tiles * depth, output_span(p)) >= NARROW_SPAN or sum(_shared_bytes(tile, device)) > most_workspace(device):
         return
-    for divided in (rest, rest + most):
-        if rest and divided <= tiles and divided * depth >= _FEWEST_STEPS * most:
+    for divided in divisions(tiles, most)[1:]:
+        if divided * depth >= _FEWEST_STEPS * most:
             yield _tiling(p, tile, 1, divided, device)
 
 
