@@ -14,11 +14,11 @@ from tests.test_architecture import HOME, MODULES, circles
 
 BUDGETS = {                             # tokens
     ".": 3710, "array": 23791, "blas": 20976, "cli": 27260, "codegen": 31500, "dask": 8000,
-    "emulator": 5300, "engines": 43500, "functions": 68020, "kernels": 79570, "layout": 36600,
+    "emulator": 5300, "engines": 43500, "functions": 68018, "kernels": 79570, "layout": 36600,
     "planning": 89060, "runtime": 14150, "tutorial": 5170,
 }
 MOST_FILES, MOST_PARAMETERS = 320, 7
-WITH_MORE = {"array": 5, "blas": 19, "codegen": 2, "engines": 3, "functions": 5, "layout": 1, "planning": 1, "runtime": 1}
+WITH_MORE = {"array": 5, "blas": 19, "codegen": 2, "engines": 3, "functions": 7, "layout": 1, "planning": 1, "runtime": 1}
 CIRCLES = 2                             # among builder, kernel and signature; among array and functions, by the types of results
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
 
