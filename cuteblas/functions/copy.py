@@ -18,7 +18,7 @@ from ..engines.replay.registry import replays
 from ..engines.reuse import empty_array
 from ..engines.settings import backend, current_backend
 from .algorithms import Algorithm, check_variant, refuse_variant
-from .routing import COPY, NumpyCall, Resolved, by_numpy, delegate, resolve, route_of
+from .routing import COPY, Resolved, by_numpy, delegate, resolve, route_of
 from .signatures import Order, typed_conversion, typed_copy
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
         if reason is None:
             return _arranged("copy", resolved, layout, variant, partial(copy, a, order, subok))
         resolved = route_of(reason)
-    return delegate(NumpyCall("copy", np.copy, (a, order, subok),
-                              algorithm=Algorithm(variant=variant)), resolved)
+    return delegate("copy", resolved, np.copy, (a, order, subok), {}, Algorithm(variant=variant))
 
 
 def _into(a: Any, out: Any, variant: str | None) -> Any:
@@ -113,8 +112,7 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
                 run.record(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
             return out
         resolved = route_of(reason)
-    return delegate(NumpyCall("copy", _copy_into_by_numpy, (array, out),
-                              algorithm=Algorithm(variant=variant)), resolved)
+    return delegate("copy", resolved, _copy_into_by_numpy, (array, out), {}, Algorithm(variant=variant))
 
 
 def _into_in_blocks(a: np.ndarray, out: np.ndarray) -> bool:
@@ -295,8 +293,7 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
             tally(function, "calls", "nothing").tick()
             return call(a) if on_host else a if a.ndim else a.reshape(1)
         resolved = route_of(reason)
-    return delegate(NumpyCall(function, call, (a, dtype), algorithm=Algorithm(variant=variant)),
-                    resolved)
+    return delegate(function, resolved, call, (a, dtype), {}, Algorithm(variant=variant))
 
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:

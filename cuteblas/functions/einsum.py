@@ -25,7 +25,7 @@ from .algorithms import (
     refuse_with_devices,
 )
 from .expressions import Expression, Term, expression, stand_in
-from .routing import NumpyCall, answer_anew, by_numpy, key_of, resolve
+from .routing import answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
 from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
 
@@ -153,8 +153,8 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         return view
     again = partial(_again, operands, {"optimize": optimize, "precision": precision,
                                        "variant": variant})
-    return answer_anew(head, NumpyCall("einsum", call, arrays, out, arguments, algorithm, again),
-                       partial(_settle, operands, optimize))
+    return answer_anew(head, "einsum", call, partial(_settle, operands, optimize), arrays, out,
+                       algorithm, arguments, again)
 
 
 def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **named: Any) -> Any:

@@ -219,7 +219,8 @@ def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[st
                 if cores[i] == 2 and len(out.shape) < sum(cores) - 2:
                     cores[i] = 1
         named = [tuple(range(-core, 0)) for core in (*cores, sum(cores) - 2 + kept)]
-    return normalize_axis_tuple(named[0], ranks[0]), normalize_axis_tuple(named[1], ranks[1]), named[2]
+    first, second = map(normalize_axis_tuple, named, ranks)
+    return first, second, named[2]
 
 
 def _without(values: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from .algorithms import checked_algorithm
 from .dot import dot_for, outer_for, settle_dot, tensordot_for
 from .expressions import stand_in
 from .matmul import matmul as any_matmul
-from .routing import NumpyCall, at_once, delegate, resolve, route_of, without_kernels
+from .routing import at_once, by_numpy, delegate, resolve, route_of, without_kernels
 from .signatures import Array, Precision, Promoted, typed_conversion, typed_product
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
@@ -138,7 +138,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     """
     resolved = resolve("linalg.outer", (x1, x2))
     if isinstance(resolved, str):
-        return delegate(NumpyCall("linalg.outer", np.linalg.outer, (x1, x2)), resolved)
+        return delegate("linalg.outer", resolved, np.linalg.outer, (x1, x2), {})
     if any(len(x.shape) != 1 for x in resolved.memories):
         np.linalg.outer(*(stand_in(x) for x in resolved.memories))
     return outer_for("linalg.outer", *resolved.arrays)
@@ -179,21 +179,20 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: 
             _by_numpy()
         return result
     function, algorithm = "linalg.multi_dot", checked_algorithm(precision)
-    operands = list[Any](arrays)
+    operands, named = list[Any](arrays), {} if out is None else {"out": out}
     count = len(arrays)
     if not count:
         return np.linalg.multi_dot(operands)                    # refuses it
     resolved = resolve(function, operands, out)
-    asked = NumpyCall(function, _multi_dot_by_numpy, operands, out, algorithm=algorithm,
-                      again=lambda *given, **named: multi_dot(given, precision=precision, **named))
     if isinstance(resolved, str):
-        return delegate(asked, resolved, lambda: _multiplied_on_host(operands, out)
-                        if _all_stay(operands, out) else None)
+        return delegate(function, resolved, _multi_dot_by_numpy, operands, named, algorithm,
+                        lambda *given, **named: multi_dot(given, precision=precision, **named),
+                        lambda: _multiplied_on_host(operands, out) if _all_stay(operands, out) else None)
     from ..engines.problems import has_kernels
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels(asked, resolved, strange)
+        return without_kernels(function, _multi_dot_by_numpy, resolved, strange, operands, named)
     if count == 2:
         return dot_for(function, operands[0], operands[1], out, algorithm)
     ranks = [len(x.shape) for x in resolved.memories]
@@ -349,11 +348,10 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
             _powers_by_numpy()
         return result
     resolved = resolve(function, (a,))
-    asked = NumpyCall(function, np.linalg.matrix_power, (a, n), algorithm=algorithm,
-                      again=partial(matrix_power, precision=precision))
     if isinstance(resolved, str):
-        plain = type(a) is np.ndarray
-        return delegate(asked, resolved, lambda: _powered_on_host(a, n) if plain else None)
+        return delegate(function, resolved, np.linalg.matrix_power, (a, n), {}, algorithm,
+                        partial(matrix_power, precision=precision),
+                        lambda: _powered_on_host(a, n) if type(a) is np.ndarray else None)
     (x,), (memory,) = resolved.arrays, resolved.memories
     if len(memory.shape) < 2 or memory.shape[-2] != memory.shape[-1]:
         return np.linalg.matrix_power(stand_in(memory), 1)
@@ -364,7 +362,8 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     from ..engines.problems import has_kernels
 
     if memory.dtype.hasobject or (resolved.engine.moves and not has_kernels(memory.dtype)):
-        return asked.by_numpy(route_of(f"there are no kernels for {memory.dtype}"))
+        return by_numpy(function, route_of(f"there are no kernels for {memory.dtype}"),
+                        np.linalg.matrix_power, a, n)
     from ..engines.execution import Execution
 
     with resolved.on_device():

@@ -24,7 +24,7 @@ from .algorithms import (
     refuse_with_devices,
 )
 from .gufunc import MatmulArguments, Product, resolve_product, single_out
-from .routing import NumpyCall, delegate, rehearse, resolve_matmul
+from .routing import delegate, rehearse, resolve_matmul
 from .signatures import Devices, EpilogueLike, Precision, typed_product
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping
         return result if out is None else out
     found = resolve_matmul(x1, x2, out, arguments)
     if isinstance(found, str):
-        return delegate(NumpyCall("matmul", np.matmul, (x1, x2), out, arguments, algorithm), found)
+        named = {"out": out, **arguments}
+        return delegate("matmul", found, np.matmul, (x1, x2), named, algorithm)
     resolved, product = found
     (first, second), out = resolved.memories, resolved.out
     if resolved.engine.moves:

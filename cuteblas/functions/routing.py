@@ -25,8 +25,8 @@ from .gufunc import UFUNCS, Product, resolve_product
 if TYPE_CHECKING:
     from ..engines.engine import Engine
 
-__all__ = ["COPY", "UFUNC", "NumpyCall", "Resolved", "Settle", "answer", "answer_anew", "at_once",
-           "by_numpy", "delegate", "key_of", "reason_of", "rehearse", "replay_product", "resolve",
+__all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_once", "by_numpy",
+           "delegate", "key_of", "reason_of", "rehearse", "replay_product", "resolve",
            "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
@@ -231,69 +231,43 @@ def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any
     return result
 
 
-class NumpyCall(NamedTuple):
-    """A call of one of NumPy's functions, which NumPy itself may answer.
+def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequence[Any], named: Mapping[str, Any],
+             algorithm: Algorithm = AS_PLANNED, again: Callable[..., Any] | None = None,
+             by_blas: Callable[[], Any] | None = None) -> Any:
+    """Let NumPy answer a call that kernels do not take.
 
-    Attributes
+    Parameters
     ----------
-    function : str
-        Its name, for the counters.
+    function, route
+        Its name, and what is counted.
     call : callable
         NumPy's own.
-    operands : sequence
-        The operands.
-    out : array, optional
-        Where the result goes, of functions that have it.
-    arguments : mapping
-        The others.
+    operands, named
+        What it gets.
     algorithm : Algorithm
         What was asked for.
     again : callable, optional
         The function with this algorithm. It is rehearsed, and it is called on the arrays that
         arrays of our own type hold, since NumPy would call us without the algorithm.
-    """
-
-    function: str
-    call: Callable[..., Any]
-    operands: Sequence[Any]
-    out: Any = None
-    arguments: Mapping[str, Any] = MappingProxyType({})
-    algorithm: Algorithm = AS_PLANNED
-    again: Callable[..., Any] | None = None
-
-    @property
-    def named(self) -> dict[str, Any]:
-        """What NumPy gets besides the operands."""
-        return {**self.arguments} if self.out is None else {"out": self.out, **self.arguments}
-
-    def by_numpy(self, route: str) -> Any:
-        """Let NumPy answer, and count the route."""
-        return by_numpy(self.function, route, self.call, *self.operands, **self.named)
-
-
-def delegate(asked: NumpyCall, route: str, by_blas: Callable[[], Any] | None = None) -> Any:
-    """Let NumPy answer a call that kernels do not take.
-
-    Before it, ``by_blas`` may compute and count products of types for which NumPy has only loops;
-    it returns ``None`` for others.
+    by_blas : callable, optional
+        What computes products of types for which NumPy has only loops, and counts them; it returns ``None`` for others.
 
     Raises
     ------
     ValueError
         If a kernel was asked for by name.
     """
-    operands, algorithm, again = asked.operands, asked.algorithm, asked.again
     if route == _REDISPATCHED:
-        if algorithm != AS_PLANNED and (answers := own_call(*operands, asked.out)) is not None:
-            return answers(again, tuple(operands), asked.named)
-        return asked.call(*operands, **asked.named)
+        if algorithm != AS_PLANNED and (answers := own_call(*operands, named.get("out"))) is not None:
+            return answers(again, tuple(operands), dict(named))
+        return call(*operands, **named)
     if again is not None and route == "numpy" and algorithm.precision not in NATIVE:
-        rehearse(partial(again, *operands, **asked.named))
+        rehearse(partial(again, *operands, **named))
     if algorithm.variant is not None:
         refuse_variant(algorithm.variant, reason_of(route))
     if by_blas is not None and route == "numpy" and (result := by_blas()) is not None:
         return result
-    return asked.by_numpy(route)
+    return by_numpy(function, route, call, *operands, **named)
 
 
 def replay_product(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
@@ -381,8 +355,7 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
         return result
     # a closure would make all variables above slower
     again = partial(_again, function, call, settle, algorithm)
-    return answer_anew(head, NumpyCall(function, call, operands, out, arguments, algorithm, again),
-                       settle)
+    return answer_anew(head, function, call, settle, operands, out, algorithm, arguments, again)
 
 
 def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: Algorithm,
@@ -394,31 +367,35 @@ def _again(function: str, call: Callable[..., Any], settle: Settle, algorithm: A
 _ROLES: dict[int, Sequence[str]] = {1: ("src", "dst"), 2: "abc"}
 
 
-def answer_anew(head: Hashable, asked: NumpyCall, settle: Settle) -> Any:
-    """:func:`answer` of a call with any number of operands and this key that is not replayed."""
-    function, call, operands, out, arguments, algorithm, again = asked
+def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle: Settle,
+                operands: Sequence[Any], out: Any,
+                algorithm: Algorithm, arguments: Mapping[str, Any],
+                again: Callable[..., Any]) -> Any:
+    """:func:`answer` of a call of any number of operands that is not replayed; ``head`` is its
+    key, and ``again`` makes it once more, with other operands."""
+    named = {**arguments} if out is None else {"out": out, **arguments}
     resolved = resolve(function, operands, out, call=call, arguments=arguments)
     if isinstance(resolved, str):
-        return delegate(asked, resolved)
+        return delegate(function, resolved, call, operands, named, algorithm, again)
     from ..engines.execution import Execution
     from ..engines.problems import has_kernels
     from .contractions import evaluate
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
     if strange is not None:
-        return without_kernels(asked, resolved, strange)
+        return without_kernels(function, call, resolved, strange, operands, named, algorithm)
     settled = settle(*resolved.memories, resolved.out_memory, **arguments)
     if settled is None:
-        return _refused(asked, resolved)
+        return _refused(function, call, resolved, operands, named, algorithm)
     if not (has_kernels(settled.dtype) and settled.dtype.isnative):
-        return without_kernels(asked, resolved, settled.dtype)
+        return without_kernels(function, call, resolved, settled.dtype, operands, named, algorithm)
     if resolved.engine.on_host and settled.any_order:
         settled = replace(settled, any_order=False)
     if resolved.engine.moves:
-        assert again is not None
         work = work_of(settled.products, settled.dtype, resolved.arrays, out, settled.shape)
         result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
-                         resolved.arrays, out, partial(again, *operands, **asked.named),
+                         resolved.arrays, out,
+                         partial(again, *operands, **named),
                          stream=None if len(operands) != 2 or algorithm.variant else
                          partial(_in_tiles, function, call, settled, resolved.arrays, out,
                                  algorithm))
@@ -477,7 +454,9 @@ def _frozen(x: Any) -> Hashable:
     raise TypeError
 
 
-def _refused(asked: NumpyCall, resolved: Resolved) -> Any:
+def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operands: Sequence[Any],
+             named: dict[str, Any],
+            algorithm: Algorithm = AS_PLANNED) -> Any:
     """Let NumPy refuse a call, on arrays without data; if it does not, let it answer.
 
     Raises
@@ -485,16 +464,17 @@ def _refused(asked: NumpyCall, resolved: Resolved) -> Any:
     TypeError
         For arrays on the GPU that NumPy would take.
     """
-    shown = asked.named
-    if resolved.out_memory is not None:
-        shown["out"] = stand_in(resolved.out_memory)
-    asked.call(*(stand_in(x) for x in resolved.memories), **shown)
-    shapes = " and ".join(str(x.shape) for x in resolved.memories)
-    return _left_to_numpy(asked, resolved, "only NumPy can interpret this call",
-                          f"operands of shapes {shapes}")
+    shown = {**named, "out": stand_in(resolved.out_memory)} if resolved.out_memory is not None else named
+    call(*(stand_in(x) for x in resolved.memories), **shown)
+    if resolved.engine.on_host:
+        refuse_variant(algorithm.variant, "only NumPy can interpret this call")
+        return by_numpy(function, route_of("only NumPy can interpret this call"), call, *operands, **named)
+    raise TypeError(f"{function} has no kernel on the GPU for operands of shapes "
+                    f"{' and '.join(str(x.shape) for x in resolved.memories)}")
 
 
-def without_kernels(asked: NumpyCall, resolved: Resolved, dtype: np.dtype) -> Any:
+def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved, dtype: np.dtype, operands: Sequence[Any],
+                    named: dict[str, Any], algorithm: Algorithm = AS_PLANNED) -> Any:
     """Leave types that kernels do not multiply to NumPy on the host.
 
     Raises
@@ -502,18 +482,11 @@ def without_kernels(asked: NumpyCall, resolved: Resolved, dtype: np.dtype) -> An
     TypeError
         For arrays on the GPU.
     """
-    dtypes = " and ".join(str(x.dtype) for x in resolved.memories)
-    return _left_to_numpy(asked, resolved, f"there are no kernels for {dtype}",
-                          f"{dtypes}, which NumPy computes in {dtype}")
-
-
-def _left_to_numpy(asked: NumpyCall, resolved: Resolved, reason: str, what: str) -> Any:
-    """Let NumPy answer on the host, for a reason; there is no kernel for what is asked on the
-    GPU."""
     if resolved.engine.on_host:
-        refuse_variant(asked.algorithm.variant, reason)
-        return asked.by_numpy(route_of(reason))
-    raise TypeError(f"{asked.function} has no kernel on the GPU for {what}")
+        refuse_variant(algorithm.variant, f"there are no kernels for {dtype}")
+        return by_numpy(function, route_of(f"there are no kernels for {dtype}"), call, *operands, **named)
+    raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, which NumPy "
+                    f"computes in {dtype}")
 
 
 def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], host: Engine | None = None,
