@@ -175,7 +175,7 @@ def outcome(mutation: Mutation, tree: Path) -> tuple[str, str]:
         path.write_text(before, encoding="utf-8")
     last = next((x for x in ran.stdout.splitlines() if x.startswith(("FAILED", "ERROR"))),
                 ran.stdout.strip().rpartition("\n")[2])
-    return {0: "SURVIVES", 1: "caught"}.get(ran.returncode, "ERROR"), last[:120]
+    return {0: "SURVIVES", 1: "caught", 2: "caught"}.get(ran.returncode, "ERROR"), last[:120]
 
 
 def main(parts: list[str]) -> int:
