@@ -1,6 +1,8 @@
-"""What the Array API standard, version 2024.12, says about its functions: parameters, dtypes that they take and return.
+"""What the Array API standard, version 2024.12, says about its functions: parameters, dtypes that
+they take and return.
 
-Written from the text of the standard (https://data-apis.org/array-api/2024.12/), independently of the package.
+Written from the text of the standard (https://data-apis.org/array-api/2024.12/), independently of
+the package.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ KINDS = {
     "bool": ("bool",),
 }
 
-# Functions of one array, element by element: what they take, and whether they return it, bool, or its real type.
+# Functions of one array, element by element: what they take, and whether they return it, bool, or
+# its real type.
 UNARY = {
     ("numeric", "same"): "conj negative positive round sign square",
     ("numeric", "real"): "abs real",
     ("real", "same"): "ceil floor trunc",
-    ("floating", "same"): "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 reciprocal sin sinh sqrt tan "
-                          "tanh",
+    (
+        "floating",
+        "same"
+    ): "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 reciprocal sin sinh sqrt tan "
+    "tanh",
     ("integral or bool", "same"): "bitwise_invert",
     ("numeric", "bool"): "isfinite isinf isnan",
     ("real floating", "bool"): "signbit",
@@ -51,20 +57,20 @@ BINARY = {
     ("bool", "bool"): "logical_and logical_or logical_xor",
 }
 
-OPERATORS = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide", "mod": "remainder",
-    "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
-    "rshift": "bitwise_right_shift", "eq": "equal", "ne": "not_equal",
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
-}
+OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+             "floordiv": "floor_divide", "mod": "remainder", "pow": "pow", "and": "bitwise_and",
+             "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
+             "rshift": "bitwise_right_shift", "eq": "equal", "ne": "not_equal", "lt": "less",
+             "le": "less_equal", "gt": "greater", "ge": "greater_equal",}
 
 # Promotion of two different types, both orders.
-PROMOTIONS = {
-    **{(f"{sign}int{a}", f"{sign}int{b}"): f"{sign}int{b}" for sign in ("", "u") for a, b in combinations((8, 16, 32, 64), 2)},
-    **{(f"uint{a}", f"int{b}"): f"int{max(2 * a, b)}" for a in (8, 16, 32) for b in (8, 16, 32, 64)},
-    ("float32", "float64"): "float64", ("complex64", "complex128"): "complex128", ("float32", "complex64"): "complex64",
-    ("float32", "complex128"): "complex128", ("float64", "complex64"): "complex128", ("float64", "complex128"): "complex128",
-}
+PROMOTIONS = {**{(f"{sign}int{a}", f"{sign}int{b}"): f"{sign}int{b}" for sign in ("", "u")
+                 for a, b in combinations((8, 16, 32, 64), 2)},
+              **{(f"uint{a}", f"int{b}"): f"int{max(2 * a, b)}" for a in (8, 16, 32)
+                 for b in (8, 16, 32, 64)}, ("float32", "float64"): "float64",
+              ("complex64", "complex128"): "complex128", ("float32", "complex64"): "complex64",
+              ("float32", "complex128"): "complex128", ("float64", "complex64"): "complex128",
+              ("float64", "complex128"): "complex128",}
 
 SIGNATURES = {
     "": """
@@ -179,23 +185,26 @@ SIGNATURES = {
     """,
 }
 
-# What functions return that is not one array: a sequence of arrays, a named tuple of them, or something else.
+# What functions return that is not one array: a sequence of arrays, a named tuple of them, or
+# something else.
 RETURNS = {
     list: "broadcast_arrays meshgrid",
     tuple: "nonzero unstack",
     bool: "can_cast isdtype",
 }
-NAMED_TUPLES = {
-    "unique_all": ("values", "indices", "inverse_indices", "counts"), "unique_counts": ("values", "counts"),
-    "unique_inverse": ("values", "inverse_indices"), "linalg.eigh": ("eigenvalues", "eigenvectors"), "linalg.qr": ("Q", "R"),
-    "linalg.slogdet": ("sign", "logabsdet"), "linalg.svd": ("U", "S", "Vh"),
-}
+NAMED_TUPLES = {"unique_all": ("values", "indices", "inverse_indices", "counts"),
+                "unique_counts": ("values", "counts"),
+                "unique_inverse": ("values", "inverse_indices"),
+                "linalg.eigh": ("eigenvalues", "eigenvectors"), "linalg.qr": ("Q", "R"),
+                "linalg.slogdet": ("sign", "logabsdet"), "linalg.svd": ("U", "S", "Vh"),}
 OTHER_RETURNS = frozenset({"finfo", "iinfo", "result_type"})
 FLOAT_INFO = {"bits": int, "eps": float, "max": float, "min": float, "smallest_normal": float}
 INTEGER_INFO = {"bits": int, "max": int, "min": int}
-INFO = {"capabilities": dict, "default_device": str, "default_dtypes": dict, "devices": list, "dtypes": dict}
+INFO = {"capabilities": dict, "default_device": str, "default_dtypes": dict, "devices": list,
+        "dtypes": dict}
 
-CONSTANTS = {"e": 2.718281828459045, "inf": float("inf"), "nan": float("nan"), "newaxis": None, "pi": 3.141592653589793}
+CONSTANTS = {"e": 2.718281828459045, "inf": float("inf"), "nan": float("nan"), "newaxis": None,
+             "pi": 3.141592653589793}
 
 ATTRIBUTES = ("dtype", "device", "mT", "ndim", "shape", "size", "T")
 

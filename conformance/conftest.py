@@ -1,6 +1,8 @@
-"""Suites from outside, on any backend: ``pytest conformance --backend numpy|definition|emulator|cuda|cuda-host``.
+"""Suites from outside, on any backend:
+``pytest conformance --backend numpy|definition|emulator|cuda|cuda-host``.
 
-At the end a table is printed with a row for each suite; docs/conformance.md has it for every backend.
+At the end a table is printed with a row for each suite; docs/conformance.md has it for every
+backend.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ from cuteblas import emulator, runtime
 from tests.functions import reference
 
 os.environ["CUTEBLAS_KEEP_CALLS"] = "0"      # what is tested is planned here
-os.environ["SCIPY_ARRAY_API"] = "1"         # SciPy reads it once, when it is imported, and scikit-learn insists on it
+# SciPy reads it once, when it is imported, and scikit-learn insists on it
+os.environ["SCIPY_ARRAY_API"] = "1"
 
 # CuPy's allocations are aligned to more than this many bytes, the most that kernels ask for.
 _ALIGNMENT = 16
 _ON_GPU = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
-_PRODUCTS = ("dot", "vdot", "inner", "outer", "tensordot", "einsum", "einsum_path", "kron", "vecdot", "matvec", "vecmat",
-             "swapaxes", "moveaxis", "rollaxis", "transpose", "permute_dims", "matrix_transpose", "asfortranarray")
-_LINALG = ("multi_dot", "matrix_power", "matmul", "vecdot", "tensordot", "outer", "matrix_transpose")
+_PRODUCTS = ("dot", "vdot", "inner", "outer", "tensordot", "einsum", "einsum_path", "kron",
+             "vecdot", "matvec", "vecmat", "swapaxes", "moveaxis", "rollaxis", "transpose",
+             "permute_dims", "matrix_transpose", "asfortranarray")
+_LINALG = ("multi_dot", "matrix_power", "matmul", "vecdot", "tensordot", "outer",
+           "matrix_transpose")
 _BACKENDS = ("numpy", "definition", "emulator", "cuda", "cuda-host")
 _WORKS_BY = {"definition": "emulator", "emulator": "emulator", "cuda-host": "cuda"}
 _HERE = Path(__file__).parent
@@ -37,14 +42,19 @@ _ANSWERED = "answered"
 
 _OUTCOMES = ("passed", "skipped", "xfailed", "failed", "error")
 # Routes of calls without a kernel, besides those delegated with a reason.
-_WITHOUT_KERNELS = frozenset({"numpy", "nothing", "identity", "matmul", "a view", "element by element"})
+_WITHOUT_KERNELS = frozenset({"numpy", "nothing", "identity", "matmul", "a view",
+                              "element by element"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--backend", choices=_BACKENDS, default="numpy",
-                     help="what works on the arrays: NumPy's BLAS, all of our code but the kernels, which are evaluated by their "
-                          "definition, the generated kernels on the CPU, or the GPU: on CuPy arrays, or on "
-                          "NumPy arrays that move there")
+    parser.addoption(
+        "--backend",
+        choices=_BACKENDS,
+        default="numpy",
+        help="what works on the arrays: NumPy's BLAS, all of our code but the kernels, which are evaluated by their "
+        "definition, the generated kernels on the CPU, or the GPU: on CuPy arrays, or on "
+        "NumPy arrays that move there"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,7 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for line in _XFAILS.read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
             continue
-        (what, backends, test), reason = line.partition("|")[0].split(), line.partition("|")[2].strip()
+        (what, backends,
+         test), reason = line.partition("|")[0].split(), line.partition("|")[2].strip()
         mark = pytest.mark.skip(reason=reason) if what == "skip" else pytest.mark.xfail(reason=reason, strict=True)
         for item in items:
             if backend in backends.split(",") and test in item.nodeid:
@@ -87,12 +98,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             return (yield)
         finally:
             note()
-            item.user_properties.append((_ANSWERED, [(*key, count) for key, count in answered.items()]))
+            item.user_properties.append((_ANSWERED,
+                                         [(*key, count) for key, count in answered.items()]))
 
 
 @pytest.hookimpl(trylast=True)                      # after fixtures have let go of their arrays
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Give the GPU's memory back: NumPy's tests of huge arrays leave too little for others that run at the same time."""
+    """Give the GPU's memory back: NumPy's tests of huge arrays leave too little for others that run
+    at the same time."""
     if item.config.getoption("--backend") in ("cuda", "cuda-host"):
         import cupy
 
@@ -120,7 +133,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                if name not in _OUTCOMES[3:] or any(row[name] for row in outcomes.values())]
     terminalreporter.section(f"conformance on the backend {config.getoption('--backend')}")
     for line in (["suite", *columns], ["---", *["---:"] * len(columns)],
-                 *([f"`{suite}`", *(str(row[name]) for name in columns)] for suite, row in sorted(outcomes.items()))):
+                 *([f"`{suite}`", *(str(row[name]) for name in columns)]
+                   for suite, row in sorted(outcomes.items()))):
         terminalreporter.write_line(f"| {' | '.join(line)} |")
     if config.get_verbosity() > 0:
         for function, counts in sorted(routes.items()):
@@ -137,7 +151,8 @@ def _is_kernel(route: str) -> bool:
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """The backend's name; tests are skipped where it cannot work."""
     name = request.config.getoption("--backend")
-    needs = {"emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable, "cuda-host": runtime.why_unavailable}
+    needs = {"emulator": emulator.why_unavailable, "cuda": runtime.why_unavailable,
+             "cuda-host": runtime.why_unavailable}
     reason = needs.get(name, lambda: None)()
     if reason:
         pytest.skip(f"the backend {name} cannot work here: {reason}")
@@ -149,7 +164,8 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def matmul(backend: str) -> Callable[..., Any]:
-    """``cuteblas.matmul`` on NumPy arrays; on the GPU by way of CuPy arrays with the same strides and alignments."""
+    """``cuteblas.matmul`` on NumPy arrays; on the GPU by way of CuPy arrays with the same strides
+    and alignments."""
     return _matmul_by_way_of_the_gpu if backend == "cuda" else cuteblas.matmul
 
 
@@ -161,50 +177,60 @@ def copy(backend: str) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def products(backend: str) -> dict[str, Callable[..., Any]]:
-    """Our functions by NumPy's names for them, on NumPy arrays; on the GPU by way of CuPy arrays as ``matmul``."""
+    """Our functions by NumPy's names for them, on NumPy arrays; on the GPU by way of CuPy arrays as
+    ``matmul``."""
     ours = {name: getattr(cuteblas, name) for name in _PRODUCTS}
     ours |= {f"linalg.{name}": getattr(cuteblas.linalg, name) for name in _LINALG}
-    return {name: _by_way_of_the_gpu(name, call) for name, call in ours.items()} if backend == "cuda" else ours
+    return {name: _by_way_of_the_gpu(name, call)
+            for name, call in ours.items()} if backend == "cuda" else ours
 
 
 def _by_way_of_the_gpu(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function on NumPy arrays that uploads them, and downloads what it returns; what cannot be uploaded stays on the host."""
+    """A function on NumPy arrays that uploads them, and downloads what it returns; what cannot be
+    uploaded stays on the host."""
     def on_gpu(*arguments: Any, **named: Any) -> Any:
         nested = name == "linalg.multi_dot"
         given = list(arguments[0]) if nested else list(arguments)
         places = _places_of_operands(name, given)
-        arrays = [x for i, x in enumerate(given) if isinstance(x, np.ndarray) and (i in places or i == _OUT.get(name))]
+        arrays = [x for i, x in enumerate(given) if isinstance(x, np.ndarray)
+                  and (i in places or i == _OUT.get(name))]
         if (out := named.get("out")) is not None:
             arrays.append(out)
         for i in places:
-            if arrays and isinstance(given[i], list):   # NumPy's functions take lists together with arrays, ours on a GPU do not
+            # NumPy's functions take lists together with arrays, ours on a GPU do not
+            if arrays and isinstance(given[i], list):
                 given[i] = np.array(given[i])
                 arrays.append(given[i])
-        if not arrays or not all(type(x) is np.ndarray and x.dtype in _ON_GPU and x.flags.writeable for x in arrays):
+        if not arrays or not all(type(x) is np.ndarray and x.dtype in _ON_GPU and x.flags.writeable
+                                 for x in arrays):
             return call(*arguments, **named)
         uploads = Uploads(arrays)
         given = [uploads.of(x) for x in given]
         named = {key: uploads.of(x) for key, x in named.items()}
-        return uploads.back(call(given, *arguments[1:], **named) if nested else call(*given, **named))
+        return uploads.back(call(given, *arguments[1:], **named) if nested
+                            else call(*given, **named))
 
     return on_gpu
 
 
 # Positions of ``out``, and numbers of operands in front of other arguments where there are not two.
 _OUT = {"dot": 2, "outer": 2, "vecdot": 2, "matvec": 2, "vecmat": 2}
-_OF_ONE = frozenset({"swapaxes", "moveaxis", "rollaxis", "transpose", "permute_dims", "matrix_transpose", "asfortranarray",
-                     "linalg.matrix_power", "linalg.matrix_transpose"})
+_OF_ONE = frozenset({"swapaxes", "moveaxis", "rollaxis", "transpose", "permute_dims",
+                     "matrix_transpose", "asfortranarray", "linalg.matrix_power",
+                     "linalg.matrix_transpose"})
 
 
 def _places_of_operands(name: str, given: list[Any]) -> range:
     """The positions of operands among the arguments of a function, or in its list of arrays."""
     if name in ("einsum", "einsum_path"):
         return range(1, len(given)) if isinstance(given[0], str) else range(0, len(given) // 2 * 2, 2)
-    return range(len(given) if name == "linalg.multi_dot" else min(1 if name in _OF_ONE else 2, len(given)))
+    return range(len(given) if name == "linalg.multi_dot"
+                 else min(1 if name in _OF_ONE else 2, len(given)))
 
 
 class Uploads:
-    """CuPy arrays with the strides and alignments of NumPy arrays; what shares memory on the host shares it on the GPU.
+    """CuPy arrays with the strides and alignments of NumPy arrays; what shares memory on the host
+    shares it on the GPU.
 
     Parameters
     ----------
@@ -223,7 +249,8 @@ class Uploads:
         self._moved = [(low, high, _uploaded(low, high)) for low, high in regions]
         self._pairs = []
         for x, (low, high) in zip(arrays, windows, strict=True):
-            region, memory = next((start, memory) for start, end, memory in self._moved if start <= low and high <= end)
+            region, memory = next((start, memory) for start, end, memory in self._moved
+                                  if start <= low and high <= end)
             self._pairs.append((x, _on_gpu(x, memory + (_address(x) - region))))
 
     def of(self, x: Any) -> Any:
@@ -231,7 +258,8 @@ class Uploads:
         return next((there for here, there in self._pairs if here is x), x)
 
     def back(self, result: Any) -> Any:
-        """What NumPy would return: the array that was given as ``out``, a view, a scalar or a new array."""
+        """What NumPy would return: the array that was given as ``out``, a view, a scalar or a new
+        array."""
         if not hasattr(result, "get"):
             return result
         for here, there in self._pairs:
@@ -293,8 +321,10 @@ def _elements(x: Any) -> np.ndarray:
 
 def _matmul_by_way_of_the_gpu(x1: Any, x2: Any, out: Any = None, **arguments: Any) -> Any:
     target = out[0] if isinstance(out, tuple) and len(out) == 1 else out
-    operands = [x if isinstance(x, np.ndarray) else np.asarray(x) for x in (x1, x2)] + ([] if target is None else [target])
-    if not all(type(x) is np.ndarray and x.dtype in _ON_GPU and (x is not target or x.flags.writeable) for x in operands):
+    operands = [x if isinstance(x, np.ndarray) else np.asarray(x)
+                for x in (x1, x2)] + ([] if target is None else [target])
+    if not all(type(x) is np.ndarray and x.dtype in _ON_GPU
+               and (x is not target or x.flags.writeable) for x in operands):
         return cuteblas.matmul(x1, x2, out, **arguments)
     uploads = Uploads(operands)
     return uploads.back(cuteblas.matmul(*map(uploads.of, operands), **arguments))

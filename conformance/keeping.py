@@ -1,4 +1,5 @@
-"""``python -m conformance.keeping``: arrays that are written in every way between calls, and their copies on a pretended device.
+"""``python -m conformance.keeping``: arrays that are written in every way between calls, and their
+copies on a pretended device.
 
 After each step the copy that a call would use is compared with the array, byte by byte.
 """
@@ -72,8 +73,9 @@ class Memories:
         """Copy memory of the host."""
         if self.before is not None:
             self.before()
-        memory.view(np.ndarray)[offset:offset + high - low] = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * (high - low))
-                                                                                  .from_address(low))
+        memory.view(np.ndarray)[offset:offset + high
+                                - low] = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8
+                                                                * (high - low)).from_address(low))
         self.moved.append(high - low)
         if self.after is not None:
             self.after()
@@ -113,7 +115,8 @@ def _new(rng: np.random.Generator) -> np.ndarray:
     if kind == 0:
         return np.ndarray(shape, dtype, bytearray(nbytes))
     if kind == 1:
-        return np.ndarray(shape, dtype, mmap.mmap(-1, nbytes + 512, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 512)
+        return np.ndarray(shape, dtype, mmap.mmap(-1, nbytes + 512,
+                                                  mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 512)
     if kind == 2:
         return np.zeros(shape, dtype)
     return np.array(rng.integers(100, size=shape), dtype, order="CF"[rng.integers(2)])
@@ -165,7 +168,7 @@ def _run(options: argparse.Namespace) -> int:
                 arrays[i] = x = _new(rng)
             elif act < 0.475 and x.base is None:
                 did = "resized"
-                keeper.leave(x)                         # NumPy resizes no array that has a weak reference
+                keeper.leave(x)                   # NumPy resizes no array that has a weak reference
                 x.resize((max(1, x.size + int(rng.integers(-5000, 9000))),), refcheck=False)
             elif act < 0.5:
                 did = "result"
@@ -178,7 +181,10 @@ def _run(options: argparse.Namespace) -> int:
                 keeper.shrink(int(rng.integers(1, 40 << 20)))
             elif act < 0.515:
                 did = "overlapping"
-                arrays[i] = x = np.frombuffer(memoryview(x.ravel(order="K").view(np.uint8))[int(rng.integers(5000)):], np.uint8)
+                arrays[i] = x = np.frombuffer(
+                    memoryview(x.ravel(order="K").view(np.uint8))[int(rng.integers(5000)) :],
+                    np.uint8
+                )
                 arrays[i] = x = x if x.nbytes > 1 << 20 else _new(rng)
             counts[did] += 1
             for _ in range(rng.integers(1, 4)):
@@ -195,7 +201,10 @@ def _run(options: argparse.Namespace) -> int:
     gc.collect()
     if failed is None and memories.live:
         failed = f"seed {options.seed}: {memories.live} copies were not freed"
-    print(failed or f"seed {options.seed}: {options.steps} steps in {time.monotonic() - begun:.0f} s, no copy was wrong")
+    print(
+        failed
+        or f"seed {options.seed}: {options.steps} steps in {time.monotonic() - begun:.0f} s, no copy was wrong"
+    )
     print("  ", dict(counts))
     print("  ", cuteblas.stats().get("arrays", {}).get("kept", {}))
     return failed is not None
@@ -205,7 +214,8 @@ def _run(options: argparse.Namespace) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Run the fuzzer; 1 if a copy was wrong."""
     parser = argparse.ArgumentParser("python -m conformance.keeping", description=__doc__)
-    parser.add_argument("--steps", type=int, default=100_000, help="acts and the calls after them (100000)")
+    parser.add_argument("--steps", type=int, default=100_000,
+                        help="acts and the calls after them (100000)")
     parser.add_argument("--seed", type=int, default=0)
     if (reason := why_untracked()) is not None:
         parser.exit(2, f"writes cannot be tracked: {reason}\n")

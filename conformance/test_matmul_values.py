@@ -1,4 +1,5 @@
-"""Values of matmul on any backend: exact where arithmetic is exact, else within the bound of floating-point sums."""
+"""Values of matmul on any backend: exact where arithmetic is exact, else within the bound of
+floating-point sums."""
 
 from __future__ import annotations
 
@@ -8,12 +9,15 @@ import pytest
 import cuteblas
 from tests.functions.arrays import DTYPES, LAYOUTS, laid_out
 
-# Both sides of the edges of the smallest tiles, primes, and 1. The emulator pays by the multiply-add.
-SHAPES = ((1, 1, 1), (1, 33, 5), (31, 1, 17), (32, 32, 16), (33, 31, 17), (13, 64, 40), (65, 7, 1), (5, 3, 129))
+# Both sides of the edges of the smallest tiles, primes, and 1. The emulator pays by the
+# multiply-add.
+SHAPES = ((1, 1, 1), (1, 33, 5), (31, 1, 17), (32, 32, 16), (33, 31, 17), (13, 64, 40), (65, 7, 1),
+          (5, 3, 129))
 LONG_SHAPES = ((127, 129, 65), (256, 64, 33), (64, 300, 100))
 FLOATS = ("e", "f", "d", "F", "D")
 # Unit roundoff of the sums (float16 sums in float32) and of the result.
-ROUNDOFF = {"e": (2.0**-24, 2.0**-11), "f": (2.0**-24, 0.0), "d": (2.0**-53, 0.0), "F": (2.0**-24, 0.0), "D": (2.0**-53, 0.0)}
+ROUNDOFF = {"e": (2.0**-24, 2.0**-11), "f": (2.0**-24, 0.0), "d": (2.0**-53, 0.0),
+            "F": (2.0**-24, 0.0), "D": (2.0**-53, 0.0)}
 
 
 @pytest.fixture(params=SHAPES, ids=lambda shape: "x".join(map(str, shape)))
@@ -33,7 +37,8 @@ def long_shape(request, backend):
 def random(shape, dtype, seed):
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(shape)
-    return (values + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c" else values).astype(dtype)
+    return (values + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c"
+            else values).astype(dtype)
 
 
 def close(result, a, b):
@@ -43,7 +48,8 @@ def close(result, a, b):
     scale = np.matmul(np.abs(a).astype(np.longdouble), np.abs(b).astype(np.longdouble))
     sums, rounding = ROUNDOFF[a.dtype.char]
     terms = (a.shape[-1] + 2) * (2 if a.dtype.kind == "c" else 1)
-    return bool((np.abs(result.astype(wide) - exact) <= terms * sums * scale + rounding * np.abs(exact)).all())
+    return bool((np.abs(result.astype(wide) - exact) <= terms * sums * scale + rounding
+                 * np.abs(exact)).all())
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -56,7 +62,8 @@ def test_floats_within_the_error_bound(matmul, shape, dtype):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_larger_floats_within_the_error_bound(matmul, long_shape, dtype):
     m, n, k = long_shape
-    for a, b in ((random((m, k), dtype, 1), random((k, n), dtype, 2)), (random((k, m), dtype, 3).T, random((n, k), dtype, 4).T)):
+    for a, b in ((random((m, k), dtype, 1), random((k, n), dtype, 2)),
+                 (random((k, m), dtype, 3).T, random((n, k), dtype, 4).T)):
         assert close(matmul(a, b), a, b)
 
 
@@ -92,7 +99,8 @@ def test_out_leaves_its_surroundings_alone(matmul):
     assert (frame == 7).all()
 
 
-@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x[::-1], lambda x: x[:, ::-1]])
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x[::-1],
+                                  lambda x: x[:, ::-1]])
 def test_out_that_overlaps_an_input(matmul, view):
     x = laid_out((33, 33), "d", "C")
     expected = np.matmul(x, x)
@@ -100,10 +108,14 @@ def test_out_that_overlaps_an_input(matmul, view):
     np.testing.assert_array_equal(view(x), expected)
 
 
-@pytest.mark.parametrize("first, second", [
-    ((3, 5, 6), (6, 7)), ((5, 6), (3, 6, 7)), ((3, 5, 6), (3, 6, 7)), ((2, 1, 5, 6), (3, 6, 7)), ((2, 3, 5, 6), (1, 3, 6, 7)),
-    ((6,), (3, 6, 7)), ((3, 5, 6), (6,)), ((6,), (6,)), ((1, 1, 5, 6), (1, 6, 7)), ((0, 5, 6), (6, 7)), ((3, 5, 0), (0, 7)),
-    ((3, 0, 6), (6, 7)), ((3, 5, 6), (6, 0)), ((0,), (0,)), ((2, 3, 4, 5, 6), (2, 3, 4, 6, 7))])
+@pytest.mark.parametrize("first, second", [((3, 5, 6), (6, 7)), ((5, 6), (3, 6, 7)),
+                                           ((3, 5, 6), (3, 6, 7)), ((2, 1, 5, 6), (3, 6, 7)),
+                                           ((2, 3, 5, 6), (1, 3, 6, 7)), ((6,), (3, 6, 7)),
+                                           ((3, 5, 6), (6,)), ((6,), (6,)),
+                                           ((1, 1, 5, 6), (1, 6, 7)), ((0, 5, 6), (6, 7)),
+                                           ((3, 5, 0), (0, 7)), ((3, 0, 6), (6, 7)),
+                                           ((3, 5, 6), (6, 0)), ((0,), (0,)),
+                                           ((2, 3, 4, 5, 6), (2, 3, 4, 6, 7))])
 @pytest.mark.parametrize("layout", ["C", "permuted", "broadcast"])
 def test_batches_and_vectors(matmul, first, second, layout):
     a, b = laid_out(first, "d", layout, 1), laid_out(second, "d", layout, 2)
@@ -116,7 +128,8 @@ def test_batches_and_vectors(matmul, first, second, layout):
 def test_integers_wrap(matmul, dtype):
     limits = np.iinfo(dtype)
     rng = np.random.default_rng(3)
-    a, b = (rng.integers(limits.min, limits.max, shape, dtype, endpoint=True) for shape in ((19, 23), (23, 21)))
+    a, b = (rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+            for shape in ((19, 23), (23, 21)))
     np.testing.assert_array_equal(matmul(a, b), np.matmul(a, b))
 
 
@@ -153,7 +166,8 @@ def test_an_empty_sum_is_zero(matmul):
 
 def test_promotion(matmul):
     a = laid_out((5, 6), "i", "C", 1)
-    for dtype, layout in (("f", "F"), ("D", "C"), ("b", "sliced"), ("e", "negative"), ("Q", "C"), ("?", "F")):
+    for dtype, layout in (("f", "F"), ("D", "C"), ("b", "sliced"), ("e", "negative"), ("Q", "C"),
+                          ("?", "F")):
         b = laid_out((6, 4), dtype, layout, 2)
         result, expected = matmul(a, b), np.matmul(a, b)
         assert result.dtype == expected.dtype

@@ -1,6 +1,8 @@
-"""NumPy's own tests of its products, from the installed wheel, on NumPy itself while cuteblas is installed in it.
+"""NumPy's own tests of its products, from the installed wheel, on NumPy itself while cuteblas is
+installed in it.
 
-No call is too small: all that arrive are answered by this package, on NumPy's BLAS or, with ``--backend cuda-host``, on the GPU.
+No call is too small: all that arrive are answered by this package, on NumPy's BLAS or, with
+``--backend cuda-host``, on the GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def installed(request: pytest.FixtureRequest) -> Iterator[None]:
     """Install, with no call that is too small."""
     if (chosen := request.config.getoption("--backend")) not in ("numpy", "cuda-host"):
         pytest.skip("one of the backends that unchanged programs have")
-    with pytest.MonkeyPatch.context() as patch, cuteblas.backend("numpy" if chosen == "numpy" else "cuda"):
+    with pytest.MonkeyPatch.context() as patch, cuteblas.backend("numpy" if chosen == "numpy"
+                                                                 else "cuda"):
         for loop in numpy_hooks.LOOPS:
             patch.setattr(loop, "least", 0)
             patch.setattr(loop, "_ours", {})
@@ -47,23 +50,29 @@ def counted() -> Iterator[None]:
     assert not [route for route in routes if "where NumPy has none" in route]
 
 
-for _module, _names in {
-        test_multiarray: ("TestMatmul", "TestMatmulOperator", "TestMatmulInplace", "TestDot", "TestVdot", "TestInner"),
-        test_numeric: ("TestTensordot", "TestNonarrayArgs"), test_einsum: ("TestEinsum",), test_shape_base: ("TestKron",),
-        test_linalg: ("TestMultiDot", "TestMatrixPower"),
-        test_overrides: ("TestArrayFunctionDispatch", "TestArrayFunctionImplementation", "TestNDArrayArrayFunction",
-                         "TestNumPyFunctions", "TestArrayLike")}.items():
+for _module, _names in {test_multiarray: ("TestMatmul", "TestMatmulOperator", "TestMatmulInplace",
+                                          "TestDot", "TestVdot", "TestInner"),
+                        test_numeric: ("TestTensordot", "TestNonarrayArgs"),
+                        test_einsum: ("TestEinsum",), test_shape_base: ("TestKron",),
+                        test_linalg: ("TestMultiDot", "TestMatrixPower"),
+                        test_overrides: ("TestArrayFunctionDispatch",
+                                         "TestArrayFunctionImplementation",
+                                         "TestNDArrayArrayFunction", "TestNumPyFunctions",
+                                         "TestArrayLike")}.items():
     for _name in _names:
         globals()[_name] = type(_name, (getattr(_module, _name),), {"__module__": __name__})
 
-TestUfuncOfVectors = only(test_ufunc.TestUfunc, "vec", "matrix_multiply", "broadcast", "keepdims", "axes_argument", "axis_argument")
+TestUfuncOfVectors = only(test_ufunc.TestUfunc, "vec", "matrix_multiply", "broadcast", "keepdims",
+                          "axes_argument", "axis_argument")
 test_overlap, test_einsum_chunking_precision = test_einsum.test_overlap, test_einsum.test_einsum_chunking_precision
 test_tensordot, test_linalg_matmul = test_linalg.test_tensordot, test_linalg.test_matmul
 
 
-@pytest.mark.parametrize("group, test, function", [
-    ("TestMatmul", "test_matrix_matrix_values", "matmul"), ("TestMatmulOperator", "test_matrix_matrix_values", "matmul"),
-    ("TestDot", "test_dotmatmat", "dot"), ("TestVdot", "test_basic", "vdot"), ("TestEinsum", "test_einsum_sums_int32", "einsum")])
+@pytest.mark.parametrize("group, test, function",
+                         [("TestMatmul", "test_matrix_matrix_values", "matmul"),
+                          ("TestMatmulOperator", "test_matrix_matrix_values", "matmul"),
+                          ("TestDot", "test_dotmatmat", "dot"), ("TestVdot", "test_basic", "vdot"),
+                          ("TestEinsum", "test_einsum_sums_int32", "einsum")])
 def test_the_tests_reach_this_package(group: str, test: str, function: str) -> None:
     """They are not answered by NumPy alone."""
     tests = globals()[group]()

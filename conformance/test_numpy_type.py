@@ -1,8 +1,9 @@
 """NumPy's own tests of products, from the installed wheel, on ``cuteblas.ndarray``.
 
-The tests make their arrays by ``np.ones``, ``np.random.rand`` and so on of the global ``np`` of their module: a stand-in for it
-that makes arrays of our type replaces it while they run. NumPy's operators, ufuncs and functions then lead to ours (NEP 13 and 18).
-What the tests compare is moved to NumPy's arrays. ``numpy_suite_xfails.txt`` lists the differences that are meant.
+The tests make their arrays by ``np.ones``, ``np.random.rand`` and so on of the global ``np`` of
+their module: a stand-in for it that makes arrays of our type replaces it while they run. NumPy's
+operators, ufuncs and functions then lead to ours (NEP 13 and 18). What the tests compare is moved
+to NumPy's arrays. ``numpy_suite_xfails.txt`` lists the differences that are meant.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ _MAKERS = frozenset({"arange", "array", "empty", "eye", "full", "identity", "one
 _MODULES = test_einsum, test_multiarray, test_numeric, test_ufunc, test_shape_base, test_linalg
 _TOO_LONG_FOR_THE_EMULATOR = ("2d_large", "3d_large")
 _NOT_ON_A_GPU = "gGO"
-_REFUSED_BEFORE_ANYTHING_RUNS = ("test_exceptions", "test_array_priority_override", "test_matmul_raises")
+_REFUSED_BEFORE_ANYTHING_RUNS = ("test_exceptions", "test_array_priority_override",
+                                 "test_matmul_raises")
 
 
 class Numpy(ModuleType):
-    """NumPy, or what it makes random numbers with; new arrays are ours, and comparisons turn them into NumPy's."""
+    """NumPy, or what it makes random numbers with; new arrays are ours, and comparisons turn them
+    into NumPy's."""
 
     def __init__(self, device: str, original: Any = np):
         super().__init__("numpy")
@@ -52,7 +55,8 @@ def making(theirs: Callable[..., Any], device: str) -> Callable[..., Any]:
         x = theirs(*map(theirs_of, arguments), **named)
         if isinstance(x, (np.random.RandomState, np.random.Generator)):
             return Numpy(device, x)
-        return cuteblas.asarray(x, device="cpu" if x.dtype.char in _NOT_ON_A_GPU else device) if type(x) is np.ndarray else x
+        return cuteblas.asarray(x, device="cpu" if x.dtype.char in _NOT_ON_A_GPU
+                                else device) if type(x) is np.ndarray else x
 
     return made
 
@@ -63,7 +67,8 @@ def theirs_of(x: Any) -> Any:
 
 
 def compares(name: str) -> bool:
-    """Whether that is one of NumPy's comparisons; those of exceptions call a function, and it is to get our arrays."""
+    """Whether that is one of NumPy's comparisons; those of exceptions call a function, and it is to
+    get our arrays."""
     return name.startswith("assert_") and "raises" not in name
 
 
@@ -73,9 +78,11 @@ def compared(check: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.fixture(autouse=True)
-def substituted(monkeypatch: pytest.MonkeyPatch, backend: str, request: pytest.FixtureRequest) -> Iterator[None]:
+def substituted(monkeypatch: pytest.MonkeyPatch, backend: str,
+                request: pytest.FixtureRequest) -> Iterator[None]:
     """Let NumPy's tests work on our type, and see that its products were called."""
-    if backend == "emulator" and any(name in request.node.name for name in _TOO_LONG_FOR_THE_EMULATOR):
+    if backend == "emulator" and any(name in request.node.name
+                                     for name in _TOO_LONG_FOR_THE_EMULATOR):
         pytest.skip("too many multiply-adds for the emulator")
     if backend == "cuda":
         _skip_what_a_gpu_cannot_have(request)
@@ -127,8 +134,8 @@ class TestMatmul(test_multiarray.TestMatmul):
     matmul = staticmethod(np.matmul)
 
 
-TestGufuncKeywords = only(test_ufunc.TestUfunc, "vec", "broadcast", "keepdims", "axes_argument", "axis_argument", "type_cast",
-                          "endian", "incontiguous", "output_argument")
+TestGufuncKeywords = only(test_ufunc.TestUfunc, "vec", "broadcast", "keepdims", "axes_argument",
+                          "axis_argument", "type_cast", "endian", "incontiguous", "output_argument")
 TestGufuncKeywords.__name__ = "TestGufuncKeywords"
 
 
@@ -167,14 +174,18 @@ class TestMatrixPower(test_linalg.TestMatrixPower):
 ON_THE_HOST = TestDot, TestVdot, TestInner, TestTensordot, TestEinsum, TestKron, TestMultiDot, TestMatrixPower
 
 
-REACH = [(TestMatmulOperator, "test_matrix_matrix_values", "matmul"), (TestMatmul, "test_matrix_matrix_values", "matmul"),
+REACH = [(TestMatmulOperator, "test_matrix_matrix_values", "matmul"),
+         (TestMatmul, "test_matrix_matrix_values", "matmul"),
          (TestGufuncKeywords, "test_out_broadcasts", "vecdot"), (TestDot, "test_dotmatmat", "dot"),
-         (TestVdot, "test_vdot_array_order", "vdot"), (TestInner, "test_inner_scalar_and_vector", "inner"),
-         (TestTensordot, "test_zero_dimensional", "tensordot"), (TestEinsum, "test_einsum_sums_int32", "einsum"),
-         (TestKron, "test_basic", "kron"), (TestMultiDot, "test_three_arguments_and_out", "linalg.multi_dot")]
+         (TestVdot, "test_vdot_array_order", "vdot"),
+         (TestInner, "test_inner_scalar_and_vector", "inner"),
+         (TestTensordot, "test_zero_dimensional", "tensordot"),
+         (TestEinsum, "test_einsum_sums_int32", "einsum"), (TestKron, "test_basic", "kron"),
+         (TestMultiDot, "test_three_arguments_and_out", "linalg.multi_dot")]
 
 
-@pytest.mark.parametrize("group, test, function", REACH, ids=[f"{group.__name__}-{function}" for group, _test, function in REACH])
+@pytest.mark.parametrize("group, test, function", REACH,
+                         ids=[f"{group.__name__}-{function}" for group, _test, function in REACH])
 def test_substitution_works(backend: str, group: type, test: str, function: str) -> None:
     """The tests above work on our type."""
     if backend == "cuda" and group in ON_THE_HOST:

@@ -145,7 +145,8 @@ def of_memoryview(x: np.ndarray, rng: np.random.Generator) -> None:
 
 
 def packed(x: np.ndarray, rng: np.random.Generator) -> None:
-    struct.pack_into("<I", memoryview(_bytes(x)), int(rng.integers(x.nbytes - 4)), int(rng.integers(1 << 32)))
+    struct.pack_into("<I", memoryview(_bytes(x)), int(rng.integers(x.nbytes - 4)),
+                     int(rng.integers(1 << 32)))
 
 
 def buffer(x: np.ndarray, rng: np.random.Generator) -> None:
@@ -176,7 +177,8 @@ def of_ctypes(x: np.ndarray, rng: np.random.Generator) -> None:
 
 
 def thread(x: np.ndarray, rng: np.random.Generator) -> None:
-    threads = [threading.Thread(target=act, args=(x, np.random.default_rng(int(rng.integers(1 << 32)))))
+    threads = [threading.Thread(target=act,
+                                args=(x, np.random.default_rng(int(rng.integers(1 << 32)))))
                for act in (element, memmove, part)]
     for each in threads:
         each.start()
@@ -201,7 +203,8 @@ def preadv(x: np.ndarray, rng: np.random.Generator) -> None:
 
 
 def direct(x: np.ndarray, rng: np.random.Generator) -> None:
-    """Past the cache of files, by the disk's own writes to memory, where the file system has that."""
+    """Past the cache of files, by the disk's own writes to memory, where the file system has
+    that."""
     address, nbytes = _pages(x, rng)
     nbytes = min(nbytes, _FILE_BYTES // 2 // _PAGE * _PAGE)
     try:
@@ -244,7 +247,8 @@ def vector_of_process(x: np.ndarray, rng: np.random.Generator) -> None:
     """As a debugger writes."""
     given, new = _part(x, rng, 500), ctypes.create_string_buffer(os.urandom(500), 500)
     pair = ctypes.c_void_p * 2
-    _libc.process_vm_writev(os.getpid(), pair(ctypes.addressof(new), len(given)), 1, pair(_address(given), len(given)), 1, 0)
+    _libc.process_vm_writev(os.getpid(), pair(ctypes.addressof(new), len(given)), 1,
+                            pair(_address(given), len(given)), 1, 0)
 
 
 def dontneed(x: np.ndarray, rng: np.random.Generator) -> None:
@@ -304,12 +308,18 @@ def advised(advice: int) -> Act:
 
 _POSIX = [memset, memmove, of_ctypes, readinto, buffered_readinto, recv_into, pipe]
 _LINUX = [preadv, direct, own_memory_as_file, vector_of_process, dontneed, of_child, beside_child]
-WRITES: dict[str, Act] = {act.__name__: act for act in [
-    element, first_byte, last_byte, part, fill, every_so_many, column, backwards, out, product, put, add_at, masked, copyto, sort,
-    shuffle, swapped_bytes, generator, of_memoryview, packed, buffer, over_buffer, subclass, thread, *_POSIX, *_LINUX]}
+WRITES: dict[str, Act] = {act.__name__: act for act in [element, first_byte, last_byte, part, fill,
+                                                        every_so_many, column, backwards, out,
+                                                        product, put, add_at, masked, copyto, sort,
+                                                        shuffle, swapped_bytes, generator,
+                                                        of_memoryview, packed, buffer, over_buffer,
+                                                        subclass, thread, *_POSIX, *_LINUX]}
 """What writes; few of them write what was there before."""
 
-QUIET: dict[str, Act] = {"nothing": nothing, "reads": reads, "sends": sends, "nothing_of_child": nothing_of_child, **{
-    f"advised {name}": advised(number) for name, number in {"cold": 20, "pageout": 21, "hugepage": 14, "nohugepage": 15,
-                                                            "collapse": 25, "populate_read": 22}.items()}}
+QUIET: dict[str, Act] = {"nothing": nothing, "reads": reads, "sends": sends,
+                         "nothing_of_child": nothing_of_child,
+                         **{f"advised {name}": advised(number)
+                            for name, number in {"cold": 20, "pageout": 21, "hugepage": 14,
+                                                 "nohugepage": 15, "collapse": 25,
+                                                 "populate_read": 22}.items()}}
 """What does not change a byte."""

@@ -4,10 +4,11 @@
 >>> cuteblas.matmul([[1, 2], [3, 4]], [1, 1])
 array([3, 7])
 
-``matmul``, ``dot``, ``einsum`` and all other products of NumPy, ``transpose`` and its kin, ``copy`` and ``ascontiguousarray`` take
-NumPy and CuPy arrays and return arrays of the same library; ``cuteblas.linalg`` has the products of ``numpy.linalg``.
-``explain`` shows what a call would run, ``stats`` what ran; ``backend("emulator")`` runs the GPU's kernels on the CPU. The
-layout algebra and the kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
+``matmul``, ``dot``, ``einsum`` and all other products of NumPy, ``transpose`` and its kin, ``copy``
+and ``ascontiguousarray`` take NumPy and CuPy arrays and return arrays of the same library;
+``cuteblas.linalg`` has the products of ``numpy.linalg``. ``explain`` shows what a call would run,
+``stats`` what ran; ``backend("emulator")`` runs the GPU's kernels on the CPU. The layout algebra
+and the kernel generator below are ordinary subpackages: ``cuteblas.layout``, ``cuteblas.codegen``.
 """
 
 import os as _os
@@ -76,16 +77,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend",
-           "dot", "einsum", "einsum_path", "empty_pinned", "enabled", "epilogue", "explain", "explain_copy", "inner", "install",
-           "keep_limit", "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer", "permute_dims", "record",
-           "release", "reset_stats", "rollaxis", "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "tune",
-           "uninstall", "vdot", "vecdot", "vecmat", "warmup"]
+__all__ = ["Explanation", "ShardedArray", "asarray", "ascontiguousarray", "asfortranarray",
+           "backend", "copy", "current_backend", "dot", "einsum", "einsum_path", "empty_pinned",
+           "enabled", "epilogue", "explain", "explain_copy", "inner", "install", "keep_limit",
+           "kron", "matmul", "matrix_transpose", "matvec", "moveaxis", "ndarray", "outer",
+           "permute_dims", "record", "release", "reset_stats", "rollaxis", "set_workspace_limit",
+           "stats", "swapaxes", "tensordot", "transpose", "tune", "uninstall", "vdot", "vecdot",
+           "vecmat", "warmup"]
 
-_SUBPACKAGES = frozenset({"array", "blas", "codegen", "emulator", "epilogues", "layout", "linalg", "planning", "runtime"})
+_SUBPACKAGES = frozenset({"array", "blas", "codegen", "emulator", "epilogues", "layout", "linalg",
+                          "planning", "runtime"})
 _INTERNAL = frozenset({"cli", "engines", "functions", "kernels"})
-_HOMES = {"asarray": "array", "enabled": "array.install", "epilogue": "epilogues", "install": "array.install", "ndarray": "array",
-          "uninstall": "array.install"}
+_HOMES = {"asarray": "array", "enabled": "array.install", "epilogue": "epilogues",
+          "install": "array.install", "ndarray": "array", "uninstall": "array.install"}
 
 
 _PUBLIC = frozenset(__all__)
@@ -108,10 +112,13 @@ def __dir__() -> list[str]:
 
 
 def _know_arrays_of_workers() -> None:
-    """Let a worker of Dask read our arrays before a task of ours has come to it: it imports this package for their type alone."""
+    """Let a worker of Dask read our arrays before a task of ours has come to it: it imports this
+    package for their type alone."""
     for module, table in (("serialize", "dask_deserialize"), ("cuda", "cuda_deserialize")):
         if (protocol := _sys.modules.get(f"distributed.protocol.{module}")) is not None:
-            getattr(protocol, table).register_lazy(__name__, lambda: _imported(f"{__name__}.dask.serialization"))
+            getattr(protocol, table).register_lazy(
+                __name__, lambda: _imported(f"{__name__}.dask.serialization")
+            )
 
 
 if _os.environ.get("CUTEBLAS_INSTALL"):

@@ -1,9 +1,12 @@
-"""The directory in which compiled kernels, the emulator's libraries, and calls that have run, outlive a process.
+"""The directory in which compiled kernels, the emulator's libraries, and calls that have run,
+outlive a process.
 
-One set of rules holds for all of them. A file ends with a digest of its name and contents, and is used only if that is right. It is
-there as a whole or not at all, whatever other processes do. Nothing is read from a folder, or written to one, that other users
-could have written to. The files that were read least recently are removed once a part exceeds its capacity. What cannot be kept is
-made again by every process, and a warning says so once. This module imports the standard library alone.
+One set of rules holds for all of them. A file ends with a digest of its name and contents, and is
+used only if that is right. It is there as a whole or not at all, whatever other processes do.
+Nothing is read from a folder, or written to one, that other users could have written to. The files
+that were read least recently are removed once a part exceeds its capacity. What cannot be kept is
+made again by every process, and a warning says so once. This module imports the standard library
+alone.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from stat import S_ISREG, S_ISVTX
 from tempfile import NamedTemporaryFile
 from typing import Literal, NamedTuple
 
-__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "export_to", "find", "import_from", "keep", "usable_folder",
-           "usage", "user_directory"]
+__all__ = ["CAPACITIES", "Part", "Usage", "cache_directory", "clear", "export_to", "find",
+           "import_from", "keep", "usable_folder", "usage", "user_directory"]
 
 Part = Literal["entries", "calls", "choices", "emulator"]
 """The folders in the directory: ``entries`` has the kernels for GPUs, ``calls`` the launches of
@@ -40,19 +43,22 @@ _warned: list[OSError] = []
 
 
 def cache_directory() -> Path:
-    """``CUTEBLAS_CACHE_DIR``, else ``cuteblas`` in the platform's directory for caches. It need not exist.
+    """``CUTEBLAS_CACHE_DIR``, else ``cuteblas`` in the platform's directory for caches. It need not
+    exist.
 
     Raises
     ------
     OSError
         If that is in a home directory, and there is none.
     """
-    return _absolute(user_directory("CUTEBLAS_CACHE_DIR", ("LOCALAPPDATA", "~/AppData/Local"), "~/Library/Caches",
-                                    ("XDG_CACHE_HOME", "~/.cache")))
+    return _absolute(user_directory("CUTEBLAS_CACHE_DIR", ("LOCALAPPDATA", "~/AppData/Local"),
+                                    "~/Library/Caches", ("XDG_CACHE_HOME", "~/.cache")))
 
 
-def user_directory(variable: str, windows: tuple[str, str], macos: str, others: tuple[str, str]) -> str:
-    """The folder that an environment variable names, else ``cuteblas`` in the platform's directory for files of one kind.
+def user_directory(variable: str, windows: tuple[str, str], macos: str,
+                   others: tuple[str, str]) -> str:
+    """The folder that an environment variable names, else ``cuteblas`` in the platform's directory
+    for files of one kind.
 
     Parameters
     ----------
@@ -74,7 +80,7 @@ def user_directory(variable: str, windows: tuple[str, str], macos: str, others: 
         if sys.platform != "darwin":
             name, usual = windows if sys.platform == "win32" else others
             base = os.environ.get(name, "")
-            base = base if os.path.isabs(base) else usual               # as the specification of XDG says
+            base = base if os.path.isabs(base) else usual         # as the specification of XDG says
         chosen = f"{base}/cuteblas"
     found = os.path.expanduser(chosen)
     if found.startswith("~"):
@@ -90,11 +96,13 @@ def _absolute(path: str) -> Path:
 
 def _is_anothers(found: os.stat_result, writers: int = 0o022) -> bool:
     """Whether a user besides this one and root owns a file or a folder, or can write to it."""
-    return hasattr(os, "geteuid") and (found.st_uid not in (0, os.geteuid()) or bool(found.st_mode & writers))
+    return hasattr(os, "geteuid") and (found.st_uid not in (0, os.geteuid())
+                                       or bool(found.st_mode & writers))
 
 
 def _refuse(folder: Path) -> None:
-    """Refuse a folder, as far as it exists, in which others can put files, or another folder in its place.
+    """Refuse a folder, as far as it exists, in which others can put files, or another folder in its
+    place.
 
     Raises
     ------
@@ -104,13 +112,15 @@ def _refuse(folder: Path) -> None:
     for i, path in enumerate((folder, *folder.parents, *folder.resolve().parents)):
         with suppress(FileNotFoundError, NotADirectoryError):
             found = path.stat()
-            sticky = i > 0 and found.st_mode & S_ISVTX                  # nobody replaces there what others own
-            if _is_anothers(found, 0 if sticky else 0o022) if i < 2 else found.st_mode & 0o002 and not sticky:
+            sticky = i > 0 and found.st_mode & S_ISVTX       # nobody replaces there what others own
+            if _is_anothers(found, 0 if sticky
+                            else 0o022) if i < 2 else found.st_mode & 0o002 and not sticky:
                 raise PermissionError(f"another user owns {path} or can write to it")
 
 
 def find(part: Part, name: str) -> bytes | None:
-    """The contents of a file, which counts as used; ``None`` if it is not there, was damaged, or others could have written it."""
+    """The contents of a file, which counts as used; ``None`` if it is not there, was damaged, or
+    others could have written it."""
     try:
         folder = cache_directory() / part
         _refuse(folder)
@@ -121,7 +131,7 @@ def find(part: Part, name: str) -> bytes | None:
         data = path.read_bytes()
     except OSError:
         return None
-    with suppress(OSError):                             # of root, or in a file system that is not writable
+    with suppress(OSError):                      # of root, or in a file system that is not writable
         os.utime(path)
     return _contents(name, data)
 
@@ -159,8 +169,12 @@ def keep(part: Part, name: str, data: bytes) -> None:
     except OSError as error:
         if not _warned:
             _warned.append(error)
-            warnings.warn(f"cuteblas cannot keep compiled kernels: the cache cannot be used ({error}); set CUTEBLAS_CACHE_DIR to a "
-                          f"folder of your own", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"cuteblas cannot keep compiled kernels: the cache cannot be used ({error}); set CUTEBLAS_CACHE_DIR to a "
+                f"folder of your own",
+                RuntimeWarning,
+                stacklevel=3
+            )
         return
     if _writes[folder] % _WRITES == 0:
         _forget_the_oldest(part)
@@ -193,7 +207,8 @@ def _forget_the_oldest(part: Part) -> None:
 
 
 def _files(part: Part) -> Iterator[tuple[float, int, Path]]:
-    """When each file was used last, its size and path; other processes may remove some meanwhile."""
+    """When each file was used last, its size and path; other processes may remove some
+    meanwhile."""
     with suppress(OSError):
         for where, _folders, names in os.walk(cache_directory() / part):
             for path in (Path(where, name) for name in names):
@@ -231,7 +246,8 @@ _ARCHITECTURE = slice(48, 50)           # of a cubin: one of these bytes, by the
 
 
 def export_to(path: str, arch: str = "") -> int:
-    """Write what is for GPUs, or for those of one architecture, to an archive; returns the number of files."""
+    """Write what is for GPUs, or for those of one architecture, to an archive; returns the number
+    of files."""
     from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
     with ZipFile(path, "w") as archive:
@@ -271,8 +287,10 @@ def import_from(path: str) -> int:
     except OSError:
         raise
     except Exception:                   # of zipfile, zlib, or whatever damage leads to
-        raise ValueError(f"nothing was imported from {path}: it was damaged, holds more than the cache may, or `cache export` "
-                         "did not write it") from None
+        raise ValueError(
+            f"nothing was imported from {path}: it was damaged, holds more than the cache may, or `cache export` "
+            "did not write it"
+        ) from None
     for each in found:
         _write(*each)
     for part in CAPACITIES:

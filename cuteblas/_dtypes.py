@@ -1,4 +1,5 @@
-"""The table of element types: a row has all that differs from type to type, and everything else asks it."""
+"""The table of element types: a row has all that differs from type to type, and everything else
+asks it."""
 
 from __future__ import annotations
 
@@ -21,21 +22,24 @@ class DType:
     bytes : int
         Size of one element.
     kind : {"b", "i", "u", "f", "c", "V"}
-        What elements are, in NumPy's letters: bool, signed and unsigned integers, real and complex floating-point numbers, untyped
-        bits. (NumPy itself calls some of ml_dtypes' numbers untyped.)
+        What elements are, in NumPy's letters: bool, signed and unsigned integers, real and complex
+        floating-point numbers, untyped bits. (NumPy itself calls some of ml_dtypes' numbers
+        untyped.)
     ctype : str
         C++ type in generated source, for the GPU and the emulator.
     accumulator : str
-        Name of the type in which products are summed. Integers wrap modulo 2^n in their own type, as in NumPy; real numbers of 16
-        bits and less sum in float32 and round once.
+        Name of the type in which products are summed. Integers wrap modulo 2^n in their own type,
+        as in NumPy; real numbers of 16 bits and less sum in float32 and round once.
     tag : str
         Short tag used in kernel names.
     tensor_map : str, optional
-        Elements of tensor maps: the end of ``CU_TENSOR_MAP_DATA_TYPE_...``; ``None`` if TMA has none of that size.
+        Elements of tensor maps: the end of ``CU_TENSOR_MAP_DATA_TYPE_...``; ``None`` if TMA has
+        none of that size.
     package : str
         The package that has the type of NumPy's arrays; empty if only kernels have it.
     significand : int
-        Bits of the significand of floating-point numbers, the hidden one included: a rounding is wrong by ``2**-significand``.
+        Bits of the significand of floating-point numbers, the hidden one included: a rounding is
+        wrong by ``2**-significand``.
     dlpack : int
         DLPack's code of a type that NumPy does not exchange itself.
     is_multiplied : bool
@@ -79,12 +83,14 @@ class DType:
 
     @property
     def computed(self) -> str:
-        """Name of the type in which a value is computed with: that of its sums, if it is a shorter floating-point number."""
+        """Name of the type in which a value is computed with: that of its sums, if it is a shorter
+        floating-point number."""
         return self.accumulator if self.kind == "f" else self.name
 
     @property
     def is_stored(self) -> bool:
-        """Whether kernels only store the type and compute in a wider one: half precision and less."""
+        """Whether kernels only store the type and compute in a wider one: half precision and
+        less."""
         return self.computed != self.name
 
     @property
@@ -101,43 +107,79 @@ class DType:
         try:
             scalar = getattr(import_module(self.package), self.name)
         except ImportError:
-            raise TypeError(f"NumPy has {self.name} from the package {self.package}, which is not installed: "
-                            f"pip install {self.package.replace('_', '-')}") from None
+            raise TypeError(
+                f"NumPy has {self.name} from the package {self.package}, which is not installed: "
+                f"pip install {self.package.replace('_', '-')}"
+            ) from None
         return import_module("numpy").dtype(scalar)
 
 
-# Bits are what TMA copies, so its types only need the right size; floating types matter where the driver could fill with NaN.
-DTYPES = {d.name: d for d in (
-    DType("bool", 1, "b", "bool", "bool", "b1", "UINT8"),
-    DType("int8", 1, "i", "signed char", "int8", "i8", "UINT8"),
-    DType("uint8", 1, "u", "unsigned char", "uint8", "u8", "UINT8"),
-    DType("int16", 2, "i", "short", "int16", "i16", "UINT16"),
-    DType("uint16", 2, "u", "unsigned short", "uint16", "u16", "UINT16"),
-    DType("int32", 4, "i", "int", "int32", "i32", "INT32"),
-    DType("uint32", 4, "u", "unsigned int", "uint32", "u32", "UINT32"),
-    DType("int64", 8, "i", "long long", "int64", "i64", "INT64"),
-    DType("uint64", 8, "u", "unsigned long long", "uint64", "u64", "UINT64"),
-    DType("float16", 2, "f", "cb::half", "float32", "f16", "FLOAT16", significand=11),
-    DType("bfloat16", 2, "f", "cb::bfloat16", "float32", "bf16", "BFLOAT16", "ml_dtypes", significand=8, dlpack=4),
-    DType("float8_e4m3fn", 1, "f", "cb::float8_e4m3fn", "float32", "e4m3fn", "UINT8", "ml_dtypes", significand=4, dlpack=10,
-          is_multiplied=False, prelude="float8"),
-    DType("float8_e5m2", 1, "f", "cb::float8_e5m2", "float32", "e5m2", "UINT8", "ml_dtypes", significand=3, dlpack=12,
-          is_multiplied=False, prelude="float8"),
-    DType("float32", 4, "f", "float", "float32", "f32", "FLOAT32", significand=24),
-    DType("float64", 8, "f", "double", "float64", "f64", "FLOAT64", significand=53),
-    DType("complex64", 8, "c", "cb::complex<float>", "complex64", "c64", "UINT64", significand=24),
-    DType("complex128", 16, "c", "cb::complex<double>", "complex128", "c128", significand=53),
-    # float32 of which tensor cores read 10 bits of the fraction; TMA rounds to them on the way to shared memory.
-    DType("tfloat32", 4, "f", "float", "float32", "tf32", "TFLOAT32", "", significand=11),
-    # Four int8 that are neighbours along K: what dp4a multiplies.
-    DType("int8x4", 4, "i", "unsigned int", "int32", "i8x4", "UINT32", ""),
-    # Untyped words: what copies and transposes move.
-    DType("b8", 1, "V", "unsigned char", "b8", "b8", "UINT8", "", is_multiplied=False),
-    DType("b16", 2, "V", "unsigned short", "b16", "b16", "UINT16", "", is_multiplied=False),
-    DType("b32", 4, "V", "unsigned int", "b32", "b32", "UINT32", "", is_multiplied=False),
-    DType("b64", 8, "V", "unsigned long long", "b64", "b64", "UINT64", "", is_multiplied=False),
-    DType("b128", 16, "V", "cb::b128", "b128", "b128", None, "", is_multiplied=False),
-)}
+# Bits are what TMA copies, so its types only need the right size; floating types matter where the
+# driver could fill with NaN.
+DTYPES = {
+    d.name: d
+    for d in (
+        DType("bool", 1, "b", "bool", "bool", "b1", "UINT8"),
+        DType("int8", 1, "i", "signed char", "int8", "i8", "UINT8"),
+        DType("uint8", 1, "u", "unsigned char", "uint8", "u8", "UINT8"),
+        DType("int16", 2, "i", "short", "int16", "i16", "UINT16"),
+        DType("uint16", 2, "u", "unsigned short", "uint16", "u16", "UINT16"),
+        DType("int32", 4, "i", "int", "int32", "i32", "INT32"),
+        DType("uint32", 4, "u", "unsigned int", "uint32", "u32", "UINT32"),
+        DType("int64", 8, "i", "long long", "int64", "i64", "INT64"),
+        DType("uint64", 8, "u", "unsigned long long", "uint64", "u64", "UINT64"),
+        DType("float16", 2, "f", "cb::half", "float32", "f16", "FLOAT16", significand=11),
+        DType(
+            "bfloat16", 2, "f", "cb::bfloat16", "float32", "bf16", "BFLOAT16", "ml_dtypes",
+            significand=8, dlpack=4
+        ),
+        DType(
+            "float8_e4m3fn",
+            1,
+            "f",
+            "cb::float8_e4m3fn",
+            "float32",
+            "e4m3fn",
+            "UINT8",
+            "ml_dtypes",
+            significand=4,
+            dlpack=10,
+            is_multiplied=False,
+            prelude="float8"
+        ),
+        DType(
+            "float8_e5m2",
+            1,
+            "f",
+            "cb::float8_e5m2",
+            "float32",
+            "e5m2",
+            "UINT8",
+            "ml_dtypes",
+            significand=3,
+            dlpack=12,
+            is_multiplied=False,
+            prelude="float8"
+        ),
+        DType("float32", 4, "f", "float", "float32", "f32", "FLOAT32", significand=24),
+        DType("float64", 8, "f", "double", "float64", "f64", "FLOAT64", significand=53),
+        DType(
+            "complex64", 8, "c", "cb::complex<float>", "complex64", "c64", "UINT64", significand=24
+        ),
+        DType("complex128", 16, "c", "cb::complex<double>", "complex128", "c128", significand=53),
+        # float32 of which tensor cores read 10 bits of the fraction; TMA rounds to them on the way to
+        # shared memory.
+        DType("tfloat32", 4, "f", "float", "float32", "tf32", "TFLOAT32", "", significand=11),
+        # Four int8 that are neighbours along K: what dp4a multiplies.
+        DType("int8x4", 4, "i", "unsigned int", "int32", "i8x4", "UINT32", ""),
+        # Untyped words: what copies and transposes move.
+        DType("b8", 1, "V", "unsigned char", "b8", "b8", "UINT8", "", is_multiplied=False),
+        DType("b16", 2, "V", "unsigned short", "b16", "b16", "UINT16", "", is_multiplied=False),
+        DType("b32", 4, "V", "unsigned int", "b32", "b32", "UINT32", "", is_multiplied=False),
+        DType("b64", 8, "V", "unsigned long long", "b64", "b64", "UINT64", "", is_multiplied=False),
+        DType("b128", 16, "V", "cb::b128", "b128", "b128", None, "", is_multiplied=False),
+    )
+}
 
 
 def dtype(name: str) -> DType:
@@ -167,7 +209,9 @@ def dtype(name: str) -> DType:
     try:
         return DTYPES[name]
     except KeyError:
-        raise TypeError(f"kernels do not support element type {name!r}; they support {', '.join(DTYPES)}") from None
+        raise TypeError(
+            f"kernels do not support element type {name!r}; they support {', '.join(DTYPES)}"
+        ) from None
 
 
 @lru_cache(maxsize=256)                 # numpy.dtype.name is spelled anew at every question
@@ -195,9 +239,11 @@ def element_of(numpy_dtype: Any) -> DType | None:
 
 
 def accumulator_of(a: str, b: str, c: str) -> str:
-    """The type in which products of elements of types ``a`` and ``b`` are summed, for a result of type ``c``.
+    """The type in which products of elements of types ``a`` and ``b`` are summed, for a result of
+    type ``c``.
 
-    Integers of any width wrap in the result's type. Real numbers sum in float64 if any of the three is float64, else in float32.
+    Integers of any width wrap in the result's type. Real numbers sum in float64 if any of the three
+    is float64, else in float32.
 
     Parameters
     ----------
@@ -212,8 +258,9 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     Raises
     ------
     TypeError
-        If there is no such type. Bool and complex numbers do not mix with other types, nor integers with real numbers. A sum in
-        float64 would be rounded twice on its way to a shorter result. Some types are stored but not multiplied.
+        If there is no such type. Bool and complex numbers do not mix with other types, nor integers
+        with real numbers. A sum in float64 would be rounded twice on its way to a shorter result.
+        Some types are stored but not multiplied.
 
     Examples
     --------
@@ -223,7 +270,9 @@ def accumulator_of(a: str, b: str, c: str) -> str:
     """
     kinds = [dtype(name) for name in (a, b, c)]
     if idle := next((d for d in kinds[:2] if not d.is_multiplied), None):
-        raise TypeError(f"kernels store and convert {idle.name} but do not multiply it: convert operands to another type first")
+        raise TypeError(
+            f"kernels store and convert {idle.name} but do not multiply it: convert operands to another type first"
+        )
     if len({a, b, c}) == 1:
         return kinds[0].accumulator
     if all(d.is_integer for d in kinds):

@@ -1,8 +1,9 @@
 """What happens in a child process made by ``os.fork``, in which only the forking thread goes on.
 
-Locks that other threads held are free in it, and what they guard is whole: entries of dictionaries, counts, and launches of the
-emulator, which start over. CUDA does not survive a fork: its contexts belong to the process that made them, and calls of the driver
-in a copy fail or never return. So a copy of a process that has used CUDA refuses CuPy arrays before it calls anything.
+Locks that other threads held are free in it, and what they guard is whole: entries of dictionaries,
+counts, and launches of the emulator, which start over. CUDA does not survive a fork: its contexts
+belong to the process that made them, and calls of the driver in a copy fail or never return. So a
+copy of a process that has used CUDA refuses CuPy arrays before it calls anything.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from threading import Lock, RLock, local
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-__all__ = ["BACKGROUND", "REFUSAL", "WHOLE", "forget_in_children", "orphaned", "refuse_orphans", "surviving", "use_cuda"]
+__all__ = ["BACKGROUND", "REFUSAL", "WHOLE", "forget_in_children", "orphaned", "refuse_orphans",
+           "surviving", "use_cuda"]
 
-REFUSAL = ("this process was forked from one that had used CUDA, and CUDA does not work after a fork: start processes with "
-           "multiprocessing's 'spawn' or 'forkserver', or fork before making the first CuPy array; NumPy arrays work here")
+REFUSAL = (
+    "this process was forked from one that had used CUDA, and CUDA does not work after a fork: start processes with "
+    "multiprocessing's 'spawn' or 'forkserver', or fork before making the first CuPy array; NumPy arrays work here"
+)
 
 BACKGROUND = "cuteblas"
 """The name of threads whose work nobody has to wait for: see :mod:`cuteblas.engines.background`."""
@@ -30,12 +34,13 @@ _forgetting: list[Callable[[], object]] = []
 def surviving(lock: _Lock) -> _Lock:
     """A lock that is free in a child of ``fork``, whoever held it."""
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lock._at_fork_reinit)        # as the standard library does
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)      # as the standard library does
     return lock
 
 
 class _Whole(local):
-    """``with WHOLE.lock:`` encloses a call that other threads wait for before they fork: one that holds locks of a C library."""
+    """``with WHOLE.lock:`` encloses a call that other threads wait for before they fork: one that
+    holds locks of a C library."""
 
     _new, _every, _held = RLock(), WeakSet[Any](), list[Any]()
 
@@ -46,14 +51,16 @@ class _Whole(local):
 
     @property
     def lock(self) -> Any:
-        """This thread's, once no fork is under way; a handler of signals inside of such a call does not wait."""
+        """This thread's, once no fork is under way; a handler of signals inside of such a call does
+        not wait."""
         if not self._own._is_owned():
             with self._new:
                 pass
         return self._own
 
     def before_fork(self) -> None:
-        """Wait for the calls of all other threads, and let none begin. In this one, a handler of signals is what forks."""
+        """Wait for the calls of all other threads, and let none begin. In this one, a handler of
+        signals is what forks."""
         self._entered = self._own._release_save() if self._own._is_owned() else None
         self._new.acquire()
         self._held[:] = self._every
@@ -116,5 +123,6 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=WHOLE.before_fork, after_in_parent=WHOLE.after_fork, after_in_child=WHOLE.after_fork)
+    os.register_at_fork(before=WHOLE.before_fork, after_in_parent=WHOLE.after_fork,
+                        after_in_child=WHOLE.after_fork)
     os.register_at_fork(after_in_child=_after_fork)

@@ -22,7 +22,8 @@ def imported(module: str, name: str = "", package: str | None = None) -> Any:
         if name:
             return getattr(home, name)
     except (AttributeError, ImportError) as error:
-        if not any(_is_partial(each) for key, each in [*sys.modules.items()] if key.startswith(__package__)):
+        if not any(_is_partial(each) for key, each in [*sys.modules.items()]
+                   if key.startswith(__package__)):
             raise
         raise RuntimeError(_REFUSAL.format(name or module)) from error
     if _is_partial(home):
@@ -34,5 +35,7 @@ def _is_partial(module: Any) -> bool:
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
-_REFUSAL = ("{} cannot be used here: cuteblas is still being imported, and this call, perhaps in a signal handler, interrupts "
-            "the import; use it once before such a handler can run")
+_REFUSAL = (
+    "{} cannot be used here: cuteblas is still being imported, and this call, perhaps in a signal handler, interrupts "
+    "the import; use it once before such a handler can run"
+)

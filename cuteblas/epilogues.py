@@ -1,6 +1,7 @@
 """Predefined epilogues for ``epilogue=``, and functions that NumPy lacks for epilogues of your own.
 
-A predefined epilogue is also a function: called with positional arguments it computes, on arrays and inside other epilogues.
+A predefined epilogue is also a function: called with positional arguments it computes, on arrays
+and inside other epilogues.
 
 >>> import numpy as np
 >>> from cuteblas import epilogue, epilogues

@@ -18,11 +18,13 @@ project = "cuteblas"
 author = copyright = "cuteblas contributors"
 version = release = cuteblas.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_nb", "sphinx_design"]
-exclude_patterns = ["README.md"]                         # the list of pages for readers of the repository
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_nb",
+              "sphinx_design"]
+exclude_patterns = ["README.md"]                   # the list of pages for readers of the repository
 templates_path = ["templates"]
 
-autosummary_filename_map = {"cuteblas.epilogues.Epilogue": "cuteblas.epilogues.Epilogue-class"}   # for file systems without case
+# for file systems without case
+autosummary_filename_map = {"cuteblas.epilogues.Epilogue": "cuteblas.epilogues.Epilogue-class"}
 autodoc_typehints = "none"                               # the docstrings have the types
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -47,7 +49,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {name: [] for name in ("index", "search", "genindex")}           # they belong to no section
+html_sidebars = {name: [] for name in ("index", "search", "genindex")}   # they belong to no section
 html_show_sourcelink = False
 
 _SHADED = re.compile(r"^!\[([^\]]*)\]\((\S+)-light\.svg\)$", re.M)
@@ -56,8 +58,10 @@ _SHADED = re.compile(r"^!\[([^\]]*)\]\((\S+)-light\.svg\)$", re.M)
 def _shaded(app, docname, source):
     """A chart that has a light and a dark version is displayed in the one that fits the theme."""
     def both(found):
-        return "".join(f"```{{image}} {found[2]}-{shade}.svg\n:alt: {found[1]}\n:class: only-{shade}\n```\n"
-                       for shade in ("light", "dark"))
+        return "".join(
+            f"```{{image}} {found[2]}-{shade}.svg\n:alt: {found[1]}\n:class: only-{shade}\n```\n"
+            for shade in ("light", "dark")
+        )
 
     source[0] = _SHADED.sub(both, source[0])
 
@@ -69,13 +73,15 @@ _NAMED = re.compile(r"\[[\w./-]+\.md\](?=\((?!https?:)[^)]+\.md(?:#[^)]*)?\))")
 
 
 def _outward(app, docname, source):
-    """Links to files that are not pages of the site lead to the repository; on its own viewer they are relative.
+    """Links to files that are not pages of the site lead to the repository; on its own viewer they
+    are relative.
 
     A link that has the name of a page has its title, or that of the section, on the site.
     """
     def target(link):
         path = Path(os.path.normpath(DOCS / Path(docname).parent / link[1]))
-        if path.suffix == ".svg" or (path.suffix in (".md", ".rst") and path.is_relative_to(DOCS) and path != DOCS / "README.md"):
+        if path.suffix == ".svg" or (path.suffix in (".md", ".rst") and path.is_relative_to(DOCS)
+                                     and path != DOCS / "README.md"):
             return link[0]
         kind = "tree" if path.is_dir() else "blob"
         return f"{REPOSITORY}/{kind}/main/{path.relative_to(DOCS.parent).as_posix()}{link[2] or ''}"
@@ -106,7 +112,8 @@ def _linked(found):
 
 
 def _without_numpys_labels(app, what, name, subject, options, lines):
-    """Drop references to NumPy's pages in inherited docstrings, and link NumPy's functions to its reference."""
+    """Drop references to NumPy's pages in inherited docstrings, and link NumPy's functions to its
+    reference."""
     lines[:] = [_NUMPYS.sub(_linked, line) for line in lines]
     lines[:] = [re.sub(r":ref:`([^`<]*?)(?: <[^`>]*>)?`", r"\1", line) for line in lines]
 

@@ -1,4 +1,5 @@
-"""What all tests share: the ``gpu`` and ``quick`` marks, samples of parameters, and a cache of their own."""
+"""What all tests share: the ``gpu`` and ``quick`` marks, samples of parameters, and a cache of
+their own."""
 
 import os
 
@@ -10,7 +11,8 @@ from . import pairs, quick
 
 
 def pytest_addoption(parser):
-    parser.addoption("--product", action="store_true", help="run every combination of parameters, where a sample has every pair")
+    parser.addoption("--product", action="store_true",
+                     help="run every combination of parameters, where a sample has every pair")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -27,9 +29,11 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(tmp_path_factory):
-    """Compiled kernels go to a directory of this run, not to the user's, and every process plans its calls itself."""
+    """Compiled kernels go to a directory of this run, not to the user's, and every process plans
+    its calls itself."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"         # the workers share it
+    # the workers share it
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
     folder.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUTEBLAS_CACHE_DIR", str(folder))

@@ -1,7 +1,8 @@
-"""Tests of kernels and of BLAS routines run a sample of the product of their parameters, in which each two values meet.
+"""Tests of kernels and of BLAS routines run a sample of the product of their parameters, in which
+each two values meet.
 
-``pytest --product`` runs the whole product. A test with one or two parameters runs in full, and a list of cases in one
-``parametrize`` is one parameter. The emulator and a GPU run the same sample.
+``pytest --product`` runs the whole product. A test with one or two parameters runs in full, and a
+list of cases in one ``parametrize`` is one parameter. The emulator and a GPU run the same sample.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ def without_the_rest(items: list[pytest.Item]) -> list[pytest.Item]:
         if item.nodeid.startswith(SAMPLED):
             tests.setdefault(_test(item), {})[_values(item)] = None
     samples = {test: set(sample(list(rows))) for test, rows in tests.items()}
-    return [item for item in items if (rows := samples.get(_test(item))) is None or _values(item) in rows]
+    return [item for item in items if (rows := samples.get(_test(item))) is None
+            or _values(item) in rows]
 
 
 def sample(rows: list[tuple[Hashable, ...]]) -> list[tuple[Hashable, ...]]:
-    """Few of the rows, with each pair of values of two columns that any row has: those first that have the most new ones."""
+    """Few of the rows, with each pair of values of two columns that any row has: those first that
+    have the most new ones."""
     pairs = {row: set(combinations(enumerate(row), 2)) or {row} for row in rows}
     taken, seen = [], set()
     for new in range(max(map(len, pairs.values()), default=0), 0, -1):
@@ -44,10 +47,12 @@ def _test(item: pytest.Item) -> str:
 
 
 def _values(item: pytest.Item) -> tuple[str, ...]:
-    """The parameters, as texts: one for each ``parametrize``, and one for each fixture that has some, the engine apart."""
+    """The parameters, as texts: one for each ``parametrize``, and one for each fixture that has
+    some, the engine apart."""
     chosen = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     chosen.pop("engine", None)
     lists = [mark.args[0] for mark in item.iter_markers("parametrize")]
-    together = [[name.strip() for name in (names.split(",") if isinstance(names, str) else names)] for names in lists]
+    together = [[name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+                for names in lists]
     values = [repr([chosen.pop(name) for name in names if name in chosen]) for names in together]
     return (*values, *map(repr, chosen.values()))

@@ -29,19 +29,22 @@ MAY_IMPORT = {
     "array": BELOW_FUNCTIONS | {"functions"},
     "dask": BELOW_FUNCTIONS | {"functions", "blas", "array"},
 }
-EVERYWHERE = {"__version__", "_cache", "_dtypes", "_forks", "_imports"}     # and what the standard library lacks
+# and what the standard library lacks
+EVERYWHERE = {"__version__", "_cache", "_dtypes", "_forks", "_imports"}
 STANDARD_LIBRARY_ONLY = {"layout", "codegen"}
-CIRCLES_OF_TYPES = {"array", "codegen", "kernels"}      # parts with circles of imports under TYPE_CHECKING
+# parts with circles of imports under TYPE_CHECKING
+CIRCLES_OF_TYPES = {"array", "codegen", "kernels"}
 COMMANDS = {"blas/testsuite.py"}        # programs, which no part of the library imports
 
 
 @cache
 def imports(file, checking=False):
-    """Absolute names of the modules that a file imports; those under ``if TYPE_CHECKING`` count if ``checking``."""
+    """Absolute names of the modules that a file imports; those under ``if TYPE_CHECKING`` count if
+    ``checking``."""
     package = ["cuteblas", *file.relative_to(HOME).parts[:-1]]
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    for_checkers = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-                    for inner in ast.walk(node)}
+    for_checkers = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If)
+                    and "TYPE_CHECKING" in ast.unparse(node.test) for inner in ast.walk(node)}
     names = []
     for node in ast.walk(tree):
         if id(node) in for_checkers and not checking:
@@ -58,22 +61,27 @@ def imports(file, checking=False):
 @pytest.mark.parametrize("part", MAY_IMPORT)
 def test_arrows_go_down(part):
     allowed = {f"cuteblas.{name}" for name in MAY_IMPORT[part] | {part} | EVERYWHERE}
-    files = [file for file in (HOME / part).rglob("*.py") if file.relative_to(HOME).as_posix() not in COMMANDS]
+    files = [file for file in (HOME / part).rglob("*.py")
+             if file.relative_to(HOME).as_posix() not in COMMANDS]
     wrong = [f"{file.relative_to(HOME)} imports {name}" for file in files for name in imports(file)
-             if name.startswith("cuteblas") and not any(name == a or name.startswith(a + ".") for a in allowed)]
+             if name.startswith("cuteblas") and not any(name == a or name.startswith(a + ".")
+                                                        for a in allowed)]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_commands_are_imported_by_nothing(command):
     module = f"cuteblas.{command.removesuffix('.py').replace('/', '.')}"
-    assert not [file for file in HOME.rglob("*.py") for name in imports(file) if name == module or name.startswith(f"{module}.")]
+    assert not [file for file in HOME.rglob("*.py") for name in imports(file) if name == module
+                or name.startswith(f"{module}.")]
 
 
 @pytest.mark.parametrize("part", sorted(STANDARD_LIBRARY_ONLY))
 def test_standard_library_only(part):
-    wrong = [f"{file.relative_to(HOME)} imports {name}" for file in (HOME / part).rglob("*.py") for name in imports(file)
-             if (root := name.partition(".")[0]) not in sys.stdlib_module_names and root != "cuteblas"]
+    wrong = [f"{file.relative_to(HOME)} imports {name}" for file in (HOME / part).rglob("*.py")
+             for name in imports(file)
+             if (root := name.partition(".")[0]) not in sys.stdlib_module_names
+             and root != "cuteblas"]
     assert not wrong, "\n".join(wrong)
 
 
@@ -105,16 +113,18 @@ def circles(graph):
             new = graph[open_nodes.pop()] - reached[start]
             reached[start] |= new
             open_nodes += new
-    return {frozenset(other for other in reached[node] if node in reached[other]) for node in graph} - {frozenset()}
+    return {frozenset(other for other in reached[node] if node in reached[other])
+            for node in graph} - {frozenset()}
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_no_circle_inside_a_part(part):
     """Imports inside functions count: what a module needs is written before it."""
-    inside = {name: file for name, file in MODULES.items() if f"{name}.".startswith(f"cuteblas.{part}.")}
+    inside = {name: file for name, file in MODULES.items()
+              if f"{name}.".startswith(f"cuteblas.{part}.")}
     checking = part not in CIRCLES_OF_TYPES
-    found = circles({name: {other for other in imported_modules(file, checking) if other in inside and other != name}
-                     for name, file in inside.items()})
+    found = circles({name: {other for other in imported_modules(file, checking) if other in inside
+                            and other != name} for name, file in inside.items()})
     assert not found, "\n".join(" ".join(sorted(circle)) for circle in found)
 
 
@@ -147,5 +157,6 @@ sys.addaudithook(lambda event, args: started.append(args) if event in ("subproce
 import cuteblas
 print(sorted({"cupy", "cuda", "cupy_backends", "dask", "distributed", "scipy", "torch", "sklearn"} & set(sys.modules)), started)
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                            check=True)
     assert result.stdout.strip() == "[] []"

@@ -1,4 +1,5 @@
-"""Children of ``os.fork``: locks that other threads hold do not stop them, and CUDA is refused where it cannot work."""
+"""Children of ``os.fork``: locks that other threads hold do not stop them, and CUDA is refused
+where it cannot work."""
 
 import os
 import subprocess
@@ -40,7 +41,8 @@ def child(call, seconds=60):
 def run(program):
     environment = os.environ | {"PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-c", IN_CHILD + textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment,
+                          check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\n")
 
@@ -205,4 +207,5 @@ def test_a_child_of_a_process_whose_other_thread_launches():
         sys.stdout.flush()
         os._exit(0)
     """)
-    assert all(line.startswith("2.0 RuntimeError: this process was forked") for line in said[:10]), said
+    assert all(line.startswith("2.0 RuntimeError: this process was forked")
+               for line in said[:10]), said

@@ -1,4 +1,5 @@
-"""``help()`` of every public name says what it takes and returns: its signature, and a docstring in numpydoc's form."""
+"""``help()`` of every public name says what it takes and returns: its signature, and a docstring in
+numpydoc's form."""
 
 import ast
 import inspect
@@ -20,11 +21,12 @@ import cuteblas.linalg
 if find_spec("dask"):
     import cuteblas.dask
 
-MODULES = [cuteblas, cuteblas.array, cuteblas.blas, cuteblas.blas.pointers, cuteblas.epilogues, cuteblas.layout, cuteblas.linalg,
-           *([cuteblas.dask] if find_spec("dask") else [])]
+MODULES = [cuteblas, cuteblas.array, cuteblas.blas, cuteblas.blas.pointers, cuteblas.epilogues,
+           cuteblas.layout, cuteblas.linalg, *([cuteblas.dask] if find_spec("dask") else [])]
 SECTION = re.compile(r"^([A-Z]\w+(?: \w+)?)\n-{3,}$", re.MULTILINE)
-NAMES = {f"{module.__name__}.{name}": getattr(module, name) for module in MODULES for name in module.__all__
-         if callable(getattr(module, name)) and not isinstance(getattr(module, name), ModuleType | np.ufunc)}
+NAMES = {f"{module.__name__}.{name}": getattr(module, name) for module in MODULES
+         for name in module.__all__ if callable(getattr(module, name))
+         and not isinstance(getattr(module, name), ModuleType | np.ufunc)}
 NAMES.pop("cuteblas.epilogues.where")                    # NumPy's own
 
 
@@ -44,7 +46,8 @@ def parameters(f):
     """The names of the parameters; those of a typed ``**named`` are its keys."""
     names = []
     for p in inspect.signature(f).parameters.values():
-        keys = re.fullmatch(r"Unpack\[(\w+)\]", str(p.annotation)) if p.kind is p.VAR_KEYWORD else None
+        keys = re.fullmatch(r"Unpack\[(\w+)\]",
+                            str(p.annotation)) if p.kind is p.VAR_KEYWORD else None
         if keys:
             names += inspect.getmodule(inspect.unwrap(f)).__dict__[keys[1]].__annotations__
         elif p.name != "self":
@@ -67,7 +70,8 @@ def faults(f):
     if not doc:
         return ["no docstring"]
     found, names = sections(doc), parameters(f)
-    told = described(found.get("Parameters", "")) | (described(found.get("Attributes", "")) if inspect.isclass(f) else set())
+    told = described(found.get("Parameters", "")) | (described(found.get("Attributes", ""))
+                                                     if inspect.isclass(f) else set())
     out = [f"the parameter {name}" for name in names if name not in told]
     if not inspect.isclass(f):
         out += ["what it returns"] * (not {"Returns", "Yields"} & set(found))
@@ -91,12 +95,13 @@ def test_members_of_arrays(name):
         kinds = [p.kind for p in inspect.signature(member).parameters.values()]
         numpys = getattr(np.ndarray, name, None)
         assert inspect.Parameter.VAR_KEYWORD not in kinds or name in ("clip", "view")
-        assert len(kinds) > 1 or numpys is None or not re.search(rf"a\.{name}\([a-z]", numpys.__doc__ or "")
+        assert len(kinds) > 1 or numpys is None or not re.search(rf"a\.{name}\([a-z]",
+                                                                 numpys.__doc__ or "")
 
 
-OPERATORS = ["add", "radd", "iadd", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "rmatmul", "imatmul", "lshift",
-             "and", "or", "xor", "divmod", "lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs", "invert", "getitem",
-             "setitem", "len"]
+OPERATORS = ["add", "radd", "iadd", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul",
+             "rmatmul", "imatmul", "lshift", "and", "or", "xor", "divmod", "lt", "le", "eq", "ne",
+             "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "setitem", "len"]
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -1,4 +1,5 @@
-"""Names that are imported when they are first used, while a handler of signals interrupts that import."""
+"""Names that are imported when they are first used, while a handler of signals interrupts that
+import."""
 
 import os
 import subprocess
@@ -47,12 +48,16 @@ print(*said, sep="\\n")
 """
 
 
-@pytest.mark.parametrize("program, handler", [("matmul", "matmul"), ("matmul", "einsum"), ("einsum", "matmul"), ("blas", "blas"),
-                                              ("matmul", "asarray"), ("linalg", "linalg"), ("emulator", "emulator")])
+@pytest.mark.parametrize("program, handler", [("matmul", "matmul"), ("matmul", "einsum"),
+                                              ("einsum", "matmul"), ("blas", "blas"),
+                                              ("matmul", "asarray"), ("linalg", "linalg"),
+                                              ("emulator", "emulator")])
 def test_a_handler_works_or_is_told_what_it_interrupted(program, handler):
     """Before and after each module of the package is executed; both calls work afterwards."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, program, handler], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-c", PROGRAM, program, handler], capture_output=True,
+                          text=True, timeout=120,
                           env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
     assert done.returncode == 0, done.stderr
     said = set(done.stdout.splitlines()) - {"works"}
-    assert all(line.startswith("RuntimeError: ") and "cuteblas is still being imported" in line for line in said) and done.stdout
+    assert all(line.startswith("RuntimeError: ") and "cuteblas is still being imported" in line
+               for line in said) and done.stdout

@@ -1,4 +1,5 @@
-"""The sdist and the wheel have every file, the wheel says what is true of it, and installed elsewhere it works."""
+"""The sdist and the wheel have every file, the wheel says what is true of it, and installed
+elsewhere it works."""
 
 import email
 import os
@@ -15,7 +16,8 @@ import cuteblas
 from cuteblas import emulator
 
 pytest.importorskip("hatchling", reason="hatchling, which builds the package, is not installed")
-pytest.importorskip("hatch_fancy_pypi_readme", reason="hatch-fancy-pypi-readme, which makes its description, is not installed")
+pytest.importorskip("hatch_fancy_pypi_readme",
+                    reason="hatch-fancy-pypi-readme, which makes its description, is not installed")
 
 ROOT = Path(__file__).parents[1]
 SMOKE = """
@@ -68,8 +70,8 @@ assert "conformance" not in sys.modules                # which only a checkout h
 
 def python(*arguments, cwd):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, check=True, stdout=subprocess.PIPE,
-                          text=True).stdout
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +81,17 @@ def built(tmp_path_factory):
     build = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
     sdist = out / python("-c", build, "build_sdist", out, cwd=ROOT).split()[-1]
     with tarfile.open(sdist) as archive:
-        archive.extractall(out, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))      # from Python 3.11.4 on
-    wheel = out / python("-c", build, "build_wheel", out, cwd=out / sdist.name.removesuffix(".tar.gz")).split()[-1]
+        # from Python 3.11.4 on
+        archive.extractall(out, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    wheel = out / python("-c", build, "build_wheel", out,
+                         cwd=out / sdist.name.removesuffix(".tar.gz")).split()[-1]
     return sdist, wheel
 
 
 def of_the_package():
     return {path.relative_to(ROOT).as_posix() for path in (ROOT / "cuteblas").rglob("*")
-            if path.is_file() and path.suffix not in (".pyc", ".so") and "__pycache__" not in path.parts}
+            if path.is_file() and path.suffix not in (".pyc", ".so")
+            and "__pycache__" not in path.parts}
 
 
 def test_the_wheel_has_every_file_of_the_package(built):
@@ -99,9 +104,11 @@ def test_the_wheel_has_every_file_of_the_package(built):
 def test_the_sdist_has_what_the_tests_need(built):
     with tarfile.open(built[0]) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    assert packed >= of_the_package() | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests/conftest.py",
-                                         "conformance/conftest.py", "docs/README.md", "CONTRIBUTING.md", "SECURITY.md",
-                                         ".ci/run", ".github/workflows/ci.yml", ".pre-commit-config.yaml"}
+    assert packed >= of_the_package() | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md",
+                                         "tests/conftest.py", "conformance/conftest.py",
+                                         "docs/README.md", "CONTRIBUTING.md", "SECURITY.md",
+                                         ".ci/run", ".github/workflows/ci.yml",
+                                         ".pre-commit-config.yaml"}
 
 
 def test_metadata(built):
@@ -117,7 +124,8 @@ def test_metadata(built):
 
 
 def test_links_and_pictures_of_the_description_are_absolute(built):
-    """Those of README.md are relative, and lead to files; on the page of the package they lead to the same files."""
+    """Those of README.md are relative, and lead to files; on the page of the package they lead to
+    the same files."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     with zipfile.ZipFile(built[1]) as archive:
         name = next(name for name in archive.namelist() if name.endswith("METADATA"))

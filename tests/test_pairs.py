@@ -7,12 +7,15 @@ import pytest
 from . import pairs
 
 
-@pytest.mark.parametrize("extents", [(1,), (5,), (3, 4), (2, 3, 4), (5, 1, 5, 2), (2,) * 7], ids=str)
+@pytest.mark.parametrize("extents", [(1,), (5,), (3, 4), (2, 3, 4), (5, 1, 5, 2), (2,) * 7],
+                         ids=str)
 def test_every_pair_is_in_the_sample(extents):
     rows = list(product(*map(range, extents)))
     sample = pairs.sample(rows)
     for two in combinations(range(len(extents)), 2):
-        assert {tuple(row[i] for i in two) for row in sample} == set(product(*(range(extents[i]) for i in two)))
+        assert {tuple(row[i] for i in two) for row in sample} == set(
+            product(*(range(extents[i]) for i in two))
+        )
     assert len(sample) == len(set(sample)) <= len(rows) and set(sample) <= set(rows)
     assert sorted(sample) == rows if len(extents) < 3 else len(sample) < len(rows)
 

@@ -19,7 +19,9 @@ def test_every_layer_is_there():
 @pytest.mark.parametrize("entry", [entry for entries in quick.QUICK.values() for entry in entries])
 def test_what_is_named_exists(entry):
     file, _, function = entry.partition("::")
-    assert (ROOT / file).exists() and (not function or f"\ndef {function}(" in (ROOT / file).read_text(encoding="utf-8"))
+    assert (ROOT / file).exists() and (
+        not function or f"\ndef {function}(" in (ROOT / file).read_text(encoding="utf-8")
+    )
 
 
 def test_this_very_test_is_marked(request):

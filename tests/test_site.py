@@ -1,4 +1,5 @@
-"""The site: every public name has an entry in the API reference, and every page is in a list of contents."""
+"""The site: every public name has an entry in the API reference, and every page is in a list of
+contents."""
 
 import importlib
 import re
@@ -22,9 +23,12 @@ def public(module):
     names = getattr(importlib.import_module(module), "__all__", None)
     if names is not None:
         return set(names)
-    parts = [path.stem for path in Path(importlib.import_module(module).__file__).parent.glob("[a-z]*.py")]
-    return {f"{part}.{name}" for part in parts for name in importlib.import_module(f"{module}.{part}").__all__
-            if getattr(getattr(importlib.import_module(f"{module}.{part}"), name), "__module__", "") == f"{module}.{part}"}
+    parts = [path.stem
+             for path in Path(importlib.import_module(module).__file__).parent.glob("[a-z]*.py")]
+    return {f"{part}.{name}" for part in parts
+            for name in importlib.import_module(f"{module}.{part}").__all__
+            if getattr(getattr(importlib.import_module(f"{module}.{part}"), name), "__module__",
+                       "") == f"{module}.{part}"}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -33,13 +37,15 @@ def test_every_public_name_has_an_entry(module):
     listed = entries(text)
     assert len(listed) == len(set(listed)) and set(listed) <= public(module)
     others = public(module) - set(listed)
-    assert not [name for name in others if f"``{name}``" not in text and f":doc:`{module}.{name}`" not in text]
+    assert not [name for name in others if f"``{name}``" not in text
+                and f":doc:`{module}.{name}`" not in text]
 
 
 def test_the_modules_of_the_reference():
     assert {path.stem for path in API.glob("*.rst")} == {*MODULES, "index"}
-    assert {"cuteblas", "cuteblas.blas", "cuteblas.codegen", "cuteblas.emulator", "cuteblas.epilogues", "cuteblas.layout",
-            "cuteblas.linalg", "cuteblas.planning", "cuteblas.runtime"} <= set(MODULES)
+    assert {"cuteblas", "cuteblas.blas", "cuteblas.codegen", "cuteblas.emulator",
+            "cuteblas.epilogues", "cuteblas.layout", "cuteblas.linalg", "cuteblas.planning",
+            "cuteblas.runtime"} <= set(MODULES)
 
 
 def test_every_page_is_in_the_contents():
@@ -59,9 +65,13 @@ def test_ci_builds_it_by_the_command_of_the_guide():
 def test_every_environment_variable_is_on_its_page():
     page = (DOCS / "environment.md").read_text(encoding="utf-8")
     text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "cuteblas").rglob("*.py"))
-    used = {*re.findall(r"environ(?:\.\w+\(|\[)\s*\"(\w+)\"", text), *re.findall(r"\bCUTEBLAS_[A-Z_]+", text)}
-    used |= set(re.findall(r"\(\"([A-Z_]+)\", \"~/", text))            # a platform's directories, for `user_directory`
-    assert "getenv" not in text and set(re.findall(r"environ\.\w+\(([a-zA-Z_]\w*)", text)) == {"_VARIABLE", "variable", "name"}
+    used = {*re.findall(r"environ(?:\.\w+\(|\[)\s*\"(\w+)\"", text),
+            *re.findall(r"\bCUTEBLAS_[A-Z_]+", text)}
+    # a platform's directories, for `user_directory`
+    used |= set(re.findall(r"\(\"([A-Z_]+)\", \"~/", text))
+    assert "getenv" not in text and set(re.findall(r"environ\.\w+\(([a-zA-Z_]\w*)",
+                                                   text)) == {"_VARIABLE", "variable", "name"}
     assert {"CUTEBLAS_BACKEND", "CXX", "NO_COLOR"} <= used <= set(re.findall(r"`([A-Z_]+)(?:=1)?`", page))
     own = page.partition("## Variables of other packages")[0]
-    assert {name for row in re.findall(r"^\| (`[A-Z].*?) \|", own, re.M) for name in re.findall(r"`([A-Z_]+)`", row)} <= used
+    assert {name for row in re.findall(r"^\| (`[A-Z].*?) \|", own, re.M)
+            for name in re.findall(r"`([A-Z_]+)`", row)} <= used

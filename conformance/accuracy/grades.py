@@ -20,7 +20,8 @@ _MOST_SLICES = 12
 
 @dataclass(frozen=True)
 class Grade:
-    """The largest error and the root of the mean square, in units of u |A||B|; infinite if a result is not finite."""
+    """The largest error and the root of the mean square, in units of u |A||B|; infinite if a result
+    is not finite."""
 
     largest: float
     rms: float
@@ -31,7 +32,8 @@ class Grade:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a case, the algorithm that the plan names, and the grades of ours and of the other library."""
+    """One line of the table: a case, the algorithm that the plan names, and the grades of ours and
+    of the other library."""
 
     element: str
     case: str
@@ -47,7 +49,8 @@ ROWS: list[Row] = []
 
 
 def grade(xp: Any, c: Any, a: Any, b: Any, rows: Any) -> Grade:
-    """Compare rows of ``c`` with the product in float64 or complex128, or those of these types with the exact one.
+    """Compare rows of ``c`` with the product in float64 or complex128, or those of these types with
+    the exact one.
 
     ``xp`` is the arrays' library.
     Errors and magnitudes of complex numbers are their absolute values.
@@ -56,7 +59,9 @@ def grade(xp: Any, c: Any, a: Any, b: Any, rows: Any) -> Grade:
     wide_a, wide_b = a[rows].astype(wide), b.astype(wide)
     scale = abs(wide_a) @ abs(wide_b)
     if c.dtype.char in "dD":
-        error = xp.asarray(_distance(xp, c[rows], wide_a, wide_b)) / xp.where(scale > 0, scale * unit, 1.0)
+        error = xp.asarray(_distance(xp, c[rows], wide_a, wide_b)) / xp.where(
+            scale > 0, scale * unit, 1.0
+        )
     else:
         error = abs(c[rows].astype(wide) - wide_a @ wide_b) / xp.where(scale > 0, scale * unit, 1.0)
     if not bool(xp.isfinite(error).all()):
@@ -65,7 +70,8 @@ def grade(xp: Any, c: Any, a: Any, b: Any, rows: Any) -> Grade:
 
 
 def _slices(xp: Any, x: Any, axis: int) -> Iterator[Any]:
-    """Numbers whose sum is ``x``, of so few bits that sums along an axis of products of two of them are exact in float64."""
+    """Numbers whose sum is ``x``, of so few bits that sums along an axis of products of two of them
+    are exact in float64."""
     bits = (52 - ceil(log2(max(x.shape[axis], 2)))) // 2
     for _ in range(_MOST_SLICES):
         largest = abs(x).max(axis=axis, keepdims=True)
@@ -85,7 +91,8 @@ def _distance(xp: Any, c: Any, a: Any, b: Any) -> np.ndarray:
     def host(x: Any) -> np.ndarray:
         return np.asarray(x.get() if hasattr(x, "get") else x, np.longdouble)
 
-    of_a, of_b = ([list(_slices(xp, part, axis)) for part in parts(x)] for x, axis in ((a, 1), (b, 0)))
+    of_a, of_b = ([list(_slices(xp, part, axis)) for part in parts(x)]
+                  for x, axis in ((a, 1), (b, 0)))
     found = [-host(part) for part in parts(c)]
     for (i, some), (j, others) in product(enumerate(of_a), enumerate(of_b)):
         for x, y in sorted(product(range(len(some)), range(len(others))), key=sum):
@@ -95,7 +102,15 @@ def _distance(xp: Any, c: Any, a: Any, b: Any) -> np.ndarray:
 
 def table(rows: list[Row], rival: str) -> list[str]:
     """The lines of the grade table."""
-    head = (f"{'type':9} {'case':32} {'m x n x k':>20} {'':3} {'ours: max':>9} {'rms':>9} {rival + ': max':>14} {'rms':>9}  "
-            "algorithm")
-    return [head, *(f"{r.element:9} {r.case:32} {'x'.join(map(str, r.extents)):>20} {r.orders:3} {r.ours} {r.theirs.largest:14.3g} "
-                    f"{r.theirs.rms:9.3g}  {r.algorithm}" for r in rows)]
+    head = (
+        f"{'type':9} {'case':32} {'m x n x k':>20} {'':3} {'ours: max':>9} {'rms':>9} {rival + ': max':>14} {'rms':>9}  "
+        "algorithm"
+    )
+    return [
+        head,
+        *(
+            f"{r.element:9} {r.case:32} {'x'.join(map(str, r.extents)):>20} {r.orders:3} {r.ours} {r.theirs.largest:14.3g} "
+            f"{r.theirs.rms:9.3g}  {r.algorithm}"
+            for r in rows
+        )
+    ]

@@ -25,7 +25,8 @@ class Case:
     exact : bool
         Whether the product is exact in float32.
     parts : bool
-        Whether complex elements have two such real ones as parts; else they have the magnitude of one, and any argument.
+        Whether complex elements have two such real ones as parts; else they have the magnitude of
+        one, and any argument.
     """
 
     name: str
@@ -33,7 +34,8 @@ class Case:
     exact: bool = False
     parts: bool = False
 
-    def of_type(self, element: str, rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def of_type(self, element: str, rng: np.random.Generator, m: int, n: int,
+                k: int) -> tuple[np.ndarray, np.ndarray]:
         """A and B of a type, real or complex; arguments are the same in both halves of each sum."""
         a, b = self.make(rng, m, n, k)
         if element.startswith("complex") and self.parts:
@@ -56,13 +58,15 @@ def _normal(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarra
 def _spread(phi: float) -> Generator:
     """(u - 1/2) exp(phi g): the usual test of emulated products (Ozaki and others)."""
     def make(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-        a, b = ((rng.random(s) - 0.5) * np.exp(phi * rng.standard_normal(s)) for s in ((m, k), (k, n)))
+        a, b = ((rng.random(s) - 0.5) * np.exp(phi * rng.standard_normal(s))
+                for s in ((m, k), (k, n)))
         return a, b
     return make
 
 
 def _graded(bits: int) -> Generator:
-    """A D and D^-1 B with a diagonal D that ranges over 2^bits: every product of elements has the same magnitude."""
+    """A D and D^-1 B with a diagonal D that ranges over 2^bits: every product of elements has the
+    same magnitude."""
     def make(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         d = np.exp2(np.linspace(-bits / 2, bits / 2, k))
         rng.shuffle(d)
@@ -97,23 +101,29 @@ def _outliers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndar
 
 
 def _along_k(first: float, last: float) -> Generator:
-    """Of one sign, from 2^first to 2^last along K: sums that grow to the end, or that get nothing but rounding after the start."""
+    """Of one sign, from 2^first to 2^last along K: sums that grow to the end, or that get nothing
+    but rounding after the start."""
     def make(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         return rng.random((m, k)) * np.exp2(np.linspace(first, last, k)), rng.random((k, n))
     return make
 
 
 def _large_first(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of one sign, the first product 2^12 times larger than the others, which are added to it one by one."""
+    """Of one sign, the first product 2^12 times larger than the others, which are added to it one
+    by one."""
     a, b = _uniform(rng, m, n, k)
     a[:, :1] *= 2.0**12
     return a, b
 
 
-def _blocks_of_zeros(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _blocks_of_zeros(
+    rng: np.random.Generator, m: int, n: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Two of three blocks of 64 along K are zero, and half of the rows; rows range over 2^20."""
     a, b = _normal(rng, m, n, k)
-    return a * (np.arange(k) // 64 % 3 == 0) * np.exp2(rng.integers(-10, 11, (m, 1))) * (rng.random((m, 1)) < 0.5), b
+    return a * (np.arange(k) // 64 % 3 == 0) * np.exp2(rng.integers(-10, 11, (m, 1))) * (
+        rng.random((m, 1)) < 0.5
+    ), b
 
 
 def _integers(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:

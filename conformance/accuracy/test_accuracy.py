@@ -1,5 +1,5 @@
-"""float32 and complex64 products with ``precision="auto"``, and float64 and complex128 ones with ``precision="modular"``, are as
-accurate as those of the library that a user would use instead.
+"""float32 and complex64 products with ``precision="auto"``, and float64 and complex128 ones with
+``precision="modular"``, are as accurate as those of the library that a user would use instead.
 
 On the GPU that is cuBLAS, on the emulator NumPy's BLAS on small products. Run it with
 ``pytest conformance/accuracy --backend cuda``.
@@ -20,10 +20,12 @@ from cuteblas.engines.emulator import EMULATOR
 from .grades import ROWS, Grade, Row, grade
 from .inputs import CASES, Case
 
-# A product of few terms is rounded a few times by either library; which of them has the smaller error is chance.
+# A product of few terms is rounded a few times by either library; which of them has the smaller
+# error is chance.
 _LUCK, _LUCK_OF_MANY = 3.0, 4.5
 _GROWING = 3.0
-# Rows that are compared: with few rows, the errors of products in native arithmetic would be a matter of chance too.
+# Rows that are compared: with few rows, the errors of products in native arithmetic would be a
+# matter of chance too.
 _SAMPLED = {"emulator": 64, "cuda": 1024}
 _SMALL = (24, 20, 200)
 _LARGE = ((1536, 1280, 1024), (1024, 1024, 8192), (777, 1031, 2050))
@@ -40,8 +42,8 @@ def kernels_alone(backend: str) -> None:
         pytest.skip("accuracy is that of the kernels: --backend emulator or cuda")
 
 
-def graded(backend: str, element: str, case: Case, extents: tuple[int, int, int], orders: str = "NN",
-           precision: str = "auto") -> Row:
+def graded(backend: str, element: str, case: Case, extents: tuple[int, int, int],
+           orders: str = "NN", precision: str = "auto") -> Row:
     """Multiply by both libraries and keep the line for the table."""
     m, n, k = extents
     rng = np.random.default_rng([crc32(case.name.encode()), *extents])
@@ -54,7 +56,8 @@ def graded(backend: str, element: str, case: Case, extents: tuple[int, int, int]
         xp, a, b = cupy, cupy.asarray(a, order="A"), cupy.asarray(b, order="A")
     mine, again = (cuteblas.matmul(a, b, precision=precision) for _ in range(2))
     assert bool((mine == again).all()), "two runs differ"
-    sample = rng.choice(m, min(m, _SAMPLED[backend] // (8 if element in ("float64", "complex128") else 1)), replace=False)
+    sample = rng.choice(m, min(m, _SAMPLED[backend] // (8 if element in ("float64", "complex128")
+                                                        else 1)), replace=False)
     plan = cuteblas.explain(a, b, precision=precision).plan
     ours, theirs = (grade(xp, c, a, b, sample) for c in (mine, xp.matmul(a, b)))
     row = Row(element, case.name, extents, orders, plan.family if plan else "", ours, theirs)
@@ -65,7 +68,8 @@ def graded(backend: str, element: str, case: Case, extents: tuple[int, int, int]
 def not_worse(row: Row, allowance: float = 1.0) -> None:
     """The gate: no larger error than the other library's.
 
-    Where both add in native arithmetic, in different orders, the mean errors agree and the largest one is a matter of chance.
+    Where both add in native arithmetic, in different orders, the mean errors agree and the largest
+    one is a matter of chance.
     """
     ours, theirs = row.ours, row.theirs
     assert ours.rms <= max(allowance * theirs.rms * 1.02, _LUCK / 3), row
@@ -78,7 +82,8 @@ def not_worse(row: Row, allowance: float = 1.0) -> None:
 def test_small_products(backend: str, element: str, case: Case) -> None:
     precisions = ("fp16x3", "auto") if backend == "emulator" and "D^-1" not in case.name and "exp(4" not in case.name else ("auto",)
     for precision in precisions:
-        # Other libraries cut even a short K into slices, which is worth a factor; tensor cores add in the order of k.
+        # Other libraries cut even a short K into slices, which is worth a factor; tensor cores add
+        # in the order of k.
         row = graded(backend, element, case, _SMALL, precision=precision)
         not_worse(row, allowance=5.0)
         assert not case.exact or row.ours == Grade(0.0, 0.0)
@@ -87,7 +92,8 @@ def test_small_products(backend: str, element: str, case: Case) -> None:
 @pytest.mark.parametrize("extents", _LARGE, ids=lambda e: "x".join(map(str, e)))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @of_both_types
-def test_large_products(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
+def test_large_products(backend: str, element: str, case: Case,
+                        extents: tuple[int, int, int]) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
     row = graded(backend, element, case, extents)
@@ -107,11 +113,13 @@ def test_small_products_by_residues(backend: str, element: str, case: Case) -> N
 @pytest.mark.parametrize("extents", _LARGE, ids=lambda e: "x".join(map(str, e)))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @by_residues
-def test_large_products_by_residues(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
+def test_large_products_by_residues(backend: str, element: str, case: Case,
+                                    extents: tuple[int, int, int]) -> None:
     if backend != "cuda":
         pytest.skip("large products need a GPU")
     row = graded(backend, element, case, extents, precision="modular")
-    if row.ours != graded(backend, element, case, extents, precision="ieee").ours:      # the device left it to native arithmetic
+    # the device left it to native arithmetic
+    if row.ours != graded(backend, element, case, extents, precision="ieee").ours:
         not_worse(row)
     assert not case.exact or row.ours == Grade(0.0, 0.0)
 
@@ -137,7 +145,8 @@ def test_depths(backend: str, element: str, k: int) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @of_both_types
 def test_native_sums(backend: str, element: str, case: Case) -> None:
-    """Small and large results, and every depth: errors of native arithmetic are no larger than the other library's."""
+    """Small and large results, and every depth: errors of native arithmetic are no larger than the
+    other library's."""
     if backend != "cuda":
         return native(backend, element, case, _SMALL)
     for extents in ((256, 192), (777, 1031), (1536, 1280), (64, 64)):
@@ -150,9 +159,10 @@ def test_native_sums(backend: str, element: str, case: Case) -> None:
 def native(backend: str, element: str, case: Case, extents: tuple[int, int, int]) -> None:
     """The gate of precision ``"ieee"``.
 
-    Of few terms, each result is rounded a few times by either library; the largest of a hundred thousand errors is chance then.
-    Sums that grow to the end of K are rounded less by chains that take turns than by chunks. The root of the mean of N squares has
-    a standard error of 1 / sqrt(2 N), of which three are allowed.
+    Of few terms, each result is rounded a few times by either library; the largest of a hundred
+    thousand errors is chance then. Sums that grow to the end of K are rounded less by chains that
+    take turns than by chunks. The root of the mean of N squares has a standard error of 1 / sqrt(2
+    N), of which three are allowed.
     """
     row = graded(backend, element, case, extents, precision="ieee")
     allowance = _GROWING if "growing" in case.name else 1.0
@@ -164,7 +174,8 @@ def native(backend: str, element: str, case: Case, extents: tuple[int, int, int]
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_infinities_and_nans(backend: str, value: float) -> None:
-    """They stay in their row and column, and are where float64 puts them; everything else is as accurate as without."""
+    """They stay in their row and column, and are where float64 puts them; everything else is as
+    accurate as without."""
     m, n, k = (1024, 1024, 1024) if backend == "cuda" else _SMALL
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((m, k)).astype("f4"), rng.standard_normal((k, n)).astype("f4")
@@ -180,7 +191,9 @@ def test_infinities_and_nans(backend: str, value: float) -> None:
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
     fine = np.isfinite(want)
-    scale = abs(np.where(np.isfinite(a), a, 0)).astype("f8") @ abs(np.where(np.isfinite(b), b, 0)).astype("f8")
+    scale = abs(np.where(np.isfinite(a), a, 0)).astype("f8") @ abs(
+        np.where(np.isfinite(b), b, 0)
+    ).astype("f8")
     assert (abs(got - want)[fine] <= (8 + np.sqrt(k)) * 2.0**-24 * scale[fine]).all()
 
 
@@ -193,7 +206,8 @@ def test_complex_infinities_and_nans(backend: str, value: complex) -> None:
     xp: Any = np
     if backend == "cuda":
         import cupy as xp
-    got, want = (cuteblas.matmul(xp.asarray(a), xp.asarray(b), precision=precision) for precision in ("auto", "ieee"))
+    got, want = (cuteblas.matmul(xp.asarray(a), xp.asarray(b), precision=precision)
+                 for precision in ("auto", "ieee"))
     if backend == "cuda":
         got, want = got.get(), want.get()
     np.testing.assert_array_equal(got.view("f4"), want.view("f4"))
@@ -202,7 +216,8 @@ def test_complex_infinities_and_nans(backend: str, value: complex) -> None:
 
 @of_both_types
 def test_the_emulator_runs_the_split_kernels(backend: str, element: str) -> None:
-    """What the small products above ran on, so that a change of planning does not empty this suite."""
+    """What the small products above ran on, so that a change of planning does not empty this
+    suite."""
     if backend != "emulator":
         pytest.skip("about the emulator")
     a = np.ones((24, 200), element)

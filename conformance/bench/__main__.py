@@ -3,7 +3,8 @@
   gemm       matmul with operands in all orders, and its error on a sample, in units of u(|A||B|);
              beside torch too, which counts for the ratio with --random
   transpose  transposes into new memory, beside CuPy and beside a copy of as many bytes by the driver; without other groups also
-             permutations (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes 8192:inplace)
+             permutations (--sizes 64x1001x1037:0,2,1) and transposes in place (--sizes
+             8192:inplace)
   epilogue   products with an epilogue, beside the product alone and beside CuPy's product with one elementwise kernel after it
   reduce     sums along the rows and along the columns of a matrix
   host       host time of a call on arrays of 16x16; with --backend numpy on NumPy arrays, beside NumPy
@@ -87,15 +88,29 @@ WIDTHS.update({"kind": 12, "variant": 43, "conflicts": 14})
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     bench.configure(parser, ALL, GROUPS)
-    parser.add_argument("--variants", action="store_true",
-                        help="with gemm and transpose: also time the kernels of the papers, side by side")
-    parser.add_argument("--random", type=positive, default=0, metavar="COUNT",
-                        help="with gemm: time COUNT random products of every kind, type and order beside CuPy and torch; "
-                             "with transpose: time COUNT random permutations of 1 to 256 MiB and 2 to 26 modes, some of slices")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random products and permutations (default: %(default)s)")
-    parser.add_argument("--sustained", type=_seconds, default=0.0, metavar="SECONDS",
-                        help="with gemm: call each product for SECONDS without a pause, then time it for as long, at the clock "
-                             "that its own power draw allows (default: single calls in turns, at clocks that all share)")
+    parser.add_argument(
+        "--variants",
+        action="store_true",
+        help="with gemm and transpose: also time the kernels of the papers, side by side"
+    )
+    parser.add_argument(
+        "--random",
+        type=positive,
+        default=0,
+        metavar="COUNT",
+        help="with gemm: time COUNT random products of every kind, type and order beside CuPy and torch; "
+        "with transpose: time COUNT random permutations of 1 to 256 MiB and 2 to 26 modes, some of slices"
+    )
+    parser.add_argument("--seed", type=int, default=0,
+                        help="seed of random products and permutations (default: %(default)s)")
+    parser.add_argument(
+        "--sustained",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="with gemm: call each product for SECONDS without a pause, then time it for as long, at the clock "
+        "that its own power draw allows (default: single calls in turns, at clocks that all share)"
+    )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="with figure: draw it")
 
 
@@ -130,7 +145,9 @@ def run(options: Namespace) -> int:
     if options.svg is not None and "figure" not in groups:
         raise CommandError("--svg needs the group figure: figure --svg FILE")
     if "clients" in groups and find_spec("sklearn") is None:
-        raise CommandError("the group clients runs scikit-learn, which is not installed: pip install 'cuteblas[demo]'")
+        raise CommandError(
+            "the group clients runs scikit-learn, which is not installed: pip install 'cuteblas[demo]'"
+        )
     if options.backend == "numpy" and groups != ["host"]:
         raise CommandError("--backend numpy needs the group host alone: host --backend numpy")
     refuse_unwritable(options.json, options.svg)

@@ -70,23 +70,38 @@ _SHOWN = 12                          # problems with the largest regret
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     declare(parser)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random problems (default: %(default)s)")
-    parser.add_argument("--products", type=int, default=300, metavar="COUNT", help="random products (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0,
+                        help="seed of the random problems (default: %(default)s)")
+    parser.add_argument("--products", type=int, default=300, metavar="COUNT",
+                        help="random products (default: %(default)s)")
     parser.add_argument("--large", type=int, default=100, metavar="COUNT",
                         help="random products that fill a GPU (default: %(default)s)")
-    parser.add_argument("--copies", type=int, default=200, metavar="COUNT", help="random permutations (default: %(default)s)")
-    parser.add_argument("--measurements", type=Path, metavar="FILE", help="write the time of every plan")
-    parser.add_argument("--check", action="store_true", help="measure and print the regret; fit and write nothing")
+    parser.add_argument("--copies", type=int, default=200, metavar="COUNT",
+                        help="random permutations (default: %(default)s)")
+    parser.add_argument("--measurements", type=Path, metavar="FILE",
+                        help="write the time of every plan")
+    parser.add_argument("--check", action="store_true",
+                        help="measure and print the regret; fit and write nothing")
     parser.add_argument("--refit", type=Path, nargs="+", metavar="FILE",
                         help="fit to files of --measurements instead of measuring; needs no GPU")
-    parser.add_argument("--again", type=Path, nargs="+", metavar="FILE",
-                        help="time choices of products that files of --measurements lack, and outdated rows, beside the best "
-                             "ones of before; write the files again")
-    parser.add_argument("--without", type=Path, metavar="FILE",
-                        help="with --refit or --again, a JSON file of outdated rows by file of measurements and problem")
+    parser.add_argument(
+        "--again",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="time choices of products that files of --measurements lack, and outdated rows, beside the best "
+        "ones of before; write the files again"
+    )
+    parser.add_argument(
+        "--without",
+        type=Path,
+        metavar="FILE",
+        help="with --refit or --again, a JSON file of outdated rows by file of measurements and problem"
+    )
     parser.add_argument("--tries", type=positive, default=3000,
                         help="with --refit, random steps of the search (default: %(default)s)")
-    parser.add_argument("--prepare", action="store_true", help="compile the kernels into the cache, and stop")
+    parser.add_argument("--prepare", action="store_true",
+                        help="compile the kernels into the cache, and stop")
     parser.add_argument("--device", metavar="CARD", help=f"with --prepare, without a GPU: one of {', '.join(DEVICES)} "
                                                          "(default: h200)")
 
@@ -101,7 +116,9 @@ def run(options: Namespace) -> int:
     """
     counts = options.products, options.large, options.copies
     if min(counts) < 0 or sum(counts) == 0:
-        raise CommandError("--products, --large and --copies are at least 0, and one of them is above 0")
+        raise CommandError(
+            "--products, --large and --copies are at least 0, and one of them is above 0"
+        )
     refuse_unwritable(options.json, options.measurements)
     if options.refit:
         return _refit(options)
@@ -140,7 +157,7 @@ def _named(device: str | None) -> DeviceInfo:
         raise CommandError(error) from None
 
 
-# -- files of measurements --------------------------------------------------------------------------------------------------------
+# -- files of measurements -------------------------------------------------------------------------
 def _keep(
     device: DeviceInfo, options: Namespace, problems: Sequence[Measured], about: Mapping[str, Any]
 ) -> None:
@@ -148,8 +165,9 @@ def _keep(
     if options.measurements is None:
         return
     own = asdict(replace(device, costs=None))
-    seconds = {problem.name: {str(each): float(f"{x:.4g}") for each, x in zip(problem.alternatives, problem.seconds, strict=True)}
-               for problem in problems}
+    seconds = {problem.name: {str(each): float(f"{x:.4g}")
+                              for each, x in zip(problem.alternatives, problem.seconds,
+                                                 strict=True)} for problem in problems}
     text = json.dumps(
         {
             "device": {name: x for name, x in own.items() if name != "costs"},
@@ -188,7 +206,9 @@ def read(
                     _read_again(copies.get(name) or product_named(name), devices[0], known)
                 )
         except (CostError, KeyError, TypeError, ValueError) as error:
-            raise CommandError(f"{str(file)!r} has no measurements of this version of cuteblas: {error}") from None
+            raise CommandError(
+                f"{str(file)!r} has no measurements of this version of cuteblas: {error}"
+            ) from None
     return devices[0], data["about"], [problem for problem in problems if problem.seconds]
 
 
@@ -223,9 +243,11 @@ def _again(machine: Any, options: Namespace, end: float) -> int:
                 wanted = {chosen, *[row for row in ranked if row not in gone][:2], *gone}
                 plans = [each for each in problem.all if str(each) in wanted]
                 tasks.append((file, Task(product_named(problem.name), problem.choice, plans)))
-    files, found = {id(task): file for file, task in tasks}, dict[Path, dict[str, dict[str, float]]]()
+    files, found = {id(task): file for file, task in tasks}, dict[Path,
+                                                                  dict[str, dict[str, float]]]()
     for task, times in timings(machine, "again", [task for _file, task in tasks], len(tasks), end):
-        new = {str(each): x for each, x in zip(task.alternatives, times, strict=True) if x is not None}
+        new = {str(each): x for each, x in zip(task.alternatives, times, strict=True)
+               if x is not None}
         found.setdefault(files[id(task)], {})[task.sample.name] = new
     for file, problems in found.items():
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -259,8 +281,10 @@ def _refit(options: Namespace) -> int:
     return 0
 
 
-_NAME = re.compile(r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) (?P<orders>[NT]{3})"
-                   r"(?: by (?P<precision>\w+))?")
+_NAME = re.compile(
+    r"(?P<dtype>\w+) (?:(?P<batch>\d+)x)?(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) (?P<orders>[NT]{3})"
+    r"(?: by (?P<precision>\w+))?"
+)
 
 
 def is_product(name: str) -> bool:
@@ -290,7 +314,7 @@ def product_named(name: str) -> Sample:
     )
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------------------
+# -- what is said ----------------------------------------------------------------------------------
 def _told(when: str, found: Sequence[Regret]) -> Summary:
     """Print the regret of all, and of products by type and of copies."""
     groups: dict[str, list[Regret]] = {"all": list(found)}
@@ -301,7 +325,9 @@ def _told(when: str, found: Sequence[Regret]) -> Summary:
     for name, own in groups.items():
         s = summary(own)
         unknown = f"   ({s.problems - s.measured} choices not measured)" if s.measured < s.problems else ""
-        print(f"  {name:<15}{s.problems:8}{s.median:9.1%}{s.percentile95:18.1%}{s.largest:10.1%}{s.mean:7.1%}{unknown}")
+        print(
+            f"  {name:<15}{s.problems:8}{s.median:9.1%}{s.percentile95:18.1%}{s.largest:10.1%}{s.mean:7.1%}{unknown}"
+        )
     return summary(found)
 
 
@@ -310,14 +336,18 @@ def _worst(found: Sequence[Regret], problems: Sequence[Measured]) -> None:
     ranked = sorted(((each.regret or 0.0, i) for i, each in enumerate(found)), reverse=True)
     for regret, i in islice(ranked, _SHOWN):
         if regret > 0:
-            print(wrapped(f"  {regret:6.1%}  {problems[i].name}: chosen {found[i].choice}; better {problems[i].fastest}, "
-                          f"{duration(problems[i].best)}"))
+            print(
+                wrapped(
+                    f"  {regret:6.1%}  {problems[i].name}: chosen {found[i].choice}; better {problems[i].fastest}, "
+                    f"{duration(problems[i].best)}"
+                )
+            )
     single = sum(len(problem.seconds) == 1 for problem in problems)
     if single:
         print(wrapped(f"  {single} problems have only one plan, so their regret is 0"))
 
 
-# -- compiling --------------------------------------------------------------------------------------------------------------------
+# -- compiling -------------------------------------------------------------------------------------
 class _Compiler:
     """A machine that times nothing; a context manager."""
 
@@ -335,7 +365,8 @@ class _Compiler:
         """Begin to make plans and to compile their kernels."""
         return self._workers.submit(make, sample, [str(each) for each in alternatives])
 
-    def times(self, sample: Sample, alternatives: Sequence[Alternative], plans: Sequence[Made]) -> list[float | None]:
+    def times(self, sample: Sample, alternatives: Sequence[Alternative],
+              plans: Sequence[Made]) -> list[float | None]:
         """Note the kernels of plans."""
         self.ready += 1
         self.failed += (plan for plan in plans if isinstance(plan, str))
@@ -349,7 +380,8 @@ class _Compiler:
 
 
 def prepare(device: DeviceInfo, samples: Sequence[Sample], seconds: float) -> int:
-    """Compile the kernels of all plans that would be measured into the cache, as far as there is time; 1 if one cannot be."""
+    """Compile the kernels of all plans that would be measured into the cache, as far as there is
+    time; 1 if one cannot be."""
     start = perf_counter()
     with _Compiler(device) as compiler:
         tasks = (task_of(sample, device) for sample in samples)

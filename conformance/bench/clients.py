@@ -1,6 +1,8 @@
-"""Estimators of scikit-learn on CuPy arrays, by its array API dispatch: the whole program with ``cuteblas.install()``, and without.
+"""Estimators of scikit-learn on CuPy arrays, by its array API dispatch: the whole program with
+``cuteblas.install()``, and without.
 
-``fit`` and the calls after it are timed. Decompositions (SVD, eigenvectors, QR, Cholesky) are CuPy's in both.
+``fit`` and the calls after it are timed. Decompositions (SVD, eigenvectors, QR, Cholesky) are
+CuPy's in both.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def clients(machine: Any, which: Selection) -> Measured:
     ModuleNotFoundError
         Without scikit-learn, or without array-api-compat.
     """
-    os.environ["SCIPY_ARRAY_API"] = "1"         # scikit-learn insists on it, and SciPy reads it when it is imported
+    # scikit-learn insists on it, and SciPy reads it when it is imported
+    os.environ["SCIPY_ARRAY_API"] = "1"
     import array_api_compat  # noqa: F401       # so that it is found missing here
 
     sizes = [(size[0], size[1]) for size in which.sizes if len(size) == 2]
@@ -82,26 +85,31 @@ def _measured(machine: Any, which: Selection, name: str, run: Callable[[Any], An
     with enabled():                             # the hooks check themselves, once
         reset_stats()
     mine = machine.get(installed())
-    products = sum(count for groups in stats().values() for route, count in groups.get("calls", {}).items()
+    products = sum(count for groups in stats().values()
+                   for route, count in groups.get("calls", {}).items()
                    if not route.startswith("delegated"))
     theirs = machine.get(run(x))
-    ours, rival = medians(machine, installed, lambda: run(x), repeats=which.repeats, seconds=_SECONDS)
+    ours, rival = medians(machine, installed, lambda: run(x), repeats=which.repeats,
+                          seconds=_SECONDS)
     error = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
-    return {"case": name, "products": products, "installed_s": ours, "alone_s": rival, "ratio": rival / ours,
-            "difference": error, "right": error <= _TOLERANCE.get(x.dtype.name, 0.0)}
+    return {"case": name, "products": products, "installed_s": ours, "alone_s": rival,
+            "ratio": rival / ours, "difference": error,
+            "right": error <= _TOLERANCE.get(x.dtype.name, 0.0)}
 
 
 def _samples(xp: Any, samples: int, features: int, dtype: str) -> Any:
-    """Clusters around centres of low rank, so that principal components and mixtures are well defined."""
+    """Clusters around centres of low rank, so that principal components and mixtures are well
+    defined."""
     random = xp.random.RandomState(0)
     rank = min(_RANK, features)
-    centres = (random.standard_normal((_CLUSTERS, rank)) * xp.arange(rank, 0, -1)) @ random.standard_normal((rank, features))
+    centres = (random.standard_normal((_CLUSTERS, rank))
+               * xp.arange(rank, 0, -1)) @ random.standard_normal((rank, features))
     noise = random.standard_normal((samples, rank)) * xp.arange(rank, 0, -1)
     mixed = noise @ random.standard_normal((rank, features)) / 8 + random.standard_normal((samples, features)) / 4
     return (centres[xp.arange(samples) % _CLUSTERS] / 4 + mixed).astype(dtype)
 
 
-# -- the programs -----------------------------------------------------------------------------------------------------------------
+# -- the programs ----------------------------------------------------------------------------------
 def _pca(**options: Any) -> Callable[[Any], Any]:
     def run(x: Any) -> Any:
         from sklearn.decomposition import PCA
@@ -114,7 +122,8 @@ def _pca(**options: Any) -> Callable[[Any], Any]:
 
 
 def _ridge(copies: int) -> Callable[[Any], Any]:
-    """As many targets as features, times a number: encoding models fit one line of coefficients for each of many sensors."""
+    """As many targets as features, times a number: encoding models fit one line of coefficients for
+    each of many sensors."""
     def run(x: Any) -> Any:
         from array_api_compat import array_namespace
         from sklearn.linear_model import Ridge
@@ -128,7 +137,8 @@ def _ridge(copies: int) -> Callable[[Any], Any]:
 def _mixture(x: Any) -> Any:
     from sklearn.mixture import GaussianMixture
 
-    options = {"init_params": "random_from_data", "random_state": 0, "max_iter": _ITERATIONS, "tol": 0.0, "reg_covar": 1e-3}
+    options = {"init_params": "random_from_data", "random_state": 0, "max_iter": _ITERATIONS,
+               "tol": 0.0, "reg_covar": 1e-3}
     return GaussianMixture(_CLUSTERS, **options).fit(x).score_samples(x[:1000])
 
 
@@ -138,15 +148,14 @@ def _kernel(x: Any) -> Any:
     return rbf_kernel(x, x[:len(x) // 4], gamma=1e-5)[:100]
 
 
-CASES = (
-    Case("PCA", (200000, 768), _pca()),
-    Case("PCA full", (20000, 2000), _pca(svd_solver="full")),
-    Case("PCA covariance_eigh", (20000, 2000), _pca(svd_solver="covariance_eigh")),
-    Case("PCA randomized", (20000, 2000), _pca(svd_solver="randomized", power_iteration_normalizer="QR", random_state=0)),
-    Case("Ridge svd", (20000, 1000), _ridge(1)),
-    Case("Ridge svd, 64 targets a feature", (20000, 256), _ridge(64)),
-    Case(f"GaussianMixture {_CLUSTERS}", (100000, 64), _mixture),
-    Case(f"GaussianMixture {_CLUSTERS}", (1000000, 64), _mixture),
-    Case("rbf_kernel", (20000, 256), _kernel),
-)
+CASES = (Case("PCA", (200000, 768), _pca()), Case("PCA full", (20000, 2000),
+                                                  _pca(svd_solver="full")),
+         Case("PCA covariance_eigh", (20000, 2000), _pca(svd_solver="covariance_eigh")),
+         Case("PCA randomized", (20000, 2000),
+              _pca(svd_solver="randomized", power_iteration_normalizer="QR", random_state=0)),
+         Case("Ridge svd", (20000, 1000), _ridge(1)),
+         Case("Ridge svd, 64 targets a feature", (20000, 256), _ridge(64)),
+         Case(f"GaussianMixture {_CLUSTERS}", (100000, 64), _mixture),
+         Case(f"GaussianMixture {_CLUSTERS}", (1000000, 64), _mixture),
+         Case("rbf_kernel", (20000, 256), _kernel),)
 """In the order of the table."""

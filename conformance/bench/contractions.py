@@ -1,4 +1,5 @@
-"""The groups ``einsum`` and ``gram`` of ``bench``: contractions in unusual letters, and matrices times their own transpose."""
+"""The groups ``einsum`` and ``gram`` of ``bench``: contractions in unusual letters, and matrices
+times their own transpose."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def _contracted(
 
 
 def gram_matrices(machine: Any, which: Selection) -> Measured:
-    """``a.T @ a`` beside the same product of a copy, which is any other product, and beside the other library's; and a triangle."""
+    """``a.T @ a`` beside the same product of a copy, which is any other product, and beside the
+    other library's; and a triangle."""
     cases = list(product(which.dtypes or GEMM_DTYPES, which.sizes or _SIZES))
     return len(cases), (_gram_matrix(machine, which, *case) for case in cases)
 
@@ -68,7 +70,8 @@ def _gram_matrix(machine: Any, which: Selection, dtype: str, size: tuple[int, ..
     other = a.copy()
     calls = [partial(matmul, a.T, a), partial(matmul, other.T, a), partial(xp.matmul, a.T, a)]
     if (name := _TRIANGLES.get(dtype)) is not None:
-        calls.append(partial(getattr(blas, name), 1, a.T, 0, xp.zeros((n, n), dtype, order="F"), overwrite_c=1))
+        calls.append(partial(getattr(blas, name), 1, a.T, 0, xp.zeros((n, n), dtype, order="F"),
+                             overwrite_c=1))
     ours, plain, rival, *triangle = medians(machine, *calls, repeats=which.repeats)
     result = matmul(a.T, a)
     return {

@@ -1,8 +1,9 @@
-"""The figure of CUTLASS's first article, for this GPU: every element type in every order of its operands, relative to cuBLAS.
+"""The figure of CUTLASS's first article, for this GPU: every element type in every order of its
+operands, relative to cuBLAS.
 
-As in BLAS, matrices are column-major (N) unless they are transposed (T), and C is column-major. cuBLAS is called directly
-(``cublasGemmEx``), so that all types have the same baseline. It sums S, H and W in float32, D in float64 and I in int32, and so do
-our kernels.
+As in BLAS, matrices are column-major (N) unless they are transposed (T), and C is column-major.
+cuBLAS is called directly (``cublasGemmEx``), so that all types have the same baseline. It sums S, H
+and W in float32, D in float64 and I in int32, and so do our kernels.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ __all__ = ["KINDS", "chart", "figure"]
 
 _SIZE = (10240, 4096, 4096)
 _SAMPLE = 48                         # rows and columns of C that are checked
-_CUDA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10}            # cudaDataType_t
-_COMPUTE = {"float32": 68, "float64": 70, "int32": 72}                                     # cublasComputeType_t
+# cudaDataType_t
+_CUDA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10}
+# cublasComputeType_t
+_COMPUTE = {"float32": 68, "float64": 70, "int32": 72}
 _OPERATIONS, _DEFAULT_ALGORITHM, _HOST_POINTERS = {"N": 0, "T": 1}, -1, 0
 
 
@@ -64,29 +67,37 @@ KINDS = {
 
 def figure(machine: Any, which: Selection) -> Measured:
     """The figure: a case for every letter, size and order, a row for each kernel beside cuBLAS."""
-    letters = [letter for letter, kind in KINDS.items() if not which.dtypes or kind.element in which.dtypes]
-    sizes = [size if len(size) == 3 else size * 3 for size in which.sizes if len(size) in (1, 3)] or [_SIZE]
+    letters = [letter for letter, kind in KINDS.items() if not which.dtypes
+               or kind.element in which.dtypes]
+    sizes = [size if len(size) == 3 else size * 3 for size in which.sizes
+             if len(size) in (1, 3)] or [_SIZE]
     clusters = list(product(letters, sizes, which.orders))
     return len(clusters), (row for letter, size, orders in clusters
                            for row in _bars(machine, which, letter, KINDS[letter], size, orders))
 
 
-def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[int, ...], orders: str) -> Iterator[Row]:
+def _bars(machine: Any, which: Selection, letter: str, kind: Kind, size: tuple[int, ...],
+          orders: str) -> Iterator[Row]:
     """One cluster of bars."""
     m, n, k = size
     xp = machine.rival
-    a, b = _operand(xp, orders[0], m, k, kind.element, 0), _operand(xp, orders[1], k, n, kind.element, 1)
+    a, b = _operand(xp, orders[0], m, k, kind.element, 0), _operand(xp, orders[1], k, n,
+                                                                    kind.element, 1)
     c, theirs = (xp.empty((n, m), kind.output).T for _ in range(2))
     engine = engine_of(machine)
-    plans = {name: plan for name in kind.kernels if (plan := _planned(a, b, c, name, engine.device(a))) is not None}
-    calls = (lambda plan=plan: engine.run(plan, {"a": a, "b": b, "c": c}) for plan in plans.values())
-    rival, *taken = medians(machine, _baseline(xp, orders, a, b, theirs, kind), *calls, repeats=which.repeats)
+    plans = {name: plan for name in kind.kernels
+             if (plan := _planned(a, b, c, name, engine.device(a))) is not None}
+    calls = (lambda plan=plan: engine.run(plan, {"a": a, "b": b, "c": c})
+             for plan in plans.values())
+    rival, *taken = medians(machine, _baseline(xp, orders, a, b, theirs, kind), *calls,
+                            repeats=which.repeats)
     for (name, plan), ours in zip(plans.items(), taken, strict=True):
         c[...] = 0
         engine.run(plan, {"a": a, "b": b, "c": c})
         grade = graded(machine, a, b, c, (_SAMPLE, _SAMPLE))
-        yield {"case": f"{letter}GEMM {orders} {m}x{n}x{k}", "variant": name or f"planning: {plan.family}", "ours_s": ours,
-               "rival_s": rival, "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": grade.error,
+        yield {"case": f"{letter}GEMM {orders} {m}x{n}x{k}",
+               "variant": name or f"planning: {plan.family}", "ours_s": ours, "rival_s": rival,
+               "ratio": rival / ours, "tflops": 2 * m * n * k / ours / 1e12, "error": grade.error,
                "right": grade.passed}
 
 
@@ -107,7 +118,8 @@ def _planned(a: Any, b: Any, c: Any, variant: str | None, device: Any) -> Plan |
 
     (m, k), n = a.shape, b.shape[1]
     try:
-        return plan_gemm(GemmProblem(m, n, k, operand(a), operand(b.T), operand(c), variant=variant), device)
+        return plan_gemm(GemmProblem(m, n, k, operand(a), operand(b.T), operand(c),
+                                     variant=variant), device)
     except ValueError:
         return None
 
@@ -126,17 +138,18 @@ def _baseline(xp: Any, orders: str, a: Any, b: Any, c: Any, kind: Kind) -> Calla
     element, output = _CUDA_TYPE[kind.element], _CUDA_TYPE[kind.output]
 
     def product() -> None:
-        cublas.gemmEx(handle, _OPERATIONS[orders[0]], _OPERATIONS[orders[1]], m, n, k, one.ctypes.data, a.data.ptr, element,
-                      lead_a, b.data.ptr, element, lead_b, zero.ctypes.data, c.data.ptr, output, m, _COMPUTE[kind.total],
+        cublas.gemmEx(handle, _OPERATIONS[orders[0]], _OPERATIONS[orders[1]], m, n, k,
+                      one.ctypes.data, a.data.ptr, element, lead_a, b.data.ptr, element, lead_b,
+                      zero.ctypes.data, c.data.ptr, output, m, _COMPUTE[kind.total],
                       _DEFAULT_ALGORITHM)
 
     return product
 
 
-# -- the picture -------------------------------------------------------------------------------------------------------------------
+# -- the picture -----------------------------------------------------------------------------------
 _COLOURS = {"article": "#4878a8", "mma": "#e0883a", "planning": "#4f9d69"}
-_LEGEND = {"article": "the article's kernel (gemm_huge, igemm_dp4a)", "mma": "gemm_mma: warp-level tensor cores",
-           "planning": "planning's own choice"}
+_LEGEND = {"article": "the article's kernel (gemm_huge, igemm_dp4a)",
+           "mma": "gemm_mma: warp-level tensor cores", "planning": "planning's own choice"}
 _BAR, _GAP, _LETTER_GAP, _HEIGHT, _LEFT, _TOP = 16, 10, 26, 300, 56, 64
 
 
@@ -160,9 +173,12 @@ def chart(rows: Sequence[Row], about: Mapping[str, str]) -> str:
     def y(ratio: float) -> float:
         return _TOP + _HEIGHT * (1 - ratio / top)
 
-    def text(x: float, at: float, words: str, size: int, anchor: str = "middle", weight: str = "normal") -> None:
-        shapes.append(f'<text x="{x:.1f}" y="{at:.1f}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}">'
-                      f'{escape(words)}</text>')
+    def text(x: float, at: float, words: str, size: int, anchor: str = "middle",
+             weight: str = "normal") -> None:
+        shapes.append(
+            f'<text x="{x:.1f}" y="{at:.1f}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}">'
+            f'{escape(words)}</text>'
+        )
 
     x: float = _LEFT + _GAP
     bars: list[str] = []
@@ -177,9 +193,11 @@ def chart(rows: Sequence[Row], about: Mapping[str, str]) -> str:
             for row in members:
                 at = y(row["ratio"])
                 colour = _COLOURS[_series(row["variant"])]
-                bars.append(f'<rect x="{x:.1f}" y="{at:.1f}" width="{_BAR - 2}" height="{y(0) - at:.1f}" fill="{colour}">'
-                            f'<title>{escape(row["case"])}, {escape(row["variant"])}: {row["ratio"]:.2f} of cuBLAS, '
-                            f'{row["tflops"]:.3g} TFLOP/s</title></rect>')
+                bars.append(
+                    f'<rect x="{x:.1f}" y="{at:.1f}" width="{_BAR - 2}" height="{y(0) - at:.1f}" fill="{colour}">'
+                    f'<title>{escape(row["case"])}, {escape(row["variant"])}: {row["ratio"]:.2f} of cuBLAS, '
+                    f'{row["tflops"]:.3g} TFLOP/s</title></rect>'
+                )
                 text(x + _BAR / 2 - 1, at - 4, f"{row['ratio']:.2f}".removeprefix("0"), 8)
                 x += _BAR
             text((start + x) / 2, y(0) + 14, orders, 10)
@@ -196,14 +214,24 @@ def chart(rows: Sequence[Row], about: Mapping[str, str]) -> str:
         text(_LEFT - 6, at + 4, f"{tenth / 10:.1f}", 10, "end")
     size = rows[0]["case"].split()[-1] if rows else ""
     text(_LEFT, 24, "Speed relative to cuBLAS", 15, "start", "bold")
-    text(_LEFT, 42, f"{about.get('device', '')}, cuBLAS {about.get('cublas', '')}, M x N x K = {size}; "
-                    "N: by columns, T: by rows", 11, "start")
+    text(
+        _LEFT,
+        42,
+        f"{about.get('device', '')}, cuBLAS {about.get('cublas', '')}, M x N x K = {size}; "
+        "N: by columns, T: by rows",
+        11,
+        "start"
+    )
     at = float(_LEFT)
     for series, words in _LEGEND.items():
-        shapes.append(f'<rect x="{at:.1f}" y="{y(0) + 66:.1f}" width="11" height="11" fill="{_COLOURS[series]}"/>')
+        shapes.append(
+            f'<rect x="{at:.1f}" y="{y(0) + 66:.1f}" width="11" height="11" fill="{_COLOURS[series]}"/>'
+        )
         text(at + 16, y(0) + 76, words, 10, "start")
         at += 40 + 5.6 * len(words)
     body = "\n".join((*lines, *bars, *shapes))
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-            f'height="{height:.0f}" font-family="sans-serif" fill="#222">\n'
-            f'<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'height="{height:.0f}" font-family="sans-serif" fill="#222">\n'
+        f'<rect width="100%" height="100%" fill="#fff"/>\n{body}\n</svg>\n'
+    )

@@ -63,10 +63,13 @@ __all__ = ["GROUPS", "Selection", "engine_of"]
 _GEMM_SIZES: tuple[tuple[int, ...], ...] = ((1024,), (4096,))
 _COPY_SIZES: tuple[tuple[int, ...], ...] = ((8192,), (8191, 8193))
 _VARIANT_DTYPES = ("float32",)
-_VARIANT_SIZES: dict[str, tuple[tuple[int, ...], ...]] = {"gemm": ((5120, 5120, 4096), (1024, 1024, 8192)), "copy": ((8192,),)}
+_VARIANT_SIZES: dict[str, tuple[tuple[int, ...], ...]] = {"gemm": ((5120, 5120, 4096),
+                                                                   (1024, 1024, 8192)),
+                                                          "copy": ((8192,),)}
 _EPILOGUE_DTYPES = ("float32", "float16")
 _HOST_EXTENTS, _HOST_CALLS = (16, 16), 2000
-_SEVERAL_LAUNCHES, _FEW_CALLS = (777, 1024, 4096), 20    # so few that the driver's queue takes them all at once
+# so few that the driver's queue takes them all at once
+_SEVERAL_LAUNCHES, _FEW_CALLS = (777, 1024, 4096), 20
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,10 @@ class Selection(measurements.Selection):
         """The chosen types, or else the usual ones."""
         return super().types(_VARIANT_DTYPES if self.variants else usual)
 
-    def kernels(self, machine: Any, operation: str, explained: Callable[..., Explanation]) -> dict[str | None, Row]:
-        """The cells that name planning's choice (``None``) and, with ``variants``, the named kernels."""
+    def kernels(self, machine: Any, operation: str,
+                explained: Callable[..., Explanation]) -> dict[str | None, Row]:
+        """The cells that name planning's choice (``None``) and, with ``variants``, the named
+        kernels."""
         if not self.variants:
             return super().kernels(machine, operation, explained)
         plans: dict[str | None, Plan] = {None: plan_of(explained())}
@@ -121,22 +126,25 @@ def plan_of(explanation: Explanation) -> Plan:
 
 
 def bank_conflicts(plan: Plan) -> str:
-    """How many lanes meet in one bank of shared memory, as the plan counted it: ``"32-way load"``, ``"none"``."""
+    """How many lanes meet in one bank of shared memory, as the plan counted it: ``"32-way load"``,
+    ``"none"``."""
     found = []
     for what, text in plan.facts.items():
         wavefronts = re.findall(r"(\d+) wavefronts of at least (\d+)", text)
-        if (ways := max((int(actual) // int(ideal) for actual, ideal in wavefronts), default=1)) > 1:
+        if (ways := max((int(actual) // int(ideal) for actual, ideal in wavefronts),
+                        default=1)) > 1:
             found.append(f"{ways}-way {what.split()[1]}")
     return ", ".join(found) or "none"
 
 
 def _sized(which: Selection, operation: str) -> Selection:
-    """A selection of named kernels with the sizes for which they are compared, unless it has others."""
+    """A selection of named kernels with the sizes for which they are compared, unless it has
+    others."""
     usual = which.variants and not (which.sizes or which.permutations)
     return replace(which, sizes=_VARIANT_SIZES[operation]) if usual else which
 
 
-# -- the groups -------------------------------------------------------------------------------------------------------------------
+# -- the groups ------------------------------------------------------------------------------------
 def _gemm(machine: Any, which: Selection) -> Measured:
     if not which.random:
         count, rows = measurements.products(machine, _sized(which, "gemm"))
@@ -177,7 +185,8 @@ def _reduced(machine: Any, which: Selection, dtype: str, size: tuple[int, ...], 
     problem = ReductionProblem(y.shape[0], y.shape[1], source, Operand(x.dtype.name, (1, 0)))
     plan = plan_reduction(problem, engine.device(x))
     ours, rival = medians(machine, partial(engine.run, plan, {"src": y, "dst": sums}),
-                          partial(xp.sum, x, axis=axis, dtype=x.dtype, out=theirs), repeats=which.repeats)
+                          partial(xp.sum, x, axis=axis, dtype=x.dtype, out=theirs),
+                          repeats=which.repeats)
     return {
         "case": f"{dtype} {size[0]}x{size[1]} along {axis}",
         "kernel": plan.family,
@@ -195,7 +204,8 @@ _EPILOGUES: dict[str, Callable[[Any], Any]] = {
 
 
 def _epilogue(machine: Any, which: Selection) -> Measured:
-    """Products with an epilogue, beside the same product without and beside CuPy's product followed by one elementwise kernel."""
+    """Products with an epilogue, beside the same product without and beside CuPy's product followed
+    by one elementwise kernel."""
     own = replace(which, orders=which.orders if which.orders != ORDERS else ("NN",))
     cases = list(product(product_cases(own, _GEMM_SIZES, _EPILOGUE_DTYPES), _EPILOGUES))
     return len(cases), (_with_epilogue(machine, which, *case) for case in cases)
@@ -233,19 +243,24 @@ def _separately(xp: Any, a: Any, b: Any, out: Any, after: Callable[[Any], Any]) 
 
 
 def _elementwise(xp: Any, name: str, bias: Any) -> Callable[[Any], Any]:
-    """An epilogue as a user of the library writes it after a product, in place and in one kernel."""
+    """An epilogue as a user of the library writes it after a product, in place and in one
+    kernel."""
     if xp is np:
         bound = _EPILOGUES[name](bias)
         return lambda y: np.copyto(y, bound(y), casting="same_kind")
-    body = {"relu": "y = max(y, T(0))", "bias": "y = y + bias",
-            "bias_gelu": "float x = float(y) + float(bias); y = T(0.5f * x * (1.0f + erff(x * 0.70710678f)))"}[name]
+    body = {
+        "relu": "y = max(y, T(0))",
+        "bias": "y = y + bias",
+        "bias_gelu": "float x = float(y) + float(bias); y = T(0.5f * x * (1.0f + erff(x * 0.70710678f)))"
+    }[name]
     kernel = xp.ElementwiseKernel("T bias", "T y", body, f"after_{name}")
     return lambda y: kernel(bias, y)
 
 
 def _close(c: Any, d: Any, a: Any, b: Any, bias: Any) -> bool:
     """Whether two results of an epilogue differ by no more than the rounding of their sums."""
-    scale = float(abs(a[:1]).max() * abs(b[:, :1]).max()) * a.shape[1]**0.5 * 8 + float(abs(bias).max())
+    scale = float(abs(a[:1]).max()
+                  * abs(b[:, :1]).max()) * a.shape[1]**0.5 * 8 + float(abs(bias).max())
     unit = float(np.finfo(a.dtype).eps)
     return bool((abs(c.astype("f8") - d.astype("f8")) <= 64 * unit * scale).all())
 
@@ -260,7 +275,8 @@ def engine_of(machine: Any) -> Engine:
 
 
 def _summed(xp: Any, x: Any, sums: Any) -> bool:
-    """Whether sums along the last mode are right to two units of u sum |x| (and the rounding of 16-bit sums)."""
+    """Whether sums along the last mode are right to two units of u sum |x| (and the rounding of
+    16-bit sums)."""
     if not np.issubdtype(x.dtype, np.inexact):
         return bool((sums == x.sum(axis=1, dtype=x.dtype)).all())
     wide = xp.complex128 if x.dtype.kind == "c" else xp.float64
@@ -272,26 +288,30 @@ def _summed(xp: Any, x: Any, sums: Any) -> bool:
 def _host_calls(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Calls of cuteblas on small arrays of a library, and of the library."""
     a, b, c = (random_array(xp, _HOST_EXTENTS, "float32", seed) for seed in range(3))
-    x, y, axes = a.reshape(4, -1, _HOST_EXTENTS[1]), b.reshape(_HOST_EXTENTS[1], 4, -1), ((2, 1), (0, 2))
+    x, y, axes = a.reshape(4, -1, _HOST_EXTENTS[1]), b.reshape(_HOST_EXTENTS[1], 4,
+                                                               -1), ((2, 1), (0, 2))
     wrapped_a, wrapped_b = asarray(a), asarray(b)
-    return {
-        "matmul(a, b, out=c)": (lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)),
-        "matmul(a, b)": (lambda: matmul(a, b), lambda: xp.matmul(a, b)),
-        "matmul(a, b, epilogue='relu')": (lambda: matmul(a, b, epilogue="relu"), lambda: xp.maximum(xp.matmul(a, b), 0)),
-        "blas.sgemm(1, a, b)": (lambda: blas.sgemm(1, a, b), lambda: xp.matmul(a, b)),
-        "dot(a, b)": (lambda: dot(a, b), lambda: xp.dot(a, b)),
-        "copy(a.T, order='C')": (lambda: copy(a.T, order="C"), lambda: xp.ascontiguousarray(a.T)),
-        "copy(a)": (lambda: copy(a), lambda: xp.copy(a)),
-        "ascontiguousarray(a.T)": (lambda: ascontiguousarray(a.T), lambda: xp.ascontiguousarray(a.T)),
-        "asfortranarray(a)": (lambda: asfortranarray(a), lambda: xp.asfortranarray(a)),
-        "transpose(a)": (lambda: transpose(a), lambda: xp.transpose(a)),
-        "swapaxes(x, 0, 1)": (lambda: swapaxes(x, 0, 1), lambda: xp.swapaxes(x, 0, 1)),
-        "moveaxis(x, 0, 2)": (lambda: moveaxis(x, 0, 2), lambda: xp.moveaxis(x, 0, 2)),
-        "tensordot(x, y, axes)": (lambda: tensordot(x, y, axes), lambda: xp.tensordot(x, y, axes)),
-        "einsum('ij->i', a)": (lambda: einsum("ij->i", a), lambda: xp.einsum("ij->i", a)),
-        "einsum('ij,jk->ik', a, b)": (lambda: einsum("ij,jk->ik", a, b), lambda: xp.einsum("ij,jk->ik", a, b)),
-        "asarray(a) @ asarray(b)": (lambda: wrapped_a @ wrapped_b, lambda: a @ b),
-    }
+    return {"matmul(a, b, out=c)": (lambda: matmul(a, b, out=c), lambda: xp.matmul(a, b, out=c)),
+            "matmul(a, b)": (lambda: matmul(a, b), lambda: xp.matmul(a, b)),
+            "matmul(a, b, epilogue='relu')": (lambda: matmul(a, b, epilogue="relu"),
+                                              lambda: xp.maximum(xp.matmul(a, b), 0)),
+            "blas.sgemm(1, a, b)": (lambda: blas.sgemm(1, a, b), lambda: xp.matmul(a, b)),
+            "dot(a, b)": (lambda: dot(a, b), lambda: xp.dot(a, b)),
+            "copy(a.T, order='C')": (lambda: copy(a.T, order="C"),
+                                     lambda: xp.ascontiguousarray(a.T)),
+            "copy(a)": (lambda: copy(a), lambda: xp.copy(a)),
+            "ascontiguousarray(a.T)": (lambda: ascontiguousarray(a.T),
+                                       lambda: xp.ascontiguousarray(a.T)),
+            "asfortranarray(a)": (lambda: asfortranarray(a), lambda: xp.asfortranarray(a)),
+            "transpose(a)": (lambda: transpose(a), lambda: xp.transpose(a)),
+            "swapaxes(x, 0, 1)": (lambda: swapaxes(x, 0, 1), lambda: xp.swapaxes(x, 0, 1)),
+            "moveaxis(x, 0, 2)": (lambda: moveaxis(x, 0, 2), lambda: xp.moveaxis(x, 0, 2)),
+            "tensordot(x, y, axes)": (lambda: tensordot(x, y, axes),
+                                      lambda: xp.tensordot(x, y, axes)),
+            "einsum('ij->i', a)": (lambda: einsum("ij->i", a), lambda: xp.einsum("ij->i", a)),
+            "einsum('ij,jk->ik', a, b)": (lambda: einsum("ij,jk->ik", a, b),
+                                          lambda: xp.einsum("ij,jk->ik", a, b)),
+            "asarray(a) @ asarray(b)": (lambda: wrapped_a @ wrapped_b, lambda: a @ b),}
 
 
 def _calls_of_several_launches(xp: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
@@ -318,7 +338,8 @@ def _on_host(
     for call in calls:
         machine.host_interval(call, _FEW_CALLS if several else _HOST_CALLS)
     turns = max(1, _HOST_CALLS // machine.host_turn)
-    taken = [[machine.host_interval(call, turn) / turn for call in calls] for _ in range(turns * which.repeats)]
+    taken = [[machine.host_interval(call, turn) / turn for call in calls]
+             for _ in range(turns * which.repeats)]
     ours, rival = (median(column) for column in zip(*taken, strict=True))
     return {"case": case, "ours_s": ours, "rival_s": rival, "ratio": rival / ours}
 
@@ -339,7 +360,8 @@ def _compile(machine: Any, which: Selection) -> Measured:
 def _compiled(kernels: dict[tuple[str, str], GeneratedKernel]) -> Iterator[Row]:
     with _empty_cache():
         for (name, target), kernel in kernels.items():
-            compiled, found = (_seconds_to_compile(kernel, target, fresh) for fresh in (True, False))
+            compiled, found = (_seconds_to_compile(kernel, target, fresh)
+                               for fresh in (True, False))
             yield {"nvrtc_s": compiled, "cached_s": found, "case": f"{name} {target}"}
 
 
@@ -369,7 +391,7 @@ def _empty_cache() -> Iterator[None]:
                 os.environ["CUTEBLAS_CACHE_DIR"] = before
 
 
-GROUPS: dict[str, Callable[[Any, Selection], Measured]] = {
-    "gemm": _gemm, "transpose": _transpose, "epilogue": _epilogue, "reduce": _reduce, "host": _host, "compile": _compile,
-}
+GROUPS: dict[str, Callable[[Any, Selection], Measured]] = {"gemm": _gemm, "transpose": _transpose,
+                                                           "epilogue": _epilogue, "reduce": _reduce,
+                                                           "host": _host, "compile": _compile,}
 """By name: what counts and measures the cases of a machine and a selection."""

@@ -1,7 +1,8 @@
-"""NumPy arrays by way of the GPU, beside NumPy and beside CuPy with a copy of its own there and back; and the rates of the link.
+"""NumPy arrays by way of the GPU, beside NumPy and beside CuPy with a copy of its own there and
+back; and the rates of the link.
 
-All times are those of the host, from NumPy arrays to a NumPy array. Arrays have been written before, the one for the result, too,
-but where the time to a new array is told.
+All times are those of the host, from NumPy arrays to a NumPy array. Arrays have been written
+before, the one for the result, too, but where the time to a new array is told.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from cuteblas.functions import backend, copy, matmul
 
 __all__ = ["CASES", "Case", "link", "numpy_arrays"]
 
-_SECONDS = 1.0                  # for all timings of NumPy in one case, one if that takes longer, and for those of the others
-_COMPARED = 256                 # rows of a result
-_SETTLED = 0.3                  # seconds for which NumPy's BLAS may keep its threads looking for work: they would compete with ours
-_BLOCK = 256 << 20              # bytes that the link moves
+_SECONDS = 1.0      # for all timings of NumPy in one case, one if that takes longer, and for those
+                    # of the others
+_COMPARED = 256     # rows of a result
+_SETTLED = 0.3      # seconds for which NumPy's BLAS may keep its threads looking for work: they
+                    # would compete with ours
+_BLOCK = 256 << 20  # bytes that the link moves
 _WAYS = ("up", True, False), ("down", False, True), ("both ways", True, True)
 
 
@@ -44,7 +47,8 @@ class Case:
     theirs : callable
         Of CuPy and CuPy arrays.
     share : float
-        Of the rows of the first operand that NumPy multiplies in its timings, which are scaled: its loops would take minutes.
+        Of the rows of the first operand that NumPy multiplies in its timings, which are scaled: its
+        loops would take minutes.
     """
 
     name: str
@@ -61,13 +65,16 @@ def _products(dtype: str, n: int, share: float = 1.0) -> Case:
         if kind.kind in "iu":
             return rng.integers(0, 100, (n, n), kind), rng.integers(0, 100, (n, n), kind)
         real = np.dtype(kind.char.lower())
-        a, b = (rng.random((n, n * kind.itemsize // real.itemsize), np.float32).astype(real, copy=False) for _ in "ab")
+        a, b = (rng.random((n, n * kind.itemsize // real.itemsize),
+                           np.float32).astype(real, copy=False) for _ in "ab")
         return a.view(kind), b.view(kind)
 
-    return Case(f"{dtype} {n}", operands, matmul, np.matmul, lambda xp, a, b: xp.matmul(a, b), share)
+    return Case(f"{dtype} {n}", operands, matmul, np.matmul, lambda xp, a, b: xp.matmul(a, b),
+                share)
 
 
-def _transposed(name: str, operands: Callable[[np.random.Generator], tuple[np.ndarray, ...]], *axes: int) -> Case:
+def _transposed(name: str, operands: Callable[[np.random.Generator], tuple[np.ndarray, ...]],
+                *axes: int) -> Case:
     def ours(a: np.ndarray, out: np.ndarray | None) -> Any:
         return copy(a.transpose(*axes), "C", out=out)
 
@@ -75,24 +82,45 @@ def _transposed(name: str, operands: Callable[[np.random.Generator], tuple[np.nd
         np.copyto(out, a.transpose(*axes))
         return out
 
-    return Case(name, operands, ours, numpys, lambda xp, a: xp.ascontiguousarray(a.transpose(*axes)))
+    return Case(name, operands, ours, numpys,
+                lambda xp, a: xp.ascontiguousarray(a.transpose(*axes)))
 
 
 CASES = [
-    *(_products("float32", n) for n in (1024, 2048, 4096, 8192)), _products("float64", 4096), _products("float64", 8192),
-    _products("complex64", 8192), _products("complex128", 4096), _products("int64", 1024, 1 / 16),
-    _products("int64", 4096, 1 / 1024), _products("float16", 1024, 1 / 4),
-    Case("a.T a, float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), lambda a, out: matmul(a.T, a, out),
-         lambda a, out: np.matmul(a.T, a, out), lambda xp, a: xp.matmul(a.T, a)),
-    _transposed("transpose float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), 1, 0),
-    _transposed("int8 64x1024x341x3 to planes", lambda rng: (rng.integers(0, 100, (64, 1024, 341, 3), np.int8),), 0, 3, 1, 2),
+    *(_products("float32", n) for n in (1024, 2048, 4096, 8192)),
+    _products("float64", 4096),
+    _products("float64", 8192),
+    _products("complex64", 8192),
+    _products("complex128", 4096),
+    _products("int64", 1024, 1 / 16),
+    _products("int64", 4096, 1 / 1024),
+    _products("float16", 1024, 1 / 4),
+    Case(
+        "a.T a, float32 8192",
+        lambda rng: (rng.random((8192, 8192), np.float32),),
+        lambda a, out: matmul(a.T, a, out),
+        lambda a, out: np.matmul(a.T, a, out),
+        lambda xp, a: xp.matmul(a.T, a)
+    ),
+    _transposed(
+        "transpose float32 8192", lambda rng: (rng.random((8192, 8192), np.float32),), 1, 0
+    ),
+    _transposed(
+        "int8 64x1024x341x3 to planes",
+        lambda rng: (rng.integers(0, 100, (64, 1024, 341, 3), np.int8),),
+        0,
+        3,
+        1,
+        2
+    ),
 ]
 """By default all; with ``--dtypes`` and ``--sizes``, products of square matrices."""
 
 
 def _cases(which: Selection) -> list[Case]:
     if which.sizes or which.dtypes:
-        return [_products(dtype, size[0]) for dtype in which.dtypes or ("float32",) for size in which.sizes or ((4096,),)]
+        return [_products(dtype, size[0]) for dtype in which.dtypes or ("float32",)
+                for size in which.sizes or ((4096,),)]
     return CASES
 
 
@@ -126,8 +154,9 @@ def _measured(xp: Any, repeats: int, case: Case) -> Row:
     if numpy_s < _SECONDS:
         (numpy_s,) = host_medians(repeats, numpys, seconds=_SECONDS)
     numpy_s /= case.share
-    return {"case": case.name, "ours_s": ours_s, "new_s": new_s, "numpy_s": numpy_s, "trip_s": trip_s, "ratio": numpy_s / ours_s,
-            "to_trip": trip_s / ours_s, "gb_s": (sum(x.nbytes for x in operands) + result.nbytes) / ours_s / 1e9,
+    return {"case": case.name, "ours_s": ours_s, "new_s": new_s, "numpy_s": numpy_s,
+            "trip_s": trip_s, "ratio": numpy_s / ours_s, "to_trip": trip_s / ours_s,
+            "gb_s": (sum(x.nbytes for x in operands) + result.nbytes) / ours_s / 1e9,
             "right": _close(result[:len(expected)][:_COMPARED], expected[:_COMPARED])}
 
 
@@ -152,7 +181,9 @@ def _transfers(machine: Any, which: Selection) -> Iterator[Row]:
     there = [xp.cuda.alloc(_BLOCK) for _ in range(2)]
 
     def staged(up: bool, down: bool) -> None:
-        transfers = [ring.upload(host[0], there[0].ptr, True)] * up + [ring.download(host[1], there[1].ptr, None, True)] * down
+        transfers = [ring.upload(host[0], there[0].ptr,
+                                 True)] * up + [ring.download(host[1], there[1].ptr, None,
+                                                              True)] * down
         for transfer in transfers:
             transfer.wait()
         link.synchronize()
@@ -167,4 +198,5 @@ def _transfers(machine: Any, which: Selection) -> Iterator[Row]:
     for name, move in (("pageable", staged), ("pinned", direct)):
         for way, up, down in _WAYS:
             (taken,) = host_medians(which.repeats, partial(move, up, down))
-            yield {"case": f"{name}, {way}", "ours_s": taken, "gb_s": (up + down) * _BLOCK / taken / 1e9}
+            yield {"case": f"{name}, {way}", "ours_s": taken,
+                   "gb_s": (up + down) * _BLOCK / taken / 1e9}

@@ -1,4 +1,5 @@
-"""Random products of every kind, type and order, timed side by side with CuPy's and torch's: ``bench gemm --random``."""
+"""Random products of every kind, type and order, timed side by side with CuPy's and torch's:
+``bench gemm --random``."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from cuteblas.runtime.architectures import target_architecture
 __all__ = ["KINDS", "RANDOM_DTYPES", "RandomProduct", "memories", "random_products", "report",
            "timed_products"]
 
-RANDOM_DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "int64", "bool")
+RANDOM_DTYPES = ("float16", "float32", "float64", "complex64", "complex128", "int8", "int32",
+                 "int64", "bool")
 KINDS = ("square", "rectangular", "thin", "deep", "vectors", "tiny batched", "batched")
 _LONGEST, _MOST_ELEMENTS = 10**6, 10**9
 _MOST_FLOPS, _MOST_INTEGER_OPERATIONS = 5e12, 2e11         # CuPy has some 5 TOPS in int8
@@ -80,11 +82,14 @@ class RandomProduct:
         real = np.dtype(self.dtype).kind in "fc"
         operations = 2.0 * self.batch * self.m * self.n * self.k * (4 if self.dtype.startswith("complex") else 1)
         elements = sum(map(prod, self.shapes))
-        return elements <= _MOST_ELEMENTS and operations <= (_MOST_FLOPS if real else _MOST_INTEGER_OPERATIONS)
+        return elements <= _MOST_ELEMENTS and operations <= (_MOST_FLOPS if real
+                                                             else _MOST_INTEGER_OPERATIONS)
 
 
-def random_products(count: int, seed: int, dtypes: Sequence[str] = (), orders: Sequence[str] = ()) -> list[RandomProduct]:
-    """Products of every kind, type and order, as many of each as of any other: extents from 1 to 10^6, at most 10^9 elements."""
+def random_products(count: int, seed: int, dtypes: Sequence[str] = (),
+                    orders: Sequence[str] = ()) -> list[RandomProduct]:
+    """Products of every kind, type and order, as many of each as of any other: extents from 1 to
+    10^6, at most 10^9 elements."""
     rng = Random(seed)
     cases = list(product(KINDS, dtypes or RANDOM_DTYPES, orders or ("NN", "NT", "TN", "TT")))
     found: list[RandomProduct] = []
@@ -97,7 +102,8 @@ def random_products(count: int, seed: int, dtypes: Sequence[str] = (), orders: S
 
 
 def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
-    """The batch, M, N and K; a half of all products have extents that are multiples of a power of two."""
+    """The batch, M, N and K; a half of all products have extents that are multiples of a power of
+    two."""
     step = rng.choice((1, 1, 1, 4, 8, 64))
 
     def extent(least: int, most: int) -> int:
@@ -110,8 +116,8 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
         return 1, extent(16, 20000), extent(16, 20000), extent(16, 20000)
     if kind == "thin":
         narrow, rest = rng.randint(2, 64), [extent(64, 8192), extent(64, _LONGEST)]
-        m, n, k = rng.choice(((narrow, rest[1], rest[0]), (rest[1], narrow, rest[0]), (rest[0], rest[1], narrow),
-                              (rest[1], rest[0], narrow)))
+        m, n, k = rng.choice(((narrow, rest[1], rest[0]), (rest[1], narrow, rest[0]),
+                              (rest[0], rest[1], narrow), (rest[1], rest[0], narrow)))
         return 1, m, n, k
     if kind == "deep":
         return 1, extent(2, 256), extent(2, 256), extent(4096, _LONGEST)
@@ -122,11 +128,12 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, int]:
     if kind == "tiny batched":
         m, n, k = (rng.randint(1, 32),) * 3 if rng.random() < 0.5 else (rng.randint(1, 64) for _ in range(3))
         return round(exp(rng.uniform(log(10), log(10**7)))), m, n, k
-    m, n, k = (extent(16, 1024),) * 3 if rng.random() < 0.5 else (extent(16, 1024) for _ in range(3))
+    m, n, k = (extent(16, 1024),) * 3 if rng.random() < 0.5 else (extent(16, 1024)
+                                                                  for _ in range(3))
     return round(exp(rng.uniform(log(2), log(2000)))), m, n, k
 
 
-# -- measuring --------------------------------------------------------------------------------------------------------------------
+# -- measuring -------------------------------------------------------------------------------------
 def timed_products(
     machine: Any, products: Sequence[RandomProduct], repeats: int, precision: Any
 ) -> Iterator[Row]:
@@ -134,24 +141,28 @@ def timed_products(
     device = limited(runtime.device_info()) if isinstance(machine, Gpu) else None
     with nullcontext() if device is None else Workers(device, spared=1) as workers:
         ready: list[Future[None] | None]
-        ready = [None if workers is None else workers.submit(_compile, each, precision) for each in products]
+        ready = [None if workers is None else workers.submit(_compile, each, precision)
+                 for each in products]
         for each, compiled in zip(products, ready, strict=True):
             if compiled is not None:
                 compiled.result()
             try:
                 yield _timed(machine, each, repeats, precision)
-            except (runtime.CompileError, ValueError, MemoryError) as error:      # one of hundreds: named and left out
+            # one of hundreds: named and left out
+            except (runtime.CompileError, ValueError, MemoryError) as error:
                 print(f"{each} could not be measured: {error}".splitlines()[0], file=sys.stderr)
 
 
 def memories(each: RandomProduct) -> Iterator[Memory]:
     """Both operands and the result, which need not exist."""
     orders = ("C" if order == "N" else "F" for order in f"{each.orders}N")
-    return (operand(extents, np.dtype(each.dtype), order) for extents, order in zip(each.shapes, orders, strict=True))
+    return (operand(extents, np.dtype(each.dtype), order)
+            for extents, order in zip(each.shapes, orders, strict=True))
 
 
 def _compile(each: RandomProduct, precision: str) -> None:
-    """Plan, and compile the kernels into the cache; what fails will fail again where it is reported."""
+    """Plan, and compile the kernels into the cache; what fails will fail again where it is
+    reported."""
     device = device_of_workers()
     try:
         x1, x2, out = memories(each)
@@ -191,33 +202,44 @@ def _operands(xp: Any, each: RandomProduct) -> Iterator[Any]:
     """Both operands: normal numbers, or small whole ones, that repeat."""
     first, second, _result = map(prod, each.shapes)
     some, item = numbers(each.dtype), element(each.dtype).bytes
-    source = xp.tile(xp.asarray(some).view(np.uint8), -(-(first + second + _ALIGNED) * item // some.nbytes)).view(each.dtype)
+    source = xp.tile(xp.asarray(some).view(np.uint8),
+                     -(-(first + second + _ALIGNED) * item // some.nbytes)).view(each.dtype)
     begin = 0
     for extents, order in zip(each.shapes, each.orders, strict=False):
         x = source[begin:begin + prod(extents)]
         rows, columns = extents[-2:]
-        yield x.reshape(extents) if order == "N" else x.reshape(*extents[:-2], columns, rows).swapaxes(-1, -2)
+        yield x.reshape(extents) if order == "N" else x.reshape(*extents[:-2], columns,
+                                                                rows).swapaxes(-1, -2)
         begin = -(-first // _ALIGNED) * _ALIGNED
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------------------
+# -- what is said ----------------------------------------------------------------------------------
 def report(rows: Sequence[dict[str, Any]]) -> str:
-    """Quantiles of speed relative to the best of the others, of all, by kind and by type, and the slowest with their floors."""
+    """Quantiles of speed relative to the best of the others, of all, by kind and by type, and the
+    slowest with their floors."""
     groups: dict[str, list[float]] = {"all": []}
     for key in ("kind", "case"):
-        for name in sorted({row[key].partition(" ")[0] if key == "case" else row[key] for row in rows}):
+        for name in sorted({row[key].partition(" ")[0] if key == "case" else row[key]
+                            for row in rows}):
             groups[name] = []
     for row in rows:
         for name in ("all", row["kind"], row["case"].partition(" ")[0]):
             groups[name].append(row["ratio"])
-    lines = [f"relative to the best of CuPy and torch{'count':>12}{'median':>9}{'10 %':>7}{'least':>7}{f'below {_BEHIND}':>11}"]
+    lines = [
+        f"relative to the best of CuPy and torch{'count':>12}{'median':>9}{'10 %':>7}{'least':>7}{f'below {_BEHIND}':>11}"
+    ]
     for name, ratios in groups.items():
         median, tenth = np.percentile(ratios, (50, 10))
         behind = sum(ratio < _BEHIND for ratio in ratios)
-        lines.append(f"  {name:<36}{len(ratios):12}{median:9.2f}{tenth:7.2f}{min(ratios):7.2f}{behind:11}")
-    lines.append(f"\nthe slowest relative to the others{'ratio':>16}{'us':>10}{'best us':>10}{'floor us':>10}   kernel")
+        lines.append(
+            f"  {name:<36}{len(ratios):12}{median:9.2f}{tenth:7.2f}{min(ratios):7.2f}{behind:11}"
+        )
+    lines.append(
+        f"\nthe slowest relative to the others{'ratio':>16}{'us':>10}{'best us':>10}{'floor us':>10}   kernel"
+    )
     for row in sorted(rows, key=lambda row: row["ratio"])[:10]:
         best, launches = row["ratio"] * row["ours_s"], f" in {row['launches']} launches" if row["launches"] > 1 else ""
-        micro = "".join(f"{seconds * 1e6:10.4g}" for seconds in (row["ours_s"], best, row["floor_s"]))
+        micro = "".join(f"{seconds * 1e6:10.4g}"
+                        for seconds in (row["ours_s"], best, row["floor_s"]))
         lines.append(f"  {row['case']:<42}{row['ratio']:6.2f}{micro}   {row['kernel']}{launches}")
     return "\n".join(lines)

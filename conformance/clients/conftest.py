@@ -1,4 +1,5 @@
-"""The arrays that clients are called with: those of this package, and on the GPU also CuPy's own under ``cuteblas.enabled()``."""
+"""The arrays that clients are called with: those of this package, and on the GPU also CuPy's own
+under ``cuteblas.enabled()``."""
 
 from __future__ import annotations
 
@@ -50,15 +51,18 @@ class Arrays:
             return
         host = np.asarray(result) if isinstance(result, float) else self.get(result)
         assert host.shape == np.shape(expected) and host.dtype == np.asarray(expected).dtype
-        np.testing.assert_allclose(host, expected, rtol, atol=rtol * np.abs(expected).max(initial=0))
+        np.testing.assert_allclose(host, expected, rtol,
+                                   atol=rtol * np.abs(expected).max(initial=0))
 
     @contextmanager
     def multiplied(self, *functions: str, least: int = 1) -> Iterator[None]:
-        """Check that inside the ``with`` block one of these functions of ours was called, and that no call was left to others."""
+        """Check that inside the ``with`` block one of these functions of ours was called, and that
+        no call was left to others."""
         cuteblas.reset_stats()
         yield
         stats = cuteblas.stats()
-        calls = {route: count for name in functions for route, count in stats.get(name, {}).get("calls", {}).items()}
+        calls = {route: count for name in functions
+                 for route, count in stats.get(name, {}).get("calls", {}).items()}
         assert sum(calls.values()) >= least, stats
         assert not any(route.startswith("delegated") for route in calls), calls
         assert self.backend == "numpy" or "numpy" not in calls, calls
@@ -72,7 +76,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def arrays(request: pytest.FixtureRequest, backend: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arrays]:
+def arrays(request: pytest.FixtureRequest, backend: str,
+           monkeypatch: pytest.MonkeyPatch) -> Iterator[Arrays]:
     """Arrays for a client."""
     monkeypatch.setenv("CUTEBLAS_DEVICE", "cuda" if backend == "cuda" else "cpu")
     with cuteblas.enabled() if request.param == "cupy" else nullcontext():

@@ -27,13 +27,28 @@ def chunked(x, chunks=8):
 CALLS = {
     "@": (("matmul",), lambda put: chunked(put(A)) @ chunked(put(B))),
     "matmul": (("matmul",), lambda put: da.matmul(chunked(put(A)), chunked(put(V)))),
-    "matmul-batched": (("matmul",), lambda put: da.matmul(chunked(put(C), 3), chunked(put(C.swapaxes(1, 2)), 3))),
-    "matmul-centred": (("matmul",), lambda put: (chunked(put(A)) - chunked(put(A)).mean(0)).T @ chunked(put(A))),
+    "matmul-batched": (
+        ("matmul",),
+        lambda put: da.matmul(chunked(put(C), 3), chunked(put(C.swapaxes(1, 2)), 3))
+    ),
+    "matmul-centred": (
+        ("matmul",),
+        lambda put: (chunked(put(A)) - chunked(put(A)).mean(0)).T @ chunked(put(A))
+    ),
     "dot": (("tensordot", "matmul"), lambda put: da.dot(chunked(put(A)), chunked(put(B)))),
-    "tensordot": (("tensordot", "matmul"), lambda put: da.tensordot(chunked(put(C), 3), chunked(put(C), 3), ((1, 2), (1, 2)))),
-    "einsum": (("einsum", "matmul"), lambda put: da.einsum("ij,jk->ik", chunked(put(A)), chunked(put(B)))),
+    "tensordot": (
+        ("tensordot", "matmul"),
+        lambda put: da.tensordot(chunked(put(C), 3), chunked(put(C), 3), ((1, 2), (1, 2)))
+    ),
+    "einsum": (
+        ("einsum", "matmul"),
+        lambda put: da.einsum("ij,jk->ik", chunked(put(A)), chunked(put(B)))
+    ),
     "vdot": (("tensordot", "matmul"), lambda put: da.vdot(chunked(put(V)), chunked(put(V)))),
-    "svd_compressed": (("dot", "matmul"), lambda put: da.linalg.svd_compressed(chunked(put(A)), 4, n_power_iter=3, seed=0)[1]),
+    "svd_compressed": (
+        ("dot", "matmul"),
+        lambda put: da.linalg.svd_compressed(chunked(put(A)), 4, n_power_iter=3, seed=0)[1]
+    ),
 }
 
 
@@ -51,7 +66,8 @@ def test_products(arrays, name):
     arrays.agree(result, expected)
 
 
-@pytest.mark.parametrize("call", [lambda a, b: a @ b, lambda a, b: da.tensordot(a, b, 1)], ids=["@", "tensordot"])
+@pytest.mark.parametrize("call", [lambda a, b: a @ b, lambda a, b: da.tensordot(a, b, 1)],
+                         ids=["@", "tensordot"])
 def test_chunks_of_several_libraries(arrays, call):
     if arrays.backend == "cuda":
         pytest.skip("chunks on the host and on the GPU do not mix")
@@ -65,5 +81,7 @@ def test_threads(arrays):
     if arrays.backend not in ("numpy", "cuda"):
         pytest.skip("backend() serves the thread that it is in")
     with arrays.multiplied("matmul", least=4):
-        result = (chunked(arrays.put(A)) @ chunked(arrays.put(B))).compute(scheduler="threads", num_workers=2)
+        result = (chunked(arrays.put(A)) @ chunked(arrays.put(B))).compute(
+            scheduler="threads", num_workers=2
+        )
     arrays.agree(result, A @ B)

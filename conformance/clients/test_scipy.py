@@ -1,4 +1,5 @@
-"""SciPy with ``SCIPY_ARRAY_API=1``: functions that follow the standard, and what happens in those that do not."""
+"""SciPy with ``SCIPY_ARRAY_API=1``: functions that follow the standard, and what happens in those
+that do not."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ A, B, X, Y = RNG.standard_normal((40, 6)), RNG.standard_normal((40, 6)), RNG.sta
 S = A.T @ A + 6 * np.eye(6)
 QUATERNIONS, VECTORS = RNG.standard_normal((5, 4)), RNG.standard_normal((5, 3))
 ROTATIONS = Rotation.from_quat(QUATERNIONS).as_matrix()
-MOTIONS = np.concatenate([np.concatenate([ROTATIONS, VECTORS[:, :, None]], 2), np.tile([[[0.0, 0, 0, 1]]], (5, 1, 1))], 1)
+MOTIONS = np.concatenate([np.concatenate([ROTATIONS, VECTORS[:, :, None]], 2),
+                          np.tile([[[0.0, 0, 0, 1]]], (5, 1, 1))], 1)
 
 PRODUCTS = {
     "linalg.orthogonal_procrustes": lambda put: linalg.orthogonal_procrustes(put(A), put(B)),
@@ -30,30 +32,40 @@ PRODUCTS = {
     "Rotation.apply": lambda put: Rotation.from_quat(put(QUATERNIONS)).apply(put(VECTORS)),
     "Rotation.from_matrix": lambda put: Rotation.from_matrix(put(ROTATIONS)).as_quat(),
     "Rotation.mean": lambda put: Rotation.from_quat(put(QUATERNIONS)).mean().as_matrix(),
-    "Rotation.align_vectors": lambda put: Rotation.align_vectors(put(VECTORS), put(VECTORS[::-1].copy()))[0].as_quat(),
-    "RigidTransform.apply": lambda put: RigidTransform.from_matrix(put(MOTIONS)).apply(put(VECTORS)),
+    "Rotation.align_vectors": lambda put: Rotation.align_vectors(
+        put(VECTORS), put(VECTORS[::-1].copy())
+    )[0].as_quat(),
+    "RigidTransform.apply": lambda put: RigidTransform.from_matrix(put(MOTIONS)).apply(
+        put(VECTORS)
+    ),
     "RigidTransform.**": lambda put: (RigidTransform.from_matrix(put(MOTIONS)) ** 2).as_matrix(),
 }
 SINCE = {"signal.savgol_filter": "1.17", "stats.f_oneway": "1.17", "stats.f_oneway-welch": "1.17"}
-# Parts of these are compiled for the host. SciPy has other code for CuPy's own type, in cupyx or its namespace.
-FOR_THE_HOST = frozenset({
-    "stats.pearsonr", "stats.pearsonr-axis", "stats.f_oneway", "stats.f_oneway-welch", "cluster.vq.kmeans2", "signal.savgol_filter",
-    "signal.convolve", "signal.detrend", "ndimage.gaussian_filter", "special.gammaln"})
-NOT_FOR_CUPY = {"signal.savgol_filter": "SciPy hands CuPy's arrays to cupyx.scipy.signal, whose algorithm is another one",
-                "cluster.vq.kmeans2": "compiled for the host"}
-
-OTHERS = {
-    "stats.zscore": lambda put: stats.zscore(put(A)), "cluster.vq.whiten": lambda put: vq.whiten(put(A)),
-    "signal.convolve": lambda put: signal.convolve(put(X), put(Y)), "signal.detrend": lambda put: signal.detrend(put(X)),
-    "fft.fft": lambda put: fft.fft(put(X)), "fft.rfft2": lambda put: fft.rfft2(put(A)),
-    "ndimage.gaussian_filter": lambda put: ndimage.gaussian_filter(put(A), 1.0),
-    "special.logsumexp": lambda put: special.logsumexp(put(A), axis=0), "special.gammaln": lambda put: special.gammaln(put(abs(A))),
-    "stats.kurtosis": lambda put: stats.kurtosis(put(A)),
+# Parts of these are compiled for the host. SciPy has other code for CuPy's own type, in cupyx or
+# its namespace.
+FOR_THE_HOST = frozenset({"stats.pearsonr", "stats.pearsonr-axis", "stats.f_oneway",
+                          "stats.f_oneway-welch", "cluster.vq.kmeans2", "signal.savgol_filter",
+                          "signal.convolve", "signal.detrend", "ndimage.gaussian_filter",
+                          "special.gammaln"})
+NOT_FOR_CUPY = {
+    "signal.savgol_filter": "SciPy hands CuPy's arrays to cupyx.scipy.signal, whose algorithm is another one",
+    "cluster.vq.kmeans2": "compiled for the host"
 }
+
+OTHERS = {"stats.zscore": lambda put: stats.zscore(put(A)),
+          "cluster.vq.whiten": lambda put: vq.whiten(put(A)),
+          "signal.convolve": lambda put: signal.convolve(put(X), put(Y)),
+          "signal.detrend": lambda put: signal.detrend(put(X)),
+          "fft.fft": lambda put: fft.fft(put(X)), "fft.rfft2": lambda put: fft.rfft2(put(A)),
+          "ndimage.gaussian_filter": lambda put: ndimage.gaussian_filter(put(A), 1.0),
+          "special.logsumexp": lambda put: special.logsumexp(put(A), axis=0),
+          "special.gammaln": lambda put: special.gammaln(put(abs(A))),
+          "stats.kurtosis": lambda put: stats.kurtosis(put(A)),}
 
 
 def refused(arrays, name, call):
-    """Whether code for the host rejects arrays of this package on the GPU, rather than moving them silently."""
+    """Whether code for the host rejects arrays of this package on the GPU, rather than moving them
+    silently."""
     if name not in FOR_THE_HOST or (arrays.library, arrays.backend) != ("cuteblas", "cuda"):
         return False
     with pytest.raises(TypeError, match="Implicit conversion to a NumPy array is not allowed"):
@@ -85,8 +97,13 @@ def test_functions_without_products(arrays, name):
 
 def test_interpolation(arrays, request):
     if arrays.library == "cuteblas":
-        request.applymarker(pytest.mark.xfail(reason="SciPy calls xp.diag, which the standard does not have", strict=False,
-                                              raises=AttributeError))
+        request.applymarker(
+            pytest.mark.xfail(
+                reason="SciPy calls xp.diag, which the standard does not have",
+                strict=False,
+                raises=AttributeError
+            )
+        )
 
     def interpolated(put):
         return interpolate.RBFInterpolator(put(A[:, :2]), put(A[:, 2]))(put(B[:, :2]))
@@ -94,7 +111,8 @@ def test_interpolation(arrays, request):
     arrays.agree(interpolated(arrays.put), interpolated(np.asarray), rtol=1e-8)
 
 
-@pytest.mark.parametrize("call", [linalg.inv, linalg.expm, linalg.svdvals, linalg.det], ids=lambda call: call.__name__)
+@pytest.mark.parametrize("call", [linalg.inv, linalg.expm, linalg.svdvals, linalg.det],
+                         ids=lambda call: call.__name__)
 def test_what_does_not_follow_the_standard_takes_numpys(arrays, call):
     if arrays.backend == "cuda":
         with pytest.raises(TypeError, match="Implicit conversion to a NumPy array is not allowed"):

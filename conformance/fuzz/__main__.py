@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # before NumPy is imported: products are small, and processes many
+# before NumPy is imported: products are small, and processes many
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from cuteblas.cli.command import INTERRUPTED, CommandError, ended
 
@@ -41,7 +42,8 @@ def _main(options: argparse.Namespace) -> int:
     begin = time.monotonic()
     seconds = options.seconds if options.seconds is not None else 60.0 if options.calls is None else float("inf")
     limit = begin + seconds + max(options.shrink, _LAST)
-    team = Team(options.backend, options.seed, options.processes, None, begin + seconds, options.hang, options.function)
+    team = Team(options.backend, options.seed, options.processes, None, begin + seconds,
+                options.hang, options.function)
     report, interrupted = _Report(options, limit), False
     try:
         while team and time.monotonic() < limit:
@@ -52,7 +54,8 @@ def _main(options: argparse.Namespace) -> int:
             if options.calls is not None and team.counts.total() >= options.calls:
                 break
         if team and time.monotonic() >= limit:
-            print(f"{len(team)} of {options.processes} workers were still in a call", file=sys.stderr)
+            print(f"{len(team)} of {options.processes} workers were still in a call",
+                  file=sys.stderr)
     except Broken as broken:
         raise CommandError(f"a worker cannot work: {broken}") from broken
     except KeyboardInterrupt:
@@ -68,21 +71,41 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m conformance.fuzz", description="Random calls of every public function, "
-                                     "compared with NumPy's own answers; a mismatch is shrunk to a few lines of Python. Exits with "
-                                     "1 if there is one.")
-    parser.add_argument("--backend", choices=BACKENDS, default="numpy", help="numpy; definition and host (CuPy arrays in host "
-                        "memory): all of our code but the kernels; emulator: the kernels on the CPU; cuda: the GPU")
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.fuzz",
+        description="Random calls of every public function, "
+        "compared with NumPy's own answers; a mismatch is shrunk to a few lines of Python. Exits with "
+        "1 if there is one."
+    )
+    parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default="numpy",
+        help="numpy; definition and host (CuPy arrays in host "
+        "memory): all of our code but the kernels; emulator: the kernels on the CPU; cuda: the GPU"
+    )
     parser.add_argument("--seconds", type=float, help="how long to run; 60 without --calls")
     parser.add_argument("--calls", type=int, help="about how many calls to make")
     parser.add_argument("--seed", type=int, default=0, help="of all choices")
-    parser.add_argument("--function", choices=sorted(FUNCTIONS), metavar="NAME", help="call this one only")
-    parser.add_argument("--replay", metavar="INDEX|FILE", help="run one program again, by its number with this seed or from a file "
-                        "that has its JSON line")
+    parser.add_argument("--function", choices=sorted(FUNCTIONS), metavar="NAME",
+                        help="call this one only")
+    parser.add_argument(
+        "--replay",
+        metavar="INDEX|FILE",
+        help="run one program again, by its number with this seed or from a file "
+        "that has its JSON line"
+    )
     parser.add_argument("--processes", type=int, default=1, help="how many work side by side")
-    parser.add_argument("--hang", type=float, default=180.0, metavar="SECONDS", help="after which a call counts as hanging")
-    parser.add_argument("--shrink", type=float, default=30.0, metavar="SECONDS", help="for shrinking a mismatch; 0: not at "
-                        "all. Those that are left when --seconds are over have this long together")
+    parser.add_argument("--hang", type=float, default=180.0, metavar="SECONDS",
+                        help="after which a call counts as hanging")
+    parser.add_argument(
+        "--shrink",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="for shrinking a mismatch; 0: not at "
+        "all. Those that are left when --seconds are over have this long together"
+    )
     return parser
 
 
@@ -99,13 +122,18 @@ class _Report:
     def progress(self, calls: int, seconds: float) -> None:
         if self._terminal and seconds - self._shown > 0.5:
             self._shown = seconds
-            print(f"\r{calls:,} calls in {seconds:.0f} s, {calls / seconds:,.0f} a second, {self.faults.total()} mismatches ",
-                  end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{calls:,} calls in {seconds:.0f} s, {calls / seconds:,.0f} a second, {self.faults.total()} mismatches ",
+                end="",
+                file=sys.stderr,
+                flush=True
+            )
 
     def note(self, found: Found) -> None:
         """Count a mismatch; the first of its kind is to be printed."""
         call = found.program.calls[found.call]
-        key = call.function, found.fault.what, re.sub(r"[-+0-9.e(), ]+", " ", found.fault.detail)[:60]
+        key = call.function, found.fault.what, re.sub(r"[-+0-9.e(), ]+", " ",
+                                                      found.fault.detail)[:60]
         self.faults[key] += 1
         if self.faults[key] == 1:
             self._waiting.append(found)
@@ -118,13 +146,20 @@ class _Report:
         call = found.program.calls[found.call]
         if self._terminal:
             print(file=sys.stderr)
-        print(f"=== {call.function}: {found.fault}   (--seed {self.options.seed} --replay {found.index})", flush=True)
+        print(
+            f"=== {call.function}: {found.fault}   (--seed {self.options.seed} --replay {found.index})",
+            flush=True
+        )
         program = replace(found.program, calls=found.program.calls[:found.call + 1])
         simplest, fault = _isolated(program, found, self.options, self.limit)
         if simplest is None:
             late = time.monotonic() >= self.limit
-            print("    not shrunk: the time was over" if late else
-                  "    only after the calls before it in its process; its program by itself is answered rightly", flush=True)
+            print(
+                "    not shrunk: the time was over"
+                if late
+                else "    only after the calls before it in its process; its program by itself is answered rightly",
+                flush=True
+            )
             print(to_json(tidied(program)), flush=True)
             return True
         print(f"# {fault}")
@@ -136,8 +171,10 @@ class _Report:
         if self._terminal:
             print(file=sys.stderr)
         calls = team.counts.total()
-        print(f"\n{calls:,} calls on the backend {self.options.backend} in {seconds:.1f} s ({calls / seconds:,.0f} a second), seed "
-              f"{self.options.seed}: {self.faults.total()} mismatches of {len(self.faults)} kinds")
+        print(
+            f"\n{calls:,} calls on the backend {self.options.backend} in {seconds:.1f} s ({calls / seconds:,.0f} a second), seed "
+            f"{self.options.seed}: {self.faults.total()} mismatches of {len(self.faults)} kinds"
+        )
         routes: dict[str, list[str]] = {}
         families: Counter[str] = Counter()
         for (function, route), count in sorted(team.routes.items()):
@@ -146,15 +183,17 @@ class _Report:
         for function, count in sorted(team.counts.items()):
             print(f"  {function:24}{count:8}")
         if families:
-            print("answered by: " + ", ".join(f"{family} {count:,}" for family, count in families.most_common()))
+            print("answered by: " + ", ".join(f"{family} {count:,}"
+                                              for family, count in families.most_common()))
         for (function, what, _detail), count in self.faults.most_common():
             print(f"  mismatch {count:6} x {function}: {what}")
 
 
 def _isolated(program: Program, found: Found, options: argparse.Namespace,
               limit: float) -> tuple[Program | None, Fault | None]:
-    """The simplest program that fails in the same way in a fresh process, with calls of the programs before it if it takes them;
-    nothing is tried after the limit, on the clock ``time.monotonic``."""
+    """The simplest program that fails in the same way in a fresh process, with calls of the
+    programs before it if it takes them; nothing is tried after the limit, on the clock
+    ``time.monotonic``."""
     function = program.calls[-1].function
 
     def left() -> float:
@@ -169,11 +208,13 @@ def _isolated(program: Program, found: Found, options: argparse.Namespace,
     job = Job(options.backend, options.seed, found.began, options.processes, None, options.function)
     for before in (0, 10, 100, 1000):
         first = max(found.began, found.index - before * job.step)
-        earlier = [call for index in range(first, found.index, job.step) for call in job.program(index).calls]
+        earlier = [call for index in range(first, found.index, job.step)
+                   for call in job.program(index).calls]
         whole = replace(program, calls=(*earlier, *program.calls))
         if fault_of(whole) is not None:
             end = min(limit, time.monotonic() + options.shrink)
-            failing = partial(first_failing, backend=options.backend, what=found.fault.what, seconds=options.hang, end=end)
+            failing = partial(first_failing, backend=options.backend, what=found.fault.what,
+                              seconds=options.hang, end=end)
             simplest = shrunk(whole, failing, max(end - time.monotonic(), 0.0))
             return tidied(simplest), fault_of(simplest) or found.fault
         if first == found.began or not left():
@@ -184,9 +225,14 @@ def _isolated(program: Program, found: Found, options: argparse.Namespace,
 def _replay(options: argparse.Namespace) -> int:
     """Run one program again."""
     if options.replay.isdigit():
-        program = Job(options.backend, options.seed, 0, 1, None, options.function).program(int(options.replay))
+        program = Job(options.backend, options.seed, 0, 1, None,
+                      options.function).program(int(options.replay))
     else:
-        line = next(line for line in reversed(Path(options.replay).read_text(encoding="utf-8").splitlines()) if '"calls"' in line)
+        line = next(
+            line
+            for line in reversed(Path(options.replay).read_text(encoding="utf-8").splitlines())
+            if '"calls"' in line
+        )
         program = from_json(line.removeprefix("# "))
     failed = False
     for number in range(len(program.calls)):

@@ -1,7 +1,9 @@
-"""Error bounds of products: intervals around a wider result, from the roundings that any order of operations makes.
+"""Error bounds of products: intervals around a wider result, from the roundings that any order of
+operations makes.
 
-For a sum of K products computed in a type with unit roundoff u, in any order, the error is at most about K u (|A||B|). The wider
-result, (|A||B|) and K are had by calling NumPy's function again: on wider operands, on their absolute values, on ones.
+For a sum of K products computed in a type with unit roundoff u, in any order, the error is at most
+about K u (|A||B|). The wider result, (|A||B|) and K are had by calling NumPy's function again: on
+wider operands, on their absolute values, on ones.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Bound:
     dtype : numpy.dtype
         The type of the sums.
     loose : bool
-        Whether there are several ways to multiply, of which one may give an infinity and another one a NaN.
+        Whether there are several ways to multiply, of which one may give an infinity and another
+        one a NaN.
     """
 
     exact: np.ndarray
@@ -65,18 +68,21 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool =
     """
     if power_of(call) < 0:
         return _bound_of_inverses(call, dtype)
-    wide, real = np.dtype("G" if dtype.kind == "c" else "g"), np.dtype("g")      # not by BLAS, which leaves products by zero out
+    # not by BLAS, which leaves products by zero out
+    wide, real = np.dtype("G" if dtype.kind == "c" else "g"), np.dtype("g")
     info = np.finfo(dtype)
     precision = call.keyword("precision")
     sums = np.finfo("f") if dtype.char == "e" else info
     u = max(float(sums.eps) / 2, _PRECISION.get(evaluated(precision, []) if precision else "", 0.0))
     if dtype.char == "e":
-        u = 2.0**-21                            # tensor cores align products to the largest and truncate
+        u = 2.0**-21                       # tensor cores align products to the largest and truncate
     with np.errstate(all="ignore"):
         given = _operands(call, lambda x: x)
         operands = [x.astype(dtype) for x in given]
         exact = _again(call, lambda x: x.astype(dtype).astype(wide))
-        size = _again(call, lambda x: np.nan_to_num(np.abs(x.astype(dtype).astype(wide)).astype(real), nan=0.0, posinf=0.0))
+        size = _again(call,
+                      lambda x: np.nan_to_num(np.abs(x.astype(dtype).astype(wide)).astype(real),
+                                              nan=0.0, posinf=0.0))
         terms = _again(call, lambda x: np.ones(x.shape, "d"))
         finite = [np.abs(x[np.isfinite(x)].astype(wide)) for x in operands]
         largest = [float(x.max()) if x.size else 0.0 for x in finite]
@@ -89,10 +95,13 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool =
         roundings = terms + 4 if count <= 2 else terms * 2 + 4 * count
         radius = factor * u * roundings * size + factor * (terms + 2) * real.type(info.smallest_subnormal) * most
         named = evaluated(precision, []) if precision else None
-        if named in ("fp16x3", "bf16x6"):       # by name, without the check of ranges: exact relative to the largest elements
+        # by name, without the check of ranges: exact relative to the largest elements
+        if named in ("fp16x3", "bf16x6"):
             radius = radius + 2.0**-20 * terms * float(np.prod(largest)) * factor
-        rounds_up = named == "tf32" and max(largest, default=0.0) > 0.99 * float(info.max)       # to an infinity
-        if dtype.char == "e" and (count > 2 or call.keyword("optimize")):       # products in between are rounded too
+        # to an infinity
+        rounds_up = named == "tf32" and max(largest, default=0.0) > 0.99 * float(info.max)
+        # products in between are rounded too
+        if dtype.char == "e" and (count > 2 or call.keyword("optimize")):
             radius = radius + 2.0**-11 * count * size * 1.1
         if dtype.char == "e" and by_numpy and call.base == "einsum":
             radius = radius + 2.0**-11 * terms * size
@@ -100,8 +109,10 @@ def bound_of(call: Call, dtype: np.dtype, expected: np.ndarray, by_numpy: bool =
             exact = expected                    # each product has the type of its own two operands
             narrow = max(float(np.finfo(x.dtype).eps) for x in given if x.dtype.kind in "fc")
             radius = radius + narrow * (roundings + 4) * size
-        limit = float(info.max if count > 2 else sums.max) / 8      # products in between have the type of the result
-        steady = (not rounds_up) & (size < limit) & (np.asarray(terms) * most < limit if count > 2 else True)
+        # products in between have the type of the result
+        limit = float(info.max if count > 2 else sums.max) / 8
+        steady = (not rounds_up) & (size < limit) & (np.asarray(terms) * most < limit if count > 2
+                                                     else True)
     # einsum's loops sum an index that one operand has alone before they multiply
     loose = count > 2 or call.base == "einsum" or named in ("fp16x3", "bf16x6")
     return Bound(np.asarray(exact, wide), np.asarray(radius, real), steady, dtype, loose)
@@ -121,11 +132,13 @@ def power_of(call: Call) -> int:
 def _bound_of_inverses(call: Call, dtype: np.dtype) -> Bound:
     """The bound of a negative power of matrices, computed in double precision.
 
-    An inverse X of A has an error of at most c n^2 u |X| cond(A) (Higham, Accuracy and Stability of Numerical Algorithms, 14.3),
-    and its power p about p |X|^(p - 1) times as much. Nothing is known of matrices whose condition number is beyond 1/u or that are
-    not finite: there any number is within the bound.
+    An inverse X of A has an error of at most c n^2 u |X| cond(A) (Higham, Accuracy and Stability of
+    Numerical Algorithms, 14.3), and its power p about p |X|^(p - 1) times as much. Nothing is known
+    of matrices whose condition number is beyond 1/u or that are not finite: there any number is
+    within the bound.
     """
-    a, power = _operands(call, lambda x: x.astype(dtype).astype("D" if dtype.kind == "c" else "d"))[0], -power_of(call)
+    a, power = _operands(call, lambda x: x.astype(dtype).astype("D" if dtype.kind == "c"
+                                                                else "d"))[0], -power_of(call)
     exact, radius = np.zeros_like(a), np.full(a.shape, np.inf)
     n, u = max(a.shape[-1], 1), float(np.finfo(dtype).eps)
     for at in np.ndindex(a.shape[:-2]) if a.size else ():
@@ -154,10 +167,12 @@ def bound_of_routine(call: Call) -> Bound:
     return Bound(exact, radius, size < float(info.max) / 8, dtype, False)
 
 
-def bounds_of_epilogue(product: Call, call: Call, dtype: np.dtype, expected: np.ndarray) -> list[Bound]:
+def bounds_of_epilogue(product: Call, call: Call, dtype: np.dtype,
+                       expected: np.ndarray) -> list[Bound]:
     """The bounds of a product's epilogue: of the result, and of what else it returns."""
     sums = bound_of(product, dtype, expected)
-    dtype = np.dtype("f") if dtype.char == "e" else dtype       # rounded once, and further results not at all
+    # rounded once, and further results not at all
+    dtype = np.dtype("f") if dtype.char == "e" else dtype
     u = float(np.finfo(dtype).eps)
     found = []
     for exact, radius, size in epilogues.wide(call, sums.exact, sums.radius):
@@ -187,8 +202,10 @@ def why_outside(bound: Bound, got: np.ndarray, expected: np.ndarray) -> str | No
     at = tuple(int(i) for i in np.argwhere(bad)[0])
     exact = np.broadcast_to(bound.exact, got.shape)[at]
     radius = float(np.broadcast_to(bound.radius, got.shape)[at])
-    return (f"element {at} is {got[at]!r}; NumPy has {expected[at]!r}, the exact value is {exact!r} and the bound {radius:.3g}; "
-            f"{int(bad.sum())} of {got.size} elements are wrong")
+    return (
+        f"element {at} is {got[at]!r}; NumPy has {expected[at]!r}, the exact value is {exact!r} and the bound {radius:.3g}; "
+        f"{int(bad.sum())} of {got.size} elements are wrong"
+    )
 
 
 def _outside(exact: np.ndarray, bound: Bound, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -196,8 +213,10 @@ def _outside(exact: np.ndarray, bound: Bound, got: np.ndarray, expected: np.ndar
     wide, given = exact.dtype, got.astype(exact.dtype)
     with np.errstate(all="ignore"):
         ends = [exact + sign * bound.radius for sign in (-1, 1)]
-        ends += [end.astype(bound.dtype.char.lower() if bound.dtype.kind == "c" else bound.dtype) for end in ends]
-        ends = [end.astype(got.dtype).astype(wide) for end in ends]             # rounded once, or to the type of the sums before
+        ends += [end.astype(bound.dtype.char.lower() if bound.dtype.kind == "c" else bound.dtype)
+                 for end in ends]
+        # rounded once, or to the type of the sums before
+        ends = [end.astype(got.dtype).astype(wide) for end in ends]
         low, high = np.minimum(ends[0], ends[2]), np.maximum(ends[1], ends[3])
         tiny = np.finfo(got.dtype).smallest_subnormal
         inside = (given >= low - tiny) & (given <= high + tiny)
@@ -206,7 +225,8 @@ def _outside(exact: np.ndarray, bound: Bound, got: np.ndarray, expected: np.ndar
     if bound.loose:
         same = ~np.isfinite(got) | np.isfinite(expected)
     alike = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    return ~(np.where(finite, inside, same) | (~np.asarray(bound.steady) & ~np.isfinite(got))) & ~alike
+    return ~(np.where(finite, inside, same) | (~np.asarray(bound.steady)
+                                               & ~np.isfinite(got))) & ~alike
 
 
 def _complex_outside(bound: Bound, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -214,18 +234,21 @@ def _complex_outside(bound: Bound, got: np.ndarray, expected: np.ndarray) -> np.
     exact = bound.exact if bound.exact.dtype.kind == "c" else bound.exact.astype(np.result_type(bound.exact, np.complex64))
     finite = np.isfinite(exact)
     parts = Bound(exact, bound.radius, bound.steady, bound.dtype, True)
-    bad = (_outside(exact.real, parts, got.real, expected.real) | _outside(exact.imag, parts, got.imag, expected.imag)) & finite
+    bad = (_outside(exact.real, parts, got.real, expected.real)
+           | _outside(exact.imag, parts, got.imag, expected.imag)) & finite
     lost = ~finite & np.isfinite(got) & ~np.isfinite(expected) & (not bound.loose)
     return bad | lost
 
 
 def _integers_outside(bound: Bound, got: np.ndarray) -> np.ndarray:
-    """Where results that were cast to integers are wrong; what an integer cannot hold may be any."""
+    """Where results that were cast to integers are wrong; what an integer cannot hold may be
+    any."""
     info = np.iinfo(got.dtype)
     exact = bound.exact.real.astype("g")
     held = np.isfinite(exact) & (exact > info.min) & (exact < info.max)
     with np.errstate(all="ignore"):
-        return held & (np.abs(got.astype("g") - exact) > 1 + bound.radius + np.abs(exact) * float(np.finfo(bound.dtype).eps))
+        return held & (np.abs(got.astype("g") - exact) > 1 + bound.radius + np.abs(exact)
+                       * float(np.finfo(bound.dtype).eps))
 
 
 def _operands(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
@@ -253,10 +276,12 @@ def _arguments(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> list[A
         given = call.arguments[:2]
     else:
         given = call.arguments
-    return [_changed(argument, arrays, change) if i in places else evaluated(argument, arrays) for i, argument in enumerate(given)]
+    return [_changed(argument, arrays, change) if i in places else evaluated(argument, arrays)
+            for i, argument in enumerate(given)]
 
 
-def _changed(argument: Argument, arrays: list[np.ndarray], change: Callable[[np.ndarray], np.ndarray]) -> Any:
+def _changed(argument: Argument, arrays: list[np.ndarray],
+             change: Callable[[np.ndarray], np.ndarray]) -> Any:
     if isinstance(argument, Items) and any(isinstance(item, Operand) for item in argument.items):
         return [_changed(item, arrays, change) for item in argument.items]
     return change(np.asarray(evaluated(argument, arrays)))

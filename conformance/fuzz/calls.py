@@ -1,4 +1,5 @@
-"""Calls as data: what is called on which memory, so that a call can be made again, changed in one aspect, and printed."""
+"""Calls as data: what is called on which memory, so that a call can be made again, changed in one
+aspect, and printed."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-__all__ = ["Argument", "Call", "Code", "Items", "Memory", "Operand", "Program", "View", "from_json", "operands_in",
-           "renamed", "to_json"]
+__all__ = ["Argument", "Call", "Code", "Items", "Memory", "Operand", "Program", "View", "from_json",
+           "operands_in", "renamed", "to_json"]
 
 Holder = Literal["plain", "ours", "host"]
 
@@ -28,7 +29,8 @@ class Memory:
     seed : int
         Of the recipe.
     values : tuple, optional
-        The elements themselves instead of a recipe: numbers, or what ``complex`` and ``float`` read.
+        The elements themselves instead of a recipe: numbers, or what ``complex`` and ``float``
+        read.
     """
 
     dtype: str
@@ -53,7 +55,8 @@ class View:
         Of the first element, in bytes.
     writeable : bool
     holder : {"plain", "ours", "host"}
-        A NumPy or CuPy array as the backend has it, a ``cuteblas.ndarray`` around one, or a NumPy array on every backend.
+        A NumPy or CuPy array as the backend has it, a ``cuteblas.ndarray`` around one, or a NumPy
+        array on every backend.
     """
 
     memory: int
@@ -102,7 +105,8 @@ class Call:
 
     @property
     def base(self) -> str:
-        """The function's name in ``cuteblas``; under NumPy's name it is called on arrays of ours."""
+        """The function's name in ``cuteblas``; under NumPy's name it is called on arrays of
+        ours."""
         return self.function.removeprefix("np.")
 
     def keyword(self, name: str) -> Argument | None:
@@ -111,11 +115,13 @@ class Call:
 
     def without(self, *names: str) -> Call:
         """The call without some keyword arguments."""
-        return replace(self, keywords=tuple((key, value) for key, value in self.keywords if key not in names))
+        return replace(self, keywords=tuple((key, value) for key, value in self.keywords
+                                            if key not in names))
 
     def used(self) -> list[int]:
         """Indices of the views that some argument names, in order."""
-        return sorted({operand.view for argument in (*self.arguments, *(value for _, value in self.keywords))
+        return sorted({operand.view for argument in (*self.arguments,
+                                                     *(value for _, value in self.keywords))
                        for operand in operands_in(argument)})
 
 
@@ -154,11 +160,16 @@ def renamed(argument: Argument, names: Mapping[int, int]) -> Argument:
 
 def to_json(program: Program) -> str:
     """A program as one line."""
-    return json.dumps({"seed": program.seed, "calls": [
-        {"function": call.function, "arguments": [_plain(x) for x in call.arguments],
-         "keywords": [[key, _plain(x)] for key, x in call.keywords],
-         "views": [vars(view) for view in call.views], "memories": [vars(memory) for memory in call.memories]}
-        for call in program.calls]})
+    return json.dumps({"seed": program.seed, "calls": [{"function": call.function,
+                                                        "arguments": [_plain(x)
+                                                                      for x in call.arguments],
+                                                        "keywords": [[key, _plain(x)]
+                                                                     for key, x in call.keywords],
+                                                        "views": [vars(view)
+                                                                  for view in call.views],
+                                                        "memories": [vars(memory)
+                                                                     for memory in call.memories]}
+                                                       for call in program.calls]})
 
 
 def from_json(text: str) -> Program:
@@ -166,12 +177,13 @@ def from_json(text: str) -> Program:
     read = json.loads(text)
     calls = []
     for call in read["calls"]:
-        views = tuple(View(**{**view, "shape": tuple(view["shape"]), "strides": tuple(view["strides"])})
-                      for view in call["views"])
-        memories = tuple(Memory(**{**memory, "values": None if memory["values"] is None else tuple(memory["values"])})
-                         for memory in call["memories"])
+        views = tuple(View(**{**view, "shape": tuple(view["shape"]),
+                              "strides": tuple(view["strides"])}) for view in call["views"])
+        memories = tuple(Memory(**{**memory, "values": None if memory["values"] is None
+                                   else tuple(memory["values"])}) for memory in call["memories"])
         calls.append(Call(call["function"], tuple(map(_argument, call["arguments"])),
-                          tuple((key, _argument(x)) for key, x in call["keywords"]), views, memories))
+                          tuple((key, _argument(x)) for key, x in call["keywords"]), views,
+                          memories))
     return Program(tuple(calls), read["seed"])
 
 

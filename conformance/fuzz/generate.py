@@ -15,7 +15,8 @@ __all__ = ["program"]
 def program(seed: int, pools: Pools, function: str | None = None) -> Program:
     """The program of a seed; ``function`` is the only one that it calls."""
     draw = Draw(seed, pools)
-    name = function or draw.weighted({name: f.weight for name, f in FUNCTIONS.items() if pools.backend not in f.left_out})
+    name = function or draw.weighted({name: f.weight for name, f in FUNCTIONS.items()
+                                      if pools.backend not in f.left_out})
     call = FUNCTIONS[name].make(draw)
     if draw.chance(0.15):
         call = _with_ours(draw, call)
@@ -29,5 +30,5 @@ def program(seed: int, pools: Pools, function: str | None = None) -> Program:
 
 def _with_ours(draw: Draw, call: Call) -> Call:
     """The call with some of its arrays held by ours."""
-    return replace(call, views=tuple(replace(view, holder="ours") if view.holder == "plain" and draw.chance(0.6) else view
-                                     for view in call.views))
+    return replace(call, views=tuple(replace(view, holder="ours") if view.holder == "plain"
+                                     and draw.chance(0.6) else view for view in call.views))

@@ -20,8 +20,9 @@ def python_of(program: Program, backend: str) -> str:
         lines.append("import cuteblas.blas")
     lines += [f"import {module}" for module in ("operator", "copy") if any(
         call.function.startswith(f"{module}.") for call in program.calls)]
-    lines += [f"from conformance.fuzz.functions import {module}" for module in ("epilogues", "routines") if any(
-        call.function.startswith(f"{module}.") for call in program.calls)]
+    lines += [f"from conformance.fuzz.functions import {module}"
+              for module in ("epilogues", "routines")
+              if any(call.function.startswith(f"{module}.") for call in program.calls)]
     for call in program.calls:
         lines += _lines(call, gpu, backend in ("emulator", "definition"))
     return "\n".join(lines)
@@ -31,15 +32,21 @@ def _lines(call: Call, gpu: bool, emulated: bool) -> list[str]:
     names = {i: "abcdefgh"[n] if n < 8 else f"x{n}" for n, i in enumerate(call.used())}
     library = "cupy" if gpu else "np"
     lines = []
-    shared = {view.memory for i, view in enumerate(call.views) if i in names and not _whole(view, call.memories[view.memory])}
-    shared |= {m for m in range(len(call.memories)) if sum(call.views[i].memory == m for i in names) > 1}
+    shared = {view.memory for i, view in enumerate(call.views) if i in names
+              and not _whole(view, call.memories[view.memory])}
+    shared |= {m for m in range(len(call.memories))
+               if sum(call.views[i].memory == m for i in names) > 1}
     for m in sorted(shared):
-        lines.append(f"m{m} = {library}.array({_elements(call.memories[m])}, {np.dtype(call.memories[m].dtype).str!r})")
+        lines.append(
+            f"m{m} = {library}.array({_elements(call.memories[m])}, {np.dtype(call.memories[m].dtype).str!r})"
+        )
     for i, name in names.items():
         view, memory = call.views[i], call.memories[call.views[i].memory]
         if view.memory in shared:
             start = f"m{view.memory}.data + {view.offset}" if gpu else f"m{view.memory}, {view.offset}"
-            lines.append(f"{name} = {library}.ndarray({view.shape}, {view.dtype!r}, {start}, {view.strides})")
+            lines.append(
+                f"{name} = {library}.ndarray({view.shape}, {view.dtype!r}, {start}, {view.strides})"
+            )
         else:
             shape = f".reshape({view.shape})" if len(view.shape) != 1 else ""
             lines.append(f"{name} = {library}.array({_elements(memory)}, {view.dtype!r}){shape}")
@@ -47,7 +54,8 @@ def _lines(call: Call, gpu: bool, emulated: bool) -> list[str]:
             lines.append(f"{name}.flags.writeable = False")
         if view.holder == "ours":
             lines.append(f"{name} = cuteblas.ndarray({name})")
-    spelled = [_spelled(x, names) for x in call.arguments] + [f"{key}={_spelled(x, names)}" for key, x in call.keywords]
+    spelled = [_spelled(x, names) for x in call.arguments] + [f"{key}={_spelled(x, names)}"
+                                                              for key, x in call.keywords]
     kind, _, name = call.function.partition(".")
     if kind == "attribute":
         ours = f"{spelled[0]}.{name}"

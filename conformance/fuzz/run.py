@@ -24,7 +24,8 @@ class Seen:
     Attributes
     ----------
     label : str
-        ``"array"``, ``"scalar"`` (of NumPy), ``"cupy"``, ``"ours"``, ``"sequence"`` or the name of the type.
+        ``"array"``, ``"scalar"`` (of NumPy), ``"cupy"``, ``"ours"``, ``"sequence"`` or the name of
+        the type.
     values : numpy.ndarray or object
         A copy of the elements, or the object.
     strides : tuple of int
@@ -83,10 +84,12 @@ def perform(call: Call, side: Side) -> Outcome:
         warnings.simplefilter("always")
         try:
             result = side.functions[call.function](*arguments, **keywords)
-            seen = _seen(result, arrays, [(side.address(m), b.nbytes) for m, b in zip(memories, before, strict=True)])
+            seen = _seen(result, arrays, [(side.address(m), b.nbytes)
+                                          for m, b in zip(memories, before, strict=True)])
         except Exception as refusal:
             error = refusal
-    warned = frozenset(w.category.__name__ for w in caught if not issubclass(w.category, RuntimeWarning))
+    warned = frozenset(w.category.__name__ for w in caught
+                       if not issubclass(w.category, RuntimeWarning))
     return Outcome(seen, error, [side.bytes_of(memory) for memory in memories], before, warned)
 
 
@@ -98,14 +101,17 @@ def separated(call: Call) -> Call:
         views.append(replace(views[i], memory=len(memories) - 1))
         moved[i] = len(views) - 1
     position = out_position(call)
-    arguments = tuple(renamed(x, moved) if i == position else x for i, x in enumerate(call.arguments))
+    arguments = tuple(renamed(x, moved) if i == position else x
+                      for i, x in enumerate(call.arguments))
     keywords = tuple((key, renamed(x, moved) if key == "out" else x) for key, x in call.keywords)
-    return Call(call.function, arguments, keywords, tuple[View, ...](views), tuple[Memory, ...](memories))
+    return Call(call.function, arguments, keywords, tuple[View, ...](views),
+                tuple[Memory, ...](memories))
 
 
 def _seen(result: Any, arrays: list[Any], spans: list[tuple[int, int]]) -> Seen:
     if isinstance(result, (list, tuple)) and not isinstance(result, str):
-        return Seen("sequence", type(result).__name__, items=tuple(_seen(item, arrays, spans) for item in result))
+        return Seen("sequence", type(result).__name__,
+                    items=tuple(_seen(item, arrays, spans) for item in result))
     argument = next((i for i, array in enumerate(arrays) if array is result), None)
     if isinstance(result, np.generic):
         return Seen("scalar", np.asarray(result).copy())
@@ -113,22 +119,25 @@ def _seen(result: Any, arrays: list[Any], spans: list[tuple[int, int]]) -> Seen:
         return replace(_seen(result._data, [], spans), label="ours", argument=argument)
     if isinstance(result, np.ndarray):
         address = result.__array_interface__["data"][0]
-        return Seen("array" if type(result) is np.ndarray else type(result).__name__, result.copy(), result.strides, argument,
-                    _place(address, result.size, spans), result.flags.writeable)
+        return Seen("array" if type(result) is np.ndarray else type(result).__name__, result.copy(),
+                    result.strides, argument, _place(address, result.size, spans),
+                    result.flags.writeable)
     if type(result).__module__.startswith("cupy"):
-        return Seen("cupy", _downloaded(result), result.strides, argument, _place(result.data.ptr, result.size, spans))
+        return Seen("cupy", _downloaded(result), result.strides, argument,
+                    _place(result.data.ptr, result.size, spans))
     return Seen(type(result).__name__, result, argument=argument)
 
 
 def _place(address: int, size: int, spans: list[tuple[int, int]]) -> tuple[int, int] | None:
     if not size:
         return None
-    return next(((i, address - start - GUARD) for i, (start, nbytes) in enumerate(spans) if start <= address < start + nbytes),
-                None)
+    return next(((i, address - start - GUARD) for i, (start, nbytes) in enumerate(spans)
+                 if start <= address < start + nbytes), None)
 
 
 def _downloaded(x: Any) -> np.ndarray:
-    """The elements of a CuPy array, whatever its strides and alignment, on a GPU or in host memory."""
+    """The elements of a CuPy array, whatever its strides and alignment, on a GPU or in host
+    memory."""
     import cupy
 
     host = np.empty(x.shape, x.dtype)

@@ -16,7 +16,8 @@ from .values import FILLS, contents
 __all__ = ["shrunk", "tidied"]
 
 
-def shrunk(program: Program, first_failing: Callable[[Iterator[Program]], Program | None], seconds: float = 30.0) -> Program:
+def shrunk(program: Program, first_failing: Callable[[Iterator[Program]], Program | None],
+           seconds: float = 30.0) -> Program:
     """The simplest program found within a time that still fails.
 
     Parameters
@@ -28,7 +29,8 @@ def shrunk(program: Program, first_failing: Callable[[Iterator[Program]], Progra
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        simpler = (candidate for candidate in map(tidied, _simpler(program)) if candidate != program)
+        simpler = (candidate for candidate in map(tidied, _simpler(program))
+                   if candidate != program)
         found = first_failing(takewhile(lambda _: time.monotonic() < end, simpler))
         if found is None:
             break
@@ -75,7 +77,8 @@ def _fewer_operands(call: Call) -> Iterator[Call]:
                 rest = [*terms[:i], *terms[i + 1:]]
                 kept = "".join(x for x in output if x in "".join(rest))
                 fewer = Code(repr(",".join(rest) + arrow + kept))
-                yield replace(call, arguments=(fewer, *call.arguments[1:i + 1], *call.arguments[i + 2:]))
+                yield replace(call, arguments=(fewer, *call.arguments[1:i + 1],
+                                               *call.arguments[i + 2:]))
         if text.replace(" ", "") != text:
             yield replace(call, arguments=(Code(repr(text.replace(" ", ""))), *call.arguments[1:]))
         if "..." not in text and all(isinstance(x, Operand) for x in call.arguments[1:]):
@@ -85,10 +88,12 @@ def _fewer_operands(call: Call) -> Iterator[Call]:
         if isinstance(argument, Items) and len(argument.items) > 2:
             for i in range(len(argument.items)):
                 shorter = replace(argument, items=(*argument.items[:i], *argument.items[i + 1:]))
-                yield replace(call, arguments=(*call.arguments[:position], shorter, *call.arguments[position + 1:]))
+                yield replace(call, arguments=(*call.arguments[:position], shorter,
+                                               *call.arguments[position + 1:]))
 
 
-def _without_letter(call: Call, terms: list[str], arrow: str, output: str, letter: str) -> Iterator[Call]:
+def _without_letter(call: Call, terms: list[str], arrow: str, output: str,
+                    letter: str) -> Iterator[Call]:
     views = list(call.views)
     touched: set[int] = set()
     for term, operand in zip(terms, call.arguments[1:], strict=False):
@@ -102,14 +107,16 @@ def _without_letter(call: Call, terms: list[str], arrow: str, output: str, lette
     if isinstance(out, Operand):
         if out.view in touched or len(views[out.view].shape) != len(output):
             return
-        views[out.view] = _without_axes(views[out.view], [i for i, x in enumerate(output) if x == letter])
+        views[out.view] = _without_axes(views[out.view],
+                                        [i for i, x in enumerate(output) if x == letter])
     text = ",".join(term.replace(letter, "") for term in terms) + arrow + output.replace(letter, "")
     yield replace(call, arguments=(Code(repr(text)), *call.arguments[1:]), views=tuple(views))
 
 
 def _without_axes(view: View, axes: list[int]) -> View:
     kept = [i for i in range(len(view.shape)) if i not in axes]
-    return replace(view, shape=tuple(view.shape[i] for i in kept), strides=tuple(view.strides[i] for i in kept))
+    return replace(view, shape=tuple(view.shape[i] for i in kept),
+                   strides=tuple(view.strides[i] for i in kept))
 
 
 def _smaller_axes(call: Call, i: int) -> Iterator[Call]:
@@ -118,14 +125,23 @@ def _smaller_axes(call: Call, i: int) -> Iterator[Call]:
     for axis, extent in enumerate(view.shape):
         for smaller in dict.fromkeys((1, 2, extent // 2, extent - 1)):
             if 0 <= smaller < extent:
-                everywhere = tuple(replace(v, shape=tuple(smaller if n == extent else n for n in v.shape)) for v in call.views)
+                everywhere = tuple(replace(v, shape=tuple(smaller if n == extent else n
+                                                          for n in v.shape)) for v in call.views)
                 yield replace(call, views=everywhere)
-                yield _with_view(call, i, replace(view, shape=tuple(smaller if j == axis else n for j, n in enumerate(view.shape))))
+                yield _with_view(
+                    call,
+                    i,
+                    replace(
+                        view,
+                        shape=tuple(smaller if j == axis else n for j, n in enumerate(view.shape))
+                    )
+                )
         if extent == 1:
             yield _with_view(call, i, _without_axes(view, [axis]))
     rank = max((len(v.shape) for v in call.views), default=0)
     if len(view.shape) == rank > 2:
-        yield replace(call, views=tuple(_without_axes(v, [0]) if len(v.shape) == rank else v for v in call.views))
+        yield replace(call, views=tuple(_without_axes(v, [0]) if len(v.shape) == rank else v
+                                        for v in call.views))
 
 
 def _simpler_views(call: Call, i: int) -> Iterator[Call]:
@@ -139,9 +155,12 @@ def _simpler_views(call: Call, i: int) -> Iterator[Call]:
     contiguous = _c_strides(view.shape, size)
     if shared:                                  # a memory of its own
         own = replace(view, memory=len(call.memories), strides=contiguous, offset=0)
-        yield replace(_with_view(call, i, own), memories=(*call.memories, replace(call.memories[view.memory], dtype=view.dtype)))
+        yield replace(_with_view(call, i, own),
+                      memories=(*call.memories,
+                                replace(call.memories[view.memory], dtype=view.dtype)))
         own = replace(view, memory=len(call.memories))
-        yield replace(_with_view(call, i, own), memories=(*call.memories, call.memories[view.memory]))
+        yield replace(_with_view(call, i, own),
+                      memories=(*call.memories, call.memories[view.memory]))
     if view.offset:
         yield _with_view(call, i, replace(view, offset=0))
     if view.offset % size:
@@ -158,7 +177,8 @@ def _simpler_views(call: Call, i: int) -> Iterator[Call]:
         step = np.dtype(dtype).itemsize
         if step <= size and not shared and view.dtype not in ("<f8", "<f4", dtype):
             scaled = tuple(s // size * step for s in view.strides)
-            typed = _with_view(call, i, replace(view, dtype=dtype, strides=scaled, offset=view.offset // size * step))
+            typed = _with_view(call, i, replace(view, dtype=dtype, strides=scaled,
+                                                offset=view.offset // size * step))
             memory = call.memories[view.memory]
             yield _with_memory(typed, view.memory, replace(memory, dtype=dtype, values=None))
 
@@ -174,7 +194,8 @@ def _simpler_values(call: Call, i: int, memory: Memory) -> Iterator[Call]:
         for simpler in ("0", "1", "2"):
             if value == simpler:
                 break
-            yield _with_memory(call, i, replace(memory, values=(*memory.values[:at], simpler, *memory.values[at + 1:])))
+            yield _with_memory(call, i, replace(memory, values=(*memory.values[:at], simpler,
+                                                                *memory.values[at + 1:])))
 
 
 def _spelled(values: np.ndarray) -> tuple[str, ...]:
@@ -215,7 +236,8 @@ def _tidy_call(call: Call) -> Call:
         kept.append(replace(memory, count=count))
     names = {i: n for n, i in enumerate(used)}
     return Call(call.function, tuple(renamed(x, names) for x in call.arguments),
-                tuple((key, renamed(x, names)) for key, x in call.keywords), tuple(views), tuple(kept))
+                tuple((key, renamed(x, names)) for key, x in call.keywords), tuple(views),
+                tuple(kept))
 
 
 def _with_view(call: Call, i: int, view: View) -> Call:

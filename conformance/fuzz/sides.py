@@ -24,9 +24,10 @@ GUARD = 64
 """Guard bytes before and after every memory, which nothing may write."""
 
 _FLOATS = {"<f4": 8.0, "<f8": 6.0, "<c8": 2.0, "<c16": 2.0, "<f2": 2.0}
-_INTEGERS = {"|b1": 0.7, "|i1": 0.8, "<i2": 0.4, "<i4": 0.8, "<i8": 1.2, "|u1": 0.5, "<u2": 0.2, "<u4": 0.2, "<u8": 0.3}
-_LAYOUTS = {"C": 10.0, "F": 4.0, "padded": 2.0, "sliced": 2.0, "negative": 2.0, "permuted": 1.5, "broadcast": 1.5,
-            "misaligned": 1.2, "odd": 0.8}
+_INTEGERS = {"|b1": 0.7, "|i1": 0.8, "<i2": 0.4, "<i4": 0.8, "<i8": 1.2, "|u1": 0.5, "<u2": 0.2,
+             "<u4": 0.2, "<u8": 0.3}
+_LAYOUTS = {"C": 10.0, "F": 4.0, "padded": 2.0, "sliced": 2.0, "negative": 2.0, "permuted": 1.5,
+            "broadcast": 1.5, "misaligned": 1.2, "odd": 0.8}
 _SMALL = {0: 0.5, 1: 2.0, 2: 3.0, 3: 3.0, 4: 2.0, 5: 2.0, 7: 2.0, 8: 2.0, 16: 1.0, 17: 1.0}
 _FEW_FLOATS = {"<f4": 8.0, "<f8": 4.0, "<c8": 1.0, "<c16": 0.5, "<f2": 1.5}
 _FEW_INTEGERS = {"|b1": 0.2, "|i1": 0.5, "<i4": 0.4, "<i8": 0.6, "|u1": 0.2}
@@ -34,14 +35,21 @@ _ODD = (">f8", ">f4", ">i4", ">c8", "O", "<g", "G", "M8[D]", "m8[s]", ">u2", "S3
 _LARGER = _SMALL | {31: 0.5, 33: 0.5, 64: 0.4, 65: 0.4}
 _LARGEST = _SMALL | {31: 0.5, 33: 0.5, 64: 0.7, 65: 0.4, 128: 0.4, 129: 0.3, 257: 0.2}
 _NUMBERS = _FLOATS | _INTEGERS
-POOLS = {pools.backend: pools for pools in (
-    Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS, "numpy"),
-    Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS, "definition"),
-    Pools(_FEW_FLOATS | _FEW_INTEGERS, _ODD, _SMALL | {33: 0.3, 64: 0.2, 65: 0.2}, 2**13, _LAYOUTS, "emulator"),
-    Pools(_NUMBERS, ("<f4",), _LARGER, 2**15, _LAYOUTS, "host"),
-    Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS, "linked"),
-    Pools(_NUMBERS, _ODD, _LARGEST, 2**20, _LAYOUTS, "cuda-host"),
-    Pools(_NUMBERS, ("<f4",), _LARGEST, 2**20, _LAYOUTS, "cuda"))}
+POOLS = {pools.backend: pools for pools in (Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS,
+                                                  "numpy"),
+                                            Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS,
+                                                  "definition"),
+                                            Pools(_FEW_FLOATS | _FEW_INTEGERS, _ODD,
+                                                  _SMALL | {33: 0.3, 64: 0.2, 65: 0.2}, 2**13,
+                                                  _LAYOUTS, "emulator"),
+                                            Pools(_NUMBERS, ("<f4",), _LARGER, 2**15, _LAYOUTS,
+                                                  "host"),
+                                            Pools(_NUMBERS, _ODD, _LARGER, 2**15, _LAYOUTS,
+                                                  "linked"),
+                                            Pools(_NUMBERS, _ODD, _LARGEST, 2**20, _LAYOUTS,
+                                                  "cuda-host"),
+                                            Pools(_NUMBERS, ("<f4",), _LARGEST, 2**20, _LAYOUTS,
+                                                  "cuda"))}
 """What calls are made from, by backend."""
 
 
@@ -70,7 +78,8 @@ class Side:
     on_gpu: bool = False
 
     def __init__(self) -> None:
-        self.functions: dict[str, Callable[..., Any]] = {name: function.ours for name, function in FUNCTIONS.items()}
+        self.functions: dict[str, Callable[..., Any]] = {name: function.ours
+                                                         for name, function in FUNCTIONS.items()}
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -81,7 +90,8 @@ class Side:
     def memory(self, content: np.ndarray) -> Any:
         """An allocation with these bytes between two guards."""
         if content.dtype.hasobject:             # no bytes to be looked at
-            return np.concatenate([np.zeros(GUARD // 8, object), content, np.zeros(GUARD // 8, object)])
+            return np.concatenate([np.zeros(GUARD // 8, object), content,
+                                   np.zeros(GUARD // 8, object)])
         raw = np.empty(content.nbytes + 2 * GUARD + 64, np.uint8)
         start = -raw.ctypes.data % 64
         raw = raw[start:start + content.nbytes + 2 * GUARD]
@@ -105,7 +115,8 @@ class Side:
 def _plain(memory: np.ndarray, view: View) -> np.ndarray:
     """The NumPy array of a view."""
     if memory.dtype.hasobject:
-        array = np.lib.stride_tricks.as_strided(memory[(GUARD + view.offset) // 8:], view.shape, view.strides)
+        array = np.lib.stride_tricks.as_strided(memory[(GUARD + view.offset) // 8:], view.shape,
+                                                view.strides)
     else:
         array = np.ndarray(view.shape, view.dtype, memory, GUARD + view.offset, view.strides)
     if not view.writeable:
@@ -174,7 +185,8 @@ class OnGpu(Side):
 
         if view.holder == "host":
             return np.zeros(view.shape, view.dtype)
-        array = cupy.ndarray(view.shape, view.dtype, memory.data + (GUARD + view.offset), view.strides)
+        array = cupy.ndarray(view.shape, view.dtype, memory.data + (GUARD + view.offset),
+                             view.strides)
         return cuteblas.ndarray(array) if view.holder == "ours" else array
 
     def bytes_of(self, memory: Any) -> np.ndarray:
@@ -185,7 +197,8 @@ class OnGpu(Side):
 
 
 class OnHost(OnGpu):
-    """CuPy arrays in the memory of this process, and kernels by their definition: the way of calls on a GPU without one."""
+    """CuPy arrays in the memory of this process, and kernels by their definition: the way of calls
+    on a GPU without one."""
 
     name = "host"
 
@@ -208,7 +221,8 @@ class OnHost(OnGpu):
         if view.holder == "host":
             return np.zeros(view.shape, view.dtype)
         owner = cupy.cuda.UnownedMemory(self.address(memory), memory.nbytes, memory, 0)
-        array = cupy.ndarray(view.shape, view.dtype, cupy.cuda.MemoryPointer(owner, GUARD + view.offset), view.strides)
+        array = cupy.ndarray(view.shape, view.dtype,
+                             cupy.cuda.MemoryPointer(owner, GUARD + view.offset), view.strides)
         return cuteblas.ndarray(array) if view.holder == "ours" else array
 
     def bytes_of(self, memory: Any) -> np.ndarray:
@@ -230,7 +244,8 @@ class ByWayOfTheGpu(Side):
 
 
 class Linked(Side):
-    """The same without a GPU: its memory is this process's, its kernels are evaluated by their definition."""
+    """The same without a GPU: its memory is this process's, its kernels are evaluated by their
+    definition."""
 
     name = "linked"
 
@@ -244,5 +259,5 @@ class Linked(Side):
 
 def side(backend: str) -> Side:
     """The side of a backend by its name."""
-    return {"numpy": Side, "definition": Defined, "emulator": Emulated, "host": OnHost, "cuda": OnGpu,
-            "linked": Linked, "cuda-host": ByWayOfTheGpu}[backend]()
+    return {"numpy": Side, "definition": Defined, "emulator": Emulated, "host": OnHost,
+            "cuda": OnGpu, "linked": Linked, "cuda-host": ByWayOfTheGpu}[backend]()

@@ -1,4 +1,5 @@
-"""The fuzzer itself: broken functions are found and shrunk, calls are data, crashes and hangs are known by their call."""
+"""The fuzzer itself: broken functions are found and shrunk, calls are data, crashes and hangs are
+known by their call."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def replaced(x, where):
 def overwriting(*arguments, **keywords):
     result = cuteblas.matmul(*arguments, **keywords)
     out = keywords.get("out")
-    if isinstance(out, np.ndarray) and out.ndim == 2 and out.dtype.kind == "f" and out.base is not None:
+    if isinstance(out,
+                  np.ndarray) and out.ndim == 2 and out.dtype.kind == "f" and out.base is not None:
         address = out.__array_interface__["data"][0] + out.nbytes
         memory = out.base
         offset = address - memory.__array_interface__["data"][0]
@@ -99,7 +101,9 @@ MUTATIONS = {
     "type": lambda *arguments, **keywords: np.asarray(cuteblas.matmul(*arguments, **keywords)),
     "memory": overwriting,
     "input": input_overwritten,
-    "identity": lambda *arguments, **keywords: np.copy(cuteblas.matmul(*arguments, **keywords), "K"),
+    "identity": lambda *arguments, **keywords: np.copy(
+        cuteblas.matmul(*arguments, **keywords), "K"
+    ),
     "nan lost": of_array(lambda x: replaced(x, np.isnan)),
     "infinity lost": of_array(lambda x: replaced(x, np.isinf)),
 }
@@ -117,8 +121,11 @@ def test_broken_functions_are_found_and_shrunk(name):
 
     simplest = shrunk(made, lambda candidates: next(filter(fails, candidates), None), 5.0)
     assert len(simplest.calls) == 1
-    assert sum(memory.count for memory in simplest.calls[0].memories) <= 24, python_of(simplest, "numpy")
-    expected = {"input": ("memory",), "nan lost": ("values",), "infinity lost": ("values",), "type": ("type", "identity")}
+    assert sum(memory.count for memory in simplest.calls[0].memories) <= 24, python_of(
+        simplest, "numpy"
+    )
+    expected = {"input": ("memory",), "nan lost": ("values",), "infinity lost": ("values",),
+                "type": ("type", "identity")}
     assert fault.what in expected.get(name, (name,))
 
 
@@ -143,7 +150,8 @@ def test_answers_to_wrong_calls_are_found():
 
 
 def test_wrong_replays_are_found():
-    """A function that answers by the shapes it saw first: two calls are needed, and no more are left."""
+    """A function that answers by the shapes it saw first: two calls are needed, and no more are
+    left."""
     class Remembering(Broken):
         def __init__(self):
             seen = {}
@@ -156,10 +164,13 @@ def test_wrong_replays_are_found():
 
     def fails(candidate):
         fresh = Remembering()
-        return "dtype" in [fault.what for call in candidate.calls if (fault := compare(call, fresh))]
+        return "dtype" in [fault.what for call in candidate.calls
+                           if (fault := compare(call, fresh))]
 
-    made = next(p for p in (program(seed, POOLS["numpy"], "outer") for seed in range(2000)) if fails(p))
-    assert len(shrunk(made, lambda candidates: next(filter(fails, candidates), None), 5.0).calls) == 2
+    made = next(p for p in (program(seed, POOLS["numpy"], "outer") for seed in range(2000))
+                if fails(p))
+    assert len(shrunk(made, lambda candidates: next(filter(fails, candidates), None),
+                      5.0).calls) == 2
 
 
 def test_programs_are_data():
@@ -187,18 +198,21 @@ def test_reproducers_run_alone(tmp_path):
         if any(memory.count > 200 for memory in made.calls[0].memories):
             continue
         outcome = perform(made.calls[0], Reference())
-        ran = subprocess.run([sys.executable, "-c", python_of(made, "numpy")], capture_output=True, text=True, check=False)
+        ran = subprocess.run([sys.executable, "-c", python_of(made, "numpy")], capture_output=True,
+                             text=True, check=False)
         assert (ran.returncode == 0) == (outcome.error is None), ran.stderr
 
 
 def call_of(function, *shapes):
-    views = tuple(View(i, "<f8", shape, tuple(8 * int(np.prod(shape[j + 1:])) for j in range(len(shape))))
+    views = tuple(View(i, "<f8", shape, tuple(8 * int(np.prod(shape[j + 1:]))
+                                              for j in range(len(shape))))
                   for i, shape in enumerate(shapes))
     memories = tuple(Memory("<f8", int(np.prod(shape))) for shape in shapes)
     return Call(function, tuple(Operand(i) for i in range(len(shapes))), (), views, memories)
 
 
-@pytest.mark.parametrize("ending, what", [(os.abort, "crash"), (lambda: os._exit(3), "crash"), (lambda: time.sleep(60), "hang")])
+@pytest.mark.parametrize("ending, what", [(os.abort, "crash"), (lambda: os._exit(3), "crash"),
+                                          (lambda: time.sleep(60), "hang")])
 def test_crashes_and_hangs_are_known_by_their_call(monkeypatch, ending, what):
     def dying(*arguments, **keywords):
         return ending()
@@ -240,14 +254,16 @@ def test_processes_that_inherit_nothing(backend):
     if reason := why_unavailable(backend):
         pytest.skip(reason)
     assert worker.METHODS == {"cuda": "forkserver", "cuda-host": "forkserver"}
-    ran = subprocess.run([sys.executable, "-c", FROM_NOTHING.format(backend=backend)], capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, "-c", FROM_NOTHING.format(backend=backend)],
+                         capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert f"calls on the backend {backend}" in ran.stdout and "outer" in ran.stdout
 
 
 def test_what_workers_import_leaves_cuda_alone():
     code = "import sys, conformance.fuzz.worker; print([x for x in sys.modules if x.startswith(('cupy', 'cuda'))])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          check=True).stdout == "[]\n"
 
 
 def test_workers_that_cannot_work(monkeypatch, capsys):
@@ -261,7 +277,8 @@ def test_workers_that_cannot_work(monkeypatch, capsys):
 
 
 def test_many_mismatches_end_in_time(monkeypatch, capsys):
-    """Shrinking stops soon after the given time, however much was found; the rest is printed as it is."""
+    """Shrinking stops soon after the given time, however much was found; the rest is printed as it
+    is."""
     def failing(*arguments, **keywords):
         time.sleep(0.02)
         raise RuntimeError("".join(chr(97 + int(digit)) for digit in str(time.monotonic_ns())))
@@ -308,7 +325,8 @@ def test_a_short_run(backend):
 def test_bounds_are_narrow():
     """A relative error of 2^-20 in one element of a float32 product of ones is seen."""
     call = replace(call_of("matmul", (4, 4), (4, 4)), memories=(Memory("<f8", 16, "ones"),) * 2)
-    narrow = replace(call, views=tuple(replace(v, dtype="<f4", strides=(16, 4)) for v in call.views),
+    narrow = replace(call, views=tuple(replace(v, dtype="<f4", strides=(16, 4))
+                                       for v in call.views),
                      memories=(Memory("<f4", 16, "ones"),) * 2)
 
     def off(a, b):
@@ -320,9 +338,12 @@ def test_bounds_are_narrow():
     assert Code("1") != Operand(1)
 
 
-@pytest.mark.parametrize(("values", "power", "by", "seen"), [
-    ((2.0, 1.0, 1.0, 3.0), "-1", 1e-6, False), ((2.0, 1.0, 1.0, 3.0), "-1", 1e-3, True), ((2.0, 1.0, 1.0, 3.0), "-3", 1e-2, True),
-    ((1.0, 1.0, 1.0, 1.0 + 2.0**-23), "-1", 1.0, False), ((2.0, 1.0, 1.0, 3.0e38), "2", 1.0, False)])
+@pytest.mark.parametrize(("values", "power", "by", "seen"),
+                         [((2.0, 1.0, 1.0, 3.0), "-1", 1e-6, False),
+                          ((2.0, 1.0, 1.0, 3.0), "-1", 1e-3, True),
+                          ((2.0, 1.0, 1.0, 3.0), "-3", 1e-2, True),
+                          ((1.0, 1.0, 1.0, 1.0 + 2.0**-23), "-1", 1.0, False),
+                          ((2.0, 1.0, 1.0, 3.0e38), "2", 1.0, False)])
 def test_bounds_of_powers(values, power, by, seen):
     """An inverse is known as well as its condition allows; large numbers have a bound, too."""
     call = call_of("linalg.matrix_power", (2, 2))

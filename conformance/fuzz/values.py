@@ -1,4 +1,5 @@
-"""What memories are filled with, recipes by name with the same elements for the same seed everywhere; what arguments are."""
+"""What memories are filled with, recipes by name with the same elements for the same seed
+everywhere; what arguments are."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ def contents(memory: Memory) -> np.ndarray:
     if native.kind in "mM":
         return rng.integers(0, 50, memory.count).astype(native)
     if native.kind not in "biufc":
-        return rng.integers(97, 123, (memory.count, native.itemsize), np.uint8).view(f"V{native.itemsize}")[:, 0].view(native)
+        return rng.integers(97, 123, (memory.count, native.itemsize),
+                            np.uint8).view(f"V{native.itemsize}")[:, 0].view(native)
     numbers = _numbers(memory.fill, memory.count, native, rng).astype(dtype)
-    if native.char in "gG":                     # bytes of padding are bytes of views with other offsets
+    if native.char in "gG":                 # bytes of padding are bytes of views with other offsets
         numbers.view(np.uint8).reshape(-1, 16)[:, 10:] = 0
     return numbers
 
@@ -64,9 +66,10 @@ def _numbers(fill: str, count: int, dtype: np.dtype, rng: np.random.Generator) -
     normal = rng.standard_normal(count)
     with np.errstate(over="ignore", under="ignore"):
         if fill == "special":
-            chosen = np.array([np.inf, -np.inf, np.nan, -0.0, info.smallest_subnormal, -info.tiny, info.max, -info.max, 0.0, 1.0],
-                              dtype)
-            return np.where(rng.random(count) < 0.3, chosen[rng.integers(0, len(chosen), count)], normal.astype(dtype))
+            chosen = np.array([np.inf, -np.inf, np.nan, -0.0, info.smallest_subnormal, -info.tiny,
+                               info.max, -info.max, 0.0, 1.0], dtype)
+            return np.where(rng.random(count) < 0.3, chosen[rng.integers(0, len(chosen), count)],
+                            normal.astype(dtype))
         if fill == "extreme":                   # squares overflow or vanish, numbers do not
             power = int(np.log2(float(min(info.max, 1e300))) * 0.9)
             return np.ldexp(normal, rng.integers(-power, power, count)).astype(dtype)
@@ -90,5 +93,5 @@ def evaluated(argument: Argument, arrays: list[Any]) -> Any:
 def arrays_of(call: Call) -> list[np.ndarray]:
     """The views of a call of numbers, as NumPy arrays on fresh memory."""
     memories = [contents(memory) for memory in call.memories]
-    return [np.ndarray(view.shape, view.dtype, memories[view.memory].view(np.uint8), view.offset, view.strides)
-            for view in call.views]
+    return [np.ndarray(view.shape, view.dtype, memories[view.memory].view(np.uint8), view.offset,
+                       view.strides) for view in call.views]

@@ -24,10 +24,12 @@ from .sides import POOLS, Side, side
 __all__ = ["METHODS", "Broken", "Found", "Job", "Team", "attempt", "first_failing"]
 
 METHODS = {"cuda": "forkserver", "cuda-host": "forkserver"}
-"""How processes begin, by backend, where it is not by ``fork``: a child of a process that has used CUDA cannot use it. They come
-from a process that has imported what they need, and nothing that knows of CUDA."""
-_POISONED = ("cudaErrorMisaligned", "cudaErrorIllegal", "cudaErrorLaunchFailure", "CUDA_ERROR_MISALIGNED", "CUDA_ERROR_ILLEGAL",
-             "CUDA_ERROR_LAUNCH_FAILED", "cudaErrorAssert")
+"""How processes begin, by backend, where it is not by ``fork``: a child of a process that has used
+CUDA cannot use it. They come from a process that has imported what they need, and nothing that
+knows of CUDA."""
+_POISONED = ("cudaErrorMisaligned", "cudaErrorIllegal", "cudaErrorLaunchFailure",
+             "CUDA_ERROR_MISALIGNED", "CUDA_ERROR_ILLEGAL", "CUDA_ERROR_LAUNCH_FAILED",
+             "cudaErrorAssert")
 """Errors after which a process cannot use its GPU any more."""
 _EVERY = 0.5                                    # seconds between two reports of a worker
 
@@ -45,7 +47,8 @@ def _context(backend: str) -> Any:
 
 
 def _compared(call: Call, answers: Side) -> Fault | None:
-    """The result of :func:`compare`; an error that reaches it, as of a kernel that shows when memory is read, is a fault."""
+    """The result of :func:`compare`; an error that reaches it, as of a kernel that shows when
+    memory is read, is a fault."""
     try:
         return compare(call, answers)
     except Exception as error:
@@ -59,7 +62,8 @@ def _place_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker does: programs ``first``, ``first + step`` ... of a seed, until a number or a time is reached."""
+    """What a worker does: programs ``first``, ``first + step`` ... of a seed, until a number or a
+    time is reached."""
 
     backend: str
     seed: int
@@ -106,14 +110,15 @@ def attempt(programs: Sequence[Program], backend: str, seconds: float = 60.0) ->
 
 def first_failing(programs: Iterator[Program], backend: str, what: str, seconds: float = 60.0,
                   end: float = float("inf")) -> Program | None:
-    """The first program with a fault of a kind at its last call, of those that are tried until ``end`` on the clock
-    ``time.monotonic``: one after the other in one process, and then alone."""
+    """The first program with a fault of a kind at its last call, of those that are tried until
+    ``end`` on the clock ``time.monotonic``: one after the other in one process, and then alone."""
     known: list[Program] = []
     context = _context(backend)
     while batch := list(islice(programs, 400)):
         current = context.Value("q", 0, lock=False)
         receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=_try, args=(batch, backend, what, end, current, sender), daemon=True)
+        child = context.Process(target=_try, args=(batch, backend, what, end, current, sender),
+                                daemon=True)
         child.start()
         sender.close()
         try:
@@ -144,7 +149,8 @@ def first_failing(programs: Iterator[Program], backend: str, what: str, seconds:
     return None
 
 
-def _try(programs: Sequence[Program], backend: str, what: str, end: float, current: Any, sender: Any) -> None:
+def _try(programs: Sequence[Program], backend: str, what: str, end: float, current: Any,
+         sender: Any) -> None:
     _quiet()
     answers = side(backend)
     found = None
@@ -246,7 +252,8 @@ class _Member:
         context = _context(job.backend)
         self.current = context.Value("q", job.first, lock=False)
         self.receiver, sender = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(job, self.current, deadline, sender), daemon=True)
+        self.process = context.Process(target=_work, args=(job, self.current, deadline, sender),
+                                       daemon=True)
         self.process.start()
         sender.close()
         self.seen = job.first
@@ -276,12 +283,13 @@ class Team:
         The only one to be called.
     """
 
-    def __init__(self, backend: str, seed: int, processes: int, programs: int | None, deadline: float, hang: float,
-                 function: str | None = None):
+    def __init__(self, backend: str, seed: int, processes: int, programs: int | None,
+                 deadline: float, hang: float, function: str | None = None):
         self.counts: Counter[str] = Counter()
         self.routes: Counter[tuple[str, str]] = Counter()
         self._deadline, self._hang = deadline, hang
-        self._members = [_Member(Job(backend, seed, i, processes, programs, function), deadline) for i in range(processes)]
+        self._members = [_Member(Job(backend, seed, i, processes, programs, function), deadline)
+                         for i in range(processes)]
 
     def __len__(self) -> int:
         return len(self._members)
@@ -304,7 +312,8 @@ class Team:
             if member.current.value != member.seen:
                 member.seen, member.since = member.current.value, time.monotonic()
             elif time.monotonic() - member.since > self._hang:
-                found.append(self._lost(member, Fault("hang", f"no answer after {self._hang:.0f} s")))
+                found.append(self._lost(member,
+                                        Fault("hang", f"no answer after {self._hang:.0f} s")))
                 break
         return found
 

@@ -1,4 +1,5 @@
-"""``cuteblas.ndarray``, its Array API namespace, and the hooks that let CuPy's and NumPy's own functions run as ours."""
+"""``cuteblas.ndarray``, its Array API namespace, and the hooks that let CuPy's and NumPy's own
+functions run as ours."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from . import namespace as namespace
 else:
     def __getattr__(name: str) -> ModuleType:
-        """Import the namespace when it is first used: a program without it starts half a second earlier."""
+        """Import the namespace when it is first used: a program without it starts half a second
+        earlier."""
         if name == "namespace":
             return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -46,17 +48,20 @@ def _array_namespace(self: ndarray, /, *, api_version: str | None = None) -> Mod
 
 
 define_operators()
-define("__array_namespace__", _array_namespace)         # here, because the namespace is made of functions on the class
+# here, because the namespace is made of functions on the class
+define("__array_namespace__", _array_namespace)
 
 
 class CallablePackage(ModuleType):
-    """This package, which may be called as ``numpy.array`` is: both have the name ``cuteblas.array``."""
+    """This package, which may be called as ``numpy.array`` is: both have the name
+    ``cuteblas.array``."""
 
     if TYPE_CHECKING:
         asarray, from_dlpack = staticmethod(asarray), staticmethod(from_dlpack)
         namespace: ModuleType
 
-    def __call__(self, object: Any, dtype: Any = None, *, copy: bool | None = True, device: Any = None) -> ndarray:
+    def __call__(self, object: Any, dtype: Any = None, *, copy: bool | None = True,
+                 device: Any = None) -> ndarray:
         """Make a new array: :func:`asarray`, but with a copy by default."""
         return asarray(object, dtype=dtype, device=device, copy=copy)
 

@@ -1,4 +1,5 @@
-"""NumPy's functions on CuPy arrays where CuPy's functions have other parameters, take fewer types or return others.
+"""NumPy's functions on CuPy arrays where CuPy's functions have other parameters, take fewer types
+or return others.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
@@ -21,35 +22,44 @@ from ..engines.cuda import on_device_of
 
 __all__ = ["by_cupy", "check_key", "elements_for", "imag", "item", "method_by_cupy", "raising"]
 
-# Parameters of NumPy's functions that are arrays: lists and, of some functions, numbers in their places become arrays of CuPy's.
-_ARRAYS = frozenset({
-    "a", "a1", "a2", "append", "ar1", "ar2", "arr", "array", "ary", "b", "bins", "condition", "element", "fill_value", "filt", "fp",
-    "m", "p", "prepend", "sample", "src", "test_elements", "to_begin", "to_end", "v", "val", "values", "w", "weights", "where", "x",
-    "x1", "x2", "xp", "y"})
+# Parameters of NumPy's functions that are arrays: lists and, of some functions, numbers in their
+# places become arrays of CuPy's.
+_ARRAYS = frozenset({"a", "a1", "a2", "append", "ar1", "ar2", "arr", "array", "ary", "b", "bins",
+                     "condition", "element", "fill_value", "filt", "fp", "m", "p", "prepend",
+                     "sample", "src", "test_elements", "to_begin", "to_end", "v", "val", "values",
+                     "w", "weights", "where", "x", "x1", "x2", "xp", "y"})
 _SEQUENCES = frozenset({"arrays", "choicelist", "condlist", "tup"})
 _VARIADIC = frozenset({"args", "arys", "xi"})
-_NUMBERS_TOO = frozenset({np.array_equal, np.array_equiv, np.broadcast_arrays, np.ediff1d, np.interp, np.isin, np.atleast_1d,
-                          np.atleast_2d, np.atleast_3d, np.broadcast_to})
-# What makes no difference on a GPU: there are no subclasses, sorting is stable, and sets are sorted.
-_WITHOUT_EFFECT = {"subok": (True, False), "stable": (None, True, False), "sorted": (True, False), "device": (None,),
-                   "kind": (None, "quicksort", "heapsort", "mergesort", "stable", "introselect", "sort", "table")}
-_WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_power"), "Singular matrix"),
-          "cholesky": "Matrix is not positive definite", "lstsq": "SVD did not converge in Linear Least Squares",
-          **dict.fromkeys(("svd", "svdvals", "pinv", "matrix_rank", "cond", "norm", "matrix_norm"), "SVD did not converge"),
-          **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "roots"), "Eigenvalues did not converge")}
+_NUMBERS_TOO = frozenset({np.array_equal, np.array_equiv, np.broadcast_arrays, np.ediff1d,
+                          np.interp, np.isin, np.atleast_1d, np.atleast_2d, np.atleast_3d,
+                          np.broadcast_to})
+# What makes no difference on a GPU: there are no subclasses, sorting is stable, and sets are
+# sorted.
+_WITHOUT_EFFECT = {"subok": (True, False), "stable": (None, True, False), "sorted": (True, False),
+                   "device": (None,), "kind": (None, "quicksort", "heapsort", "mergesort", "stable",
+                                               "introselect", "sort", "table")}
+_WORDS = {**dict.fromkeys(("inv", "solve", "tensorinv", "tensorsolve", "matrix_power"),
+                          "Singular matrix"), "cholesky": "Matrix is not positive definite",
+          "lstsq": "SVD did not converge in Linear Least Squares",
+          **dict.fromkeys(("svd", "svdvals", "pinv", "matrix_rank", "cond", "norm", "matrix_norm"),
+                          "SVD did not converge"),
+          **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "roots"),
+                          "Eigenvalues did not converge")}
 _BY_PLACE = frozenset({Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD})
 _UNCHANGED = nullcontext()
-_OF_NAN = frozenset({np.linalg.eigh, np.linalg.eigvalsh, np.linalg.inv, np.linalg.solve})     # which return NaN for it
+# which return NaN for it
+_OF_NAN = frozenset({np.linalg.eigh, np.linalg.eigvalsh, np.linalg.inv, np.linalg.solve})
 _TUPLES = frozenset({np.atleast_1d, np.atleast_2d, np.atleast_3d, np.gradient})
 _BOOLS = frozenset({np.allclose, np.array_equal, np.array_equiv})
 # Methods that are NumPy's functions of the same names.
-_METHODS = frozenset({"all", "any", "argmax", "argmin", "argsort", "choose", "clip", "cumprod", "cumsum", "max", "mean", "min",
-                      "prod", "put", "round", "searchsorted", "std", "sum", "take", "var"})
+_METHODS = frozenset({"all", "any", "argmax", "argmin", "argsort", "choose", "clip", "cumprod",
+                      "cumsum", "max", "mean", "min", "prod", "put", "round", "searchsorted", "std",
+                      "sum", "take", "var"})
 _IGNORED_BY_METHODS = {"sort": ("kind", "stable"), "astype": ("subok",)}
 
 
-def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None, arguments: tuple[Any, ...], named: dict[str, Any],
-            some: cupy.ndarray) -> Any:
+def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None,
+            arguments: tuple[Any, ...], named: dict[str, Any], some: cupy.ndarray) -> Any:
     """A function of NumPy on CuPy arrays, one of which is ``some``: ours, or CuPy's.
 
     Returns
@@ -62,19 +72,23 @@ def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None, argum
     TypeError
         For parameters that CuPy's function does not have.
     numpy.linalg.LinAlgError
-        Where NumPy raises it: singular matrices and what does not converge are looked for, which waits for the GPU.
+        Where NumPy raises it: singular matrices and what does not converge are looked for, which
+        waits for the GPU.
     """
     own = ours or _OWN.get(function)
     theirs = () if own else _theirs(function)
     if not (own or theirs):
         return NotImplemented
     described = _signature(function)
-    may_fail = function.__module__ == "numpy.linalg" and not (function is np.linalg.norm and len(arguments) == 1
+    may_fail = function.__module__ == "numpy.linalg" and not (function is np.linalg.norm
+                                                              and len(arguments) == 1
                                                               and "ord" not in named)
     with on_device_of(some), raising(function.__name__) if may_fail else _UNCHANGED:
-        if described is None or (own and not any(isinstance(x, (list, tuple)) for x in (*arguments, *named.values()))):
+        if described is None or (own and not any(isinstance(x, (list, tuple))
+                                                 for x in (*arguments, *named.values()))):
             return (own or theirs[0])(*arguments, **named)
-        if not own and _fits(function, theirs[0], arguments, named):        # most calls: nothing to translate
+        # most calls: nothing to translate
+        if not own and _fits(function, theirs[0], arguments, named):
             call = theirs[0]
         else:
             given = described.bind(*arguments, **named)
@@ -94,7 +108,8 @@ def by_cupy(function: Callable[..., Any], ours: Callable[..., Any] | None, argum
 
 
 def _inverse_of_nan(x: cupy.ndarray, inverse: cupy.ndarray) -> cupy.ndarray:
-    """Inverses of matrices some of which have a NaN and some are singular: NaN, where cuSOLVER may leave an infinity.
+    """Inverses of matrices some of which have a NaN and some are singular: NaN, where cuSOLVER may
+    leave an infinity.
 
     Raises
     ------
@@ -131,7 +146,8 @@ def raising(function: str) -> Iterator[None]:
 
 @cache
 def _theirs(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    """CuPy's function in the place of NumPy's; that of the Array API standard where CuPy has none, or one of fewer parameters."""
+    """CuPy's function in the place of NumPy's; that of the Array API standard where CuPy has none,
+    or one of fewer parameters."""
     place, name = function.__module__.split(".")[1:], function.__name__
     found: list[Callable[..., Any]] = []
     for package in (cupy, import_module("array_api_compat.cupy")):
@@ -164,7 +180,8 @@ def _make_arrays(given: BoundArguments, function: Callable[..., Any]) -> None:
             given.arguments[name] = made(value)
         elif name in _VARIADIC or (name in _SEQUENCES and isinstance(value, (list, tuple))):
             given.arguments[name] = type(value)(map(made, value)) if type(value) in (list, tuple) else [*map(made, value)]
-        elif name == "operands" and value and isinstance(value[0], str):         # of einsum, whose lists may be subscripts
+        # of einsum, whose lists may be subscripts
+        elif name == "operands" and value and isinstance(value[0], str):
             given.arguments[name] = tuple(map(made, value))
 
 
@@ -198,20 +215,28 @@ def _called(function: Callable[..., Any], theirs: Callable[..., Any], given: Bou
     return theirs(*arguments, **named)
 
 
-def _unknown(function: Callable[..., Any], theirs: Callable[..., Any], given: BoundArguments) -> list[str]:
+def _unknown(function: Callable[..., Any], theirs: Callable[..., Any],
+             given: BoundArguments) -> list[str]:
     """The arguments of a call for which CuPy's function has no parameter."""
     numpys, names = given.signature.parameters, _renamed(function, theirs)
-    return [] if names is None else [name for name, value in given.arguments.items() if name not in names and not (
-        _makes_no_difference(name, value) or value is numpys[name].default or (isinstance(value, (tuple, dict)) and not value))]
+    return [] if names is None else [name for name, value in given.arguments.items()
+                                     if name not in names
+                                     and not (_makes_no_difference(name, value)
+                                              or value is numpys[name].default
+                                              or (isinstance(value, (tuple, dict)) and not value))]
 
 
 @cache
-def _renamed(function: Callable[..., Any], theirs: Callable[..., Any]) -> Mapping[str, tuple[str, bool, Any]] | None:
-    """For NumPy's parameters CuPy's names, the same or that in the same place; whether the argument is given by its place; and the
-    default where only NumPy's has one. ``None`` if CuPy's function takes anything."""
+def _renamed(
+    function: Callable[..., Any], theirs: Callable[..., Any]
+) -> Mapping[str, tuple[str, bool, Any]] | None:
+    """For NumPy's parameters CuPy's names, the same or that in the same place; whether the argument
+    is given by its place; and the default where only NumPy's has one. ``None`` if CuPy's function
+    takes anything."""
     numpys, cupys = _signature(function), _signature(theirs)
     known = (*_BY_PLACE, Parameter.KEYWORD_ONLY)
-    if numpys is None or cupys is None or any(p.kind not in known for p in cupys.parameters.values()):
+    if numpys is None or cupys is None or any(p.kind not in known
+                                              for p in cupys.parameters.values()):
         return None
     in_order = list(cupys.parameters.values())
     names: dict[str, tuple[str, bool, Any]] = {}
@@ -221,22 +246,28 @@ def _renamed(function: Callable[..., Any], theirs: Callable[..., Any]) -> Mappin
         found = cupys.parameters.get(parameter.name, other if theirs_of_place else None)
         if found is not None:
             required = parameter.default is Parameter.empty
-            by_place = found.kind is Parameter.POSITIONAL_ONLY or (required and parameter.kind in _BY_PLACE)
+            by_place = found.kind is Parameter.POSITIONAL_ONLY or (required
+                                                                   and parameter.kind in _BY_PLACE)
             default = parameter.default if found.default is Parameter.empty else Parameter.empty
             names[parameter.name] = found.name, by_place, default
     return names
 
 
-def _fits(function: Callable[..., Any], theirs: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+def _fits(function: Callable[..., Any], theirs: Callable[..., Any], arguments: tuple[Any, ...],
+          named: dict[str, Any]) -> bool:
     """Whether a call means the same to CuPy's function as it is."""
     least, most, names = _shared(function, theirs)
-    return (least <= len(arguments) <= most and names.issuperset(named) and all(map(_is_plain, arguments))
-            and all(map(_is_plain, named.values())) and function not in _NUMBERS_TOO)
+    return (least <= len(arguments) <= most and names.issuperset(named)
+            and all(map(_is_plain, arguments)) and all(map(_is_plain, named.values()))
+            and function not in _NUMBERS_TOO)
 
 
 @cache
-def _shared(function: Callable[..., Any], theirs: Callable[..., Any]) -> tuple[int, int, frozenset[str]]:
-    """How many arguments both functions need, how many they take by place in the same order, and what both call the same."""
+def _shared(
+    function: Callable[..., Any], theirs: Callable[..., Any]
+) -> tuple[int, int, frozenset[str]]:
+    """How many arguments both functions need, how many they take by place in the same order, and
+    what both call the same."""
     renamed, numpys, cupys = _renamed(function, theirs), _signature(function), _signature(theirs)
     if renamed is None or numpys is None or cupys is None:
         return 0, -1, frozenset()
@@ -245,12 +276,14 @@ def _shared(function: Callable[..., Any], theirs: Callable[..., Any]) -> tuple[i
                               and pair[0].kind in _BY_PLACE and pair[1].kind in _BY_PLACE
                               and pair[0].name not in _WITHOUT_EFFECT, pairs))
     least = sum(p.default is Parameter.empty for p in cupys.parameters.values())
-    names = {name for name, (same, _by_place, _default) in renamed.items() if name == same} - _WITHOUT_EFFECT.keys()
+    names = {name for name, (same, _by_place, _default) in renamed.items()
+             if name == same} - _WITHOUT_EFFECT.keys()
     return least, len(in_order), frozenset(names)
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether an argument needs no translation: an array, a list of arrays, or a number, a name or nothing."""
+    """Whether an argument needs no translation: an array, a list of arrays, or a number, a name or
+    nothing."""
     kind = type(x)
     return x is None or kind in (int, float, bool, str) or isinstance(x, cupy.ndarray) or (
         kind in (list, tuple) and bool(x) and all(isinstance(y, cupy.ndarray) for y in x))
@@ -258,7 +291,8 @@ def _is_plain(x: Any) -> bool:
 
 def _makes_no_difference(name: str, value: Any) -> bool:
     """Whether an argument may be left out."""
-    return value is np._NoValue or (isinstance(value, (bool, str, type(None))) and value in _WITHOUT_EFFECT.get(name, ()))
+    return value is np._NoValue or (isinstance(value, (bool, str, type(None)))
+                                    and value in _WITHOUT_EFFECT.get(name, ()))
 
 
 def _as_numpys(function: Callable[..., Any], result: Any) -> Any:
@@ -268,7 +302,8 @@ def _as_numpys(function: Callable[..., Any], result: Any) -> Any:
     if function in _TUPLES and type(result) is list:
         return tuple(result)
     named = _named_tuple(function) if type(result) is tuple else None
-    if named is None or (function is np.linalg.qr and result[0].ndim != result[1].ndim):      # mode="raw"
+    # mode="raw"
+    if named is None or (function is np.linalg.qr and result[0].ndim != result[1].ndim):
         return result
     return named(*result)
 
@@ -276,18 +311,22 @@ def _as_numpys(function: Callable[..., Any], result: Any) -> Any:
 @cache
 def _named_tuple(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """The named tuple that a function of ``numpy.linalg`` returns."""
-    if function not in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet, np.linalg.svd):
+    if function not in (np.linalg.eig, np.linalg.eigh, np.linalg.qr, np.linalg.slogdet,
+                        np.linalg.svd):
         return None
     return type(function(np.eye(1)))
 
 
-# -- what CuPy lacks --------------------------------------------------------------------------------------------------------------
+# -- what CuPy lacks -------------------------------------------------------------------------------
 def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str | None = None) -> Any:
-    """``numpy.take``. Out-of-range indices wrap unless ``mode`` is named: to look for them waits for the GPU."""
+    """``numpy.take``. Out-of-range indices wrap unless ``mode`` is named: to look for them waits
+    for the GPU."""
     size = a.size if axis is None else a.shape[axis]
     indices = cupy.asarray(indices)
     if mode == "raise" and ((indices < -size) | (indices >= size)).any():
-        raise IndexError(f"index out of bounds for axis {0 if axis is None else axis} with size {size}")
+        raise IndexError(
+            f"index out of bounds for axis {0 if axis is None else axis} with size {size}"
+        )
     if mode not in (None, "raise", "wrap", "clip"):
         raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
     return a.take(cupy.clip(indices, 0, size - 1) if mode == "clip" else indices, axis, out)
@@ -301,10 +340,11 @@ def _choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     return cupy.asarray(a).choose(choices.astype(dtype, copy=False), out=out, mode=mode)
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None,
-          dtype: Any = None, **named: Any) -> Any:
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,
+          max: Any = None, dtype: Any = None, **named: Any) -> Any:
     """``numpy.clip``, whose bounds have two names."""
-    low, high = (other if bound is None or bound is np._NoValue else bound for bound, other in ((a_min, min), (a_max, max)))
+    low, high = (other if bound is None or bound is np._NoValue else bound
+                 for bound, other in ((a_min, min), (a_max, max)))
     low, high = (cupy.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
     if dtype is not None or named:
         raise TypeError(f"CuPy's clip does not take {next(iter(named), 'dtype')!r}")
@@ -315,7 +355,9 @@ def _lexsort(keys: Any, axis: int = -1) -> Any:
     """``numpy.lexsort`` of a sequence or an array of keys."""
     keys = keys if isinstance(keys, cupy.ndarray) else cupy.stack([*map(cupy.asarray, keys)])
     if axis not in (-1, keys.ndim - 2) or keys.ndim > 2:
-        raise TypeError(f"CuPy's lexsort takes vectors as keys, got keys of {keys.ndim - 1} dimensions and axis={axis}")
+        raise TypeError(
+            f"CuPy's lexsort takes vectors as keys, got keys of {keys.ndim - 1} dimensions and axis={axis}"
+        )
     return cupy.lexsort(keys)
 
 
@@ -324,11 +366,13 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
     cupy.copyto(dst, src, casting, None if where is True else cupy.asarray(where))
 
 
-def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
-         aweights: Any = None, *, dtype: Any = None) -> Any:
+def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
+         fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:
     """``numpy.cov`` without weights: CuPy subtracts the mean of all numbers alike."""
     if fweights is not None or aweights is not None:
-        raise TypeError("CuPy's cov does not take fweights or aweights: it subtracts the mean without weights")
+        raise TypeError(
+            "CuPy's cov does not take fweights or aweights: it subtracts the mean without weights"
+        )
     return cupy.cov(m, y, rowvar, bias, ddof, dtype=dtype)
 
 
@@ -337,29 +381,33 @@ def _count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return (a != 0).sum(axis, dtype=np.intp, keepdims=True) if keepdims else cupy.count_nonzero(a, axis)
 
 
-_JOINED = {"sum": ("add", 0), "prod": ("multiply", 1), "max": ("maximum", None), "min": ("minimum", None), "any": (None, False),
-           "all": (None, True)}
+_JOINED = {"sum": ("add", 0), "prod": ("multiply", 1), "max": ("maximum", None),
+           "min": ("minimum", None), "any": (None, False), "all": (None, True)}
 
 
 def _reduction(name: str) -> Callable[..., Any]:
     """A reduction with ``where`` and ``initial``, of which CuPy has neither."""
     join, identity = _JOINED[name]
 
-    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = np._NoValue,
-             where: Any = True) -> Any:
+    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
+             initial: Any = np._NoValue, where: Any = True) -> Any:
         has_initial = initial is not np._NoValue
         if where is not True and where is not np._NoValue:
             if identity is None and not has_initial:
-                raise ValueError(f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to "
-                                 "specify 'initial'")
-            a = cupy.where(cupy.asarray(where), a, a.dtype.type(initial if identity is None else identity))
+                raise ValueError(
+                    f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to "
+                    "specify 'initial'"
+                )
+            a = cupy.where(cupy.asarray(where), a,
+                           a.dtype.type(initial if identity is None else identity))
         named = {} if dtype is None else {"dtype": dtype}
         named |= {} if keepdims is np._NoValue else {"keepdims": keepdims}
         if identity is None and has_initial and a.size == 0:
             a = cupy.full((1,) * a.ndim, initial, a.dtype) if axis is None else a
         result = getattr(a, name)(axis, out=out, **named)
         if has_initial and join is not None:
-            result = getattr(cupy, join)(result, result.dtype.type(initial), **({} if out is None else {"out": out}))
+            result = getattr(cupy, join)(result, result.dtype.type(initial),
+                                         **({} if out is None else {"out": out}))
         return result
 
     return call
@@ -371,13 +419,15 @@ def _without_dtype(call: Callable[..., Any]) -> Callable[..., Any]:
         a, axis, None, out, keepdims, initial, where)
 
 
-def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *,
+          where: Any = True) -> Any:
     """``numpy.mean``."""
     keepdims = False if keepdims is np._NoValue else keepdims
     if where is True or where is np._NoValue:
         return a.mean(axis, dtype, out, keepdims)
     mask = cupy.broadcast_to(cupy.asarray(where), a.shape)
-    total = _reduction("sum")(a, axis, dtype or (None if a.dtype.kind in "fc" else float), None, keepdims, where=mask)
+    total = _reduction("sum")(a, axis, dtype or (None if a.dtype.kind in "fc" else float), None,
+                              keepdims, where=mask)
     mean = (total / mask.sum(axis, keepdims=keepdims)).astype(total.dtype, copy=False)
     if out is None:
         return mean
@@ -387,12 +437,16 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims
 
 def _deviation(name: str) -> Callable[..., Any]:
     """``numpy.std`` and ``numpy.var``, whose ``ddof`` has two names."""
-    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
-             where: Any = True, mean: Any = np._NoValue, correction: Any = np._NoValue) -> Any:
+    def call(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
+             keepdims: Any = False, *, where: Any = True, mean: Any = np._NoValue,
+             correction: Any = np._NoValue) -> Any:
         if not (where is True or where is np._NoValue) or mean is not np._NoValue:
-            raise TypeError(f"CuPy's {name} does not take {'mean' if mean is not np._NoValue else 'where'!r}")
+            raise TypeError(
+                f"CuPy's {name} does not take {'mean' if mean is not np._NoValue else 'where'!r}"
+            )
         ddof = ddof if correction is np._NoValue else correction
-        return getattr(a, name)(axis, dtype, out, ddof, False if keepdims is np._NoValue else keepdims)
+        return getattr(a, name)(axis, dtype, out, ddof,
+                                False if keepdims is np._NoValue else keepdims)
 
     return call
 
@@ -403,24 +457,42 @@ def imag(val: cupy.ndarray) -> cupy.ndarray:
 
 
 _OWN: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.take: _take, np.choose: _choose, np.clip: _clip, np.lexsort: _lexsort, np.copyto: _copyto, np.cov: _cov, np.mean: _mean,
-    np.imag: imag, np.count_nonzero: _count_nonzero, np.std: _deviation("std"), np.var: _deviation("var"),
-    np.sum: _reduction("sum"), np.prod: _reduction("prod"), **{getattr(np, name): _without_dtype(_reduction(name.removeprefix("a")))
-                                    for name in ("max", "min", "amax", "amin")},
-    np.any: _without_dtype(_reduction("any")), np.all: _without_dtype(_reduction("all"))}
+    np.take: _take,
+    np.choose: _choose,
+    np.clip: _clip,
+    np.lexsort: _lexsort,
+    np.copyto: _copyto,
+    np.cov: _cov,
+    np.mean: _mean,
+    np.imag: imag,
+    np.count_nonzero: _count_nonzero,
+    np.std: _deviation("std"),
+    np.var: _deviation("var"),
+    np.sum: _reduction("sum"),
+    np.prod: _reduction("prod"),
+    **{
+        getattr(np, name): _without_dtype(_reduction(name.removeprefix("a")))
+        for name in ("max", "min", "amax", "amin")
+    },
+    np.any: _without_dtype(_reduction("any")),
+    np.all: _without_dtype(_reduction("all"))
+}
 
 
-# -- methods ----------------------------------------------------------------------------------------------------------------------
-def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+# -- methods ---------------------------------------------------------------------------------------
+def method_by_cupy(data: cupy.ndarray, name: str, arguments: tuple[Any, ...],
+                   named: dict[str, Any]) -> Any:
     """A method of NumPy's arrays on a CuPy array, with NumPy's arguments."""
     if name in _METHODS:
         return by_cupy(getattr(np, name), None, (data, *arguments), named, data)
     ignored = _IGNORED_BY_METHODS.get(name, ())
-    return getattr(data, name)(*arguments, **{key: value for key, value in named.items() if key not in ignored})
+    return getattr(data, name)(*arguments, **{key: value for key, value in named.items()
+                                              if key not in ignored})
 
 
 def item(data: cupy.ndarray, *index: Any) -> Any:
-    """An element as Python's number: by no index, by one of the elements in C order, or by one of each axis."""
+    """An element as Python's number: by no index, by one of the elements in C order, or by one of
+    each axis."""
     index = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
     if len(index) == 1 and data.ndim != 1:
         size, flat = data.size, index[0]
@@ -450,13 +522,15 @@ def elements_for(data: cupy.ndarray, key: Any, value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
     with on_device_of(data):
-        return cupy.asarray(_element_of(value, data[key].dtype) if _is_of_one_element(key, data.ndim) else value)
+        return cupy.asarray(_element_of(value, data[key].dtype)
+                            if _is_of_one_element(key, data.ndim) else value)
 
 
 def _is_of_one_element(key: Any, ndim: int) -> bool:
     """Whether an index has an integer for each axis, so that a value is not broadcast."""
     parts = key if type(key) is tuple else (key,)
-    return len(parts) == ndim and all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in parts)
+    return len(parts) == ndim and all(isinstance(x, (int, np.integer)) and not isinstance(x, bool)
+                                      for x in parts)
 
 
 def _element_of(value: Any, dtype: np.dtype) -> Any:

@@ -1,4 +1,5 @@
-"""NumPy's ufuncs on CuPy arrays where CuPy takes no more than plain calls from NumPy: their methods, and calls with ``where``.
+"""NumPy's ufuncs on CuPy arrays where CuPy takes no more than plain calls from NumPy: their
+methods, and calls with ``where``.
 
 It imports CuPy, and is imported when the first of them arrives.
 """
@@ -13,8 +14,10 @@ import numpy as np
 
 __all__ = ["by_cupy", "operands"]
 
-_LOGICAL = frozenset({np.logical_and, np.logical_not, np.logical_or, np.logical_xor})       # CuPy's do not take complex numbers
-_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
+# CuPy's do not take complex numbers
+_LOGICAL = frozenset({np.logical_and, np.logical_not, np.logical_or, np.logical_xor})
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min",
+               "logical_and": "all", "logical_or": "any"}
 
 
 def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
@@ -29,7 +32,8 @@ def operands(ufunc: np.ufunc, *inputs: Any) -> tuple[Any, ...]:
     if ufunc is np.power and isinstance(made[1], (int, np.integer)) and made[1] < 0 and made[0].dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")
     if ufunc in _LOGICAL:
-        return tuple([x != 0 if isinstance(x, cupy.ndarray) and x.dtype.kind == "c" else x for x in made])
+        return tuple([x != 0 if isinstance(x, cupy.ndarray) and x.dtype.kind == "c" else x
+                      for x in made])
     return made
 
 
@@ -65,7 +69,8 @@ def by_cupy(ufunc: np.ufunc, method: str) -> Callable[..., Any]:
     return call
 
 
-def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | None = None, **named: Any) -> Any:
+def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | None = None,
+            **named: Any) -> Any:
     """A call that writes those elements of the result of which ``where`` is true.
 
     Raises
@@ -75,12 +80,15 @@ def _masked(ufunc: np.ufunc, *inputs: Any, where: Any, out: tuple[Any, ...] | No
     """
     mask = where if isinstance(where, cupy.ndarray) else cupy.asarray(np.asarray(where, bool))
     shown = [np.ones(1, x.dtype) if isinstance(x, cupy.ndarray) else x for x in inputs]
-    into = {} if out is None else {"out": tuple(None if x is None else np.ones(1, x.dtype) for x in out)}
+    into = {} if out is None else {"out": tuple(None if x is None else np.ones(1, x.dtype)
+                                                for x in out)}
     with np.errstate(all="ignore"):
-        ufunc(*shown, where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into, **named)     # which also warns of a missing out
+        # which also warns of a missing out
+        ufunc(*shown, where=np.ones((1,) * min(mask.ndim, 1), mask.dtype), **into, **named)
     results = ufunc(*inputs, **named)
     written = []
-    for result, given in zip(results if ufunc.nout > 1 else (results,), out or (None,) * ufunc.nout, strict=True):
+    for result, given in zip(results if ufunc.nout > 1 else (results,), out or (None,) * ufunc.nout,
+                             strict=True):
         if given is None:
             given = cupy.empty(np.broadcast_shapes(result.shape, mask.shape), result.dtype)
         cupy.copyto(given, result, named.get("casting", "same_kind"), mask)

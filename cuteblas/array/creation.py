@@ -13,21 +13,24 @@ __all__ = ["asarray", "from_dlpack"]
 _CUDA_IN_DLPACK = (2, 13)           # device memory and managed memory
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> ndarray:
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None,
+            copy: bool | None = None) -> ndarray:
     """Convert an object to an array of this package.
 
     Parameters
     ----------
     obj : array_like
-        Arrays of this package and of CuPy stay on their device; everything else, NumPy's arrays included, goes to the default
-        device.
+        Arrays of this package and of CuPy stay on their device; everything else, NumPy's arrays
+        included, goes to the default device.
     dtype : dtype, optional
         Element type of the result.
     device : str or cupy.cuda.Device, optional
-        ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``. The default device is CuPy's current one on a machine with a
-        GPU, else ``"cpu"``; the environment variable ``CUTEBLAS_DEVICE`` names another.
+        ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``. The default device is CuPy's
+        current one on a machine with a GPU, else ``"cpu"``; the environment variable
+        ``CUTEBLAS_DEVICE`` names another.
     copy : bool, optional
-        Whether elements are copied: ``True`` always, ``False`` never, ``None`` only if they must be.
+        Whether elements are copied: ``True`` always, ``False`` never, ``None`` only if they must
+        be.
 
     Returns
     -------
@@ -37,7 +40,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     Raises
     ------
     ValueError
-        For unknown devices, ragged lists, and copies that are forbidden but needed, in NumPy's words.
+        For unknown devices, ragged lists, and copies that are forbidden but needed, in NumPy's
+        words.
     TypeError
         For unknown types, in NumPy's words.
 
@@ -50,7 +54,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     raw = unwrapped(obj)
     on_gpu = kind_of(raw) == "cupy"
     target = device_of(raw) if device is None and (on_gpu or type(obj) is ndarray) else checked_device(device)
-    if copy is False and (on_gpu or target != CPU) and not (on_gpu and device_of(raw) == target and dtype in (None, raw.dtype)):
+    if copy is False and (on_gpu or target != CPU) and not (on_gpu and device_of(raw) == target
+                                                            and dtype in (None, raw.dtype)):
         raise ValueError("Unable to avoid copy while creating an array as requested.")
     with made_on(target) as library:
         if on_gpu and target == CPU:
@@ -70,7 +75,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> n
     device : str or cupy.cuda.Device, optional
         Where the result is; by default where ``x`` is.
     copy : bool, optional
-        Whether elements are copied: ``True`` always, ``False`` never, ``None`` only if they must be.
+        Whether elements are copied: ``True`` always, ``False`` never, ``None`` only if they must
+        be.
 
     Returns
     -------
@@ -82,7 +88,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> n
     AttributeError
         If ``x`` cannot be exported.
     BufferError, ValueError
-        If elements must be copied but may not be, for devices other than the host and CUDA's, and for unknown devices.
+        If elements must be copied but may not be, for devices other than the host and CUDA's, and
+        for unknown devices.
 
     Examples
     --------

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..engines.dispatch import kind_of
 
-__all__ = ["CPU", "checked_device", "copied_to", "default_device", "device_of", "devices", "made_on"]
+__all__ = ["CPU", "checked_device", "copied_to", "default_device", "device_of", "devices",
+           "made_on"]
 
 CPU = "cpu"
 
@@ -42,7 +43,8 @@ def devices() -> tuple[str, ...]:
 
 
 def default_device() -> str:
-    """Where arrays are made that have to be made somewhere: ``CUTEBLAS_DEVICE``, else CuPy's current GPU, else the host.
+    """Where arrays are made that have to be made somewhere: ``CUTEBLAS_DEVICE``, else CuPy's
+    current GPU, else the host.
 
     Raises
     ------
@@ -58,7 +60,8 @@ def checked_device(device: Any) -> str:
     Parameters
     ----------
     device : str or cupy.cuda.Device or None
-        ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``; ``None`` for the default device.
+        ``"cpu"``, ``"cuda"`` for CuPy's current device, ``"cuda:1"``; ``None`` for the default
+        device.
 
     Raises
     ------
@@ -72,7 +75,9 @@ def checked_device(device: Any) -> str:
     name = f"cuda:{device.id}" if type(device).__module__.partition(".")[0] == "cupy" else device
     if isinstance(name, str) and re.fullmatch(r"cuda(:\d+)?", name):
         if (reason := _why_no_gpu()) is not None:
-            raise ValueError(f'Device not understood. Only "cpu" is allowed, but received: {device}; {reason}')
+            raise ValueError(
+                f'Device not understood. Only "cpu" is allowed, but received: {device}; {reason}'
+            )
         if name == "cuda":
             import cupy
 
@@ -86,7 +91,8 @@ def checked_device(device: Any) -> str:
 
 @contextmanager
 def made_on(device: str) -> Iterator[Any]:
-    """The library, NumPy or CuPy, whose new arrays are made on a device inside the ``with`` block."""
+    """The library, NumPy or CuPy, whose new arrays are made on a device inside the ``with``
+    block."""
     if device == CPU:
         yield np
         return

@@ -1,4 +1,5 @@
-"""The four places where CuPy looks up a product, and the hooks that replace them while cuteblas is installed.
+"""The four places where CuPy looks up a product, and the hooks that replace them while cuteblas is
+installed.
 
 ====================================  =====================================================================================
 place                                 called by
@@ -43,7 +44,8 @@ HERE: ContextVar[bool] = ContextVar("cuteblas_enabled", default=False)
 """Whether this thread or task is inside ``with cuteblas.enabled()``."""
 
 _FAILURES = runtime.CompileError, runtime.DriverError, runtime.MissingDependency
-# Compute types that a user has to ask CuPy for, and that are faster than float32 because they are less accurate.
+# Compute types that a user has to ask CuPy for, and that are faster than float32 because they are
+# less accurate.
 _LESS_ACCURATE = frozenset({3, 6, 7})       # FP16, BF16, TF32
 _WITH_COMPUTE_TYPES = "efdFD"
 _READ_BY_CUPY = "__cuda_array_interface__", "__cupy_get_ndarray__"
@@ -71,13 +73,15 @@ class Switch(patches.Switch):
         return HERE.get() or (self.pending and self._settled())
 
     def _settled(self) -> bool:
-        """Check the hooks now, unless a stream is being captured. While one thread does, CuPy serves the others."""
+        """Check the hooks now, unless a stream is being captured. While one thread does, CuPy
+        serves the others."""
         if (runtime.available() and runtime.capturing()) or not _checking.acquire(blocking=False):
             return False
         try:
             if not self.checked:
                 check()
-            self.everywhere, self.pending = self.pending, False         # it may have been uninstalled meanwhile
+            # it may have been uninstalled meanwhile
+            self.everywhere, self.pending = self.pending, False
         except RuntimeError as error:
             self.pending = False
             self.refused = str(error)
@@ -92,7 +96,7 @@ _checking = surviving(Lock())
 SWITCH = Switch()
 
 
-# -- the hooks: what was recorded is replayed --------------------------------------------------------------------
+# -- the hooks: what was recorded is replayed ------------------------------------------------------
 def _matmul_operator(self: Any, other: Any) -> Any:
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _OPERATOR.original(self, other)
@@ -104,14 +108,17 @@ def _matmul_operator(self: Any, other: Any) -> Any:
     return result
 
 
-def _matmul_function(a: Any, b: Any, out: Any = None, axes: Any = None, axis: Any = None, keepdims: Any = False,
-                     casting: Any = None, dtype: Any = None, signature: Any = None, order: Any = None) -> Any:
-    if (axes is None and axis is None and not keepdims and casting == "same_kind" and dtype is None and signature is None
-            and order == "K" and type(a) is cupy.ndarray and (SWITCH.everywhere or SWITCH.asked())):
+def _matmul_function(a: Any, b: Any, out: Any = None, axes: Any = None, axis: Any = None,
+                     keepdims: Any = False, casting: Any = None, dtype: Any = None,
+                     signature: Any = None, order: Any = None) -> Any:
+    if (axes is None and axis is None and not keepdims and casting == "same_kind" and dtype is None
+        and signature is None and order == "K" and type(a) is cupy.ndarray
+        and (SWITCH.everywhere or SWITCH.asked())):
         result = replay(_HEAD, (a, b), out)
         if result is not None:
             if SWITCH.watch is not None:
-                SWITCH.watch(_FUNCTION, (a, b, out, axes, axis, keepdims, casting, dtype, signature, order))
+                SWITCH.watch(_FUNCTION, (a, b, out, axes, axis, keepdims, casting, dtype, signature,
+                                         order))
             return result
     return _other_calls_of_matmul(a, b, out, axes, axis, keepdims, casting, dtype, signature, order)
 
@@ -120,7 +127,8 @@ def _other_calls_of_matmul(*call: Any) -> Any:
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _FUNCTION.original(*call)
     a, b, out, *further = call
-    named = zip(("axes", "axis", "keepdims", "casting", "dtype", "signature", "order"), further, strict=True)
+    named = zip(("axes", "axis", "keepdims", "casting", "dtype", "signature", "order"), further,
+                strict=True)
     arguments = {name: value for name, value in named
                  if not (value is None or value is False or (name, value) in _DEFAULTS)}
     if _answers(a) or _answers(b):
@@ -132,28 +140,41 @@ def _dot_method(self: Any, b: Any, out: Any = None) -> Any:
     call = self, b, out
     if not (SWITCH.everywhere or SWITCH.asked()):
         return _DOT.original(*call)
-    if not (type(self) is type(b) is cupy.ndarray) or (out is not None and not (        # matmul takes more of them
-            type(out) is cupy.ndarray and out.flags.c_contiguous and out.ndim == self.ndim + b.ndim - 2
-            and out.dtype == np.promote_types(self.dtype, b.dtype))):
+    # matmul takes more of them
+    if not (type(self) is type(b) is cupy.ndarray) or (
+        out is not None
+        and not (
+            type(out) is cupy.ndarray
+            and out.flags.c_contiguous
+            and out.ndim == self.ndim + b.ndim - 2
+            and out.dtype == np.promote_types(self.dtype, b.dtype)
+        )
+    ):
         return _long_way(_DOT, call, lambda: dot(*call))
     if b.ndim > 2:
         result = replay_product("dot", (self, b), out)[1]
     else:
-        result = replay(_HEAD, (self, b), out)    # with a vector or a matrix on the right, both products are the same
+        # with a vector or a matrix on the right, both products are the same
+        result = replay(_HEAD, (self, b), out)
     if result is None:
-        return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and 0 < b.ndim < 3 else dot(*call))
+        return _long_way(_DOT, call, lambda: _matmul(*call) if self.ndim and 0 < b.ndim < 3
+                         else dot(*call))
     if SWITCH.watch is not None:
         SWITCH.watch(_DOT, call)
     return result
 
 
-def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape: Sequence[int]) -> Any:
+def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int,
+                    ret_shape: Sequence[int]) -> Any:
     call = a, b, out, n, m, k, ret_shape
     if not (SWITCH.everywhere or SWITCH.asked()) or out is not None:
         return _TENSORDOT.original(*call)
-    # The axes that are summed over come first in both. How many there are is not said, but follows from the shape of the result.
+    # The axes that are summed over come first in both. How many there are is not said, but follows
+    # from the shape of the result.
     summed = (a.ndim + b.ndim - len(ret_shape)) // 2
-    if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != tuple(ret_shape):
+    if a.shape[:summed] != b.shape[:summed] or a.shape[summed:] + b.shape[summed:] != tuple(
+        ret_shape
+    ):
         return _long_way(_TENSORDOT, call, lambda: _refuse("vdot got arrays of two shapes"))
     axes = (tuple(range(summed)),) * 2
     if not (type(a) is type(b) is cupy.ndarray):
@@ -165,7 +186,8 @@ def _tensordot_core(a: Any, b: Any, out: Any, n: int, m: int, k: int, ret_shape:
     else:
         result = replay_product("tensordot", (a, b), arguments={"axes": axes})[1]
     if result is None:
-        return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None) if matrices else tensordot(a, b, axes))
+        return _long_way(_TENSORDOT, call, lambda: _matmul(turned, b, None) if matrices
+                         else tensordot(a, b, axes))
     if SWITCH.watch is not None:
         SWITCH.watch(_TENSORDOT, call)
     return result
@@ -178,7 +200,7 @@ _TENSORDOT = Patch("cupy.tensordot", _core, "tensordot_core", _tensordot_core, "
 PATCHES = _OPERATOR, _FUNCTION, _DOT, _TENSORDOT
 
 
-# -- calls that were not served before -------------------------------------------------------------------------------------------
+# -- calls that were not served before -------------------------------------------------------------
 class _Refusal(Exception):
     """Why a call is left to CuPy."""
 
@@ -190,8 +212,8 @@ def _refuse(reason: str) -> Any:
 def _long_way(patch: Patch, call: tuple, ours: Callable[[], Any]) -> Any:
     """Serve a call, or let CuPy serve it and count why.
 
-    What is not a product of CuPy arrays is passed on without being counted, and so is a call that CuPy refuses as well: the program
-    gets CuPy's exception.
+    What is not a product of CuPy arrays is passed on without being counted, and so is a call that
+    CuPy refuses as well: the program gets CuPy's exception.
     """
     a, b, *rest = call
     if not (isinstance(a, cupy.ndarray) and isinstance(b, cupy.ndarray)):
@@ -246,7 +268,8 @@ def _in_order(x: Any) -> bool:
 
 
 def _answers(x: Any) -> bool:
-    """Whether an operand has its own ``__array_ufunc__`` and is not an array that CuPy would convert."""
+    """Whether an operand has its own ``__array_ufunc__`` and is not an array that CuPy would
+    convert."""
     return kind_of(x) == "foreign" and not any(hasattr(type(x), name) for name in _READ_BY_CUPY)
 
 
@@ -262,13 +285,13 @@ def unlink() -> None:
         patch.unlink()
 
 
-# -- the self-test ---------------------------------------------------------------------------------------------------------------
+# -- the self-test ---------------------------------------------------------------------------------
 _ROWS, _INNER, _COLUMNS = 5, 7, 3
 
 
 def check() -> None:
-    """Send a small product through every hook, on the current device. ``stats`` counts these products;
-    :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart.
+    """Send a small product through every hook, on the current device. ``stats`` counts these
+    products; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart.
 
     Raises
     ------
@@ -285,19 +308,26 @@ def _require_gpu() -> None:
     if (reason := runtime.why_unavailable()) is not None:
         raise runtime.MissingDependency(f"cuteblas cannot be installed: {reason}")
     if runtime.capturing():
-        raise RuntimeError("cuteblas cannot be installed: a stream is being captured; install before the capture")
+        raise RuntimeError(
+            "cuteblas cannot be installed: a stream is being captured; install before the capture"
+        )
 
 
 def _check(patch: Patch) -> None:
-    x, y = (np.arange(m * n, dtype=np.float32).reshape(m, n) % 5 - 2 for m, n in ((_ROWS, _INNER), (_INNER, _COLUMNS)))
+    x, y = (np.arange(m * n, dtype=np.float32).reshape(m, n) % 5 - 2
+            for m, n in ((_ROWS, _INNER), (_INNER, _COLUMNS)))
     a, b = cupy.asarray(x), cupy.asarray(y)
     matmul(a, b)        # inside a hook, what goes wrong would go on to CuPy; here it is seen
     arrived: list[bool] = []
     SWITCH.watch = lambda by, call: arrived.append(by is patch and call[1] is b)
-    calls: dict[Patch, Callable[[], Any]] = {_OPERATOR: lambda: a @ b, _FUNCTION: lambda: cupy.matmul(a, b),
-                                             _DOT: lambda: cupy.dot(a, b), _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
+    calls: dict[Patch, Callable[[], Any]] = {_OPERATOR: lambda: a @ b,
+                                             _FUNCTION: lambda: cupy.matmul(a, b),
+                                             _DOT: lambda: cupy.dot(a, b),
+                                             _TENSORDOT: lambda: cupy.tensordot(a, b, 1)}
     result = calls[patch]()
     if True not in arrived:
-        raise RuntimeError(f"in CuPy {cupy.__version__}, calls do not reach the hook of {patch.place}")
+        raise RuntimeError(
+            f"in CuPy {cupy.__version__}, calls do not reach the hook of {patch.place}"
+        )
     if not np.array_equal(cupy.asnumpy(result), x @ y):
         raise RuntimeError(f"a product through {patch.place} differs from NumPy's")

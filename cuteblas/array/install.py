@@ -1,4 +1,5 @@
-"""Transparent products: CuPy's and NumPy's own ``@``, ``matmul``, ``dot``, ``tensordot`` ..., served by this package."""
+"""Transparent products: CuPy's and NumPy's own ``@``, ``matmul``, ``dot``, ``tensordot`` ...,
+served by this package."""
 
 from __future__ import annotations
 
@@ -25,24 +26,28 @@ _VARIABLE = "CUTEBLAS_INSTALL"
 
 _lock = surviving(RLock())
 _MODULES = {"cupy": f"{__package__}.hooks", "numpy": f"{__package__}.numpy_hooks"}
-_blocks: Counter[str] = Counter()               # how many ``with enabled()`` are open, in all threads
+_blocks: Counter[str] = Counter()             # how many ``with enabled()`` are open, in all threads
 
 
 def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
-    """Run CuPy's products on the kernels, or NumPy's through this package, in all threads, until :func:`uninstall`.
+    """Run CuPy's products on the kernels, or NumPy's through this package, in all threads, until
+    :func:`uninstall`.
 
-    Programs need no change. In CuPy, ``install`` replaces four attributes; modules that imported ``matmul`` from it earlier are
-    served too. In NumPy, it replaces the loops of ``matmul`` (``a @ b``), ``vecdot``, ``matvec`` and ``vecmat`` under all their
-    names, and attributes such as ``numpy.dot`` and ``numpy.einsum``; a module that imported these by name earlier keeps NumPy's. A
-    call that cuteblas does not take goes to the original, and ``cuteblas.stats`` counts it with the reason. The first installation
-    in a process sends a small product through every hook and compares it with NumPy's. Installing again changes nothing.
+    Programs need no change. In CuPy, ``install`` replaces four attributes; modules that imported
+    ``matmul`` from it earlier are served too. In NumPy, it replaces the loops of ``matmul``
+    (``a @ b``), ``vecdot``, ``matvec`` and ``vecmat`` under all their names, and attributes such as
+    ``numpy.dot`` and ``numpy.einsum``; a module that imported these by name earlier keeps NumPy's.
+    A call that cuteblas does not take goes to the original, and ``cuteblas.stats`` counts it with
+    the reason. The first installation in a process sends a small product through every hook and
+    compares it with NumPy's. Installing again changes nothing.
 
     Parameters
     ----------
     cupy : bool, optional
         Install into CuPy; the default is to do so unless ``numpy`` is true.
     numpy : bool
-        Install into NumPy. Calls on NumPy arrays then run as calls of this package's functions; ``cuteblas.backend`` decides where.
+        Install into NumPy. Calls on NumPy arrays then run as calls of this package's functions;
+        ``cuteblas.backend`` decides where.
 
     Returns
     -------
@@ -75,9 +80,11 @@ def install(*, cupy: bool | None = None, numpy: bool = False) -> None:
 
 @contextmanager
 def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
-    """Run CuPy's products on the kernels, or NumPy's through this package, inside a ``with`` block, for this thread or task.
+    """Run CuPy's products on the kernels, or NumPy's through this package, inside a ``with`` block,
+    for this thread or task.
 
-    Other threads are not affected, not even threads that the block starts; use :func:`install` for those. Blocks may be nested.
+    Other threads are not affected, not even threads that the block starts; use :func:`install` for
+    those. Blocks may be nested.
 
     Parameters
     ----------
@@ -116,9 +123,11 @@ def enabled(*, cupy: bool | None = None, numpy: bool = False) -> Iterator[None]:
 
 
 def uninstall() -> None:
-    """Undo :func:`install` and ``CUTEBLAS_INSTALL``: restore every attribute and loop of CuPy and NumPy.
+    """Undo :func:`install` and ``CUTEBLAS_INSTALL``: restore every attribute and loop of CuPy and
+    NumPy.
 
-    They are restored when no ``with enabled()`` block is open in any thread. Without an earlier :func:`install`, nothing happens.
+    They are restored when no ``with enabled()`` block is open in any thread. Without an earlier
+    :func:`install`, nothing happens.
 
     Returns
     -------
@@ -137,9 +146,11 @@ def uninstall() -> None:
 
 
 def installed(library: str = "cupy") -> bool:
-    """Whether :func:`install` is in force in ``"cupy"`` or ``"numpy"``, or will be from CuPy's import or first product on."""
+    """Whether :func:`install` is in force in ``"cupy"`` or ``"numpy"``, or will be from CuPy's
+    import or first product on."""
     hooks: Any = _imported().get(library)
-    waiting = library == "cupy" and (_AT_IMPORT in sys.meta_path or (hooks is not None and hooks.SWITCH.pending))
+    waiting = library == "cupy" and (_AT_IMPORT in sys.meta_path
+                                     or (hooks is not None and hooks.SWITCH.pending))
     return waiting or (hooks is not None and hooks.SWITCH.everywhere)
 
 
@@ -156,8 +167,9 @@ answered_libraries.append(_answered)
 def install_with_cupy(then: Callable[[], object] | None = None) -> None:
     """Install as soon as CuPy is imported, without importing it.
 
-    The hooks are put in place then, and the first product checks them: CuPy is not made to touch a device before the program does.
-    If the check fails, a :class:`RuntimeWarning` says why and CuPy goes on alone.
+    The hooks are put in place then, and the first product checks them: CuPy is not made to touch a
+    device before the program does. If the check fails, a :class:`RuntimeWarning` says why and CuPy
+    goes on alone.
 
     Parameters
     ----------
@@ -173,12 +185,20 @@ def install_with_cupy(then: Callable[[], object] | None = None) -> None:
 
 
 def obey_environment() -> None:
-    """Install what the variable ``CUTEBLAS_INSTALL`` names: ``cupy`` or ``1`` with CuPy, ``numpy`` now."""
+    """Install what the variable ``CUTEBLAS_INSTALL`` names: ``cupy`` or ``1`` with CuPy, ``numpy``
+    now."""
     wish = os.environ.get(_VARIABLE, "")
-    wishes = {"cupy" if each == "1" else each for each in wish.replace(" ", "").split(",")} - {"", "0"}
+    wishes = {"cupy" if each == "1" else each for each in wish.replace(" ", "").split(",")} - {
+        "",
+        "0"
+    }
     if not wishes <= _MODULES.keys():
-        warnings.warn(f"{_VARIABLE} is {wish!r}; cupy (or 1) installs cuteblas into CuPy, numpy into NumPy, cupy,numpy into both, "
-                      f"0 into none", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"{_VARIABLE} is {wish!r}; cupy (or 1) installs cuteblas into CuPy, numpy into NumPy, cupy,numpy into both, "
+            f"0 into none",
+            RuntimeWarning,
+            stacklevel=2
+        )
         return
     if "cupy" in wishes:
         install_with_cupy()
@@ -190,8 +210,8 @@ def obey_environment() -> None:
 
 
 def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
-    """The modules of the hooks, imported if need be. CuPy is imported first and without the lock: its import may be what
-    :class:`_AtImport` waits for, in this thread or in another one."""
+    """The modules of the hooks, imported if need be. CuPy is imported first and without the lock:
+    its import may be what :class:`_AtImport` waits for, in this thread or in another one."""
     asked: dict[str, Any] = {}
     if cupy if cupy is not None else not numpy:
         from ..runtime.errors import MissingDependency, require
@@ -202,11 +222,15 @@ def _asked_for(cupy: bool | None, numpy: bool) -> dict[str, Any]:
         except Exception as error:
             from ..runtime import why_unavailable
 
-            raise MissingDependency(f"cuteblas cannot be installed: {why_unavailable() or error}") from error
+            raise MissingDependency(
+                f"cuteblas cannot be installed: {why_unavailable() or error}"
+            ) from error
     if numpy:
         asked["numpy"] = import_module(_MODULES["numpy"])
     if not asked:
-        raise ValueError("cupy=False without numpy=True names no library: install into CuPy, NumPy or both")
+        raise ValueError(
+            "cupy=False without numpy=True names no library: install into CuPy, NumPy or both"
+        )
     return asked
 
 
@@ -248,7 +272,8 @@ def _release() -> None:
 
 
 class _AtImport(MetaPathFinder):
-    """Finds CuPy where the other finders find it, and is notified when its module has been executed.
+    """Finds CuPy where the other finders find it, and is notified when its module has been
+    executed.
 
     Attributes
     ----------
@@ -259,8 +284,10 @@ class _AtImport(MetaPathFinder):
     def __init__(self) -> None:
         self.then: list[Callable[[], object]] = []
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The specification of CuPy that the other finders give, with a loader that notifies this finder."""
+    def find_spec(self, name: str, path: Sequence[str] | None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
+        """The specification of CuPy that the other finders give, with a loader that notifies this
+        finder."""
         if name != "cupy":
             return None
         for finder in sys.meta_path:

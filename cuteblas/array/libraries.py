@@ -14,7 +14,8 @@ from ..engines.dispatch import Carrier, kind_of, own_types
 from ..functions import linalg
 from .devices import device_of
 
-__all__ = ["by_library", "is_answered_here", "leaves", "of_anything", "ours_by_numpys", "require_one_place"]
+__all__ = ["by_library", "is_answered_here", "leaves", "of_anything", "ours_by_numpys",
+           "require_one_place"]
 
 _SOME = np.empty(0)
 
@@ -47,17 +48,19 @@ def require_one_place(function: str, arguments: Any) -> None:
 
 
 def by_library(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """A function of NumPy, called on this package or on the library of the arguments; on NumPy where there are no arrays.
+    """A function of NumPy, called on this package or on the library of the arguments; on NumPy
+    where there are no arrays.
 
-    Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would look for our arrays again, in
-    containers that are not known here.
+    Each library is asked as NumPy asks it (NEP 18), and only once: NumPy's function itself would
+    look for our arrays again, in containers that are not known here.
     """
     ours = ours_by_numpys().get(function)
     first = arguments[0] if arguments else None
     if len(arguments) == 1 and not named and type(first) is np.ndarray:
         on_gpu = None
     else:
-        on_gpu = first if kind_of(first) == "cupy" else next((x for x in leaves((arguments, named)) if kind_of(x) == "cupy"), None)
+        on_gpu = first if kind_of(first) == "cupy" else next((x for x in leaves((arguments, named))
+                                                              if kind_of(x) == "cupy"), None)
     if on_gpu is not None:
         from ._cupy_functions import by_cupy
 
@@ -75,14 +78,16 @@ def of_anything(library: Any, make: Callable[..., Any], a: Any, dtype: Any = Non
 @cache
 def ours_by_numpys() -> dict[Any, Callable[..., Any]]:
     """Our functions by those of NumPy."""
-    pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg)) for name in package.__all__
-             if callable(theirs := getattr(library, name, None)) and callable(ours := getattr(package, name)))
+    pairs = ((theirs, ours) for library, package in ((np, functions), (np.linalg, linalg))
+             for name in package.__all__ if callable(theirs := getattr(library, name, None))
+             and callable(ours := getattr(package, name)))
     return dict(pairs)
 
 
 @cache
 def is_answered_here(kind: type) -> bool:
-    """Whether NumPy's functions on arrays of that type are answered by NumPy, CuPy or this package."""
+    """Whether NumPy's functions on arrays of that type are answered by NumPy, CuPy or this
+    package."""
     theirs = getattr(sys.modules.get("cupy"), "ndarray", None)
     if kind in own_types or (theirs is not None and issubclass(kind, theirs)):
         return True

@@ -1,9 +1,11 @@
-"""One C function of two others: a loop that calls ours for large products, and the original unless ours says that it is done.
+"""One C function of two others: a loop that calls ours for large products, and the original unless
+ours says that it is done.
 
 Calls with few multiplications go to the original before anything of Python's runs.
 
-A callback of ``ctypes`` that cannot begin, because the interpreter has no room for another frame, no memory, or a function that
-traces raises an exception, returns as if it had done its work. So what follows the call must not need the interpreter.
+A callback of ``ctypes`` that cannot begin, because the interpreter has no room for another frame,
+no memory, or a function that traces raises an exception, returns as if it had done its work. So
+what follows the call must not need the interpreter.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ __all__ = ["either"]
 
 # void loop(args, extents, strides, data) {double products = extents[0]; intptr_t done = 0;
 #                                          for (intptr_t i = last; i; i--) products *= extents[i];
-#                                          if (products >= *least) first(args, extents, strides, &done);
-#                                          if (!done) second(args, extents, strides, data);}
-# first, second, least and last follow. One instruction a line, in the calling convention of the system.
+#                                          if (products >= *least) first(args, extents, strides,
+#                                          &done); if (!done) second(args, extents, strides, data);}
+# first, second, least and last follow. One instruction a line, in the calling convention of the
+# system.
 _X86_64 = """
 f2480f2a06      cvtsi2sd xmm0, qword ptr [rsi]
 488b057c000000  mov rax, [rip + last]
@@ -131,32 +134,38 @@ c0035fd6        ret
 CODES = {"x86_64": _X86_64, "amd64": _X86_64, "AMD64": _WINDOWS, "aarch64": _ARM64, "arm64": _ARM64}
 """By the name that each system has for its machine."""
 
-_made: list[Any] = []                           # NumPy may call them longer than anybody else knows them
+_made: list[Any] = []                      # NumPy may call them longer than anybody else knows them
 
 
 def either(first: int, second: int, least: ctypes.c_double, count: int) -> int:
-    """The address of a loop that calls the second, and before it the first if the product of the first ``count`` extents, two or
-    more, is not below ``least``: with the address of a zero for its data; if it is zero no more, the second is not called."""
+    """The address of a loop that calls the second, and before it the first if the product of the
+    first ``count`` extents, two or more, is not below ``least``: with the address of a zero for its
+    data; if it is zero no more, the second is not called."""
     if (machine := platform.machine()) not in CODES:
         raise OSError(f"there is no code for {machine}")
-    return _executable(bytes.fromhex("".join(line.split()[0] for line in CODES[machine].splitlines() if line))
-                       + b"".join(word.to_bytes(8, "little") for word in (first, second, ctypes.addressof(least), count - 1)))
+    return _executable(bytes.fromhex("".join(line.split()[0] for line in CODES[machine].splitlines()
+                                             if line))
+                       + b"".join(word.to_bytes(8, "little")
+                                  for word in (first, second, ctypes.addressof(least), count - 1)))
 
 
 def _executable(code: bytes) -> int:
     if os.name == "nt":
-        system = ctypes.WinDLL("kernel32", use_last_error=True)             # type: ignore[attr-defined]
+        system = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
         system.VirtualAlloc.restype = ctypes.c_void_p
-        address = system.VirtualAlloc(None, ctypes.c_size_t(len(code)), 0x3000, 0x40)       # committed; to be executed and written
+        # committed; to be executed and written
+        address = system.VirtualAlloc(None, ctypes.c_size_t(len(code)), 0x3000, 0x40)
         if not address:
-            raise OSError(ctypes.get_last_error(), "VirtualAlloc")          # type: ignore[attr-defined]
+            raise OSError(ctypes.get_last_error(), "VirtualAlloc")  # type: ignore[attr-defined]
         ctypes.memmove(address, code, len(code))
         return address
-    memory = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE)
+    memory = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+                       mmap.PROT_READ | mmap.PROT_WRITE)
     memory.write(code)
     address = ctypes.addressof(view := ctypes.c_char.from_buffer(memory))
     system = ctypes.CDLL(None, use_errno=True)
-    if system.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ | mmap.PROT_EXEC):
+    if system.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE),
+                       mmap.PROT_READ | mmap.PROT_EXEC):
         raise OSError(ctypes.get_errno(), "mprotect")
     _made.append(view)
     return address

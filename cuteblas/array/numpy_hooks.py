@@ -1,4 +1,5 @@
-"""The places where programs reach NumPy's products and copies, and what serves them while cuteblas is installed.
+"""The places where programs reach NumPy's products and copies, and what serves them while cuteblas
+is installed.
 
 ================================================================  ==================================================================
 place                                                             called by
@@ -8,8 +9,8 @@ attributes of ``numpy`` and ``numpy.linalg``: :data:`FUNCTIONS`   ``np.dot(a, b)
                                                                   original
 ================================================================  ==================================================================
 
-Each passes calls of plain arrays on to the function of the same name in this package, which decides where they run. Calls that come
-from this package itself reach NumPy's own.
+Each passes calls of plain arrays on to the function of the same name in this package, which decides
+where they run. Calls that come from this package itself reach NumPy's own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,19 @@ import numpy as np
 from ..engines.counters import tally
 from ..engines.memory import array_at
 from ..engines.placement import FEW
-from ..functions import ascontiguousarray, asfortranarray, copy, dot, einsum, inner, kron, matvec, tensordot, vdot, vecmat
+from ..functions import (
+    ascontiguousarray,
+    asfortranarray,
+    copy,
+    dot,
+    einsum,
+    inner,
+    kron,
+    matvec,
+    tensordot,
+    vdot,
+    vecmat,
+)
 from ..functions.linalg import matrix_power, multi_dot
 from ..functions.linalg import tensordot as tensordot_of_linalg
 from ..functions.matmul import matmul
@@ -34,7 +47,8 @@ from ..functions.vecdot import vecdot
 from .numpy_loops import TYPES, Call, Loop, raised_elsewhere, why_unavailable
 from .patches import Patch, Switch, checking
 
-__all__ = ["FUNCTIONS", "HERE", "LOOPS", "SWITCH", "Function", "as_a_program", "check", "link", "unlink"]
+__all__ = ["FUNCTIONS", "HERE", "LOOPS", "SWITCH", "Function", "as_a_program", "check", "link",
+           "unlink"]
 
 HERE: ContextVar[bool] = ContextVar("cuteblas_enabled_numpy", default=False)
 """Whether this thread or task is inside ``with cuteblas.enabled(numpy=True)``."""
@@ -46,7 +60,8 @@ _BLAS_TYPES = "fdFD"
 _OWN = __name__.partition(".")[0] + "."
 
 
-as_a_program: Callable[..., Any] = eval("lambda function, *args, **named: function(*args, **named)", {})
+as_a_program: Callable[..., Any] = eval("lambda function, *args, **named: function(*args, **named)",
+                                        {})
 """Call a function as a program does: not from a module of this package."""
 
 
@@ -60,8 +75,9 @@ def _delegated(function: str, error: BaseException) -> None:
     tally(function, "calls", f"delegated to NumPy: {reason}").tick()
 
 
-# -- loops ------------------------------------------------------------------------------------------------------------------------
-_PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": matmul, "vecdot": vecdot, "matvec": matvec, "vecmat": vecmat}
+# -- loops -----------------------------------------------------------------------------------------
+_PRODUCTS: dict[str, Callable[..., Any]] = {"matmul": matmul, "vecdot": vecdot, "matvec": matvec,
+                                            "vecmat": vecmat}
 
 
 def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
@@ -80,7 +96,8 @@ def _serve(loop: Loop, arguments: Callable[[], Call]) -> bool:
 
 LOOPS = [Loop(ufunc, types, _LEAST["with BLAS" if types[0] in _BLAS_TYPES else "without"], _serve,
               lambda loop, error: _delegated(loop.ufunc.__name__, error))
-         for ufunc in (np.matmul, np.vecdot, np.matvec, np.vecmat) for types in ufunc.types if set(types) <= {*TYPES, *"->"}]
+         for ufunc in (np.matmul, np.vecdot, np.matvec, np.vecmat) for types in ufunc.types
+         if set(types) <= {*TYPES, *"->"}]
 
 
 class _Switch(Switch):
@@ -96,14 +113,14 @@ class _Switch(Switch):
 SWITCH = _Switch()
 
 
-# -- attributes -------------------------------------------------------------------------------------------------------------------
+# -- attributes ------------------------------------------------------------------------------------
 _NDARRAY = np.ndarray
 _PLAIN = frozenset({int, bool, str, type(None), type})
 
 
 def _elements(arguments: Iterable[Any]) -> int:
-    """How many elements all arrays have; -1 if there is something that could answer a function of NumPy's itself (NEP 18), or be
-    taken otherwise by ours."""
+    """How many elements all arrays have; -1 if there is something that could answer a function of
+    NumPy's itself (NEP 18), or be taken otherwise by ours."""
     total = 0
     for x in arguments:
         if (kind := type(x)) is _NDARRAY:
@@ -127,8 +144,8 @@ def _have_blas(arguments: Iterable[Any]) -> bool:
 
 
 def _terms(arguments: Iterable[Any]) -> int:
-    """How many terms the sums of all elements of a product of all arrays have at most, none too few of float16, whose sums NumPy
-    rounds; -1 as :func:`_elements`."""
+    """How many terms the sums of all elements of a product of all arrays have at most, none too few
+    of float16, whose sums NumPy rounds; -1 as :func:`_elements`."""
     total = 1
     for x in arguments:
         if type(x) is _NDARRAY:
@@ -141,8 +158,8 @@ def _terms(arguments: Iterable[Any]) -> int:
 class Function:
     """A function that takes the place of one of NumPy's.
 
-    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages, which may have been made while this
-    one was installed.
+    It equals NumPy's: NumPy's dispatch (NEP 18) looks functions up in tables of other packages,
+    which may have been made while this one was installed.
 
     Parameters
     ----------
@@ -167,10 +184,12 @@ class Function:
         What puts it there.
     """
 
-    __slots__ = "__call__", "__dict__", "__weakref__"           # found without __getattr__, which makes attributes slow
+    # found without __getattr__, which makes attributes slow
+    __slots__ = "__call__", "__dict__", "__weakref__"
     __call__: Callable[..., Any]
 
-    def __init__(self, place: str, ours: Callable[..., Any], measure: Callable[[Iterable[Any]], int], least: int, operands: int,
+    def __init__(self, place: str, ours: Callable[..., Any],
+                 measure: Callable[[Iterable[Any]], int], least: int, operands: int,
                  with_blas: int = 1, foreign: frozenset[str] = frozenset({"precision", "variant"})):
         module, _, name = place.rpartition(".")
         self._place, self._ours, self._first, self._least = f"{module}:{name}", ours, resolve_name(place), least
@@ -195,7 +214,8 @@ class Function:
                 if raised_elsewhere(error):
                     raise
                 failure = error
-            result = original(*args, **named)           # if it refuses the call as well, its exception is what the program gets
+            # if it refuses the call as well, its exception is what the program gets
+            result = original(*args, **named)
             _delegated(patch.function, failure)
             return result
 
@@ -218,15 +238,19 @@ class Function:
         return resolve_name, (self._place,)
 
 
-_PRODUCTS_BY_NAME: dict[str, Callable[..., Any]] = {
-    "dot": dot, "inner": inner, "vdot": vdot, "tensordot": tensordot, "kron": kron, "linalg.multi_dot": multi_dot,
-    "linalg.matrix_power": matrix_power, "linalg.tensordot": tensordot_of_linalg}
-_COPIES: dict[str, Callable[..., Any]] = {"copy": copy, "ascontiguousarray": ascontiguousarray, "asfortranarray": asfortranarray}
+_PRODUCTS_BY_NAME: dict[str, Callable[..., Any]] = {"dot": dot, "inner": inner, "vdot": vdot,
+                                                    "tensordot": tensordot, "kron": kron,
+                                                    "linalg.multi_dot": multi_dot,
+                                                    "linalg.matrix_power": matrix_power,
+                                                    "linalg.tensordot": tensordot_of_linalg}
+_COPIES: dict[str, Callable[..., Any]] = {"copy": copy, "ascontiguousarray": ascontiguousarray,
+                                          "asfortranarray": asfortranarray}
 FUNCTIONS = [Function("numpy.einsum", einsum, _terms, _LEAST_TERMS, 0),
-             *[Function(f"numpy.{name}", ours, _elements, 1 << 10, 1 if ours in (multi_dot, matrix_power) else 2, FEW >> 10)
+             *[Function(f"numpy.{name}", ours, _elements, 1 << 10,
+                        1 if ours in (multi_dot, matrix_power) else 2, FEW >> 10)
                for name, ours in _PRODUCTS_BY_NAME.items()],
-             *[Function(f"numpy.{name}", ours, _elements, 1 << 12, 1, foreign=frozenset({"out", "variant"}))
-               for name, ours in _COPIES.items()]]
+             *[Function(f"numpy.{name}", ours, _elements, 1 << 12, 1,
+                        foreign=frozenset({"out", "variant"})) for name, ours in _COPIES.items()]]
 """The attributes that are replaced."""
 
 
@@ -255,13 +279,13 @@ def unlink() -> None:
         function.patch.unlink()
 
 
-atexit.register(unlink)                 # threads that the end of the process stops are not to be in a loop of ours
+atexit.register(unlink)  # threads that the end of the process stops are not to be in a loop of ours
 
 
-# -- the self-test ---------------------------------------------------------------------------------------------------------------
+# -- the self-test ---------------------------------------------------------------------------------
 def check() -> None:
-    """Send a product or copy through every place. ``stats`` counts these; :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them
-    apart.
+    """Send a product or copy through every place. ``stats`` counts these;
+    :data:`~cuteblas.array.patches.MADE_BY_CHECKS` has them apart.
 
     Raises
     ------
@@ -269,7 +293,8 @@ def check() -> None:
         If one does not arrive, or if a result is not that of NumPy.
     """
     x = np.arange(4096, dtype=np.int8).reshape(64, 64) % 5 - 2
-    calls: list[tuple[Any, tuple[Any, ...]]] = [(loop.ufunc, _operands(loop.ufunc, x)) for loop in LOOPS if loop.types[0] == "b"]
+    calls: list[tuple[Any, tuple[Any, ...]]] = [(loop.ufunc, _operands(loop.ufunc, x))
+                                                for loop in LOOPS if loop.types[0] == "b"]
     calls += [(function, _operands(function, x)) for function in FUNCTIONS]
     with checking(SWITCH, HERE):
         for function, arguments in calls:

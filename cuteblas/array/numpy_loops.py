@@ -1,9 +1,11 @@
-"""The inner loops of NumPy's generalized ufuncs, replaced through NumPy's C API (``PyUFunc_ReplaceLoopBySignature``).
+"""The inner loops of NumPy's generalized ufuncs, replaced through NumPy's C API
+(``PyUFunc_ReplaceLoopBySignature``).
 
-NumPy calls a loop with four pointers: to the addresses of operands and result; to the number of products and the extents of their
-core dimensions; to the strides, in bytes, of each array from one product to the next and then along its core dimensions; and one
-that is the loop's own. By then everything else has been done: types are cast, elements aligned, ``out`` and operands are apart,
-and batches broadcast.
+NumPy calls a loop with four pointers: to the addresses of operands and result; to the number of
+products and the extents of their core dimensions; to the strides, in bytes, of each array from one
+product to the next and then along its core dimensions; and one that is the loop's own. By then
+everything else has been done: types are cast, elements aligned, ``out`` and operands are apart, and
+batches broadcast.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ __all__ = ["TYPES", "Call", "Loop", "raised_elsewhere", "why_unavailable"]
 TYPES = "?bBhHiIlLqQefdFD"
 """Type characters of the loops that are replaced: those that have kernels."""
 
-_REPLACE = 30                   # the place of PyUFunc_ReplaceLoopBySignature in the table of NumPy's C API
+_REPLACE = 30            # the place of PyUFunc_ReplaceLoopBySignature in the table of NumPy's C API
 
 _Words = ctypes.POINTER(ctypes.c_ssize_t)
 _Entered = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _Words, _Words, _Words)
@@ -32,7 +34,8 @@ _Pointer = ctypes.c_void_p
 
 
 class Call(NamedTuple):
-    """What a loop is called with: extents and strides, in bytes, of both operands and the result, and where they begin.
+    """What a loop is called with: extents and strides, in bytes, of both operands and the result,
+    and where they begin.
 
     Attributes
     ----------
@@ -55,7 +58,8 @@ def why_unavailable() -> str | None:
     current, main = api.PyInterpreterState_Get, api.PyInterpreterState_Main
     current.restype = main.restype = ctypes.c_void_p
     if current() != main():
-        return "NumPy's loops can be replaced in the main interpreter only"       # what they call would run in another one
+        # what they call would run in another one
+        return "NumPy's loops can be replaced in the main interpreter only"
     try:
         _replacer()
         either(0, 0, ctypes.c_double(), 2)
@@ -73,7 +77,8 @@ def _replacer() -> Callable[..., int]:
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = _Pointer, [ctypes.py_object, ctypes.c_char_p]
     table = (_Pointer * (_REPLACE + 1)).from_address(pointer(_UFUNC_API, None))
-    prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, _Pointer, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(_Pointer))
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, _Pointer,
+                                  ctypes.POINTER(ctypes.c_int), ctypes.POINTER(_Pointer))
     return prototype(table[_REPLACE] or 0)
 
 
@@ -89,10 +94,11 @@ class Loop:
     least : int
         Multiplications; calls of fewer are left to the original, before Python is entered.
     serve : callable
-        A function of this loop and a function that returns the :class:`Call`: ``True`` if it has computed the products, else the
-        original does.
+        A function of this loop and a function that returns the :class:`Call`: ``True`` if it has
+        computed the products, else the original does.
     failed : callable
-        Told of the loop and the exception that ended ``serve``, before the original computes the products.
+        Told of the loop and the exception that ended ``serve``, before the original computes the
+        products.
 
     Attributes
     ----------
@@ -100,19 +106,29 @@ class Loop:
         ``least``, or less to let ``serve`` have smaller calls. Machine code reads it.
     """
 
-    def __init__(self, ufunc: np.ufunc, types: str, least: int, serve: Callable[[Loop, Callable[[], Call]], bool],
+    def __init__(self, ufunc: np.ufunc, types: str, least: int,
+                 serve: Callable[[Loop, Callable[[], Call]], bool],
                  failed: Callable[[Loop, BaseException], None]):
         self.word = ctypes.c_double(least)
         self.ufunc, self.types, self.least = ufunc, types, least
         self.dtypes = tuple(map(np.dtype, types.replace("->", "")))
         self._serve, self._failed = serve, failed
         names: dict[str, int] = {}
-        self._core = tuple(tuple(names.setdefault(name, len(names)) for name in part.replace("?", "").split(",") if name)
-                           for part in str(ufunc.signature).replace("->", ",").replace(" ", "")[1:-1].split("),("))
+        self._core = tuple(
+            tuple(
+                names.setdefault(name, len(names))
+                for name in part.replace("?", "").split(",")
+                if name
+            )
+            for part in str(ufunc.signature).replace("->", ",").replace(" ", "")[1:-1].split("),(")
+        )
         self._axes = len(names)
-        # typedef struct {PyObject_HEAD int nin, nout, nargs, identity; PyUFuncGenericFunction *functions; ...} PyUFuncObject
-        functions = _Pointer.from_address(id(ufunc) + object.__basicsize__ + 4 * ctypes.sizeof(ctypes.c_int))
-        self._place = _Pointer.from_address((functions.value or 0) + ufunc.types.index(types) * ctypes.sizeof(_Pointer))
+        # typedef struct {PyObject_HEAD int nin, nout, nargs, identity; PyUFuncGenericFunction
+        # *functions; ...} PyUFuncObject
+        functions = _Pointer.from_address(id(ufunc) + object.__basicsize__ + 4
+                                          * ctypes.sizeof(ctypes.c_int))
+        self._place = _Pointer.from_address((functions.value or 0) + ufunc.types.index(types)
+                                            * ctypes.sizeof(_Pointer))
         self._ours: dict[int, int] = {}                 # by the original
 
     def link(self) -> None:
@@ -128,16 +144,19 @@ class Loop:
             return
         if current not in self._ours:
             ours = _Entered(self._callback())
-            for kept in (ours, self.word):             # NumPy may have them longer than this module lasts
+            for kept in (ours, self.word):       # NumPy may have them longer than this module lasts
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-            self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current, self.word, self._axes + 1)
+            self._ours[current] = either(ctypes.cast(ours, _Pointer).value or 0, current, self.word,
+                                         self._axes + 1)
         if self._replace(self._ours[current]) != current:
             self._replace(current)
-            raise RuntimeError(f"NumPy {np.__version__} keeps the loops of {self.ufunc.__name__} in an unexpected place")
+            raise RuntimeError(
+                f"NumPy {np.__version__} keeps the loops of {self.ufunc.__name__} in an unexpected place"
+            )
 
     def unlink(self) -> None:
-        """Restore the original. A loop that has been put over ours since stays: it may call ours, which then passes everything
-        on."""
+        """Restore the original. A loop that has been put over ours since stays: it may call ours,
+        which then passes everything on."""
         for original, ours in self._ours.items():
             if self._there() == ours:
                 self._replace(original)
@@ -168,7 +187,8 @@ class Loop:
         return Call(tuple(shapes), tuple(along), tuple((ctypes.c_ssize_t * 3).from_address(arrays)))
 
     def _callback(self) -> Callable[..., None]:
-        """Our loop. However it ends, the original computes the products unless it has said that they are done."""
+        """Our loop. However it ends, the original computes the products unless it has said that
+        they are done."""
         serve, failed, call = self._serve, self._failed, self.call
 
         def loop(arrays: int, extents: Any, strides: Any, done: Any) -> None:
@@ -187,11 +207,13 @@ class Loop:
         return _without_interrupts_at_its_start(loop)
 
 
-# -- exceptions of signals --------------------------------------------------------------------------------------------------------
+# -- exceptions of signals -------------------------------------------------------------------------
 def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
-    """The function, without the check for signals before its first statement, where no ``try`` catches what a handler raises.
+    """The function, without the check for signals before its first statement, where no ``try``
+    catches what a handler raises.
 
-    Python makes the check in RESUME, unless its argument says that the function goes on after an ``await`` (3).
+    Python makes the check in RESUME, unless its argument says that the function goes on after an
+    ``await`` (3).
     """
     from dis import opmap
 
@@ -204,14 +226,17 @@ def _without_interrupts_at_its_start(function: Any) -> Callable[..., None]:
 
 
 def raised_elsewhere(error: BaseException) -> bool:
-    """Whether an exception is none of ours: that of an interrupt, of a handler of signals, or of a function that traces."""
+    """Whether an exception is none of ours: that of an interrupt, of a handler of signals, or of a
+    function that traces."""
     if not isinstance(error, Exception) or _LATER in error.__dict__:
         return True
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    handlers = {getattr(signal.getsignal(number), "__code__", None)
+                for number in signal.valid_signals()}
     trace, interrupted = error.__traceback__, object()
     while trace is not None:
         frame = trace.tb_frame
-        if frame.f_code in handlers or any(x is interrupted for x in frame.f_locals.values()):      # those get the frame
+        # those get the frame
+        if frame.f_code in handlers or any(x is interrupted for x in frame.f_locals.values()):
             return True
         interrupted, trace = frame, trace.tb_next
     return False
@@ -227,8 +252,9 @@ _LATER = "_cuteblas_raised_later"
 
 
 class _Setting:
-    """``_RAISED_LATER[thread] = class`` has an exception raised in a thread as soon as its program goes on. Python looks for such
-    exceptions after calls; there is none after an assignment, so it is not raised in the loop that makes it."""
+    """``_RAISED_LATER[thread] = class`` has an exception raised in a thread as soon as its program
+    goes on. Python looks for such exceptions after calls; there is none after an assignment, so it
+    is not raised in the loop that makes it."""
 
     if hasattr(ctypes, "pythonapi"):
         __setitem__ = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(

@@ -21,7 +21,8 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 
 def _operated(call: Callable[[Any, Any], Any], x: ndarray, other: Any) -> Any:
-    """``call`` on the data of ``x`` and another operand, which the library of the data may leave the answer to."""
+    """``call`` on the data of ``x`` and another operand, which the library of the data may leave
+    the answer to."""
     data = x._data
     if type(other) is ndarray:
         other = other._data
@@ -40,7 +41,8 @@ def _operated_on_gpu(call: Callable[[Any, Any], Any], data: Any, other: Any) -> 
     if call in (operator.eq, operator.ne) and (other is None or isinstance(other, (str, bytes))):
         with made_on(device_of(data)) as library:
             return library.full(data.shape, call is operator.ne)
-    return call(data, operands(np.power if call in (operator.pow, operator.ipow) else np.add, data, other)[1])
+    return call(data, operands(np.power if call in (operator.pow, operator.ipow) else np.add, data,
+                               other)[1])
 
 
 def _forward(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[ndarray, Any], Any]:
@@ -71,17 +73,19 @@ def _reflected(call: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Callable[[nd
     return operate
 
 
-def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc, **named: Any) -> Callable[[ndarray, Any], Any]:
+def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc,
+              **named: Any) -> Callable[[ndarray, Any], Any]:
     """``x += y``, written into ``x`` unless ``y`` computes it itself."""
     def operate(self: ndarray, other: Any, /) -> Any:
         if kind_of(other) == "foreign" and type(other) is not ndarray:
             answers = type(other).__array_ufunc__
             if answers is None or not hasattr(type(other), "__array__"):
-                return ufunc(self, other, out=(self,), **named)         # NumPy refuses it, or it answers
+                return ufunc(self, other, out=(self,), **named)    # NumPy refuses it, or it answers
             result = answers(other, ufunc, "__call__", self, other, out=(self,), **named)
             if result is not NotImplemented:
-                return self if getattr(result, "data", None) is self else result        # xarray's hold what was written
-            other = np.asarray(other)                           # pandas writes into NumPy's arrays alone
+                # xarray's hold what was written
+                return self if getattr(result, "data", None) is self else result
+            other = np.asarray(other)                      # pandas writes into NumPy's arrays alone
         result = _operated(call, self, other)
         return self if result is self._data else wrapped(result)
 
@@ -89,7 +93,8 @@ def _in_place(call: Callable[[Any, Any], Any], ufunc: np.ufunc, **named: Any) ->
 
 
 def _matmul(data: Any, other: Any) -> Any:
-    """``data @ other``, by a type that has a priority over arrays itself, as sparse matrices have."""
+    """``data @ other``, by a type that has a priority over arrays itself, as sparse matrices
+    have."""
     if kind_of(other) == "like" and getattr(other, "__array_priority__", 0) > 0:
         return operator.matmul(data, other)
     return matmul(data, other)
@@ -119,8 +124,10 @@ def _matmul_in_place(self: ndarray, other: Any, /) -> Any:
     try:
         return _in_place(partial(_matmul_into, axes), np.matmul, axes=axes)(self, other)
     except np.exceptions.AxisError:
-        raise ValueError("inplace matrix multiplication requires the first operand to have at least one and the second "
-                         "at least two dimensions.") from None
+        raise ValueError(
+            "inplace matrix multiplication requires the first operand to have at least one and the second "
+            "at least two dimensions."
+        ) from None
 
 
 def _unary(call: Callable[[Any], Any]) -> Callable[[ndarray], Any]:
@@ -139,11 +146,12 @@ def _of_elements(compare: Callable[[Any, Any], Any]) -> Callable[[flatiter, Any]
 
 def define_operators() -> None:
     """Give the class Python's arithmetic, bitwise and comparison operators, and products."""
-    arithmetic = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-                  "mod": np.remainder, "pow": np.power, "lshift": np.left_shift, "rshift": np.right_shift,
-                  "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-    comparisons = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater,
-                   "ge": np.greater_equal}
+    arithmetic = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
+                  "floordiv": np.floor_divide, "mod": np.remainder, "pow": np.power,
+                  "lshift": np.left_shift, "rshift": np.right_shift, "and": np.bitwise_and,
+                  "or": np.bitwise_or, "xor": np.bitwise_xor}
+    comparisons = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal,
+                   "gt": np.greater, "ge": np.greater_equal}
     for name, ufunc in (arithmetic | comparisons | {"divmod": np.divmod}).items():
         call = divmod if name == "divmod" else getattr(operator, f"__{name}__")
         define(f"__{name}__", _forward(call, ufunc))

@@ -1,4 +1,5 @@
-"""Attributes of another library that are replaced for a while, and the products that are made to check what took their places."""
+"""Attributes of another library that are replaced for a while, and the products that are made to
+check what took their places."""
 
 from __future__ import annotations
 
@@ -48,16 +49,18 @@ class Patch:
         self._linked = False
 
     def link(self) -> None:
-        """Put the hook in its place, unless it is still reached: through a patch that was put over it."""
-        if not self._linked or getattr(self._owner, self._name) is self.original:       # restored by another hand, as by a reload
+        """Put the hook in its place, unless it is still reached: through a patch that was put over
+        it."""
+        # restored by another hand, as by a reload
+        if not self._linked or getattr(self._owner, self._name) is self.original:
             self._before = vars(self._owner).get(self._name, _ABSENT)
             self.original = getattr(self._owner, self._name)
             setattr(self._owner, self._name, self.hook)
             self._linked = True
 
     def unlink(self) -> None:
-        """Restore the original. A patch that has been put over the hook since stays: it may call the hook, which then passes
-        everything on."""
+        """Restore the original. A patch that has been put over the hook since stays: it may call
+        the hook, which then passes everything on."""
         if vars(self._owner).get(self._name) is not self.hook:
             return
         if self._before is _ABSENT:
@@ -97,7 +100,8 @@ MADE_BY_CHECKS: dict[tuple[str, str], int] = {}
 
 @contextmanager
 def checking(switch: Switch, here: ContextVar[bool]) -> Iterator[None]:
-    """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in :data:`MADE_BY_CHECKS`.
+    """Check hooks inside a ``with`` block, which they serve. What is counted there is noted in
+    :data:`MADE_BY_CHECKS`.
 
     Raises
     ------

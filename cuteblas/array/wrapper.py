@@ -1,4 +1,5 @@
-"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, whose products are those of this package."""
+"""``cuteblas.ndarray``: a thin wrapper around a NumPy or CuPy array, whose products are those of
+this package."""
 
 from __future__ import annotations
 
@@ -17,28 +18,38 @@ from ..engines.dispatch import Carrier, kind_of, register_own_type
 from ..functions import ascontiguousarray, asfortranarray, copy, dot, matmul
 from ..functions.signatures import Order
 from .devices import CPU, checked_device, copied_to, default_device, device_of, made_on
-from .libraries import by_library, is_answered_here, leaves, of_anything, ours_by_numpys, require_one_place
+from .libraries import (
+    by_library,
+    is_answered_here,
+    leaves,
+    of_anything,
+    ours_by_numpys,
+    require_one_place,
+)
 from .members import Members
 
 __all__ = ["as_given", "define", "flatiter", "ndarray", "unwrapped", "wrap", "wrapped"]
 
 _new = object.__new__
-_PUBLIC_FUNCTION = type(np.sum)         # what NumPy makes of functions that types may answer (NEP 18)
-_NOT_LOOKED_INTO = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None), type(...)})
+_PUBLIC_FUNCTION = type(np.sum)       # what NumPy makes of functions that types may answer (NEP 18)
+_NOT_LOOKED_INTO = frozenset({int, float, complex, bool, str, bytes, slice, type, type(None),
+                              type(...)})
 
 
 if TYPE_CHECKING:
     _Base = Members
 else:
-    _Base = object                      # a class of this package's own: what it has from NumPy's arrays is defined after it
+    # a class of this package's own: what it has from NumPy's arrays is defined after it
+    _Base = object
 
 
 @final
 class ndarray(_Base):
     """A NumPy or CuPy array whose products run on the kernels of this package.
 
-    It has the methods, attributes, operators and indexing of NumPy's arrays. Results have this type too, with 0-d arrays in place
-    of NumPy's scalars. NumPy's functions and ufuncs accept it (NEP 13, NEP 18), and it follows the Array API standard.
+    It has the methods, attributes, operators and indexing of NumPy's arrays. Results have this type
+    too, with 0-d arrays in place of NumPy's scalars. NumPy's functions and ufuncs accept it (NEP
+    13, NEP 18), and it follows the Array API standard.
 
     Parameters
     ----------
@@ -63,7 +74,8 @@ class ndarray(_Base):
 
     __slots__ = ("__weakref__", "_data")
     __module__ = "cuteblas"
-    # NumPy looks for __array_ufunc__ alone. Dask looks for the operand with the highest priority, above NumPy's and CuPy's.
+    # NumPy looks for __array_ufunc__ alone. Dask looks for the operand with the highest priority,
+    # above NumPy's and CuPy's.
     __array_priority__ = 101
 
     _data: Any
@@ -74,18 +86,22 @@ class ndarray(_Base):
             return data
         kind = kind_of(data)
         if kind not in ("numpy", "subclass", "cupy"):
-            raise TypeError(f"cuteblas.ndarray wraps a NumPy or CuPy array, got {type(data).__name__}; use cuteblas.asarray")
+            raise TypeError(
+                f"cuteblas.ndarray wraps a NumPy or CuPy array, got {type(data).__name__}; use cuteblas.asarray"
+            )
         return wrap(data.view(np.ndarray) if kind == "subclass" else data)
 
-    # -- protocols ----------------------------------------------------------------------------------------------------------------
+    # -- protocols ---------------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         """NEP 13: generalized ufuncs on our kernels, all others by the library of the data."""
         if ufunc is np.matmul and not named and type(inputs[0]) is type(inputs[1]):
             return inputs[0] @ inputs[1]        # the most frequent call
-        if any(type(x) is not ndarray and kind_of(x) == "foreign" for x in (*inputs, *named.get("out", ()))):
+        if any(type(x) is not ndarray and kind_of(x) == "foreign"
+               for x in (*inputs, *named.get("out", ()))):
             return NotImplemented
         call = ours_by_numpys().get(ufunc, ufunc) if method == "__call__" else getattr(ufunc, method)
-        if (method != "__call__" or "where" in named) and ufunc.signature is None and self.device != CPU:
+        if (method != "__call__"
+            or "where" in named) and ufunc.signature is None and self.device != CPU:
             from ._cupy_ufuncs import by_cupy
 
             call = by_cupy(ufunc, method)
@@ -93,14 +109,16 @@ class ndarray(_Base):
             from ._cupy_ufuncs import operands
 
             # In comparisons, NumPy makes arrays of its scalars before it calls other types.
-            inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0 else x for x in inputs]))
+            inputs = operands(ufunc, *unwrapped([x[()] if type(x) is np.ndarray and x.ndim == 0
+                                                 else x for x in inputs]))
         if named:
             return call_on_data(call, ufunc.__name__, inputs, named)
         raw = unwrapped(inputs)
         require_one_place(ufunc.__name__, raw)
         return wrapped(call(*raw))
 
-    def __array_function__(self, function: Callable[..., Any], types: Any, arguments: Any, named: dict[str, Any]) -> Any:
+    def __array_function__(self, function: Callable[..., Any], types: Any, arguments: Any,
+                           named: dict[str, Any]) -> Any:
         """NEP 18: our function of that name, else that of the library of the data."""
         if not all(map(is_answered_here, types)):
             return NotImplemented
@@ -111,29 +129,38 @@ class ndarray(_Base):
         return call_on_data(partial(by_library, function), function.__name__, arguments, named)
 
     def _made_like(self, name: str, arguments: Any, named: dict[str, Any]) -> Any:
-        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where CuPy has no such argument."""
+        """A new array where this one is: NumPy's ``like=``, which also passes ``device=None`` where
+        CuPy has no such argument."""
         with made_on(self.device) as library:
-            ours = {"ascontiguousarray": ascontiguousarray, "asfortranarray": asfortranarray}.get(name)
+            ours = {"ascontiguousarray": ascontiguousarray,
+                    "asfortranarray": asfortranarray}.get(name)
             make: Any = partial(of_anything, library, ours) if ours else getattr(library, name, None)
-            given = {key: value for key, value in named.items() if key != "device" or value is not None}
+            given = {key: value for key, value in named.items() if key != "device"
+                     or value is not None}
             return NotImplemented if make is None else call_on_data(make, name, arguments, given)
 
     def view(self, /, *arguments: Any, **named: Any) -> ndarray:
-        """A view of the same memory with another element type: ``view([dtype][, type])``; this class is a valid ``type``.
+        """A view of the same memory with another element type: ``view([dtype][, type])``; this
+        class is a valid ``type``.
 
         Raises
         ------
         TypeError
-            On a GPU for a subclass of NumPy's array or for Python's objects, which CuPy's arrays cannot be or hold.
+            On a GPU for a subclass of NumPy's array or for Python's objects, which CuPy's arrays
+            cannot be or hold.
         """
         arguments = tuple(x for x in arguments if x is not ndarray)
         named = {name: x for name, x in named.items() if x is not ndarray}
-        if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values()) if x is not None):
-            raise TypeError("on a GPU, view takes a dtype of numbers: arrays there have no subclasses and hold no Python objects")
+        if self.device != CPU and any(np.dtype(x).hasobject for x in (*arguments, *named.values())
+                                      if x is not None):
+            raise TypeError(
+                "on a GPU, view takes a dtype of numbers: arrays there have no subclasses and hold no Python objects"
+            )
         return call_on_data(self._data.view, "view", arguments, named)
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
-        """The elements as a NumPy array. Their type is left to NumPy, which casts what comes back as strictly as it casts its own.
+        """The elements as a NumPy array. Their type is left to NumPy, which casts what comes back
+        as strictly as it casts its own.
 
         Raises
         ------
@@ -141,15 +168,20 @@ class ndarray(_Base):
             If they are on a GPU: nothing is moved unless that is said.
         """
         if self.device != CPU:
-            raise TypeError('Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first; '
-                            '`cupy.from_dlpack(x)` is a CuPy array of the same memory.')
+            raise TypeError(
+                'Implicit conversion to a NumPy array is not allowed. Please use `.to_device("cpu")` first; '
+                '`cupy.from_dlpack(x)` is a CuPy array of the same memory.'
+            )
         return self._data.copy("K") if copy and dtype in (None, self._data.dtype) else self._data
 
-    def __cupy_override_elementwise_kernel__(self, kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """CuPy's ufuncs and element-wise kernels by their own names, with an array of ours among the operands."""
+    def __cupy_override_elementwise_kernel__(self, kernel: Callable[..., Any], *arguments: Any,
+                                             **named: Any) -> Any:
+        """CuPy's ufuncs and element-wise kernels by their own names, with an array of ours among
+        the operands."""
         return call_on_data(kernel, getattr(kernel, "name", "a kernel"), arguments, named)
 
-    # There is no __cuda_array_interface__: CuPy would take every ufunc with a CuPy array on the left, our products among them.
+    # There is no __cuda_array_interface__: CuPy would take every ufunc with a CuPy array on the
+    # left, our products among them.
     def __dlpack__(self, /, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[Any, int] | None = None, copy: bool | None = None) -> Any:
         """Export by DLPack, as the library of the data does it."""
@@ -157,7 +189,8 @@ class ndarray(_Base):
         if copy and self.device != CPU and dl_device in (None, self.__dlpack_device__()):
             data, copy = data.copy(), None          # CuPy copies to the host alone
         given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return data.__dlpack__(**{name: value for name, value in given.items() if value is not None})
+        return data.__dlpack__(**{name: value for name, value in given.items()
+                                  if value is not None})
 
     def __dlpack_device__(self, /) -> tuple[Any, int]:
         """DLPack's name of the device."""
@@ -175,15 +208,17 @@ class ndarray(_Base):
     def __bytes__(self) -> bytes:
         if self.device != CPU:
             raise TypeError('Implicit conversion to bytes is not allowed. Please use `.tobytes()`.')
-        return bytes(self._data)        # without this method, bytes(x) would be made of the elements, as of a list of integers
+        # without this method, bytes(x) would be made of the elements, as of a list of integers
+        return bytes(self._data)
 
     def __sizeof__(self) -> int:
-        """With the elements, wherever they are; repeated ones (stride 0) count once. Dask calls it."""
+        """With the elements, wherever they are; repeated ones (stride 0) count once. Dask calls
+        it."""
         data = self._data
         count = prod(n for n, stride in zip(data.shape, data.strides, strict=True) if stride)
         return object.__sizeof__(self) + count * data.itemsize
 
-    # -- places -------------------------------------------------------------------------------------------------------------------
+    # -- places ------------------------------------------------------------------------------------
     @property
     def device(self) -> str:
         """``"cpu"``, or ``"cuda:0"`` and so on."""
@@ -208,16 +243,19 @@ class ndarray(_Base):
         if stream is None:
             data = copied_to(self._data, device)
         elif (device, self.device) == (CPU, CPU):
-            raise ValueError('The stream argument to to_device() is not supported between "cpu" and "cpu"')
+            raise ValueError(
+                'The stream argument to to_device() is not supported between "cpu" and "cpu"'
+            )
         else:
             with stream:
                 data = copied_to(self._data, device)
         return self if data is self._data else wrap(data)
 
-    # -- elements -----------------------------------------------------------------------------------------------------------------
+    # -- elements ----------------------------------------------------------------------------------
     @property
     def flat(self) -> flatiter:
-        """The elements in C order, which can be read and written by index: see :class:`numpy.flatiter`."""
+        """The elements in C order, which can be read and written by index: see
+        :class:`numpy.flatiter`."""
         return flatiter(self)
 
     @flat.setter
@@ -279,7 +317,8 @@ class ndarray(_Base):
 
     def __bool__(self) -> bool:
         data = self._data
-        return bool(data if data.size else np.empty(data.shape))       # CuPy's without elements are false, NumPy's ambiguous
+        # CuPy's without elements are false, NumPy's ambiguous
+        return bool(data if data.size else np.empty(data.shape))
 
     def __int__(self) -> int:
         return int(self._data)
@@ -307,16 +346,26 @@ class ndarray(_Base):
         return copied_to(self._data, CPU)[()]
 
     def __hash__(self) -> int:
-        return hash(self._as_scalar("unhashable type: 'cuteblas.ndarray'; only arrays without axes have a hash"))
+        return hash(
+            self._as_scalar(
+                "unhashable type: 'cuteblas.ndarray'; only arrays without axes have a hash"
+            )
+        )
 
     def __round__(self, ndigits: SupportsIndex | None = None) -> Any:
-        scalar = self._as_scalar("type cuteblas.ndarray doesn't define __round__ method for arrays with axes")
+        scalar = self._as_scalar(
+            "type cuteblas.ndarray doesn't define __round__ method for arrays with axes"
+        )
         return round(scalar) if ndigits is None else self.round(ndigits)
 
     def __trunc__(self) -> int:
-        return trunc(self._as_scalar("type cuteblas.ndarray doesn't define __trunc__ method for arrays with axes"))
+        return trunc(
+            self._as_scalar(
+                "type cuteblas.ndarray doesn't define __trunc__ method for arrays with axes"
+            )
+        )
 
-    # -- text ---------------------------------------------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------
     def __repr__(self) -> str:
         return _repr(self)
 
@@ -326,7 +375,7 @@ class ndarray(_Base):
     def __format__(self, spec: str) -> str:
         return format(copied_to(self._data, CPU), spec)
 
-    # -- products -----------------------------------------------------------------------------------------------------------------
+    # -- products ----------------------------------------------------------------------------------
     def dot(self, b: Any, out: Any = None) -> ndarray:
         """Dot product with another array: see :func:`cuteblas.dot`."""
         if isinstance(b, (list, tuple)) and type(self._data) is not np.ndarray:
@@ -340,7 +389,8 @@ class ndarray(_Base):
 
 
 class flatiter:
-    """The elements of an array in C order, as ``numpy.flatiter``: to be read and written by index, and one after the other.
+    """The elements of an array in C order, as ``numpy.flatiter``: to be read and written by index,
+    and one after the other.
 
     Parameters
     ----------
@@ -378,7 +428,7 @@ class flatiter:
     def __getitem__(self, key: Any) -> Any:
         data, raw = self.base._data, unwrapped(key)
         if self.base.device != CPU and not isinstance(raw, (int, np.integer, slice)):
-            return wrapped(data.ravel()[raw].copy())        # CuPy's iterators take numbers and slices
+            return wrapped(data.ravel()[raw].copy())      # CuPy's iterators take numbers and slices
         return _selected(data, self._iterator[raw])
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -396,10 +446,11 @@ class flatiter:
         return wrap(self.base._data.flatten())
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> np.ndarray:
-        return wrap(self.base._data.ravel() if copy is False else self.base._data.flatten()).__array__()
+        return wrap(self.base._data.ravel() if copy is False
+                    else self.base._data.flatten()).__array__()
 
 
-# -- to and from the data ---------------------------------------------------------------------------------------------------------
+# -- to and from the data --------------------------------------------------------------------------
 def wrap(data: Any) -> ndarray:
     """Wrap an array that is one."""
     x = _new(ndarray)
@@ -408,7 +459,8 @@ def wrap(data: Any) -> ndarray:
 
 
 def wrapped(result: Any) -> Any:
-    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples and lists too; everything else as it is."""
+    """A result of NumPy or CuPy with its arrays and scalars wrapped, in tuples and lists too;
+    everything else as it is."""
     kind = kind_of(result)
     if kind in ("numpy", "cupy"):
         return wrap(result)
@@ -421,10 +473,12 @@ def wrapped(result: Any) -> Any:
 
 
 def unwrapped(argument: Any) -> Any:
-    """An argument with the arrays of NumPy or CuPy in place of ours, in tuples, lists, dictionaries and other sequences too.
+    """An argument with the arrays of NumPy or CuPy in place of ours, in tuples, lists, dictionaries
+    and other sequences too.
 
-    A named tuple stays what it is, and so does everything that holds none of ours; other sequences become lists, which is what
-    NumPy makes of them. An array of Python's objects is looked into only for arrays on a GPU, which NumPy cannot read there.
+    A named tuple stays what it is, and so does everything that holds none of ours; other sequences
+    become lists, which is what NumPy makes of them. An array of Python's objects is looked into
+    only for arrays on a GPU, which NumPy cannot read there.
     """
     kind = type(argument)
     if kind is ndarray:
@@ -436,9 +490,10 @@ def unwrapped(argument: Any) -> Any:
     if kind is dict:
         return {name: unwrapped(x) for name, x in argument.items()}
     if isinstance(argument, np.ndarray):
-        on_gpu = argument.dtype == object and any(type(x) is ndarray and x.device != CPU for x in argument.flat)
+        on_gpu = argument.dtype == object and any(type(x) is ndarray and x.device != CPU
+                                                  for x in argument.flat)
         return unwrapped(argument.tolist()) if on_gpu else argument
-    if not (kind is tuple or kind is list or _is_container(kind)):      # type: ignore[arg-type]    # mypy doubts that it is hashable
+    if not (kind is tuple or kind is list or _is_container(kind)):  # type: ignore[arg-type]    # mypy doubts that it is hashable
         return argument
     members = argument if kind is tuple or kind is list else [*argument]
     raw = [unwrapped(x) for x in members]
@@ -451,13 +506,16 @@ def unwrapped(argument: Any) -> Any:
 @cache
 def _is_container(kind: type) -> bool:
     """Whether objects of a type are sequences of anything, and no arrays."""
-    return (issubclass(kind, Sequence) and not issubclass(kind, (str, bytes, bytearray, memoryview, range, array))
+    return (issubclass(kind, Sequence) and not issubclass(kind, (str, bytes, bytearray, memoryview,
+                                                                 range, array))
             and not hasattr(kind, "__array__"))
 
 
 def _selected(data: Any, result: Any) -> Any:
-    """What was selected of an array: an element of an array of objects as it is, everything else wrapped."""
-    element = data.dtype.char == "O" and not (isinstance(result, np.ndarray) and result.dtype.char == "O")
+    """What was selected of an array: an element of an array of objects as it is, everything else
+    wrapped."""
+    element = data.dtype.char == "O" and not (isinstance(result, np.ndarray)
+                                              and result.dtype.char == "O")
     return result if element else wrapped(result)
 
 
@@ -474,10 +532,12 @@ def _repr(arr: ndarray, max_line_width: int | None = None, precision: int | None
     return f"{prefix}{text[:-1]}{where})".replace("\n", "\n" + " " * len(prefix))
 
 
-def call_on_data(call: Callable[..., Any], name: str, arguments: tuple[Any, ...], named: dict[str, Any], *owner: ndarray) -> Any:
-    """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments returned, and of the array whose
-    method it is, the given array."""
-    if len(arguments) == 1 and not (named or owner) and type(x := arguments[0]) is ndarray:       # nothing to look for
+def call_on_data(call: Callable[..., Any], name: str, arguments: tuple[Any, ...],
+                 named: dict[str, Any], *owner: ndarray) -> Any:
+    """Call a function on what our arrays wrap, and wrap what it returns; of ``out``, of arguments
+    returned, and of the array whose method it is, the given array."""
+    # nothing to look for
+    if len(arguments) == 1 and not (named or owner) and type(x := arguments[0]) is ndarray:
         result = call(x._data)
         return x if result is x._data else as_given(result, [x]) if type(result) is tuple else wrapped(result)
     raw, raw_named = unwrapped(arguments), unwrapped(named)
@@ -487,29 +547,34 @@ def call_on_data(call: Callable[..., Any], name: str, arguments: tuple[Any, ...]
         return result                   # a plain array that was written into
     if type(result) not in (tuple, np.ndarray) and kind_of(result) != "cupy":
         return wrapped(result)
-    given = [x for x in leaves((owner, arguments)) if type(x) is ndarray] + [x for x in leaves(named.get("out")) if x is not None]
+    given = [x for x in leaves((owner, arguments))
+             if type(x) is ndarray] + [x for x in leaves(named.get("out")) if x is not None]
     return as_given(result, given)
 
 
 def as_given(result: Any, given: list[Any]) -> Any:
-    """A result, wrapped; where it is a given array or the data of one, in tuples, lists and dictionaries too, that array."""
+    """A result, wrapped; where it is a given array or the data of one, in tuples, lists and
+    dictionaries too, that array."""
     for x in given:
         if result is (x._data if type(x) is ndarray else x):
             return x
     if type(result) is tuple or type(result) is list:
         return type(result)(as_given(member, given) for member in result)
-    return {name: as_given(x, given) for name, x in result.items()} if type(result) is dict else wrapped(result)
+    return {name: as_given(x, given)
+            for name, x in result.items()} if type(result) is dict else wrapped(result)
 
 
 def _on_data(call: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """A function of this package on what our arrays wrap; it looks itself where they are. Arrays that it writes into come back."""
+    """A function of this package on what our arrays wrap; it looks itself where they are. Arrays
+    that it writes into come back."""
     result = call(*unwrapped(arguments), **unwrapped(named))
     return as_given(result, [x for x in leaves((arguments, named)) if hasattr(x, "shape")])
 
 
-# -- members of NumPy's arrays ----------------------------------------------------------------------------------------------------
+# -- members of NumPy's arrays ---------------------------------------------------------------------
 def _define_members() -> None:
-    """Give the class every public method and attribute of NumPy's arrays that it does not define itself."""
+    """Give the class every public method and attribute of NumPy's arrays that it does not define
+    itself."""
     def method(name: str) -> Callable[..., Any]:
         if name == "tolist":                    # Python's objects, as they are
             return lambda self, /: self._data.tolist()
@@ -544,7 +609,8 @@ def _method(data: Any, name: str) -> Callable[..., Any]:
 
 
 def define(name: str, member: Any) -> None:
-    """Make a function or property a member of the class, with the description of NumPy's unless it has one."""
+    """Make a function or property a member of the class, with the description of NumPy's unless it
+    has one."""
     member.__doc__ = member.__doc__ or getattr(np.ndarray, name).__doc__
     if not isinstance(member, property):
         member.__name__, member.__qualname__, member.__module__ = name, f"ndarray.{name}", ndarray.__module__
@@ -557,7 +623,8 @@ _define_members()
 
 
 def _product(x1: ndarray, x2: Any, out: Any, precision: Any) -> Any:
-    """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other calls."""
+    """``cuteblas.matmul`` of two of ours, or of one and of what it wraps; ``None`` for other
+    calls."""
     data, other = x1._data, x2._data if type(x2) is ndarray else x2
     if out is not None or type(other) is not type(data):
         return None

@@ -16,7 +16,8 @@ __all__ = ["at_address", "from_dlpack", "from_host", "in_stream"]
 
 
 def from_dlpack(x: Any) -> Any:
-    """A CuPy array over the memory of another library's; CuPy's current stream waits for what that library has under way."""
+    """A CuPy array over the memory of another library's; CuPy's current stream waits for what that
+    library has under way."""
     return cupy.from_dlpack(x)
 
 
@@ -52,10 +53,13 @@ def _handle(stream: Any) -> int:
         return int(version_and_handle[1])
     if hasattr(stream, "cuda_stream"):          # torch
         return int(stream.cuda_stream)
-    raise TypeError(f"stream has to be a CUDA stream or the handle of one, got {type(stream).__name__}")
+    raise TypeError(
+        f"stream has to be a CUDA stream or the handle of one, got {type(stream).__name__}"
+    )
 
 
-def at_address(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], device: int | None) -> Any:
+def at_address(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
+               device: int | None) -> Any:
     """An array over memory of the device that somebody else owns; ``strides`` are in bytes."""
     use_cuda()
     ordinal = cupy.cuda.runtime.getDevice() if device is None else device

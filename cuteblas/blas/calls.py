@@ -28,8 +28,8 @@ from .replay import record, replayable
 from .signatures import ROWS, Routine
 from .types import ROUTINES, Types, dtype_named, resolved, type_name
 
-__all__ = ["Call", "Request", "execute", "gathered_operands", "inferred", "kernel_arguments", "perform", "prepare", "run",
-           "targets", "where"]
+__all__ = ["Call", "Request", "execute", "gathered_operands", "inferred", "kernel_arguments",
+           "perform", "prepare", "run", "targets", "where"]
 
 
 class Request(NamedTuple):
@@ -110,25 +110,31 @@ class Call(NamedTuple):
         return engine_of(self.a)
 
     def answered(self, result: Any, extras: Mapping[str, Any]) -> Any:
-        """What the caller gets: the result in its own library, and an epilogue's further results if there are any."""
+        """What the caller gets: the result in its own library, and an epilogue's further results if
+        there are any."""
         answer = self.answer if self.out is not None else self.gathered.back(result)
-        return (answer, {name: self.gathered.back(x) for name, x in extras.items()}) if extras else answer
+        return (answer, {name: self.gathered.back(x)
+                         for name, x in extras.items()}) if extras else answer
 
 
 def run(function: str, types: Types | None, request: Request) -> Any:
-    """Check a call, run it, and return what the caller gets; ``types`` is ``None`` for ``gemm``, which infers them."""
+    """Check a call, run it, and return what the caller gets; ``types`` is ``None`` for ``gemm``,
+    which infers them."""
     candidate = replayable((function, types and types.compute), request)
     if candidate is not None:
         replay, head, inputs, out, _roles, scalars = candidate
-        if (result := replay(head, inputs, out, scalars)) is not None:          # Replayable.answer, without its frame
+        # Replayable.answer, without its frame
+        if (result := replay(head, inputs, out, scalars)) is not None:
             return result
     if (own := own_call(*request)) is not None:
         return own(run, (function, types, request), {})
     return execute(prepare(function, types, request), candidate)
 
 
-def perform(operation: Callable[[Routine, Arguments], Any], row: Routine, values: dict[str, Any]) -> Any:
-    """Run a routine on its arguments by name; those of a type of ours are replaced by the arrays that they hold."""
+def perform(operation: Callable[[Routine, Arguments], Any], row: Routine,
+            values: dict[str, Any]) -> Any:
+    """Run a routine on its arguments by name; those of a type of ours are replaced by the arrays
+    that they hold."""
     if (own := own_call(*values.values())) is not None:
         return own(perform, (operation, row, values), {})
     return operation(row, Arguments(row.name, values))
@@ -146,7 +152,8 @@ def gathered_operands(row: Routine, given: Arguments) -> Gathered:
 
 
 def prepare(function: str, types: Types | None, request: Request, *, runs: bool = True) -> Call:
-    """Check a call; one that is only to be planned (``runs=False``) may name a kernel wherever it would run.
+    """Check a call; one that is only to be planned (``runs=False``) may name a kernel wherever it
+    would run.
 
     Raises
     ------
@@ -171,12 +178,14 @@ def prepare(function: str, types: Types | None, request: Request, *, runs: bool 
     a_seen, b_seen = trans_a.view(a), trans_b.view(b)
     shape = _shape_of(function, arrays, (a_seen.shape, b_seen.shape), (trans_a, trans_b))
     c, out, answer = targets(function, request, arrays, overwrites, beta, shape)
-    call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out, answer, shape, epilogue,
-                algorithm, request.stream, place.device is None
-                and current_backend() != "emulator")
+    call = Call(function, types, gathered, a_seen, b_seen, trans_a, trans_b, alpha, beta, c, out,
+                answer, shape, epilogue, algorithm, request.stream,
+                place.device is None and current_backend() != "emulator")
     _check_memory(call, arrays)
     if request.stream is not None and place.device is None:
-        raise ValueError(f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host")
+        raise ValueError(
+            f"{function} takes a stream for arrays on a CUDA device, but the operands are on the host"
+        )
     if runs and call.by_numpy:
         refuse_variant(request.variant, BY_NUMPY)
     return call
@@ -201,7 +210,8 @@ def execute(call: Call, candidate: Replayable | None = None) -> Any:
 
 
 def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -> Compute | None:
-    """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an array or was rounded."""
+    """A function that computes calls on NumPy arrays like this one; ``None`` if a scalar is an
+    array or was rounded."""
     *_rest, reads_c, kinds = candidate.head
     if "device" in kinds or (scalar_kind(call.alpha), scalar_kind(call.beta)) != kinds:
         return None
@@ -222,7 +232,8 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -
             return QUIET.copy().run(np.matmul, a.T if swaps_a else a, b.T if swaps_b else b, target)
         c = inputs[2] if reads_c else out if in_place else None
         alpha, beta = scalars
-        return multiply(a.swapaxes(-1, -2) if swaps_a else a, b.swapaxes(-1, -2) if swaps_b else b, alpha, beta, c, out)
+        return multiply(a.swapaxes(-1, -2) if swaps_a else a, b.swapaxes(-1, -2) if swaps_b else b,
+                        alpha, beta, c, out)
 
     return compute
 
@@ -230,7 +241,8 @@ def _compute_by_numpy(candidate: Replayable, call: Call, named: GemmArguments) -
 def kernel_arguments(call: Call) -> GemmArguments:
     """What the product of a call computes, in the words of :mod:`cuteblas.functions.gemm`."""
     types, conjugates = call.types, call.types.is_complex
-    usual = accumulator_of(types.operands, types.operands, types.output) if call.epilogue is None else None
+    usual = accumulator_of(types.operands, types.operands,
+                           types.output) if call.epilogue is None else None
     return GemmArguments(conjugates and call.trans_a.conjugates,
                          conjugates and call.trans_b.conjugates,
                          call.alpha, call.beta, call.c, call.out, types.output,
@@ -260,8 +272,10 @@ def _bound(function: str, epilogue: Any, place: Place) -> Any:
             return x
         array, where = view_of(function, name, x)
         if where != place:
-            raise ValueError(f"{function} takes {name} of the epilogue in the library and on the device of the operands, but they "
-                             f"are {place.library} arrays on {place} and {name} is a {where.library} array on {where}")
+            raise ValueError(
+                f"{function} takes {name} of the epilogue in the library and on the device of the operands, but they "
+                f"are {place.library} arrays on {place} and {name} is a {where.library} array on {where}"
+            )
         return array
 
     return as_bound(epilogue).converted(viewed)
@@ -274,7 +288,8 @@ def inferred(arrays: Mapping[str, Any], request: Request) -> Types:
         operands = "complex128" if any(is_complex_list(arrays[x]) for x in "ab") else "float64"
     dtype = request.dtype
     if dtype is None:
-        dtype = next((type_name(arrays[x]) for x in ("out", "c") if x in arrays and not is_list(arrays[x])), None)
+        dtype = next((type_name(arrays[x]) for x in ("out", "c") if x in arrays
+                      and not is_list(arrays[x])), None)
     return resolved(operands, dtype=dtype, compute_dtype=request.compute_dtype,
                     epilogue=request.epilogue is not None)
 
@@ -292,15 +307,18 @@ def _as_typed(function: str, gathered: Gathered, types: Types) -> None:
                 array = from_host(array, device)
             gathered.arrays[name] = array
         elif (found := type_name(x)) != wanted:
-            product = next((name for name, others in ROUTINES.items() if getattr(others, role) == found), None)
+            product = next((name for name, others in ROUTINES.items()
+                            if getattr(others, role) == found), None)
             hint = f"convert it by {name}.astype({wanted!r})"
             if product is not None and (call := _other_routine(function, product)) is not None:
-                hint = f"call {call}" + (f", or {hint}" if types.is_complex or not found.startswith("complex") else "")
+                hint = f"call {call}" + (f", or {hint}" if types.is_complex
+                                         or not found.startswith("complex") else "")
             raise TypeError(f"{function} takes {name} in {wanted}, but it is {found}: {hint}")
 
 
 def _other_routine(function: str, product: str) -> str | None:
-    """The routine to call instead for elements that ``product`` multiplies; ``None`` if there is none."""
+    """The routine to call instead for elements that ``product`` multiplies; ``None`` if there is
+    none."""
     row = ROWS.get(function)
     if row is None or row.operation == "gemm":
         return None if function == "gemm" else f"{product} or gemm"
@@ -312,16 +330,21 @@ def _other_routine(function: str, product: str) -> str | None:
 def _check_ranks(function: str, arrays: Mapping[str, Any]) -> None:
     for name, x in arrays.items():
         if x.ndim < 2:
-            raise ValueError(f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
-                             f"{x.shape}")
+            raise ValueError(
+                f"{function} takes matrices, with or without batch dimensions before them, but {name} has shape "
+                f"{x.shape}"
+            )
 
 
-def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, ...], tuple[int, ...]],
+def _shape_of(function: str, arrays: Mapping[str, Any],
+              seen: tuple[tuple[int, ...], tuple[int, ...]],
               trans: tuple[Transposition, Transposition]) -> tuple[int, ...]:
     """The shape of the result, after all shapes have been compared."""
     def refusal(what: str) -> ValueError:
-        shapes = ", ".join(f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
-                           for name, t in zip("ab", trans, strict=True))
+        shapes = ", ".join(
+            f"{name} {arrays[name].shape}{'' if t.letter == 'N' else f' with trans_{name}={t.letter!r}'}"
+            for name, t in zip("ab", trans, strict=True)
+        )
         return ValueError(f"{function} {what}: {shapes}")
 
     (*batch_a, m, k), (*batch_b, k_of_b, n) = seen
@@ -333,8 +356,10 @@ def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, .
     try:
         batch = np.broadcast_shapes(*batches.values())
     except ValueError:
-        raise ValueError(f"{function} broadcasts batch dimensions, but those of "
-                         f"{' and '.join(f'{name} are {extents}' for name, extents in batches.items())}") from None
+        raise ValueError(
+            f"{function} broadcasts batch dimensions, but those of "
+            f"{' and '.join(f'{name} are {extents}' for name, extents in batches.items())}"
+        ) from None
     shape = (*batch, m, n)
     if "c" in arrays and arrays["c"].shape[-2:] != (m, n):
         raise refusal(f"takes c of (m, n) = ({m}, {n}), but it has shape {arrays['c'].shape}")
@@ -345,18 +370,23 @@ def _shape_of(function: str, arrays: Mapping[str, Any], seen: tuple[tuple[int, .
 
 def targets(function: str, request: Request, arrays: Mapping[str, Any], overwrites: bool, beta: Any,
              shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """The arrays that are read and written as C, and what the caller gets back if it is written in place."""
+    """The arrays that are read and written as C, and what the caller gets back if it is written in
+    place."""
     c, out = arrays.get("c"), arrays.get("out")
     if c is None:
         if out is not None and not _is_zero(beta):
-            raise ValueError(f"{function} needs c, because beta is not 0; to update out in place, pass it as c, too")
+            raise ValueError(
+                f"{function} needs c, because beta is not 0; to update out in place, pass it as c, too"
+            )
         return None, out, request.out
     if not overwrites:
         return c, out, request.out
     if out is not None and request.out is not request.c:
         raise ValueError(f"{function} takes out or overwrite_c=1, but not both")
     if c.shape != shape:
-        raise ValueError(f"{function} updates c in place with overwrite_c=1, but it has shape {c.shape} and the result {shape}")
+        raise ValueError(
+            f"{function} updates c in place with overwrite_c=1, but it has shape {c.shape} and the result {shape}"
+        )
     return c, c, request.c
 
 
@@ -365,7 +395,8 @@ def _is_zero(number: Any) -> bool:
 
 
 class _Use(NamedTuple):
-    """An array of a call: its name, its memory, whether it may not share even the same elements, and whether it is written."""
+    """An array of a call: its name, its memory, whether it may not share even the same elements,
+    and whether it is written."""
 
     name: str
     memory: Memory
@@ -374,7 +405,8 @@ class _Use(NamedTuple):
 
 
 def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
-    """Refuse results that cannot be written to their place, and operands that kernels cannot read."""
+    """Refuse results that cannot be written to their place, and operands that kernels cannot
+    read."""
     target = None if call.out is None else "out" if "out" in arrays else "c"
     outputs = call.epilogue.outputs if call.epilogue else {}
     if call.by_numpy and target is None and not outputs:
@@ -384,15 +416,22 @@ def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
     if not call.by_numpy:
         for name, memory in operands.items():
             if memory.size and not memory.whole_elements:
-                raise ValueError(f"{function} takes elements that are aligned to their size, but those of {name} are not; pass "
-                                 f"cuteblas.copy({name})")
+                raise ValueError(
+                    f"{function} takes elements that are aligned to their size, but those of {name} are not; pass "
+                    f"cuteblas.copy({name})"
+                )
     # An operand of an epilogue may have the name of an argument, so these are not a mapping.
-    scalars = [(name, x) for name, x in (("alpha", call.alpha), ("beta", call.beta)) if scalar_kind(x) == "device"]
-    fused = [] if call.epilogue is None else [(name, x) for name, x in call.epilogue.operands.items()
-                                              if hasattr(x, "ndim") and not isinstance(x, np.generic)]
+    scalars = [(name, x) for name, x in (("alpha", call.alpha), ("beta", call.beta))
+               if scalar_kind(x) == "device"]
+    fused = [] if call.epilogue is None else [(name, x)
+                                              for name, x in call.epilogue.operands.items()
+                                              if hasattr(x, "ndim")
+                                              and not isinstance(x, np.generic)]
     used = [_Use(name, engine.memory(x), whole=True, written=True) for name, x in outputs.items()]
-    used += [_Use(name, memory, name in ("a", "b"), name == target) for name, memory in operands.items()]
-    used += [_Use(name, engine.memory(x), whole=True) for name, x in scalars] + [_Use(name, engine.memory(x)) for name, x in fused]
+    used += [_Use(name, memory, name in ("a", "b"), name == target)
+             for name, memory in operands.items()]
+    used += [_Use(name, engine.memory(x), whole=True)
+             for name, x in scalars] + [_Use(name, engine.memory(x)) for name, x in fused]
     for i, (name, memory, whole, written) in enumerate(used):
         if not written:
             continue
@@ -403,8 +442,12 @@ def _check_memory(call: Call, arrays: Mapping[str, Any]) -> None:
             if i == j or not overlap(memory, memory_of_other):
                 continue
             if whole or used_whole:
-                raise ValueError(f"{function} writes {name} while it uses {other}, but they share memory: pass another {name}, or "
-                                 f"a copy of {other}")
+                raise ValueError(
+                    f"{function} writes {name} while it uses {other}, but they share memory: pass another {name}, or "
+                    f"a copy of {other}"
+                )
             if not same_elements(memory, memory_of_other):
-                raise ValueError(f"{function} writes {name} while it reads {other}, but they share memory and are not the same "
-                                 f"elements: pass the same array twice, or another {name}")
+                raise ValueError(
+                    f"{function} writes {name} while it reads {other}, but they share memory and are not the same "
+                    f"elements: pass the same array twice, or another {name}"
+                )

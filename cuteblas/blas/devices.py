@@ -10,7 +10,15 @@ from ..engines.engine import engine_of
 from ..engines.numpy_gemm import new_array
 from ..engines.sharded import ShardedArray, as_sharded
 from ..functions.algorithms import checked_algorithm
-from ..functions.devices import as_devices, matmul_of_host, new_result, on_host_alone, put, shares_memory, spread_product
+from ..functions.devices import (
+    as_devices,
+    matmul_of_host,
+    new_result,
+    on_host_alone,
+    put,
+    shares_memory,
+    spread_product,
+)
 from ..functions.gemm import gemm, refuse_self_overlap
 from .arguments import Arguments, Transposition
 from .calls import Call, Request, inferred, kernel_arguments, targets
@@ -21,7 +29,8 @@ __all__ = ["run_over"]
 
 
 def run_over(function: str, types: Types | None, request: Request, devices: Any) -> Any:
-    """Check a call and run it over devices; ``types`` is ``None`` for ``gemm``, which infers them."""
+    """Check a call and run it over devices; ``types`` is ``None`` for ``gemm``, which infers
+    them."""
     for name in ("epilogue", "stream", "variant"):
         if getattr(request, name) is not None:
             raise TypeError(f"{function} with devices= does not take {name}=")
@@ -36,11 +45,15 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
     if written is None:
         c = new_result(call.shape, dtype_named(call.types.output), a, b, "F")
     elif shares_memory(c, (a, b)):
-        raise ValueError(f"{function} writes {written} while it reads a and b, but they share memory")
+        raise ValueError(
+            f"{function} writes {written} while it reads a and b, but they share memory"
+        )
     reads_c = call.c is not None
     if reads_c and (written is None or call.answer is not request.c):
         if written is not None and shares_memory(c, (call.c,)):
-            raise ValueError(f"{function} writes out while it reads c, but they share memory: pass the same array twice")
+            raise ValueError(
+                f"{function} writes out while it reads c, but they share memory: pass the same array twice"
+            )
         put(function, call.c, c)
     named = kernel_arguments(call)
 
@@ -51,7 +64,7 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
         gemm(Execution(f"{function}: tiles", CUDA), x, y,
              named._replace(c=z if reads_c else None, out=z))
 
-    if call.alpha == 0:                                 # A and B are not looked at, so they do not move
+    if call.alpha == 0:                             # A and B are not looked at, so they do not move
         a, b = (_without_sums(x, axis) for x, axis in ((a, -1), (b, -2)))
     spread_product(function, ordinals, a, b, c, call.algorithm.precision, multiply, reads_c)
     if written is not None:
@@ -60,11 +73,13 @@ def run_over(function: str, types: Types | None, request: Request, devices: Any)
 
 
 def _prepared(function: str, types: Types | None, request: Request) -> Call:
-    """A call whose arguments have been checked: its arrays are all on the host or all sharded, and without beta it has no C."""
+    """A call whose arguments have been checked: its arrays are all on the host or all sharded, and
+    without beta it has no C."""
     algorithm, given = checked_algorithm(request.precision), Arguments(function, request._asdict())
     ways = given.transposition("trans_a"), given.transposition("trans_b")
     overwrites = given.flag("overwrite_c")
-    held = {name: given[name] for name in ("a", "b", "c", "out") if given[name] is not None or name in "ab"}
+    held = {name: given[name] for name in ("a", "b", "c", "out") if given[name] is not None
+            or name in "ab"}
     of_host = on_host_alone(*held.values())
     for name, x in held.items():
         if (of_host and not isinstance(x, np.ndarray)) or x is None:
@@ -77,8 +92,10 @@ def _prepared(function: str, types: Types | None, request: Request) -> Call:
         if type_name(x) != wanted:
             raise TypeError(f"{function} takes {name} in {wanted}, but it is {type_name(x)}")
         if x.ndim not in (2, 3):
-            raise ValueError(f"{function} with devices= takes matrices, or stacks of them along one axis, but {name} has shape "
-                             f"{x.shape}")
+            raise ValueError(
+                f"{function} with devices= takes matrices, or stacks of them along one axis, but {name} has shape "
+                f"{x.shape}"
+            )
     scalars = []
     for name in ("alpha", "beta"):
         if hasattr(given[name], "ndim") and not isinstance(given[name], np.generic):
@@ -87,13 +104,19 @@ def _prepared(function: str, types: Types | None, request: Request) -> Call:
     a, b = (_seen(held[name], way) for name, way in zip("ab", ways, strict=True))
     (*batch_a, m, k), (*batch_b, k_of_b, n) = a.shape, b.shape
     if k != k_of_b:
-        raise ValueError(f"{function} multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b")
+        raise ValueError(
+            f"{function} multiplies (m, k) by (k, n), but k is {k} in a and {k_of_b} in b"
+        )
     if batch_a and batch_b and batch_a != batch_b:
-        raise ValueError(f"{function} with devices= takes stacks of equal length, but they have {batch_a[0]} and {batch_b[0]}")
+        raise ValueError(
+            f"{function} with devices= takes stacks of equal length, but they have {batch_a[0]} and {batch_b[0]}"
+        )
     shape = (*(batch_a or batch_b), m, n)
     for name in ("c", "out"):
         if name in held and held[name].shape != shape:
-            raise ValueError(f"{function} with devices= takes {name} of shape {shape}, but it has shape {held[name].shape}")
+            raise ValueError(
+                f"{function} with devices= takes {name} of shape {shape}, but it has shape {held[name].shape}"
+            )
     alpha, beta = scalars
     c, out, answer = targets(function, request, held, overwrites, beta, shape)
     c, beta = (c, beta) if c is not None and beta != 0 else (None, 0)
@@ -120,11 +143,14 @@ def _of_host(call: Call, ordinals: tuple[int, ...]) -> np.ndarray:
     function, types, alpha = call.function, call.types, call.alpha
     precision = call.algorithm.precision
     if not types.operands == types.output == types.compute:
-        raise TypeError(f"{function} with devices= takes NumPy arrays only of types that are summed in the same type, but "
-                        f"{types.operands} is summed in {types.compute} into {types.output}; CuPy arrays may have any type")
+        raise TypeError(
+            f"{function} with devices= takes NumPy arrays only of types that are summed in the same type, but "
+            f"{types.operands} is summed in {types.compute} into {types.output}; CuPy arrays may have any type"
+        )
     kind = dtype_named(types.output)
     out = call.out if call.out is not None else new_array(call.shape, kind, "F")
-    a, b = (x.conj() if way.conjugates and types.is_complex else x for x, way in ((call.a, call.trans_a), (call.b, call.trans_b)))
+    a, b = (x.conj() if way.conjugates and types.is_complex else x
+            for x, way in ((call.a, call.trans_a), (call.b, call.trans_b)))
     if alpha == 1 and call.c is None:
         return matmul_of_host(function, a, b, out, ordinals, precision)
     product: Any = 0

@@ -1,7 +1,8 @@
 """Exchange arrays with element types that DLPack has and NumPy lacks, such as bfloat16.
 
-NumPy exchanges their bits as unsigned integers. :class:`Relabelled` is an array to other libraries whose capsules say uint16 or
-bfloat16 instead of what their producer says; the memory and its owner stay the same.
+NumPy exchanges their bits as unsigned integers. :class:`Relabelled` is an array to other libraries
+whose capsules say uint16 or bfloat16 instead of what their producer says; the memory and its owner
+stay the same.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from .._dtypes import DTYPES, DType
 __all__ = ["Relabelled", "exported", "imported"]
 
 _UNSIGNED = 1                           # DLPack's code
-# Where the code of the element type is in a DLManagedTensor, and in one with a version: after the address, the device and the rank,
-# which there follow the version, the manager's context, the deleter and the flags.
+# Where the code of the element type is in a DLManagedTensor, and in one with a version: after the
+# address, the device and the rank, which there follow the version, the manager's context, the
+# deleter and the flags.
 _OFFSETS = {b"dltensor": 20, b"dltensor_versioned": 52}
 
 _name_of = ctypes.pythonapi.PyCapsule_GetName
@@ -47,11 +49,14 @@ class Relabelled:
         try:
             capsule = self._owner.__dlpack__(**arguments)
         except TypeError:               # a library of the time before versions
-            arguments = {name: value for name, value in arguments.items() if name == "stream" and value is not None}
+            arguments = {name: value for name, value in arguments.items() if name == "stream"
+                         and value is not None}
             capsule = self._owner.__dlpack__(**arguments)
         name = _name_of(capsule)
         if name not in _OFFSETS:
-            raise BufferError(f"a DLPack capsule has the name {name!r}, but it has to be dltensor or dltensor_versioned")
+            raise BufferError(
+                f"a DLPack capsule has the name {name!r}, but it has to be dltensor or dltensor_versioned"
+            )
         code = ctypes.c_uint8.from_address(_pointer_of(capsule, name) + _OFFSETS[name])
         code.value = self._code
         return capsule
@@ -72,4 +77,5 @@ def imported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
 def exported(from_dlpack: Callable[[Any], Any], x: Any) -> Any:
     """Another library's array over the memory of a NumPy or CuPy array, by ``from_dlpack``."""
     row = _unknown_to_numpy(x)
-    return from_dlpack(x) if row is None else from_dlpack(Relabelled(x.view(f"u{row.bytes}"), row.dlpack))
+    return from_dlpack(x) if row is None else from_dlpack(Relabelled(x.view(f"u{row.bytes}"),
+                                                                     row.dlpack))

@@ -1,4 +1,5 @@
-"""Many products in one call: of one shape (``gemm_batched``) or of different shapes (``gemm_grouped``)."""
+"""Many products in one call: of one shape (``gemm_batched``) or of different shapes
+(``gemm_grouped``)."""
 
 from __future__ import annotations
 
@@ -21,10 +22,13 @@ from .replay import recordable, replayable
 __all__ = ["gemm_batched", "gemm_grouped"]
 
 
-def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Transposed = 0, trans_b: Transposed = 0,
-                 overwrite_c: Flag = 0, *, dtype: Any = None, compute_dtype: Any = None, epilogue: EpilogueLike = None,
-                 precision: Precision | None = None, out: Any = None, stream: Any = None, variant: str | None = None) -> Any:
-    """Products of matrices of one shape: :func:`gemm` of arrays with batch dimensions, or of lists of arrays, one for each product.
+def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
+                 trans_b: Transposed = 0, overwrite_c: Flag = 0, *, dtype: Any = None,
+                 compute_dtype: Any = None, epilogue: EpilogueLike = None,
+                 precision: Precision | None = None, out: Any = None, stream: Any = None,
+                 variant: str | None = None) -> Any:
+    """Products of matrices of one shape: :func:`gemm` of arrays with batch dimensions, or of lists
+    of arrays, one for each product.
 
     Parameters
     ----------
@@ -41,7 +45,8 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
     Raises
     ------
     TypeError, ValueError
-        As in :func:`gemm`; also for lists of different lengths, and for lists of arrays of different shapes.
+        As in :func:`gemm`; also for lists of different lengths, and for lists of arrays of
+        different shapes.
 
     Examples
     --------
@@ -57,21 +62,28 @@ def gemm_batched(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans
         if operand is None:
             continue
         if not _is_list_of_arrays(operand):
-            raise TypeError(f"gemm_batched takes arrays, or a list of arrays for each operand, but {name} is not a list of arrays")
+            raise TypeError(
+                f"gemm_batched takes arrays, or a list of arrays for each operand, but {name} is not a list of arrays"
+            )
         shapes = {tuple(x.shape) for x in operand}
         if len(shapes) > 1:
-            raise ValueError(f"gemm_batched takes arrays of one shape, but those of {name} are "
-                             f"{', '.join(map(str, sorted(shapes)))}; gemm_grouped takes arrays of different shapes")
+            raise ValueError(
+                f"gemm_batched takes arrays of one shape, but those of {name} are "
+                f"{', '.join(map(str, sorted(shapes)))}; gemm_grouped takes arrays of different shapes"
+            )
     return _grouped("gemm_batched", request, frozenset())
 
 
-def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[Array]], beta: Any = 0,
-                 c: Sequence[Any] | None = None, trans_a: Transposed | Sequence[Transposed] = 0,
-                 trans_b: Transposed | Sequence[Transposed] = 0, overwrite_c: Flag = 0, *, dtype: Any = None,
-                 compute_dtype: Any = None, epilogue: EpilogueLike | Sequence[EpilogueLike] = None,
-                 precision: Precision | None = None, out: Sequence[Any] | None = None, stream: Any = None,
-                 variant: str | None = None) -> list[Array]:
-    """Products of matrices of different sizes; those of the same types share a launch. All are checked before the first runs.
+def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[Array]],
+                 beta: Any = 0, c: Sequence[Any] | None = None,
+                 trans_a: Transposed | Sequence[Transposed] = 0,
+                 trans_b: Transposed | Sequence[Transposed] = 0, overwrite_c: Flag = 0, *,
+                 dtype: Any = None, compute_dtype: Any = None,
+                 epilogue: EpilogueLike | Sequence[EpilogueLike] = None,
+                 precision: Precision | None = None, out: Sequence[Any] | None = None,
+                 stream: Any = None, variant: str | None = None) -> list[Array]:
+    """Products of matrices of different sizes; those of the same types share a launch. All are
+    checked before the first runs.
 
     Parameters
     ----------
@@ -92,8 +104,9 @@ def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[
     Raises
     ------
     TypeError, ValueError
-        As in :func:`gemm`, with the number of the problem; also for lists of different lengths, and if a problem writes memory that
-        another one reads or writes, because problems run in any order.
+        As in :func:`gemm`, with the number of the problem; also for lists of different lengths, and
+        if a problem writes memory that another one reads or writes, because problems run in any
+        order.
 
     Examples
     --------
@@ -104,25 +117,34 @@ def gemm_grouped(alpha: Any, a: Sequence[Promoted[Array]], b: Sequence[Promoted[
     >>> [result.shape for result in results]
     [(2, 3), (5, 6)]
     """
-    return _grouped("gemm_grouped", Request(**locals()), frozenset({"alpha", "beta", "trans_a", "trans_b", "epilogue"}))
+    return _grouped("gemm_grouped", Request(**locals()),
+                    frozenset({"alpha", "beta", "trans_a", "trans_b", "epilogue"}))
 
 
 def _is_list_of_arrays(x: Any) -> bool:
-    return isinstance(x, (list, tuple)) and bool(x) and all(hasattr(element, "shape") for element in x)
+    return isinstance(x, (list, tuple)) and bool(x) and all(hasattr(element, "shape")
+                                                            for element in x)
 
 
 def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[Any]:
-    """Run a request whose operands are lists; those arguments of ``listed`` that are lists have one value for each problem."""
-    lists = {name: value for name, value in request._asdict().items()
-             if name in ("a", "b") or (name in ("c", "out") and value is not None) or (name in listed and is_list(value))}
+    """Run a request whose operands are lists; those arguments of ``listed`` that are lists have one
+    value for each problem."""
+    lists = {name: value for name, value in request._asdict().items() if name in ("a", "b")
+             or (name in ("c", "out") and value is not None) or (name in listed and is_list(value))}
     for name, value in lists.items():
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{function} takes a list as {name}, got {type(value).__name__}")
         if len(value) != len(lists["a"]):
-            raise ValueError(f"{function} takes lists of one length, but a has {len(lists['a'])} and {name} {len(value)}")
-    requests = [request._replace(**dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
-    candidates = [call for each in requests                                   # on the host they are not a group
-                  if type(each.a) is not np.ndarray and (call := replayable(function, each)) is not None]
+            raise ValueError(
+                f"{function} takes lists of one length, but a has {len(lists['a'])} and {name} {len(value)}"
+            )
+    requests = [request._replace(**dict(zip(lists, values, strict=True)))
+                for values in zip(*lists.values(), strict=True)]
+    candidates = [
+        call
+        for each in requests  # on the host they are not a group
+        if type(each.a) is not np.ndarray and (call := replayable(function, each)) is not None
+    ]
     if candidates and len(candidates) == len(requests):
         from ..engines.replay.groups import replay_group
 
@@ -136,7 +158,8 @@ def _grouped(function: str, request: Request, listed: frozenset[str]) -> list[An
 
 
 def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> list[Any]:
-    """Run checked products that do not depend on each other, those of a device together, and record a group of all of them."""
+    """Run checked products that do not depend on each other, those of a device together, and record
+    a group of all of them."""
     places: dict[Place, list[int]] = {}
     for i, call in enumerate(calls):
         places.setdefault(call.place, []).append(i)
@@ -152,9 +175,10 @@ def _execute_all(calls: Sequence[Call], candidates: Sequence[Replayable]) -> lis
                             for call in chosen]
                 answers = run_group(execution, prepared)
                 if len(candidates) == len(chosen) == len(calls):
-                    known = [recordable(each, call.alpha, call.beta) for each, call in zip(candidates, calls, strict=True)]
+                    known = [recordable(each, call.alpha, call.beta)
+                             for each, call in zip(candidates, calls, strict=True)]
                     if None not in known:
-                        execution.record_group(known, [result for result, _further in answers])     # type: ignore[arg-type]
+                        execution.record_group(known, [result for result, _further in answers])  # type: ignore[arg-type]
             done = [call.answered(*answer) for call, answer in zip(chosen, answers, strict=True)]
         for i, result in zip(indices, done, strict=True):
             results[i] = result
@@ -182,6 +206,8 @@ def _check_independence(function: str, calls: Sequence[Call]) -> None:
         for _low, _end, j, also_written, other_memory in open_ranges:
             if i != j and (written or also_written) and overlap(memory, other_memory):
                 writer, reader = (i, j) if written else (j, i)
-                raise ValueError(f"{function} runs its problems in any order, but problem {writer} writes memory of problem "
-                                 f"{reader}")
+                raise ValueError(
+                    f"{function} runs its problems in any order, but problem {writer} writes memory of problem "
+                    f"{reader}"
+                )
         open_ranges.append(entry)

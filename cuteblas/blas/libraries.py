@@ -1,7 +1,9 @@
-"""Operands of any array library as NumPy or CuPy arrays over the same memory, and results back in the caller's library.
+"""Operands of any array library as NumPy or CuPy arrays over the same memory, and results back in
+the caller's library.
 
-NumPy and CuPy arrays stay what they are. Every other type with DLPack (torch, JAX ...) is viewed through it, without a copy: as a
-NumPy array if it is on the host, as a CuPy array if it is on a CUDA device.
+NumPy and CuPy arrays stay what they are. Every other type with DLPack (torch, JAX ...) is viewed
+through it, without a copy: as a NumPy array if it is on the host, as a CuPy array if it is on a
+CUDA device.
 """
 
 from __future__ import annotations
@@ -71,12 +73,14 @@ def is_list(x: Any) -> bool:
 
 
 def gather(function: str, operands: Mapping[str, Any], needed: Container[str]) -> Gathered:
-    """View the operands of a call, by role; those that are ``None`` are left out, unless they are ``needed``.
+    """View the operands of a call, by role; those that are ``None`` are left out, unless they are
+    ``needed``.
 
     Raises
     ------
     TypeError
-        For operands of different libraries, masked arrays, types that are neither arrays nor lists, and missing operands.
+        For operands of different libraries, masked arrays, types that are neither arrays nor lists,
+        and missing operands.
     ValueError
         For operands on different devices.
     """
@@ -115,13 +119,17 @@ def view_of(function: str, name: str, x: Any) -> tuple[Any, Place]:
         return x, Place("cupy", x.data.device_id)
     if kind == "subclass":
         if isinstance(x, np.ma.MaskedArray):
-            raise TypeError(f"{function} cannot leave out masked elements, but {name} is a masked array; pass {name}.filled(...)")
+            raise TypeError(
+                f"{function} cannot leave out masked elements, but {name} is a masked array; pass {name}.filled(...)"
+            )
         return np.asarray(x), HOST
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         return _through_dlpack(function, name, x)
     if kind == "scalar" or (kind == "like" and hasattr(x, "__array__")):
         return np.asarray(x), HOST
-    raise TypeError(f"{function} takes arrays and lists of numbers, but {name} is a {type(x).__name__}")
+    raise TypeError(
+        f"{function} takes arrays and lists of numbers, but {name} is a {type(x).__name__}"
+    )
 
 
 def _through_dlpack(function: str, name: str, x: Any) -> tuple[Any, Place]:
@@ -135,9 +143,13 @@ def _through_dlpack(function: str, name: str, x: Any) -> tuple[Any, Place]:
 
             return imported(from_dlpack, x), Place(library, int(ordinal))
     except (BufferError, RuntimeError, TypeError, ValueError) as refusal:
-        raise TypeError(f"{function} cannot view {name}, a {_described(x)}, through DLPack: {refusal}") from refusal
-    raise TypeError(f"{function} takes arrays on the host and on CUDA devices, but {name}, a {_described(x)}, is on a device of "
-                    f"DLPack's type {int(device)}")
+        raise TypeError(
+            f"{function} cannot view {name}, a {_described(x)}, through DLPack: {refusal}"
+        ) from refusal
+    raise TypeError(
+        f"{function} takes arrays on the host and on CUDA devices, but {name}, a {_described(x)}, is on a device of "
+        f"DLPack's type {int(device)}"
+    )
 
 
 def _described(x: Any) -> str:
@@ -146,7 +158,8 @@ def _described(x: Any) -> str:
 
 
 def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any], Any]:
-    if kind_of(x) in ("numpy", "cupy", "subclass", "like", "scalar") and place.library in ("numpy", "cupy"):
+    if kind_of(x) in ("numpy", "cupy", "subclass", "like",
+                      "scalar") and place.library in ("numpy", "cupy"):
         return _unchanged
     from array_api_compat import array_namespace
 
@@ -156,13 +169,19 @@ def _way_back(function: str, name: str, x: Any, place: Place) -> Callable[[Any],
         namespace = None
     from_dlpack = getattr(namespace, "from_dlpack", None)
     if from_dlpack is None:
-        raise TypeError(f"{function} returns arrays of the operands' library, but {name} is a {type(x).__name__}, whose library "
-                        "has no from_dlpack")
+        raise TypeError(
+            f"{function} returns arrays of the operands' library, but {name} is a {type(x).__name__}, whose library "
+            "has no from_dlpack"
+        )
     return partial(exported, from_dlpack)
 
 
 def _refuse_mixture(function: str, first: str, place: Place, second: str, other: Place) -> None:
     if place.library == other.library:
-        raise ValueError(f"{function} needs its operands on one device, but {first} is on {place} and {second} on {other}")
-    raise TypeError(f"{function} needs operands of one array library, but {first} is a {place.library} array on {place} and "
-                    f"{second} a {other.library} array on {other}")
+        raise ValueError(
+            f"{function} needs its operands on one device, but {first} is on {place} and {second} on {other}"
+        )
+    raise TypeError(
+        f"{function} needs operands of one array library, but {first} is a {place.library} array on {place} and "
+        f"{second} a {other.library} array on {other}"
+    )

@@ -65,7 +65,8 @@ class OperandLayout:
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """A product that is planned once and executed often. It can be printed and pickled, and does not hold arrays.
+    """A product that is planned once and executed often. It can be printed and pickled, and does
+    not hold arrays.
 
     Attributes
     ----------
@@ -106,10 +107,12 @@ class GemmPlan:
     overwrite_c: bool
     options: tuple[tuple[str, Any], ...]
     plan: Plan
-    _token: object = field(default_factory=object, init=False, repr=False, compare=False)      # tells its calls from others
+    # tells its calls from others
+    _token: object = field(default_factory=object, init=False, repr=False, compare=False)
 
-    def execute(self, a: Promoted[Array], b: Promoted[Array], c: Any = None, *, alpha: Any = 1, beta: Any = 0, out: Any = None,
-                epilogue: EpilogueLike = None, stream: Any = None) -> Array:
+    def execute(self, a: Promoted[Array], b: Promoted[Array], c: Any = None, *, alpha: Any = 1,
+                beta: Any = 0, out: Any = None, epilogue: EpilogueLike = None,
+                stream: Any = None) -> Array:
         """Run the product.
 
         Parameters
@@ -131,26 +134,31 @@ class GemmPlan:
         Raises
         ------
         TypeError, ValueError
-            For operands that differ from the planned ones, with the first difference; also as in :func:`gemm`.
+            For operands that differ from the planned ones, with the first difference; also as in
+            :func:`gemm`.
         """
-        request = Request(alpha, a, b, beta, c, self.trans_a, self.trans_b, int(self.overwrite_c), epilogue, out=out, stream=stream,
-                          **dict(self.options))
+        request = Request(alpha, a, b, beta, c, self.trans_a, self.trans_b, int(self.overwrite_c),
+                          epilogue, out=out, stream=stream, **dict(self.options))
         candidate = replayable(self._token, request)
         if candidate is not None and (result := candidate.answer()) is not None:
             return result
         if (own := own_call(*request)) is not None:
-            return own(self.execute, (a, b, c), {"alpha": alpha, "beta": beta, "out": out, "epilogue": epilogue, "stream": stream})
+            return own(self.execute, (a, b, c),
+                       {"alpha": alpha, "beta": beta, "out": out, "epilogue": epilogue,
+                        "stream": stream})
         call = prepare("plan.execute", None, request)
         if (refusal := self._objection(call)) is not None:
             raise ValueError(f"this plan {refusal}; cuteblas.blas.plan makes another one")
-        if call.by_numpy and epilogue is None and self.plan.problem.fusion is None:     # type: ignore[union-attr]
+        if call.by_numpy and epilogue is None and self.plan.problem.fusion is None:  # type: ignore[union-attr]
             return execute(call)
         run = Execution("plan.execute", call.engine)
         with where(call):
             product = prepare_product(run, call.a, call.b, kernel_arguments(call))
             if not _fits(self.plan.problem, product.problem):
-                raise ValueError("this plan was made for another epilogue, or for epilogue operands of other layouts; "
-                                 "cuteblas.blas.plan makes another one")
+                raise ValueError(
+                    "this plan was made for another epilogue, or for epilogue operands of other layouts; "
+                    "cuteblas.blas.plan makes another one"
+                )
             if call.by_numpy:
                 return execute(call)
             ran = run.run_plan(self.plan, product.arrays, product.alpha, product.beta,
@@ -164,8 +172,10 @@ class GemmPlan:
     def _objection(self, call: Call) -> str | None:
         """Why a call is not the planned one."""
         if call.place != self.place:
-            return (f"was made for {self.place.library} arrays on {self.place}, but these are {call.place.library} arrays on "
-                    f"{call.place}")
+            return (
+                f"was made for {self.place.library} arrays on {self.place}, but these are {call.place.library} arrays on "
+                f"{call.place}"
+            )
         given, planned = _layouts(call), dict(self.layouts)
         for name in ("c", "out"):
             if name in planned and name not in given:
@@ -176,7 +186,8 @@ class GemmPlan:
         for name, layout in given.items():
             if (refusal := planned[name].refusal(name, layout)) is not None:
                 return refusal
-        for name, was, kind in (("alpha", self.alpha, scalar_kind(call.alpha)), ("beta", self.beta, scalar_kind(call.beta))):
+        for name, was, kind in (("alpha", self.alpha, scalar_kind(call.alpha)),
+                                ("beta", self.beta, scalar_kind(call.beta))):
             if was != kind and not (was == "value" and kind == "one") and (name == "alpha" or call.c is not None):
                 return f"was made for {name} = {_SCALARS[was]}, but it is {_SCALARS[kind]}"
         return None
@@ -200,17 +211,21 @@ class GemmPlan:
         return self.explain()._repr_html_()
 
 
-def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_a: Transposed = 0, trans_b: Transposed = 0,
-         overwrite_c: Flag = 0, dtype: Any = None, compute_dtype: Any = None, epilogue: EpilogueLike = None,
-         precision: Precision | None = None, out: Any = None, variant: str | None = None) -> GemmPlan:
+def plan(a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = 0, trans_a: Transposed = 0,
+         trans_b: Transposed = 0, overwrite_c: Flag = 0, dtype: Any = None,
+         compute_dtype: Any = None, epilogue: EpilogueLike = None,
+         precision: Precision | None = None, out: Any = None,
+         variant: str | None = None) -> GemmPlan:
     """Plan a product of arrays like these, for later calls; nothing is multiplied.
 
     Parameters
     ----------
     a, b, c, out : array
-        Operands of the types, shapes, strides, alignments and device of later calls; their elements do not matter.
+        Operands of the types, shapes, strides, alignments and device of later calls; their elements
+        do not matter.
     alpha, beta : number or 0-d array
-        0, 1, another number, or a 0-d array; later calls pass one of the same kind. A plan for another number also takes 1.
+        0, 1, another number, or a 0-d array; later calls pass one of the same kind. A plan for
+        another number also takes 1.
     trans_a, trans_b, overwrite_c, dtype, compute_dtype, epilogue, precision, variant
         As in :func:`gemm`. Later calls pass the epilogue again, with operands like these.
 
@@ -252,16 +267,19 @@ def _planned(request: Request) -> GemmPlan:
         chosen = plan_for(product.problem, engine.device(call.a))
     options = {"dtype": call.types.output, "compute_dtype": call.types.compute,
                **call.algorithm._asdict()}
-    return GemmPlan(call.place, tuple(_layouts(call).items()), OperandLayout.of(engine.memory(product.result), call.types.output),
-                    scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter, call.trans_b.letter,
-                    call.c is not None and call.c is call.out, tuple(options.items()), chosen)
+    return GemmPlan(call.place, tuple(_layouts(call).items()),
+                    OperandLayout.of(engine.memory(product.result), call.types.output),
+                    scalar_kind(call.alpha), scalar_kind(call.beta), call.trans_a.letter,
+                    call.trans_b.letter, call.c is not None and call.c is call.out,
+                    tuple(options.items()), chosen)
 
 
 def _layouts(call: Call) -> dict[str, OperandLayout]:
     """The layouts of the operands that a call was given, as the product sees them."""
     engine = call.engine
     given = {"a": call.a, "b": call.b, "c": call.c, "out": None if call.out is call.c else call.out}
-    return {name: OperandLayout.of(engine.memory(x), type_name(x)) for name, x in given.items() if x is not None}
+    return {name: OperandLayout.of(engine.memory(x), type_name(x)) for name, x in given.items()
+            if x is not None}
 
 
 def _fits(planned: Any, given: Any) -> bool:
@@ -273,7 +291,8 @@ def _fits(planned: Any, given: Any) -> bool:
     if planned.fusion.graph != given.fusion.graph:
         return False
     for name in ("operands", "outputs"):
-        for (name_planned, x), (name_given, y) in zip(getattr(planned.fusion, name), getattr(given.fusion, name), strict=True):
+        for (name_planned, x), (name_given, y) in zip(getattr(planned.fusion, name),
+                                                      getattr(given.fusion, name), strict=True):
             if name_planned != name_given or y.alignment % x.alignment or replace(y, alignment=x.alignment) != x:
                 return False
     return True

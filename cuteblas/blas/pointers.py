@@ -1,9 +1,11 @@
 """The routines on addresses, in BLAS terms: extents, leading dimensions, column-major matrices.
 
-``sgemm(transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)`` reads op(A) (m, k) and op(B) (k, n) and updates C (m, n), as
-BLAS does; ``sgemm_strided_batched`` has a distance in elements after each leading dimension and the number of products at the end,
-as cuBLAS has; ``gemm_ex`` and ``gemm_strided_batched_ex`` name the types. Addresses are integers or ctypes pointers: of the current
-CUDA device, of device number ``device``, or of this process's memory with ``device="host"``.
+``sgemm(transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)`` reads op(A) (m, k) and op(B)
+(k, n) and updates C (m, n), as BLAS does; ``sgemm_strided_batched`` has a distance in elements
+after each leading dimension and the number of products at the end, as cuBLAS has; ``gemm_ex`` and
+``gemm_strided_batched_ex`` name the types. Addresses are integers or ctypes pointers: of the
+current CUDA device, of device number ``device``, or of this process's memory with
+``device="host"``.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from .libraries import Place, view_of
 from .signatures import Routine, published, rows
 from .types import PRODUCTS, Types, dtype_named, name_of
 
-__all__ = ["bgemm", "bgemm_strided_batched", "cgemm", "cgemm_strided_batched", "dgemm", "dgemm_strided_batched", "gemm_ex",
-           "gemm_strided_batched_ex", "hgemm", "hgemm_strided_batched", "igemm", "igemm_strided_batched", "sgemm",
+__all__ = ["bgemm", "bgemm_strided_batched", "cgemm", "cgemm_strided_batched", "dgemm",
+           "dgemm_strided_batched", "gemm_ex", "gemm_strided_batched_ex", "hgemm",
+           "hgemm_strided_batched", "igemm", "igemm_strided_batched", "sgemm",
            "sgemm_strided_batched", "zgemm", "zgemm_strided_batched"]
 
 _MOST = 2**48
@@ -41,10 +44,13 @@ class _Numbered(Arguments):
         self._numbers = {name: i for i, name in enumerate(values, 1)}
 
     def refusal(self, kind: type[Exception], name: str, needed: str) -> Exception:
-        """An error like xerbla's: the number and name of the argument, its value, and what it has to be."""
+        """An error like xerbla's: the number and name of the argument, its value, and what it has
+        to be."""
         value = self[name]
         shown = repr(value) if isinstance(value, (int, float, complex, str)) or value is None else f"a {type(value).__name__}"
-        return kind(f"{self.function}: argument {self._numbers[name]} ({name}) is {shown}, but {needed}")
+        return kind(
+            f"{self.function}: argument {self._numbers[name]} ({name}) is {shown}, but {needed}"
+        )
 
     def number(self, name: str, least: int | None = None, why: str = "") -> int:
         """An integer argument, not below ``least``."""
@@ -71,15 +77,22 @@ class _Numbered(Arguments):
             return super().scalar(name, types, place)
         except (TypeError, ValueError) as refusal:
             kind = type(refusal)
-        needed = {"int32": "an integer of int32"}.get(types.compute, "a number" if types.is_complex else "a real number")
-        raise self.refusal(kind, name, f"it has to be {needed}, or a 0-d array of that kind in the memory of the matrices")
+        needed = {"int32": "an integer of int32"}.get(types.compute,
+                                                      "a number" if types.is_complex
+                                                      else "a real number")
+        raise self.refusal(
+            kind,
+            name,
+            f"it has to be {needed}, or a 0-d array of that kind in the memory of the matrices"
+        )
 
     def types(self, name: str) -> str:
         """The name of an element type."""
         try:
             return name_of(self[name])
         except TypeError:
-            raise self.refusal(TypeError, name, "it has to be the name of an element type") from None
+            raise self.refusal(TypeError, name,
+                               "it has to be the name of an element type") from None
 
     def address(self, name: str, alignment: int, needed: bool) -> int:
         """An address of elements of a size; 0 only where nothing is read or written."""
@@ -89,11 +102,13 @@ class _Numbered(Arguments):
         try:
             address = operator.index(value)
         except TypeError:
-            raise self.refusal(TypeError, name, "it has to be an address: an integer or a ctypes pointer") from None
+            raise self.refusal(TypeError, name,
+                               "it has to be an address: an integer or a ctypes pointer") from None
         if address < 0 or address >= 2**64 or (needed and not address):
             raise self.refusal(ValueError, name, "it has to be the address of a matrix")
         if needed and address % alignment:
-            raise self.refusal(ValueError, name, f"it has to be a multiple of {alignment}, the size of an element")
+            raise self.refusal(ValueError, name,
+                               f"it has to be a multiple of {alignment}, the size of an element")
         return address
 
 
@@ -105,7 +120,8 @@ def _run(numbered: _Numbered, types: Types) -> None:
     m, n, k = (numbered.number(name, 0) for name in "mnk")
     count = numbered.number("batch_count", 0) if "batch_count" in numbered else None
     host = _is_host(function, device)
-    extents = {"a": "km" if trans[0].swaps else "mk", "b": "nk" if trans[1].swaps else "kn", "c": "mn"}
+    extents = {"a": "km" if trans[0].swaps else "mk", "b": "nk" if trans[1].swaps else "kn",
+               "c": "mn"}
     size, layouts = {"m": m, "n": n, "k": k}, {}
     for name, letters in extents.items():
         dtype = dtype_named(types.output if name == "c" else types.operands)
@@ -115,25 +131,31 @@ def _run(numbered: _Numbered, types: Types) -> None:
         strides: tuple[int, ...] = dtype.itemsize, leading * dtype.itemsize
         read = 0 not in (*shape, m, n, count)
         if count is not None:
-            shape, strides = (count, *shape), (numbered.number(f"stride_{name}") * dtype.itemsize, *strides)
+            shape, strides = (count, *shape), (numbered.number(f"stride_{name}") * dtype.itemsize,
+                                               *strides)
         layouts[name] = numbered.address(name, dtype.itemsize, read), dtype, shape, strides
     if 0 in (m, n, count):
         return
-    a, b, c = (_array_on_host(*layout) if host else _array_on_device(*layout, device) for layout in layouts.values())
+    a, b, c = (_array_on_host(*layout) if host else _array_on_device(*layout, device)
+               for layout in layouts.values())
     place = view_of(function, "c", c)[1]
     alpha, beta = (numbered.scalar(name, types, place) for name in ("alpha", "beta"))
-    run(function, types, Request(alpha, a, b, beta, c, trans[0].letter, trans[1].letter, 1, stream=numbered["stream"]))
+    run(function, types, Request(alpha, a, b, beta, c, trans[0].letter, trans[1].letter, 1,
+                                 stream=numbered["stream"]))
 
 
 def _is_host(function: str, device: Any) -> bool:
     if device is None or device == "host":
         return device is not None
     if isinstance(device, bool) or not isinstance(device, (int, np.integer)) or device < 0:
-        raise ValueError(f"{function} takes 'host', the number of a CUDA device or None as device, got {device!r}")
+        raise ValueError(
+            f"{function} takes 'host', the number of a CUDA device or None as device, got {device!r}"
+        )
     return False
 
 
-def _array_on_host(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+def _array_on_host(address: int, dtype: np.dtype, shape: tuple[int, ...],
+                   strides: tuple[int, ...]) -> np.ndarray:
     low, high = Memory(shape, strides, dtype).span
     buffer = (ctypes.c_char * (high - low)).from_address(address + low)
     return np.ndarray(shape, dtype, buffer, -low, strides)        # type: ignore[arg-type]
@@ -153,8 +175,9 @@ class Pointers(Protocol):
 
     __name__: str
 
-    def __call__(self, transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any,
-                 ldb: int, beta: Any, c: Any, ldc: int, *, stream: Any = None, device: Device = None) -> None: ...
+    def __call__(self, transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any,
+                 a: Any, lda: int, b: Any, ldb: int, beta: Any, c: Any, ldc: int, *,
+                 stream: Any = None, device: Device = None) -> None: ...
 
 
 class StridedPointers(Protocol):
@@ -162,9 +185,10 @@ class StridedPointers(Protocol):
 
     __name__: str
 
-    def __call__(self, transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int,
-                 b: Any, ldb: int, stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *,
-                 stream: Any = None, device: Device = None) -> None: ...
+    def __call__(self, transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any,
+                 a: Any, lda: int, stride_a: int, b: Any, ldb: int, stride_b: int, beta: Any,
+                 c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
+                 device: Device = None) -> None: ...
 
 
 _DOCUMENTATION = """``C = alpha op(A) op(B) + beta C`` of {operands} matrices at addresses{into}, column-major as in BLAS.
@@ -225,16 +249,18 @@ _STRIDED_EXAMPLE = """
 
 def _published(function: _Function, row: Routine, strided: str, example: str) -> _Function:
     types, package = row.types, dtype(row.types.operands).package
-    return published(function, row, _DOCUMENTATION + example, compute=types.compute, strided=strided,
-                     into="" if types.output == types.operands else f" into {types.output}",
+    return published(function, row, _DOCUMENTATION + example, compute=types.compute,
+                     strided=strided, into="" if types.output == types.operands
+                     else f" into {types.output}",
                      load="" if package == "numpy" else f"\n    >>> import {package}")
 
 
 def _pointers(row: Routine) -> Pointers:
     name, types = row.name, row.types
 
-    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, b: Any, ldb: int, beta: Any, c: Any,
-                ldc: int, *, stream: Any = None, device: Any = None) -> None:
+    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int,
+                b: Any, ldb: int, beta: Any, c: Any, ldc: int, *, stream: Any = None,
+                device: Any = None) -> None:
         _run(_Numbered(name, locals()), types)
 
     return _published(routine, row, "", _EXAMPLE)
@@ -243,23 +269,27 @@ def _pointers(row: Routine) -> Pointers:
 def _strided_pointers(row: Routine) -> StridedPointers:
     name, types = f"{row.name}_strided_batched", row.types
 
-    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int, stride_a: int, b: Any, ldb: int,
-                stride_b: int, beta: Any, c: Any, ldc: int, stride_c: int, batch_count: int, *, stream: Any = None,
-                device: Any = None) -> None:
+    def routine(transa: Any, transb: Any, m: int, n: int, k: int, alpha: Any, a: Any, lda: int,
+                stride_a: int, b: Any, ldb: int, stride_b: int, beta: Any, c: Any, ldc: int,
+                stride_c: int, batch_count: int, *, stream: Any = None, device: Any = None) -> None:
         _run(_Numbered(name, locals()), types)
 
     return _published(routine, row._replace(name=name), _STRIDED_ARGUMENTS, _STRIDED_EXAMPLE)
 
 
 sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_pointers, rows("gemm"))
-(sgemm_strided_batched, dgemm_strided_batched, cgemm_strided_batched, zgemm_strided_batched, hgemm_strided_batched,
- bgemm_strided_batched, igemm_strided_batched) = map(_strided_pointers, rows("gemm"))
+(
+    sgemm_strided_batched, dgemm_strided_batched, cgemm_strided_batched, zgemm_strided_batched,
+    hgemm_strided_batched, bgemm_strided_batched, igemm_strided_batched
+) = map(_strided_pointers, rows("gemm"))
 
 
-def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any, lda: int, b: Any,
-            b_type: Any, ldb: int, beta: Any, c: Any, c_type: Any, ldc: int,
-            compute_type: Any = None, *, stream: Any = None, device: Device = None) -> None:
-    """As :func:`sgemm`, for any types in the table of :mod:`cuteblas.blas.types`; each type follows its address.
+def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any,
+            a_type: Any, lda: int, b: Any, b_type: Any, ldb: int, beta: Any, c: Any, c_type: Any,
+            ldc: int, compute_type: Any = None, *, stream: Any = None,
+            device: Device = None) -> None:
+    """As :func:`sgemm`, for any types in the table of :mod:`cuteblas.blas.types`; each type follows
+    its address.
 
     Parameters
     ----------
@@ -294,11 +324,13 @@ def gemm_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alph
     _run(numbered, _types_of(numbered))
 
 
-def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int, alpha: Any, a: Any, a_type: Any,
-                            lda: int, stride_a: int, b: Any, b_type: Any, ldb: int, stride_b: int, beta: Any, c: Any, c_type: Any,
-                            ldc: int, stride_c: int, batch_count: int, compute_type: Any = None, *, stream: Any = None,
-                            device: Device = None) -> None:
-    """As :func:`sgemm_strided_batched`, for any types in the table of :mod:`cuteblas.blas.types`; each type follows its address.
+def gemm_strided_batched_ex(transa: Transposed, transb: Transposed, m: int, n: int, k: int,
+                            alpha: Any, a: Any, a_type: Any, lda: int, stride_a: int, b: Any,
+                            b_type: Any, ldb: int, stride_b: int, beta: Any, c: Any, c_type: Any,
+                            ldc: int, stride_c: int, batch_count: int, compute_type: Any = None, *,
+                            stream: Any = None, device: Device = None) -> None:
+    """As :func:`sgemm_strided_batched`, for any types in the table of :mod:`cuteblas.blas.types`;
+    each type follows its address.
 
     Parameters
     ----------
@@ -340,7 +372,8 @@ def _types_of(numbered: _Numbered) -> Types:
     if second != operands:
         raise numbered.refusal(TypeError, "b_type", f"it has to be {operands}, as a_type is")
 
-    def among(known: Sequence[Types], name: str, of: str, wanted: str, needed: str, separator: str = " or ") -> list[Types]:
+    def among(known: Sequence[Types], name: str, of: str, wanted: str, needed: str,
+              separator: str = " or ") -> list[Types]:
         """Those with a type that is wanted."""
         if not (found := [types for types in known if getattr(types, of) == wanted]):
             choices = separator.join(dict.fromkeys(getattr(types, of) for types in known))
@@ -352,4 +385,5 @@ def _types_of(numbered: _Numbered) -> Types:
     if numbered["compute_type"] is None:
         return known[0]
     compute = numbered.types("compute_type")
-    return among(known, "compute_type", "compute", compute, f"products of {operands} into {output} are summed in")[0]
+    return among(known, "compute_type", "compute", compute,
+                 f"products of {operands} into {output} are summed in")[0]

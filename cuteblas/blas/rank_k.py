@@ -1,4 +1,5 @@
-"""Routines on one triangle of a symmetric or Hermitian matrix: ``ssyrk``, ``cherk``, ``ssyr2k``, ``cher2k`` and their kin."""
+"""Routines on one triangle of a symmetric or Hermitian matrix: ``ssyrk``, ``cherk``, ``ssyr2k``,
+``cher2k`` and their kin."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from .calls import Call, Request, kernel_arguments, perform, prepare, where
 from .signatures import Routine, published, rows
 from .types import dtype_named
 
-__all__ = ["cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k", "zherk",
-           "zsyr2k", "zsyrk"]
+__all__ = ["cher2k", "cherk", "csyr2k", "csyrk", "dsyr2k", "dsyrk", "ssyr2k", "ssyrk", "zher2k",
+           "zherk", "zsyr2k", "zsyrk"]
 
 _DOCUMENTATION = """One triangle of ``{formula} + beta C`` of {operands} arrays.
 
@@ -65,8 +66,8 @@ class RankK(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Promoted[Array], beta: Any = 0, c: Any = None, trans: Transposed = 0, lower: Flag = 0,
-                 overwrite_c: Flag = 0) -> Array: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], beta: Any = 0, c: Any = None,
+                 trans: Transposed = 0, lower: Flag = 0, overwrite_c: Flag = 0) -> Array: ...
 
 
 class Rank2K(Protocol):
@@ -74,8 +75,9 @@ class Rank2K(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans: Transposed = 0,
-                 lower: Flag = 0, overwrite_c: Flag = 0) -> Array: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0,
+                 c: Any = None, trans: Transposed = 0, lower: Flag = 0,
+                 overwrite_c: Flag = 0) -> Array: ...
 
 
 def _letters(row: Routine, given: Arguments) -> tuple[str, str]:
@@ -89,16 +91,22 @@ def _letters(row: Routine, given: Arguments) -> tuple[str, str]:
 
 
 def _check_shapes(row: Routine, given: Arguments, first: str) -> None:
-    """Refuse arrays that do not fit each other, in the words of these routines; lists and batches are left to :func:`prepare`."""
-    shapes = {name: tuple(given[name].shape) for name in row.operands if hasattr(given[name], "shape")}
+    """Refuse arrays that do not fit each other, in the words of these routines; lists and batches
+    are left to :func:`prepare`."""
+    shapes = {name: tuple(given[name].shape) for name in row.operands
+              if hasattr(given[name], "shape")}
     if len(shapes.get("a", ())) != 2:
         return
     if shapes.get("b", shapes["a"]) != shapes["a"]:
-        raise ValueError(f"{row.name} takes matrices of one shape, got a {shapes['a']} and b {shapes['b']}")
+        raise ValueError(
+            f"{row.name} takes matrices of one shape, got a {shapes['a']} and b {shapes['b']}"
+        )
     n = shapes["a"][first != "N"]
     if shapes.get("c", (n, n)) != (n, n):
-        raise ValueError(f"{row.name} takes c of (n, n) = {(n, n)}, but it has shape {shapes['c']}: a {shapes['a']}"
-                         f"{'' if first == 'N' else f' with trans={first!r}'}")
+        raise ValueError(
+            f"{row.name} takes c of (n, n) = {(n, n)}, but it has shape {shapes['c']}: a {shapes['a']}"
+            f"{'' if first == 'N' else f' with trans={first!r}'}"
+        )
 
 
 def _real(given: Arguments, name: str) -> Any:
@@ -109,12 +117,15 @@ def _real(given: Arguments, name: str) -> Any:
             raise ValueError(f"{given.function} takes a real number as {name}, got {value}")
         return value.real
     if hasattr(value, "dtype") and value.dtype.kind == "c":
-        raise ValueError(f"{given.function} takes a real number as {name}, got an array of {value.dtype}")
+        raise ValueError(
+            f"{given.function} takes a real number as {name}, got an array of {value.dtype}"
+        )
     return value
 
 
 def _updated(row: Routine, given: Arguments) -> Any:
-    """``alpha a a^T + beta c``, or with another operand ``b`` ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
+    """``alpha a a^T + beta c``, or with another operand ``b``
+    ``alpha a b^T + alpha b a^T + beta c``, in one triangle."""
     twice, hermitian = "b" in row.operands, row.transpose == "H"
     a, b = given["a"], given["b"] if twice else given["a"]
     if b is None and twice:
@@ -124,9 +135,12 @@ def _updated(row: Routine, given: Arguments) -> Any:
     beta = _real(given, "beta") if hermitian else given["beta"]
     alpha = _real(given, "alpha") if hermitian and not twice else given["alpha"]
     _check_shapes(row, given, first)
-    call = prepare(row.name, row.types, Request(alpha, a, b, beta, given["c"], first, second, given["overwrite_c"]))
+    call = prepare(row.name, row.types, Request(alpha, a, b, beta, given["c"], first, second,
+                                                given["overwrite_c"]))
     if len(call.shape) != 2 or (twice and call.a.shape != call.b.shape[::-1]):
-        raise ValueError(f"{row.name} takes matrices of one shape, got {call.a.shape} and {call.b.shape[::-1]}")
+        raise ValueError(
+            f"{row.name} takes matrices of one shape, got {call.a.shape} and {call.b.shape[::-1]}"
+        )
     with where(call):
         target = _target(call)
         if hermitian and call.c is not None:
@@ -142,7 +156,7 @@ def _updated(row: Routine, given: Arguments) -> Any:
             a, b = call.trans_a.view(arrays["b"]), call.trans_b.view(arrays["a"])
             alpha = call.alpha.conjugate() if hermitian else call.alpha
             multiply(a, b, named._replace(alpha=alpha, beta=1, c=target))
-        if hermitian:                   # sums of slices, and of two products, are real there but for rounding
+        if hermitian:         # sums of slices, and of two products, are real there but for rounding
             _without_imaginary_diagonal(target)
     return call.answered(target, {})
 
@@ -166,25 +180,26 @@ def _without_imaginary_diagonal(x: Any) -> None:
 def _described(row: Routine) -> dict[str, str]:
     """The words in which the documentation of these routines differs."""
     hermitian, twice, to = row.transpose == "H", "b" in row.operands, row.transpose
-    return {
-        "formula": f"alpha A A^{to}" if not twice else f"alpha A B^{to} + conj(alpha) B A^{to}" if hermitian
-        else f"alpha (A B^{to} + B A^{to})",
-        "names": "a, b" if twice else "a", "matrices": "matrices" if twice else "matrix", "call": "1, a, a" if twice else "1, a",
-        "accepted": '0, 2, "N", "C"' if hermitian else '0, 1, "N", "T"' if row.types.is_complex else '0, 1, 2, "N", "T", "C"',
-        "factor": ", a real number" if hermitian and not twice else "", "real": ", a real number" if hermitian else "",
-        "conjugated": " and conjugated" if hermitian else ""}
+    return {"formula": f"alpha A A^{to}" if not twice else f"alpha A B^{to} + conj(alpha) B A^{to}"
+            if hermitian else f"alpha (A B^{to} + B A^{to})", "names": "a, b" if twice else "a",
+            "matrices": "matrices" if twice else "matrix", "call": "1, a, a" if twice else "1, a",
+            "accepted": '0, 2, "N", "C"' if hermitian else '0, 1, "N", "T"' if row.types.is_complex
+            else '0, 1, 2, "N", "T", "C"', "factor": ", a real number" if hermitian and not twice
+            else "", "real": ", a real number" if hermitian else "",
+            "conjugated": " and conjugated" if hermitian else ""}
 
 
 def _rank_k(row: Routine) -> RankK:
-    def routine(alpha: Any, a: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0, overwrite_c: Any = 0) -> Any:
+    def routine(alpha: Any, a: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0,
+                overwrite_c: Any = 0) -> Any:
         return perform(_updated, row, locals())
 
     return published(routine, row, _DOCUMENTATION, [[5, 11], [0, 25]], **_described(row))
 
 
 def _rank_2k(row: Routine) -> Rank2K:
-    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans: Any = 0, lower: Any = 0,
-                overwrite_c: Any = 0) -> Any:
+    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans: Any = 0,
+                lower: Any = 0, overwrite_c: Any = 0) -> Any:
         return perform(_updated, row, locals())
 
     return published(routine, row, _DOCUMENTATION, [[10, 22], [0, 50]], **_described(row))

@@ -20,9 +20,11 @@ _NUMBERS = frozenset({int, float, complex, np.float32, np.float64, np.complex64,
 # Numbers of this size stay numbers other than zero, and finite, in every type of sums.
 _LEAST, _MOST = 1e-30, 2e9
 
-_ROLES = {(reads_c, *on_device): ("a", "b", *[epilogue_role(SOURCE)] * reads_c, *compress(("alpha", "beta"), on_device), "c")
+_ROLES = {(reads_c, *on_device): ("a", "b", *[epilogue_role(SOURCE)] * reads_c,
+                                  *compress(("alpha", "beta"), on_device), "c")
           for reads_c in (False, True) for on_device in product((False, True), repeat=2)}
-"""What each input and, last, the result is to a plan, by whether C is an input, and alpha and beta are arrays."""
+"""What each input and, last, the result is to a plan, by whether C is an input, and alpha and beta
+are arrays."""
 
 
 def record(run: Execution, call: Replayable, alpha: Any, beta: Any, result: Any) -> None:
@@ -32,8 +34,8 @@ def record(run: Execution, call: Replayable, alpha: Any, beta: Any, result: Any)
 
 
 def recordable(call: Replayable, alpha: Any, beta: Any) -> Replayable | None:
-    """A call that ran with these scalars, with its roles; ``None`` if they are of other kinds than the call's: they were rounded,
-    perhaps to 1."""
+    """A call that ran with these scalars, with its roles; ``None`` if they are of other kinds than
+    the call's: they were rounded, perhaps to 1."""
     *_rest, reads_c, kinds = call.head
     if (scalar_kind(alpha), scalar_kind(beta)) != kinds:
         return None
@@ -79,6 +81,6 @@ def replayable(route: Hashable, request: Any) -> Replayable | None:
     if kind_b == "device":
         inputs, beta = (*inputs, beta), 1
     # 1, 1.0 and True are equal, but not as arguments.
-    head = (route, trans_a, type(trans_a), trans_b, type(trans_b), overwrites, precision, variant, dtype, compute, type(alpha),
-            type(beta), c is None, reads_c, (kind_a, kind_b))
+    head = (route, trans_a, type(trans_a), trans_b, type(trans_b), overwrites, precision, variant,
+            dtype, compute, type(alpha), type(beta), c is None, reads_c, (kind_a, kind_b))
     return Replayable(replay, head, inputs, target, (), (alpha, beta))

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from .._dtypes import dtype as element
-from ..functions.signatures import Array, Devices, EpilogueLike, Flag, Precision, Promoted, Transposed
+from ..functions.signatures import (
+    Array,
+    Devices,
+    EpilogueLike,
+    Flag,
+    Precision,
+    Promoted,
+    Transposed,
+)
 from .calls import Request, run
 from .signatures import Routine, published, rows
 
@@ -117,19 +125,22 @@ class Product(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
-                 trans_b: Transposed = 0, overwrite_c: Flag = 0, *, epilogue: EpilogueLike = None,
-                 precision: Precision | None = None, out: Any = None, stream: Any = None, variant: str | None = None,
-                 devices: Devices | None = None) -> Array: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0,
+                 c: Any = None, trans_a: Transposed = 0, trans_b: Transposed = 0,
+                 overwrite_c: Flag = 0, *, epilogue: EpilogueLike = None,
+                 precision: Precision | None = None, out: Any = None, stream: Any = None,
+                 variant: str | None = None, devices: Devices | None = None) -> Array: ...
 
 
 def _routine(row: Routine) -> Product:
     name, types = row.name, row.types
 
-    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0,
-                overwrite_c: Any = 0, *, epilogue: Any = None, precision: str | None = None, out: Any = None, stream: Any = None,
+    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0,
+                trans_b: Any = 0, overwrite_c: Any = 0, *, epilogue: Any = None,
+                precision: str | None = None, out: Any = None, stream: Any = None,
                 variant: str | None = None, devices: Any = None) -> Any:
-        request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant)
+        request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision,
+                          out, stream, variant)
         return run(name, types, request) if devices is None else _run_over(name, types, request, devices)
 
     sums = "" if types.compute == types.output else f", summed in {types.compute}" \
@@ -141,19 +152,22 @@ def _routine(row: Routine) -> Product:
 sgemm, dgemm, cgemm, zgemm, hgemm, bgemm, igemm = map(_routine, rows("gemm"))
 
 
-def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None, trans_a: Transposed = 0,
-         trans_b: Transposed = 0, overwrite_c: Flag = 0, *, dtype: Any = None, compute_dtype: Any = None,
-         epilogue: EpilogueLike = None, precision: Precision | None = None, out: Any = None, stream: Any = None,
+def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: Any = None,
+         trans_a: Transposed = 0, trans_b: Transposed = 0, overwrite_c: Flag = 0, *,
+         dtype: Any = None, compute_dtype: Any = None, epilogue: EpilogueLike = None,
+         precision: Precision | None = None, out: Any = None, stream: Any = None,
          variant: str | None = None, devices: Devices | None = None) -> Array:
-    """``alpha op(A) op(B) + beta C`` of arrays of any type in the table of :mod:`cuteblas.blas.types`.
+    """``alpha op(A) op(B) + beta C`` of arrays of any type in the table of
+    :mod:`cuteblas.blas.types`.
 
-    The types of the operands choose the routine. If both are lists, they become float64, or complex128 if they have complex
-    elements. All other arguments are those of :func:`sgemm`.
+    The types of the operands choose the routine. If both are lists, they become float64, or
+    complex128 if they have complex elements. All other arguments are those of :func:`sgemm`.
 
     Parameters
     ----------
     dtype : dtype, optional
-        Type of the result; by default that of ``out`` or ``c``, else that of the operands (int32 for int8).
+        Type of the result; by default that of ``out`` or ``c``, else that of the operands (int32
+        for int8).
     compute_dtype : dtype, optional
         Type in which products are summed.
     alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, devices
@@ -178,8 +192,8 @@ def gemm(alpha: Any, a: Promoted[Array], b: Promoted[Array], beta: Any = 0, c: A
     array([[120000., 120000.],
            [120000., 120000.]], dtype=float32)
     """
-    request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out, stream, variant, dtype,
-                      compute_dtype)
+    request = Request(alpha, a, b, beta, c, trans_a, trans_b, overwrite_c, epilogue, precision, out,
+                      stream, variant, dtype, compute_dtype)
     return run("gemm", None, request) if devices is None else _run_over("gemm", None, request, devices)
 
 

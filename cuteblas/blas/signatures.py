@@ -1,4 +1,5 @@
-"""The table of routines on arrays; what differs among kin (types, operands, words) follows from a row."""
+"""The table of routines on arrays; what differs among kin (types, operands, words) follows from a
+row."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Routine(NamedTuple):
     types : Types
         The element types.
     operands : mapping of str to str
-        The extents of each operand, a letter for each axis. The last operand is updated, and all others are read.
+        The extents of each operand, a letter for each axis. The last operand is updated, and all
+        others are read.
     read : tuple of str
         The operands that are read.
     transpose : {"T", "H"}
@@ -54,7 +56,8 @@ _OPERATIONS = (
     ("her2k", "cz", {"a": "nk", "b": "nk", "c": "nn"}),
 )
 
-ROWS = {letter + operation: Routine(letter + operation, ROUTINES[f"{letter}gemm"], operands, (*operands,)[:-1],
+ROWS = {letter + operation: Routine(letter + operation, ROUTINES[f"{letter}gemm"], operands,
+                                    (*operands,)[:-1],
                                     "H" if operation in ("gerc", "herk", "her2k") else "T")
         for operation, letters, operands in _OPERATIONS for letter in letters}
 """The table, by names."""
@@ -65,7 +68,8 @@ def rows(*operations: str) -> list[Routine]:
     return [row for row in ROWS.values() if row.operation in operations]
 
 
-def published(function: _Function, row: Routine, documentation: str, answer: Any = None, **words: str) -> _Function:
+def published(function: _Function, row: Routine, documentation: str, answer: Any = None,
+              **words: str) -> _Function:
     """Name and document a function that is a routine.
 
     Parameters
@@ -81,6 +85,7 @@ def published(function: _Function, row: Routine, documentation: str, answer: Any
     """
     shown = "" if answer is None else f"\n{np.array(answer, row.types.output)!r}".replace("\n", "\n    ")
     function.__name__ = function.__qualname__ = row.name
-    function.__doc__ = documentation.format(name=row.name, operands=row.types.operands, output=row.types.output, answer=shown,
+    function.__doc__ = documentation.format(name=row.name, operands=row.types.operands,
+                                            output=row.types.output, answer=shown,
                                             transpose=row.transpose, **words)
     return function

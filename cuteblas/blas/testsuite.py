@@ -1,9 +1,12 @@
-"""``python -m cuteblas.blas.testsuite``: every routine against a residual that needs no second matrix product.
+"""``python -m cuteblas.blas.testsuite``: every routine against a residual that needs no second
+matrix product.
 
-For a random vector t the vectors C t and alpha op(A) (op(B) t) + beta (C0 t) have to agree. The right side costs three products of
-a matrix and a vector, is computed in wider arithmetic, and knows nothing of how the kernels work. The residual is the norm of the
-difference over u (|alpha| |op(A)| (|op(B)| |t|) + |beta| |C0| |t|), where u is half the distance between 1 and the next number of
-the result's type: how many roundings the result is off, whatever its size and scale. Integers have to agree exactly.
+For a random vector t the vectors C t and alpha op(A) (op(B) t) + beta (C0 t) have to agree. The
+right side costs three products of a matrix and a vector, is computed in wider arithmetic, and knows
+nothing of how the kernels work. The residual is the norm of the difference over u (|alpha| |op(A)|
+(|op(B)| |t|) + |beta| |C0| |t|), where u is half the distance between 1 and the next number of the
+result's type: how many roundings the result is off, whatever its size and scale. Integers have to
+agree exactly.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from .types import ROUTINES, Types, dtype_named
 __all__ = ["Case", "Outcome", "cases", "main", "residual", "run"]
 
 _PASS, _MARGINAL = 1.0, 4.0
-_STORAGE = {"C": "row-major", "F": "column-major", "P": "padded column-major", "S": "every second element", "N": "backwards"}
+_STORAGE = {"C": "row-major", "F": "column-major", "P": "padded column-major",
+            "S": "every second element", "N": "backwards"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class Case:
     trans : str
         Two letters of N, T, C and R.
     storage : str
-        Three letters, for A, B and C: row-major (C), column-major (F), padded (P), strided (S), backwards (N).
+        Three letters, for A, B and C: row-major (C), column-major (F), padded (P), strided (S),
+        backwards (N).
     m, n, k : int
         Extents.
     alpha, beta : number
@@ -74,9 +79,10 @@ class Outcome:
     verdict: str
 
 
-def cases(names: Sequence[str], sizes: Sequence[tuple[int, int, int]], trans: Sequence[str], storage: Sequence[str],
-          scalars: Sequence[tuple[Any, Any]]) -> Iterator[Case]:
-    """All combinations that mean something: integer routines take integers, and real ones real numbers."""
+def cases(names: Sequence[str], sizes: Sequence[tuple[int, int, int]], trans: Sequence[str],
+          storage: Sequence[str], scalars: Sequence[tuple[Any, Any]]) -> Iterator[Case]:
+    """All combinations that mean something: integer routines take integers, and real ones real
+    numbers."""
     for name in names:
         types = ROUTINES[name]
         for t, s, (m, n, k), (alpha, beta) in product(trans, storage, sizes, scalars):
@@ -89,7 +95,8 @@ def cases(names: Sequence[str], sizes: Sequence[tuple[int, int, int]], trans: Se
 
 
 def stored(values: np.ndarray, letter: str, empty: Callable[..., Any]) -> Any:
-    """A matrix with these elements in the memory that a letter means; ``empty`` allocates it row by row."""
+    """A matrix with these elements in the memory that a letter means; ``empty`` allocates it row by
+    row."""
     rows, columns = values.shape
     if letter == "C":
         x = empty((rows, columns), values.dtype)
@@ -111,7 +118,8 @@ def _cupy() -> Any:
     return cupy
 
 
-def residual(case: Case, c: np.ndarray, a: np.ndarray, b: np.ndarray, before: np.ndarray, rng: np.random.Generator) -> float:
+def residual(case: Case, c: np.ndarray, a: np.ndarray, b: np.ndarray, before: np.ndarray,
+             rng: np.random.Generator) -> float:
     """How many roundings C is off, by a random vector; operands are as the product sees them."""
     types = ROUTINES[case.routine]
     t: np.ndarray = rng.integers(-3, 4, case.n)
@@ -122,7 +130,9 @@ def residual(case: Case, c: np.ndarray, a: np.ndarray, b: np.ndarray, before: np
     wide_type = np.clongdouble if types.is_complex else np.longdouble
     a, b, c, before, t = (x.astype(wide_type) for x in (a, b, c, before, t))
     wrong = c @ t - (case.alpha * (a @ (b @ t)) + (case.beta * (before @ t) if case.beta else 0))
-    scale = abs(case.alpha) * (abs(a) @ (abs(b) @ abs(t))) + (abs(case.beta) * (abs(before) @ abs(t)) if case.beta else 0)
+    scale = abs(case.alpha) * (abs(a) @ (abs(b) @ abs(t))) + (abs(case.beta)
+                                                              * (abs(before) @ abs(t)) if case.beta
+                                                              else 0)
     size, error = float(np.linalg.norm(scale.astype(float))), float(np.linalg.norm(wrong.astype(complex)))
     return error / (2.0**-element(types.output).significand * size) if size else error
 
@@ -133,7 +143,8 @@ def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.
     if dtype == "int32":
         return rng.integers(-2**20, 2**20, shape, np.int32)
     values = rng.standard_normal(shape)
-    return (values + 1j * rng.standard_normal(shape) if element(dtype).is_complex else values).astype(dtype_named(dtype))
+    return (values + 1j * rng.standard_normal(shape) if element(dtype).is_complex
+            else values).astype(dtype_named(dtype))
 
 
 def _as_seen(x: np.ndarray, letter: str) -> np.ndarray:
@@ -142,7 +153,8 @@ def _as_seen(x: np.ndarray, letter: str) -> np.ndarray:
 
 
 def run(case: Case, backend: str, rng: np.random.Generator) -> Outcome:
-    """Run one case and grade it. C is updated in place; where beta is 0 it is filled with NaN first."""
+    """Run one case and grade it. C is updated in place; where beta is 0 it is filled with NaN
+    first."""
     types: Types = ROUTINES[case.routine]
     m, n, k = case.m, case.n, case.k
     a, b = (_random(rng, extents[::-1] if letter in "TC" else extents, types.operands)
@@ -151,24 +163,31 @@ def run(case: Case, backend: str, rng: np.random.Generator) -> Outcome:
     if case.beta == 0 and before.dtype.kind != "i":
         before[...] = np.nan
     empty = _cupy().empty if backend == "cuda" else np.empty
-    stored_a, stored_b, c = (stored(x, letter, empty) for x, letter in zip((a, b, before), case.storage, strict=True))
+    stored_a, stored_b, c = (stored(x, letter, empty)
+                             for x, letter in zip((a, b, before), case.storage, strict=True))
     routine = getattr(routines, case.routine)
     with functions.backend("numpy" if backend == "cuda" else backend):  # type: ignore[arg-type]
         result = routine(case.alpha, stored_a, stored_b, case.beta, c, *case.trans, overwrite_c=1)
     got = result.get() if backend == "cuda" else result
-    off = residual(case, got, _as_seen(a, case.trans[0]), _as_seen(b, case.trans[1]), before, rng) if result is c else np.inf
+    off = residual(case, got, _as_seen(a, case.trans[0]), _as_seen(b, case.trans[1]), before,
+                   rng) if result is c else np.inf
     passes, marginal = (0.0, 0.0) if types.compute == "int32" else (_PASS, _MARGINAL)
-    return Outcome(case, off, "PASS" if off <= passes else "MARGINAL" if off <= marginal else "FAIL")
+    return Outcome(case, off, "PASS" if off <= passes else "MARGINAL" if off <= marginal
+                   else "FAIL")
 
 
 def _table(wanted: Sequence[Case], backend: str, rng: np.random.Generator) -> Iterator[Outcome]:
-    print(f"{'routine_trans_storage':<24}{'m':>6}{'n':>6}{'k':>6}  {'alpha':>7} {'beta':>7}  {'residual':>9}  verdict")
+    print(
+        f"{'routine_trans_storage':<24}{'m':>6}{'n':>6}{'k':>6}  {'alpha':>7} {'beta':>7}  {'residual':>9}  verdict"
+    )
     with Progress("cases", len(wanted)) as progress:
         for case in wanted:
             outcome = run(case, backend, rng)
             alpha, beta = (f"{x:g}" for x in (case.alpha, case.beta))
-            progress.print(f"{case.name:<24}{case.m:>6}{case.n:>6}{case.k:>6}  {alpha:>7} {beta:>7}  {outcome.residual:9.2e}  "
-                           f"{outcome.verdict}")
+            progress.print(
+                f"{case.name:<24}{case.m:>6}{case.n:>6}{case.k:>6}  {alpha:>7} {beta:>7}  {outcome.residual:9.2e}  "
+                f"{outcome.verdict}"
+            )
             progress.advance()
             yield outcome
 
@@ -193,7 +212,9 @@ def _choices(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
         chosen = text.split(",")
         for name in chosen:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+                raise argparse.ArgumentTypeError(
+                    f"there is no {what} {name!r}; choose from {', '.join(known)}"
+                )
         return chosen
 
     return parse
@@ -206,7 +227,9 @@ def _letters(alphabet: str, count: int, what: str) -> Callable[[str], list[str]]
         chosen = text.upper().split(",")
         for letters in chosen:
             if len(letters) != count or set(letters) - set(alphabet):
-                raise argparse.ArgumentTypeError(f"{what} is {count} letters of {alphabet}, or 'all', got {letters!r}")
+                raise argparse.ArgumentTypeError(
+                    f"{what} is {count} letters of {alphabet}, or 'all', got {letters!r}"
+                )
         return chosen
 
     return parse
@@ -219,16 +242,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     parser = Parser("python -m cuteblas.blas.testsuite", "Check the BLAS routines by residuals.")
-    parser.add_argument("--routines", type=_choices(list(ROUTINES), "routine"), metavar="NAMES",
-                        help=f"of {','.join(ROUTINES)} (default: all that this machine has the types for)")
-    parser.add_argument("--sizes", type=_sizes, default=[(17, 33, 5), (64, 48, 40)], help="n or MxNxK, separated by commas")
-    parser.add_argument("--trans", type=_letters("NTCR", 2, "trans"), default=["NN", "NT", "TN", "CR"],
-                        help="pairs of N, T, C and R, or 'all'")
-    parser.add_argument("--storage", type=_letters("".join(_STORAGE), 3, "storage"), default=["FFF", "CCC", "PSN"],
-                        help=f"for A, B and C: {', '.join(f'{key} {meaning}' for key, meaning in _STORAGE.items())}; or 'all'")
-    parser.add_argument("--scalars", type=_scalars, default=[(1, 0), (0.75, -2)], help="alpha:beta, separated by commas")
+    parser.add_argument(
+        "--routines",
+        type=_choices(list(ROUTINES), "routine"),
+        metavar="NAMES",
+        help=f"of {','.join(ROUTINES)} (default: all that this machine has the types for)"
+    )
+    parser.add_argument("--sizes", type=_sizes, default=[(17, 33, 5), (64, 48, 40)],
+                        help="n or MxNxK, separated by commas")
+    parser.add_argument("--trans", type=_letters("NTCR", 2, "trans"),
+                        default=["NN", "NT", "TN", "CR"], help="pairs of N, T, C and R, or 'all'")
+    parser.add_argument(
+        "--storage",
+        type=_letters("".join(_STORAGE), 3, "storage"),
+        default=["FFF", "CCC", "PSN"],
+        help=f"for A, B and C: {', '.join(f'{key} {meaning}' for key, meaning in _STORAGE.items())}; or 'all'"
+    )
+    parser.add_argument("--scalars", type=_scalars, default=[(1, 0), (0.75, -2)],
+                        help="alpha:beta, separated by commas")
     parser.add_argument("--backend", choices=("numpy", "emulator", "cuda"), default="numpy")
-    parser.add_argument("--seed", type=_seed, default=0, help="of the random numbers (default: %(default)s)")
+    parser.add_argument("--seed", type=_seed, default=0,
+                        help="of the random numbers (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
     chosen = parser.parse_args(arguments)
     needed = {"emulator": emulator, "cuda": runtime}.get(chosen.backend)
@@ -237,22 +271,29 @@ def _main(arguments: Sequence[str] | None) -> int:
     refuse_unwritable(chosen.json)
     names = _possible(chosen.routines)
     for name, scalar in product(names, {x for pair in chosen.scalars for x in pair}):
-        if ROUTINES[name].compute != "int32" and abs(scalar) > float(np.finfo(ROUTINES[name].compute).max):
-            raise CommandError(f"{name}: alpha and beta are {ROUTINES[name].compute}, which cannot hold {scalar:g}")
+        if ROUTINES[name].compute != "int32" and abs(scalar) > float(
+            np.finfo(ROUTINES[name].compute).max
+        ):
+            raise CommandError(
+                f"{name}: alpha and beta are {ROUTINES[name].compute}, which cannot hold {scalar:g}"
+            )
 
     rng = np.random.default_rng(chosen.seed)
     wanted = cases(names, chosen.sizes, chosen.trans, chosen.storage, chosen.scalars)
     outcomes = list(_table(list(wanted), chosen.backend, rng))
-    counts = {verdict: sum(outcome.verdict == verdict for outcome in outcomes) for verdict in ("PASS", "MARGINAL", "FAIL")}
+    counts = {verdict: sum(outcome.verdict == verdict for outcome in outcomes)
+              for verdict in ("PASS", "MARGINAL", "FAIL")}
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps([_record(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
+        chosen.json.write_text(json.dumps([_record(outcome) for outcome in outcomes], indent=1)
+                               + "\n", encoding="utf-8")
         print(f"wrote {chosen.json}")
     return int(counts["FAIL"] > 0)
 
 
 def _possible(names: Sequence[str] | None) -> list[str]:
-    """The routines to run: those that were named, else all but those of a type that is not installed, which stderr names."""
+    """The routines to run: those that were named, else all but those of a type that is not
+    installed, which stderr names."""
     possible = []
     for name in ROUTINES if names is None else names:
         try:
@@ -281,7 +322,9 @@ def _scalars(text: str) -> list[tuple[complex, complex]]:
             if not np.isfinite([alpha, beta]).all():
                 raise ValueError
         except ValueError:
-            raise argparse.ArgumentTypeError(f"scalars are alpha:beta, two finite numbers, got {part!r}") from None
+            raise argparse.ArgumentTypeError(
+                f"scalars are alpha:beta, two finite numbers, got {part!r}"
+            ) from None
         pairs.append((alpha, beta))
     return pairs
 
@@ -292,7 +335,8 @@ def _number(text: str) -> complex:
 
 
 def _record(outcome: Outcome) -> dict[str, Any]:
-    case = {name: str(value) if isinstance(value, complex) else value for name, value in asdict(outcome.case).items()}
+    case = {name: str(value) if isinstance(value, complex) else value
+            for name, value in asdict(outcome.case).items()}
     return {**case, "residual": outcome.residual, "verdict": outcome.verdict}
 
 

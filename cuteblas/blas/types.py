@@ -1,4 +1,5 @@
-"""Which element types are multiplied into which: the one table of the routines and of mixed products."""
+"""Which element types are multiplied into which: the one table of the routines and of mixed
+products."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from .._dtypes import DTYPES, element_of
 
-__all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "kind_of_numbers", "name_of", "resolved", "type_name"]
+__all__ = ["PRODUCTS", "ROUTINES", "Types", "dtype_named", "kind_of_numbers", "name_of", "resolved",
+           "type_name"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ PRODUCTS = (
 """The products of ``gemm``; the first one of each type of operands is the default."""
 
 _AFTER_EPILOGUE = {"int32": ("float32", "float16", "bfloat16", "int8")}
-"""Further types of results after an epilogue, which scales sums into their range, by the type of the sums."""
+"""Further types of results after an epilogue, which scales sums into their range, by the type of
+the sums."""
 
 
 def type_name(x: Any) -> str:
@@ -99,16 +102,20 @@ def _asked(dtype: Any, argument: str) -> str | None:
     try:
         return None if dtype is None else name_of(dtype)
     except TypeError:
-        raise TypeError(f"gemm takes the name of an element type as {argument}, got {dtype!r}") from None
+        raise TypeError(
+            f"gemm takes the name of an element type as {argument}, got {dtype!r}"
+        ) from None
 
 
 def kind_of_numbers(dtype: np.dtype) -> str:
-    """What elements are, in NumPy's letters; NumPy itself calls some of ml_dtypes' numbers untyped."""
+    """What elements are, in NumPy's letters; NumPy itself calls some of ml_dtypes' numbers
+    untyped."""
     row = element_of(dtype)
     return dtype.kind if row is None else row.kind
 
 
-def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None, epilogue: bool = False) -> Types:
+def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None,
+             epilogue: bool = False) -> Types:
     """The product of operands of a type that a caller asks of ``gemm``.
 
     Parameters
@@ -128,12 +135,16 @@ def resolved(operands: str, *, dtype: Any = None, compute_dtype: Any = None, epi
     wanted, compute = _asked(dtype, "dtype"), _asked(compute_dtype, "compute_dtype")
     known = [types for types in PRODUCTS if types.operands == operands]
     if epilogue:
-        known += [Types(operands, types.compute, output) for types in known for output in _AFTER_EPILOGUE.get(types.compute, ())]
+        known += [Types(operands, types.compute, output) for types in known
+                  for output in _AFTER_EPILOGUE.get(types.compute, ())]
     for types in known:
         if wanted in (None, types.output) and compute in (None, types.compute):
             return types
     if not known:
-        raise TypeError(f"gemm multiplies arrays of {', '.join(dict.fromkeys(t.operands for t in PRODUCTS))}, not of {operands}")
-    asked = ", ".join(f"{name}={value!r}" for name, value in (("dtype", wanted), ("compute_dtype", compute)) if value)
+        raise TypeError(
+            f"gemm multiplies arrays of {', '.join(dict.fromkeys(t.operands for t in PRODUCTS))}, not of {operands}"
+        )
+    asked = ", ".join(f"{name}={value!r}" for name, value in (("dtype", wanted),
+                                                              ("compute_dtype", compute)) if value)
     choices = "; ".join(f"dtype={t.output!r} summed in {t.compute}" for t in known)
     raise TypeError(f"gemm of {operands} arrays does not take {asked}; it takes {choices}")

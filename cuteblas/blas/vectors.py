@@ -1,4 +1,5 @@
-"""Routines on matrices and vectors, ``sgemv``, ``sger`` and their kin: products in which one matrix has a single column or row."""
+"""Routines on matrices and vectors, ``sgemv``, ``sger`` and their kin: products in which one matrix
+has a single column or row."""
 
 from __future__ import annotations
 
@@ -101,8 +102,9 @@ class MatrixVector(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, a: Promoted[Array], x: Promoted[Array], beta: Any = 0, y: Any = None, offx: int = 0,
-                 incx: int = 1, offy: int = 0, incy: int = 1, trans: Transposed = 0, overwrite_y: Flag = 0) -> Array: ...
+    def __call__(self, alpha: Any, a: Promoted[Array], x: Promoted[Array], beta: Any = 0,
+                 y: Any = None, offx: int = 0, incx: int = 1, offy: int = 0, incy: int = 1,
+                 trans: Transposed = 0, overwrite_y: Flag = 0) -> Array: ...
 
 
 class RankOne(Protocol):
@@ -110,8 +112,9 @@ class RankOne(Protocol):
 
     __name__: str
 
-    def __call__(self, alpha: Any, x: Promoted[Array], y: Promoted[Array], incx: int = 1, incy: int = 1, a: Any = None,
-                 overwrite_x: Flag = 1, overwrite_y: Flag = 1, overwrite_a: Flag = 0) -> Array: ...
+    def __call__(self, alpha: Any, x: Promoted[Array], y: Promoted[Array], incx: int = 1,
+                 incy: int = 1, a: Any = None, overwrite_x: Flag = 1, overwrite_y: Flag = 1,
+                 overwrite_a: Flag = 0) -> Array: ...
 
 
 def _multiplied(row: Routine, given: Arguments) -> Any:
@@ -123,7 +126,9 @@ def _multiplied(row: Routine, given: Arguments) -> Any:
     rows, columns = asked.view(matrix).shape
     vector = _chosen(given, "x", arrays["x"], columns)
     if whole is None and given["offy"] == 0 and given["incy"] == 1:
-        return gathered.back(run(row.name, row.types, Request(given["alpha"], matrix, vector, trans_a=asked.letter))[:, 0])
+        return gathered.back(run(row.name, row.types,
+                                 Request(given["alpha"], matrix, vector,
+                                         trans_a=asked.letter))[:, 0])
     if whole is not None and overwrites:
         _check_overlap(given, "y", arrays)
     else:
@@ -131,7 +136,8 @@ def _multiplied(row: Routine, given: Arguments) -> Any:
         whole = _copied(matrix, whole, first + (rows - 1) * step + 1, dtype_named(row.types.output))
     part = _chosen(given, "y", whole, rows)
     refuse_self_overlap(row.name, "y", engine_of(part).memory(part))
-    run(row.name, row.types, Request(given["alpha"], matrix, vector, given["beta"], part, asked.letter, overwrite_c=1))
+    run(row.name, row.types, Request(given["alpha"], matrix, vector, given["beta"], part,
+                                     asked.letter, overwrite_c=1))
     return given["y"] if overwrites and given["y"] is not None else gathered.back(whole)
 
 
@@ -139,11 +145,15 @@ def _chosen(given: Arguments, name: str, x: Any, count: int) -> Any:
     """The elements of a vector that a routine uses, a view of one column."""
     function, first, inc = given.function, given.integer(f"off{name}"), given.integer(f"inc{name}")
     if first < 0 or inc == 0:
-        raise ValueError(f"{function} takes an off{name} of at least 0 and an inc{name} other than 0, got {first} and {inc}")
+        raise ValueError(
+            f"{function} takes an off{name} of at least 0 and an inc{name} other than 0, got {first} and {inc}"
+        )
     end = first + (count - 1) * abs(inc) + 1 if count else first
     if end > len(x):
-        raise ValueError(f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but {name} has "
-                         f"length {len(x)}")
+        raise ValueError(
+            f"{function} uses {count} elements of {name} with off{name}={first} and inc{name}={inc}, but {name} has "
+            f"length {len(x)}"
+        )
     chosen = x[first:end:abs(inc), None]
     return chosen[::-1] if inc < 0 else chosen
 
@@ -164,8 +174,10 @@ def _check_overlap(given: Arguments, target: str, arrays: Mapping[str, Any]) -> 
     memory = engine_of(arrays[target]).memory
     for name, x in arrays.items():
         if name != target and overlap(memory(x), memory(arrays[target])):
-            raise ValueError(f"{given.function} writes {target} while it uses {name}, but they share memory: pass another "
-                             f"{target}, or a copy of {name}")
+            raise ValueError(
+                f"{given.function} writes {target} while it uses {name}, but they share memory: pass another "
+                f"{target}, or a copy of {name}"
+            )
 
 
 def _added(row: Routine, given: Arguments) -> Any:
@@ -183,26 +195,30 @@ def _added(row: Routine, given: Arguments) -> Any:
     x, y, target = *vectors, arrays.get("a")
     overwrites = overwrites and target is not None
     if target is not None and target.shape != (len(x), len(y)):
-        raise ValueError(f"{function} takes a of shape ({len(x)}, {len(y)}) = (len(x), len(y)), but it has shape {target.shape}")
+        raise ValueError(
+            f"{function} takes a of shape ({len(x)}, {len(y)}) = (len(x), len(y)), but it has shape {target.shape}"
+        )
     if overwrites:
         _check_overlap(given, "a", arrays)
         refuse_self_overlap(function, "a", engine_of(target).memory(target))
-    result = run(function, row.types, Request(given["alpha"], x[:, None], y[None, :], 0 if target is None else 1, target, 0,
+    result = run(function, row.types, Request(given["alpha"], x[:, None], y[None, :],
+                                              0 if target is None else 1, target, 0,
                                               "R" if row.transpose == "H" else "N", overwrites))
     return given["a"] if overwrites else gathered.back(result)
 
 
 def _matrix_vector(row: Routine) -> MatrixVector:
-    def routine(alpha: Any, a: Any, x: Any, beta: Any = 0, y: Any = None, offx: int = 0, incx: int = 1, offy: int = 0,
-                incy: int = 1, trans: Any = 0, overwrite_y: Any = 0) -> Any:
+    def routine(alpha: Any, a: Any, x: Any, beta: Any = 0, y: Any = None, offx: int = 0,
+                incx: int = 1, offy: int = 0, incy: int = 1, trans: Any = 0,
+                overwrite_y: Any = 0) -> Any:
         return perform(_multiplied, row, locals())
 
     return published(routine, row, _GEMV, [6, 14])
 
 
 def _rank_one(row: Routine) -> RankOne:
-    def routine(alpha: Any, x: Any, y: Any, incx: int = 1, incy: int = 1, a: Any = None, overwrite_x: Any = 1, overwrite_y: Any = 1,
-                overwrite_a: Any = 0) -> Any:
+    def routine(alpha: Any, x: Any, y: Any, incx: int = 1, incy: int = 1, a: Any = None,
+                overwrite_x: Any = 1, overwrite_y: Any = 1, overwrite_a: Any = 0) -> Any:
         return perform(_added, row, locals())
 
     return published(routine, row, _GER, [[4, 2], [8, 4]],

@@ -1,7 +1,8 @@
 """The command line, ``python -m cuteblas COMMAND``.
 
-A command is a module of this package with ``configure(parser)``, which declares its options, and ``run(options)``, which returns
-the exit status. Only the module of the requested command is imported. An argument that is a program and not a command is run.
+A command is a module of this package with ``configure(parser)``, which declares its options, and
+``run(options)``, which returns the exit status. Only the module of the requested command is
+imported. An argument that is a program and not a command is run.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ COMMANDS = {
 }
 """Names of the modules and one line about each."""
 
-_TIMEOUT = "20"                         # 2^20 clocks: how long OpenBLAS's threads keep processors busy when they have no more work
+# 2^20 clocks: how long OpenBLAS's threads keep processors busy when they have no more work
+_TIMEOUT = "20"
 
 
 def names_program(argument: str) -> bool:
     """Whether an argument in the place of a command begins a program instead."""
-    return argument in ("-m", "-c", "--compare", "--numpy") or argument.endswith(".py") or os.path.exists(argument)
+    return argument in ("-m", "-c", "--compare",
+                        "--numpy") or argument.endswith(".py") or os.path.exists(argument)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +72,8 @@ def _run(arguments: Sequence[str]) -> int:
     parser = Parser(PROGRAM, f"commands:\n{listing}")
     parser.add_argument("--version", action="version", version=f"cuteblas {__version__}")
     parser.add_argument("command", nargs="?", metavar="COMMAND")
-    parser.add_argument("rest", nargs="...", metavar="...", help="options of the command; COMMAND --help lists them")
+    parser.add_argument("rest", nargs="...", metavar="...",
+                        help="options of the command; COMMAND --help lists them")
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
     chosen = parser.parse_args(arguments)

@@ -51,8 +51,10 @@ GROUPS: dict[str, Group] = {"gemm": products, "transpose": transposes}
 """By name: what counts and measures the cases of a machine and a selection."""
 
 _TITLES = {"cupy": "CuPy", "numpy": "NumPy"}
-_ERRORS = ("in units of u(|A||B|), where u is the rounding unit of the result's type and |A||B| the sum of the sizes of an "
-           "element's terms: any order of summing K terms stays within K of it")
+_ERRORS = (
+    "in units of u(|A||B|), where u is the rounding unit of the result's type and |A||B| the sum of the sizes of an "
+    "element's terms: any order of summing K terms stays within K of it"
+)
 
 
 def configure(
@@ -68,24 +70,49 @@ def configure(
 
     parser.add_argument("groups", nargs="*", type=group, metavar="GROUP",
                         help=f"groups to time, of {names} (default: {', '.join(usual)})")
-    parser.add_argument("--sizes", nargs="+", type=_size, default=(), metavar="SIZE",
-                        help="4096 for a square product or transpose; 10240x4096x4096 for a product, M, N and K; "
-                             "8191x8193 for a transpose; 65x35x129x253:2,0,3,1 for a permutation of axes, "
-                             "8192:inplace for a transpose in place")
-    parser.add_argument("--dtypes", nargs="+", type=_dtype, default=(), metavar="DTYPE",
-                        help=f"element types (default: {' '.join(GEMM_DTYPES)}; of transposes {' '.join(COPY_DTYPES)})")
-    parser.add_argument("--orders", nargs="+", type=_orders, default=ORDERS, metavar="ORDERS",
-                        help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)")
-    parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
-                        help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)")
-    parser.add_argument("--repeats", type=positive, default=11, help="timings per call; their median counts (default: %(default)s)")
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=_size,
+        default=(),
+        metavar="SIZE",
+        help="4096 for a square product or transpose; 10240x4096x4096 for a product, M, N and K; "
+        "8191x8193 for a transpose; 65x35x129x253:2,0,3,1 for a permutation of axes, "
+        "8192:inplace for a transpose in place"
+    )
+    parser.add_argument(
+        "--dtypes",
+        nargs="+",
+        type=_dtype,
+        default=(),
+        metavar="DTYPE",
+        help=f"element types (default: {' '.join(GEMM_DTYPES)}; of transposes {' '.join(COPY_DTYPES)})"
+    )
+    parser.add_argument(
+        "--orders",
+        nargs="+",
+        type=_orders,
+        default=ORDERS,
+        metavar="ORDERS",
+        help="of products: for each operand N if its rows are contiguous, T if its columns are (default: all four)"
+    )
+    parser.add_argument(
+        "--precision",
+        default="auto",
+        choices=PRECISIONS,
+        metavar="NAME",
+        help=f"as in cuteblas.matmul, one of {', '.join(PRECISIONS)} (default: %(default)s)"
+    )
+    parser.add_argument("--repeats", type=positive, default=11,
+                        help="timings per call; their median counts (default: %(default)s)")
     parser.add_argument(
         "--backend",
         choices=("cuda", "numpy"),
         default="cuda",
         help="arrays of CuPy (cuda), or of NumPy, without a GPU too (default: %(default)s)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all times in seconds, with the machine and the command")
+    parser.add_argument("--json", type=Path, metavar="FILE",
+                        help="write all times in seconds, with the machine and the command")
 
 
 def run(options: Namespace) -> int:
@@ -115,7 +142,9 @@ def selected(options: Namespace) -> dict[str, Any]:
     """What the options say of a :class:`Selection`."""
     permutations = tuple(size for size in options.sizes if isinstance(size, Permutation))
     if permutations and options.groups != ["transpose"]:
-        raise CommandError("permutations of axes and transposes in place need the group transpose alone")
+        raise CommandError(
+            "permutations of axes and transposes in place need the group transpose alone"
+        )
     return {
         "sizes": tuple(size for size in options.sizes if not isinstance(size, Permutation)),
         "permutations": permutations,
@@ -153,7 +182,8 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
     which : Selection
         The cases.
     file : Path or None
-        Where to write the figures as JSON; rewritten after every row, so that an interruption loses nothing.
+        Where to write the figures as JSON; rewritten after every row, so that an interruption loses
+        nothing.
     about : mapping
         What goes into the file beside them.
     """
@@ -173,7 +203,8 @@ def measure(machine: Any, groups: Mapping[str, Group], which: Any, file: Path | 
                 progress.advance(not rows or row["case"] != rows[-1]["case"])
                 rows.append(row)
                 if file is not None:
-                    file.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n", "utf-8")
+                    file.write_text(json.dumps({"about": about, "figures": figures}, indent=1)
+                                    + "\n", "utf-8")
         if not rows:
             print("no case has these sizes and types")
         elif "error" in rows[0]:
@@ -192,7 +223,8 @@ def verdict(figures: Mapping[str, list[Row]]) -> int:
 
 
 def _size(text: str) -> tuple[int, ...] | Permutation:
-    """Extents from ``"8191x8193"``, with axes from ``"64x1001x1037:0,2,1"``, or of matrices in place from ``"8192:inplace"``."""
+    """Extents from ``"8191x8193"``, with axes from ``"64x1001x1037:0,2,1"``, or of matrices in
+    place from ``"8192:inplace"``."""
     try:
         ((extents, axes),) = shapes(text)
     except ValueError:
@@ -224,7 +256,7 @@ def _orders(letters: str) -> str:
     return letters.upper()
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 def number(form: str, scale: float = 1) -> Callable[[float | None], str]:
     """Print a number times ``scale``; nothing where it is missing."""
     return lambda value: "" if value is None else f"{value * scale:{form}}"
@@ -255,4 +287,5 @@ WIDTHS = {"case": 41, "kernel": 12}
 
 def _line(row: Row, text: Callable[[str, Any], str]) -> str:
     cells = ((key, text(key, value)) for key, value in row.items())
-    return " ".join(f"{cell:<{WIDTHS[key]}}" if key in WIDTHS else f"{cell:>9}" for key, cell in cells).rstrip()
+    return " ".join(f"{cell:<{WIDTHS[key]}}" if key in WIDTHS else f"{cell:>9}"
+                    for key, cell in cells).rstrip()

@@ -1,4 +1,5 @@
-"""Show or clear the cache on disk: compiled kernels, and calls that have run. A file carries those for GPUs to other machines.
+"""Show or clear the cache on disk: compiled kernels, and calls that have run. A file carries those
+for GPUs to other machines.
 
   # the kernels of one card
   python -m cuteblas cache export kernels.zip --device h200
@@ -21,9 +22,11 @@ _PARTS: dict[Part, str] = {"entries": "for GPUs", "calls": "calls on GPUs",
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--clear", action="store_true", help="remove all files from it")
-    parser.add_argument("action", nargs="?", choices=("export", "import"), help="write kernels and calls to a file, or read it")
+    parser.add_argument("action", nargs="?", choices=("export", "import"),
+                        help="write kernels and calls to a file, or read it")
     parser.add_argument("file", nargs="?", metavar="FILE")
-    parser.add_argument("--device", metavar="CARD", help=f"export what is for one of {', '.join(DEVICES)}; default: all")
+    parser.add_argument("--device", metavar="CARD",
+                        help=f"export what is for one of {', '.join(DEVICES)}; default: all")
 
 
 def run(options: Namespace) -> int:
@@ -39,7 +42,8 @@ def run(options: Namespace) -> int:
             if options.file is None:
                 raise ValueError(f"cache {options.action} needs a FILE")
             arch = device_named(options.device).arch if options.device else ""
-            count = export_to(options.file, arch) if options.action == "export" else import_from(options.file)
+            count = export_to(options.file,
+                              arch) if options.action == "export" else import_from(options.file)
         except ValueError as error:
             raise CommandError(error) from None
         print(f"files {options.action}ed: {count}")
@@ -48,5 +52,7 @@ def run(options: Namespace) -> int:
     for part, purpose in _PARTS.items():
         used = usage(part)
         cleared = f", {clear(part)} removed" if options.clear else ""
-        print(f"  {purpose:18}{used.files:6} {'file ' if used.files == 1 else 'files'} {used.bytes / 2**20:8.1f} MiB{cleared}")
+        print(
+            f"  {purpose:18}{used.files:6} {'file ' if used.files == 1 else 'files'} {used.bytes / 2**20:8.1f} MiB{cleared}"
+        )
     return 0

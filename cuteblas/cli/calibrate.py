@@ -5,8 +5,9 @@
   # only NumPy on this host, copies, and transfers to the GPU
   python -m cuteblas calibrate --host
 
-The command times several plans of each of many random products and permutations. It prints the regret of cuteblas's choices before
-and after: how much longer the chosen plan takes than the fastest one, 0 where they are the same.
+The command times several plans of each of many random products and permutations. It prints the
+regret of cuteblas's choices before and after: how much longer the chosen plan takes than the
+fastest one, 0 where they are the same.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ __all__ = ["Card", "Made", "Summary", "Task", "alternatives_of", "choice_of", "d
 
 _MEASURING, _MISSING = 0.72, 0.93    # of the time: when measuring ends, and that of new choices
 _AHEAD = 48                          # problems whose kernels are being compiled
-_REPEATS, _OF_A_PROBLEM = 5, 0.3     # timings of which the median is taken; seconds for all plans of a problem
-_NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which plans are measured; and the best of each family
+_REPEATS, _OF_A_PROBLEM = 5, 0.3     # timings of which the median is taken; seconds for all plans
+                                     # of a problem
+_NEAR, _FAMILY_NEAR = 2.0, 4.0       # times the least estimate, up to which plans are measured; and
+                                     # the best of each family
 _OF_A_TILE, _TILES, _MOST = 2, 5, 7  # plans of a tile, of different tiles, and in all
 _LARGEST = 1 << 28                   # bytes of an operand of a product
 _LARGEST_COPY = 1 << 29
@@ -70,9 +73,14 @@ def configure(parser: ArgumentParser) -> None:
 
 def declare(parser: ArgumentParser) -> None:
     """Declare the options of every calibration."""
-    parser.add_argument("--seconds", type=positive, default=240, help="seconds for the whole command (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE",
-                        help="write the numbers to FILE instead of this user's configuration folder")
+    parser.add_argument("--seconds", type=positive, default=240,
+                        help="seconds for the whole command (default: %(default)s)")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the numbers to FILE instead of this user's configuration folder"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -138,9 +146,10 @@ def _save(text: str, chosen: Path | None, usual: Path, consequence: str) -> None
     print(f"wrote {file}" + ("" if chosen else f"; {consequence}"))
 
 
-# -- plans ------------------------------------------------------------------------------------------------------------------------
+# -- plans -----------------------------------------------------------------------------------------
 class Task(NamedTuple):
-    """A problem, planning's choice by the numbers of a device, the plans to measure, and all plans."""
+    """A problem, planning's choice by the numbers of a device, the plans to measure, and all
+    plans."""
 
     sample: Sample
     choice: Callable[[DeviceInfo], Alternative]
@@ -168,7 +177,8 @@ def choice_of(
 
 
 def task_of(sample: Sample, device: DeviceInfo) -> Task:
-    """Plans that may be the best: those with the least estimates, of several tiles and of each family, and planning's choice."""
+    """Plans that may be the best: those with the least estimates, of several tiles and of each
+    family, and planning's choice."""
     everything = alternatives_of(sample, device)
     choice = choice_of(sample, everything)
     ranked = sorted(((each.seconds(device), index, each) for index, each in enumerate(everything)))
@@ -178,7 +188,8 @@ def task_of(sample: Sample, device: DeviceInfo) -> Task:
     for seconds, _index, each in ranked:
         tile = str(each).partition(", ")[0]
         another = seconds <= _NEAR * least and tiles[tile] < _OF_A_TILE and (tile in tiles or len(tiles) < _TILES)
-        if (another and len(wanted) < _MOST) or (seconds <= _FAMILY_NEAR * least and not families[each.family]):
+        if (another and len(wanted) < _MOST) or (seconds <= _FAMILY_NEAR * least
+                                                 and not families[each.family]):
             tiles[tile] += 1
             families[each.family] += 1
             wanted[str(each)] = each
@@ -195,14 +206,15 @@ def make(sample: Sample, names: Sequence[str]) -> list[Made]:
             plan = by_name[name].plan()
             for launch in plan.launches:
                 runtime.compile(launch.kernel, target_architecture(launch.kernel.arch, device.arch))
-        except Exception as error:     # one plan of thousands does not end the command: it is named and left out
+        # one plan of thousands does not end the command: it is named and left out
+        except Exception as error:
             made.append(f"{sample.name}, {name}: {type(error).__name__}: {error}".splitlines()[0])
         else:
             made.append(replace(plan, device=replace(device, costs=None)))
     return made
 
 
-# -- measuring and fitting --------------------------------------------------------------------------------------------------------
+# -- measuring and fitting -------------------------------------------------------------------------
 def timings(
     machine: Any, what: str, tasks: Iterable[Task], count: int, end: float
 ) -> Iterator[tuple[Task, list[float | None]]]:
@@ -215,7 +227,8 @@ def timings(
                 task, future = waiting.pop(ready)
                 try:
                     seconds = machine.times(task.sample, task.alternatives, future.result())
-                except (RuntimeError, MemoryError) as error:               # CUDA's: nothing can be timed after it
+                # CUDA's: nothing can be timed after it
+                except (RuntimeError, MemoryError) as error:
                     print(f"measuring stopped at {task.sample.name}: {error}", file=sys.stderr)
                     break
                 yield task, seconds
@@ -259,7 +272,9 @@ def measured(machine: Any, samples: Sequence[Sample], end: float) -> list[Measur
     if not problems:
         raise CommandError("no problem was measured in the time; --seconds allows more", 1)
     plans = sum(len(problem.seconds) for problem in problems)
-    print(f"\nmeasured {len(problems)} of {len(samples)} problems, {plans} plans, in {duration(perf_counter() - start)}")
+    print(
+        f"\nmeasured {len(problems)} of {len(samples)} problems, {plans} plans, in {duration(perf_counter() - start)}"
+    )
     return problems
 
 
@@ -303,13 +318,15 @@ def least_regret(
 
 
 def _rank(found: Sequence[Regret]) -> float:
-    """By what numbers are compared: the 95th percentile and the mean, a choice that was not measured being 10 % behind."""
+    """By what numbers are compared: the 95th percentile and the mean, a choice that was not
+    measured being 10 % behind."""
     values = [0.1 if each.regret is None else each.regret for each in found]
     return fmean(values) + 0.2 * float(np.percentile(values, 95))
 
 
 class Summary(NamedTuple):
-    """The regret of problems: how many there are, how many of them have planning's choice measured, and their quantiles."""
+    """The regret of problems: how many there are, how many of them have planning's choice measured,
+    and their quantiles."""
 
     problems: int
     measured: int
@@ -342,7 +359,7 @@ def regret_of(problems: Sequence[Measured], before: Summary, after: Summary) -> 
     }
 
 
-# -- a card -----------------------------------------------------------------------------------------------------------------------
+# -- a card ----------------------------------------------------------------------------------------
 class Card:
     """The current GPU; a context manager."""
 
@@ -352,7 +369,8 @@ class Card:
         self._xp, self._sources = self._gpu.rival, dict[tuple[str, int], Any]()
         free, _total = self._xp.cuda.runtime.memGetInfo()
         self._largest, self._largest_copy = (min(most, part // NUMBERS_BYTES * NUMBERS_BYTES)
-                                             for most, part in ((_LARGEST, free // 64), (_LARGEST_COPY, free // 8)))
+                                             for most, part in ((_LARGEST, free // 64),
+                                                                (_LARGEST_COPY, free // 8)))
         self._target = self._xp.empty(max(self._largest, self._largest_copy), np.uint8)
 
     def __enter__(self) -> Card:
@@ -365,8 +383,10 @@ class Card:
         """Begin to make plans and to compile their kernels."""
         return self._workers.submit(make, sample, [str(each) for each in alternatives])
 
-    def times(self, sample: Sample, alternatives: Sequence[Alternative], plans: Sequence[Made]) -> list[float | None]:
-        """What plans take, timed side by side; ``None`` for one that the device or the compiler refuses."""
+    def times(self, sample: Sample, alternatives: Sequence[Alternative],
+              plans: Sequence[Made]) -> list[float | None]:
+        """What plans take, timed side by side; ``None`` for one that the device or the compiler
+        refuses."""
         if (addresses := self._addresses(sample)) is None:
             return [None] * len(plans)
         stream, calls = self._xp.cuda.get_current_stream().ptr, dict[int, Callable[[], None]]()
@@ -379,17 +399,21 @@ class Card:
                 calls[index] = call
             except (runtime.CompileError, runtime.DriverError, ValueError) as error:
                 print(f"  {error}".splitlines()[0], file=sys.stderr)
-        taken = medians(self._gpu, *calls.values(), repeats=_REPEATS, seconds=_OF_A_PROBLEM) if calls else []
+        taken = medians(self._gpu, *calls.values(), repeats=_REPEATS,
+                        seconds=_OF_A_PROBLEM) if calls else []
         by_index = dict(zip(calls, taken, strict=True))
         return [by_index.get(index) for index in range(len(plans))]
 
     def _addresses(self, sample: Sample) -> tuple[int, ...] | None:
-        """Of the problem's operands, which are of normal or small numbers; ``None`` if they are too large."""
+        """Of the problem's operands, which are of normal or small numbers; ``None`` if they are too
+        large."""
         target = self._target.data.ptr
         if isinstance(sample.problem, CopyProblem):
-            copy = sample.problem                                  # slices and reversed axes reach further than their elements
-            reach = sum((n - 1) * max(0, stride) for n, stride in zip(copy.shape, copy.src_strides, strict=True))
-            if max(sample.offset + (1 + reach) * copy.itemsize, copy.bytes // 2) > self._largest_copy:
+            copy = sample.problem       # slices and reversed axes reach further than their elements
+            reach = sum((n - 1) * max(0, stride)
+                        for n, stride in zip(copy.shape, copy.src_strides, strict=True))
+            if max(sample.offset + (1 + reach) * copy.itemsize,
+                   copy.bytes // 2) > self._largest_copy:
                 return None
             return self._source("float32", self._largest_copy) + sample.offset, target
         p = sample.problem
@@ -405,5 +429,6 @@ class Card:
         """The address of memory that is full of numbers of a type."""
         if (name, nbytes) not in self._sources:
             some = numbers(name)
-            self._sources[name, nbytes] = self._xp.tile(self._xp.asarray(some), nbytes // some.nbytes)
+            self._sources[name, nbytes] = self._xp.tile(self._xp.asarray(some),
+                                                        nbytes // some.nbytes)
         return self._sources[name, nbytes].data.ptr

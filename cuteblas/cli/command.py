@@ -1,4 +1,5 @@
-"""How commands begin and end: output that takes any text, one line for what went wrong, and the exit status of other tools.
+"""How commands begin and end: output that takes any text, one line for what went wrong, and the
+exit status of other tools.
 
 ======  ====================================================================================
 status  meaning
@@ -29,14 +30,15 @@ from typing import Any, NoReturn
 
 from .terminal import columns, reflowed
 
-__all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "command_line", "did_you_mean", "ended", "positive",
-           "print_about", "refuse_unwritable"]
+__all__ = ["INTERRUPTED", "PROGRAM", "CommandError", "Parser", "command_line", "did_you_mean",
+           "ended", "positive", "print_about", "refuse_unwritable"]
 
 PROGRAM = "cuteblas" if Path(sys.argv[0]).stem == "cuteblas" else "python -m cuteblas"
 """What was called, for messages."""
 
 INTERRUPTED, UNREAD = 130, 141
-_FAILURES = OSError, MemoryError, RuntimeError, ImportError        # RuntimeError: CUDA's, the emulator's, RecursionError
+# RuntimeError: CUDA's, the emulator's, RecursionError
+_FAILURES = OSError, MemoryError, RuntimeError, ImportError
 
 
 class CommandError(Exception):
@@ -51,11 +53,15 @@ class Parser(ArgumentParser):
     """A parser whose description fits the terminal and whose errors are one line."""
 
     def __init__(self, prog: str, description: str | None):
-        super().__init__(prog, formatter_class=lambda prog: RawDescriptionHelpFormatter(prog, width=columns()),
-                         description=reflowed(description or ""))
+        super().__init__(
+            prog,
+            formatter_class=lambda prog: RawDescriptionHelpFormatter(prog, width=columns()),
+            description=reflowed(description or "")
+        )
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help; other than argparse's own, this does not hide that it cannot be written."""
+        """Print the help; other than argparse's own, this does not hide that it cannot be
+        written."""
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
@@ -123,7 +129,8 @@ def ended(work: Callable[[], int]) -> int:
     Parameters
     ----------
     work : callable
-        Returns an exit status, or raises :class:`CommandError`. Its own mistakes (``TypeError`` and the like) keep their traceback.
+        Returns an exit status, or raises :class:`CommandError`. Its own mistakes (``TypeError`` and
+        the like) keep their traceback.
     """
     _take_any_text()
     try:
@@ -131,7 +138,8 @@ def ended(work: Callable[[], int]) -> int:
             with _interruptible():
                 status = work()
         finally:
-            sys.stdout.flush()              # a full disk or a closed pipe speaks here and not when the interpreter ends
+            # a full disk or a closed pipe speaks here and not when the interpreter ends
+            sys.stdout.flush()
     except BrokenPipeError:
         status = UNREAD
     except KeyboardInterrupt:
@@ -146,7 +154,8 @@ def ended(work: Callable[[], int]) -> int:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """Ctrl-C. A ``KeyboardInterrupt`` itself that passes through ``exec`` ends the interpreter by SIGINT, whatever is returned."""
+    """Ctrl-C. A ``KeyboardInterrupt`` itself that passes through ``exec`` ends the interpreter by
+    SIGINT, whatever is returned."""
 
 
 @contextmanager
@@ -182,17 +191,19 @@ def _sentence(error: BaseException) -> str:
 
 
 def _take_any_text() -> None:
-    """Characters that the output's encoding lacks are written as escapes; what is closed takes everything."""
+    """Characters that the output's encoding lacks are written as escapes; what is closed takes
+    everything."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))      # noqa: SIM115  # for as long as the process lives
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
         elif isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_what_cannot_be_written() -> None:
-    """Let the interpreter flush into nothing what is left for a pipe that is closed or a disk that is full."""
+    """Let the interpreter flush into nothing what is left for a pipe that is closed or a disk that
+    is full."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

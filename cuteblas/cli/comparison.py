@@ -25,15 +25,17 @@ from .terminal import duration
 _WORD = 16                              # bytes: of an address, the remainder by this is kept
 _RANDOM = 1 << 20                       # elements that are drawn; larger arrays repeat them
 _REPEATS, _HOST_CALLS = 5, 20
-_LONGEST = 20.0                         # seconds that one call by NumPy may be expected to take
-_WITH_BLAS, _WITHOUT = 2e10, 5e8        # multiplications in a second, at least, with which that is expected
+_LONGEST = 20.0                   # seconds that one call by NumPy may be expected to take
+_WITH_BLAS, _WITHOUT = 2e10, 5e8  # multiplications in a second, at least, with which that is
+                                  # expected
 
 Kind = tuple[Any, ...]
 """A function, its arguments and its named arguments: of an array everything but its elements."""
 
 
 class _Array(NamedTuple):
-    """An array without its elements: its memory, and the number of an earlier array of the call that begins where it does."""
+    """An array without its elements: its memory, and the number of an earlier array of the call
+    that begins where it does."""
 
     memory: Memory
     same: int | None
@@ -45,7 +47,8 @@ class Calls:
     Attributes
     ----------
     calls : Counter
-        By the function and its arguments: of an array everything but its elements, and of its address the remainder by 16.
+        By the function and its arguments: of an array everything but its elements, and of its
+        address the remainder by 16.
     unknown : int
         Calls with an argument that has no hash.
     """
@@ -85,7 +88,8 @@ class Calls:
         raise NotImplementedError
 
     def compared(self, machine: Any = None) -> Iterator[str]:
-        """Time the counted kinds of calls and report on them, line by line; those with the most work first.
+        """Time the counted kinds of calls and report on them, line by line; those with the most
+        work first.
 
         Each is made on random numbers in arrays of the same types, shapes, strides and alignments.
 
@@ -220,12 +224,13 @@ def _inside(switch: ContextVar[bool], call: Callable[[], Any]) -> None:
 
 def _route(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What was counted in between."""
-    details = [detail for function, groups in after.items() for group, counts in groups.items() for detail, n in counts.items()
+    details = [detail for function, groups in after.items() for group, counts in groups.items()
+               for detail, n in counts.items()
                if n > before.get(function, {}).get(group, {}).get(detail, 0)]
     return ", ".join(dict.fromkeys(details)) or "NumPy, at once"
 
 
-# -- kinds of calls ---------------------------------------------------------------------------------------------------------------
+# -- kinds of calls --------------------------------------------------------------------------------
 def frozen(x: Any, addresses: list[int]) -> Any:
     """An argument without the elements of its arrays."""
     address = (

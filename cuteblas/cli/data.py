@@ -1,4 +1,5 @@
-"""What the demonstration multiplies: the handwritten digits of scikit-learn, or arrays from files."""
+"""What the demonstration multiplies: the handwritten digits of scikit-learn, or arrays from
+files."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Task:
     piece : tuple of two numpy.ndarray
         A small product for the emulator.
     images : int
-        How many images of equal width are side by side in the second operand of the piece, and in its product.
+        How many images of equal width are side by side in the second operand of the piece, and in
+        its product.
     """
 
     title: str
@@ -68,7 +70,8 @@ def task(files: Sequence[str]) -> Task:
     title = "; ".join(f"{name}: {x.dtype} {x.shape}" for name, x in zip(names, arrays, strict=True))
     if len(arrays) == 2:
         a, b = arrays
-        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b, _matrices(a), (_corner(a), _corner(b)))
+        return Task(title, f"{names[0]} @ {names[1]}", f"the transpose of {names[0]}", a, b,
+                    _matrices(a), (_corner(a), _corner(b)))
     x = _matrices(arrays[0])
     turned = np.matrix_transpose(x.conj() if x.dtype.kind == "c" else x)
     mark = "A^H" if x.dtype.kind == "c" else "A^T"
@@ -85,9 +88,12 @@ def _corner(x: np.ndarray) -> np.ndarray:
 
 
 def _digits() -> Task:
-    """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix of degree 2 of all digits."""
+    """Products of all pairs of pixels, centred, as features: their Gram matrix is the kernel matrix
+    of degree 2 of all digits."""
     if find_spec("sklearn") is None:
-        raise DataError(f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files")
+        raise DataError(
+            f"the handwritten digits need scikit-learn: {_INSTALL}; or name one or two .npy files"
+        )
     from sklearn.datasets import load_digits
 
     images = load_digits().images.astype(np.float32)
@@ -96,10 +102,12 @@ def _digits() -> Task:
     features = (pixels[:, :, None] * pixels[:, None, :]).reshape(len(pixels), -1)
     count, height, width = images.shape
     upside_down = np.eye(height, dtype=images.dtype)[::-1]
-    title = (f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn. Each row of X describes a digit by the "
-             f"products of all pairs of its pixels: {features.dtype} {features.shape}.")
-    return Task(title, "X @ X.T, the similarity of every two digits", "X.T", features, features.T, features,
-                (upside_down, np.hstack(images[:_IMAGES])), _IMAGES)
+    title = (
+        f"{count} handwritten digits of {height}x{width} pixels, from scikit-learn. Each row of X describes a digit by the "
+        f"products of all pairs of its pixels: {features.dtype} {features.shape}."
+    )
+    return Task(title, "X @ X.T, the similarity of every two digits", "X.T", features, features.T,
+                features, (upside_down, np.hstack(images[:_IMAGES])), _IMAGES)
 
 
 def _load(name: str) -> np.ndarray:
@@ -107,12 +115,16 @@ def _load(name: str) -> np.ndarray:
         with open(name, "rb") as file:
             begins = file.read(len(MAGIC_PREFIX))
         if begins.startswith(_ARCHIVE):
-            raise DataError(f"{name} holds several arrays; save the one to multiply with numpy.save")
+            raise DataError(
+                f"{name} holds several arrays; save the one to multiply with numpy.save"
+            )
         if begins != MAGIC_PREFIX:
             raise DataError(f"{name} is not a .npy file; numpy.save('x.npy', x) writes one")
         x = np.load(name, allow_pickle=False)
     except OSError as error:
-        raise DataError(f"{name or repr(name)} cannot be read: {error.strerror or error}") from error
+        raise DataError(
+            f"{name or repr(name)} cannot be read: {error.strerror or error}"
+        ) from error
     except (ValueError, EOFError, MemoryError) as error:
         if "allow_pickle" in str(error):
             raise DataError(f"{name} holds Python objects, which are not numbers") from None

@@ -1,8 +1,9 @@
 """Multiply and transpose real data, check the results, and watch a kernel run.
 
-Without a file, the data are scikit-learn's handwritten digits. With one .npy file, the product is its Gram matrix; with two, their
-product. On a GPU, cuteblas and CuPy are timed in turns. Without one, the emulator runs a kernel on this CPU, and the demo prints
-times that the project measured on a GPU.
+Without a file, the data are scikit-learn's handwritten digits. With one .npy file, the product is
+its Gram matrix; with two, their product. On a GPU, cuteblas and CuPy are timed in turns. Without
+one, the emulator runs a kernel on this CPU, and the demo prints times that the project measured on
+a GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ Try next
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("files", nargs="*", metavar="FILE.npy", help="one array or two, instead of the digits")
+    parser.add_argument("files", nargs="*", metavar="FILE.npy",
+                        help="one array or two, instead of the digits")
 
 
 def run(options: Namespace) -> int:
@@ -55,7 +57,7 @@ def run(options: Namespace) -> int:
     work = task(options.files)
     machine: Machine = Host() if reason else Gpu()
     a, b, x = (machine.put(operand) for operand in (work.a, work.b, work.x))
-    with np.errstate(all="ignore"), backend("numpy"):       # what overflows in NumPy may overflow here
+    with np.errstate(all="ignore"), backend("numpy"):    # what overflows in NumPy may overflow here
         try:
             plans = explain(a, b), explain_copy(_turned(x))
         except (ValueError, TypeError) as error:
@@ -71,7 +73,8 @@ def run(options: Namespace) -> int:
             right += _emulate(work)
             _measured_elsewhere(plans[0])
     wrong = right.count(False)
-    print(f"\n{wrong} of {len(right)} results are WRONG" if wrong else f"\nall {len(right)} results are right")
+    print(f"\n{wrong} of {len(right)} results are WRONG" if wrong
+          else f"\nall {len(right)} results are right")
     if not wrong:
         print(_NEXT)
     return 1 if wrong else 0
@@ -109,8 +112,11 @@ def _transpose(work: Task, machine: Machine, x: Any) -> bool:
     """Materialise a transpose and compare; on a GPU beside its library."""
     print(reflowed(f"\nTranspose: {work.transposed}, copied to C order"))
     right = _same(machine.get(ascontiguousarray(_turned(x))), _turned(work.x))
-    _entry("result", f"{'right' if right else 'WRONG'}: {'all' if right else 'NOT all'} {work.x.size} elements are where NumPy "
-                     "puts them")
+    _entry(
+        "result",
+        f"{'right' if right else 'WRONG'}: {'all' if right else 'NOT all'} {work.x.size} elements are where NumPy "
+        "puts them"
+    )
     if not isinstance(machine, Host):
         _time(machine, "ascontiguousarray", lambda: ascontiguousarray(_turned(x)),
               lambda: machine.rival.ascontiguousarray(_turned(x)))
@@ -122,17 +128,27 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
     return bool(x.flags.c_contiguous) and np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
 
 
-def _time(machine: Machine, function: str, ours: Callable[[], Any], rival: Callable[[], Any]) -> None:
+def _time(machine: Machine, function: str, ours: Callable[[], Any],
+          rival: Callable[[], Any]) -> None:
     """Print both times."""
     mine, theirs = medians(machine, ours, rival, repeats=_REPEATS, seconds=_SECONDS)
-    _entry("time", f"cuteblas.{function} {duration(mine)}, {machine.rival_name}.{function} {duration(theirs)}: "
-                   f"{theirs / mine:.2f} times as fast")
+    _entry(
+        "time",
+        f"cuteblas.{function} {duration(mine)}, {machine.rival_name}.{function} {duration(theirs)}: "
+        f"{theirs / mine:.2f} times as fast"
+    )
 
 
-# -- a kernel at work --------------------------------------------------------------------------------------------------------------
+# -- a kernel at work ------------------------------------------------------------------------------
 def _emulate(work: Task) -> list[bool]:
-    """Run a generated kernel on this CPU, on a piece of the data; whether its result is right, if it ran."""
-    print(reflowed("\nWatch a kernel: the emulator runs the GPU's code on this CPU and checks every step"), flush=True)
+    """Run a generated kernel on this CPU, on a piece of the data; whether its result is right, if
+    it ran."""
+    print(
+        reflowed(
+            "\nWatch a kernel: the emulator runs the GPU's code on this CPU and checks every step"
+        ),
+        flush=True
+    )
     if (missing := emulator.why_unavailable()) is not None:
         _entry("skipped", missing)
         return []
@@ -154,16 +170,27 @@ def _emulate(work: Task) -> list[bool]:
         _show_images("four digits", b, work.images)
         _show_images("upside down, by a product: np.eye(8)[::-1] @ digits", product, work.images)
         print()
-    _entry("product", f"{a.dtype} {a.shape} @ {b.shape}; the kernel reads both in place, whatever their strides")
+    _entry(
+        "product",
+        f"{a.dtype} {a.shape} @ {b.shape}; the kernel reads both in place, whatever their strides"
+    )
     for launch in plan.launches:
         count = launch.grid[0] * launch.grid[1]
-        _entry("kernel", f"{plan.family}, generated for this product: {count} block{'s' * (count > 1)} of {launch.kernel.threads} "
-                         "threads")
-    _entry("result", "right: every element equals NumPy's" if np.array_equal(product, a @ b) else _in_words(graded, product))
-    _entry("checks", "no access out of bounds or misaligned, no race between threads, no read of uninitialised memory")
+        _entry(
+            "kernel",
+            f"{plan.family}, generated for this product: {count} block{'s' * (count > 1)} of {launch.kernel.threads} "
+            "threads"
+        )
+    _entry("result", "right: every element equals NumPy's" if np.array_equal(product, a @ b)
+           else _in_words(graded, product))
+    _entry(
+        "checks",
+        "no access out of bounds or misaligned, no race between threads, no read of uninitialised memory"
+    )
     compiled = usage("emulator").files > known
-    _entry("time", f"{duration(seconds)}, " + ("mostly to compile the kernel, which is now on disk" if compiled else
-                                               "with the compiled kernel from disk"))
+    _entry("time", f"{duration(seconds)}, " + ("mostly to compile the kernel, which is now on disk"
+                                               if compiled
+                                               else "with the compiled kernel from disk"))
     print()
     for line in picture(plan, paint()):
         print(wrapped(f"  {line}"))
@@ -176,20 +203,28 @@ def _show_images(title: str, strip: np.ndarray, count: int) -> None:
         print(f"  {line}")
 
 
-# -- speed on a GPU ----------------------------------------------------------------------------------------------------------------
+# -- speed on a GPU --------------------------------------------------------------------------------
 def _measured_elsewhere(explanation: Explanation) -> None:
     """Print times that the project measured, and the plan of the product above on a GPU."""
-    measured = json.loads(files("cuteblas.cli").joinpath("measured.json").read_text(encoding="utf-8"))
+    measured = json.loads(
+        files("cuteblas.cli").joinpath("measured.json").read_text(encoding="utf-8")
+    )
     about = measured["about"]
     cublas = int(about["cublas"])
-    print(reflowed(f"\nSpeed on a GPU: the project's measurements on one {about['device']}, beside CuPy "
-                   f"{about['cupy'].rpartition('.')[0]} (cuBLAS {cublas // 10000}.{cublas // 100 % 100})"))
+    print(
+        reflowed(
+            f"\nSpeed on a GPU: the project's measurements on one {about['device']}, beside CuPy "
+            f"{about['cupy'].rpartition('.')[0]} (cuBLAS {cublas // 10000}.{cublas // 100 % 100})"
+        )
+    )
     print(f"  {'':38}{'cuteblas':>10}{'CuPy':>10}")
     for row in measured["rows"]:
         dtype, size, *_ = row["case"].split()
         what = f"{'matmul' if row['group'] == 'gemm' else 'transpose'} {dtype} {size.replace('x', ' x ')}"
-        print(f"  {what:38}{duration(row['ours_s']):>10}{duration(row['rival_s']):>10}{row['rival_s'] / row['ours_s']:>6.1f} "
-              "times as fast")
+        print(
+            f"  {what:38}{duration(row['ours_s']):>10}{duration(row['rival_s']):>10}{row['rival_s'] / row['ours_s']:>6.1f} "
+            "times as fast"
+        )
     print(reflowed("\nThe product above on that GPU: cuteblas's plan, with an estimated time"))
     show(explanation, with_picture=False, more=_MORE)
 

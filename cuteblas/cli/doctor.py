@@ -20,7 +20,14 @@ from ..engines.settings import answered_libraries
 from ..planning.cost.hosts import HOST
 from ..planning.devices import is_measured
 from ..planning.problem import DeviceInfo
-from ..runtime import DriverError, MissingDependency, compiler_version, device_info, supported_architectures, why_unavailable
+from ..runtime import (
+    DriverError,
+    MissingDependency,
+    compiler_version,
+    device_info,
+    supported_architectures,
+    why_unavailable,
+)
 from ..runtime.costs import host_costs
 from ..runtime.driver import driver_function
 from ..runtime.errors import INSTALL, require
@@ -36,7 +43,8 @@ _DRIVER = "GPU kernels need an NVIDIA GPU and a driver for CUDA 12 or newer: htt
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for: what was found, or with ``remedy`` what is wrong and what to do about it."""
+    """One thing that was looked for: what was found, or with ``remedy`` what is wrong and what to
+    do about it."""
 
     name: str
     text: str
@@ -63,7 +71,8 @@ def run(options: Namespace) -> int:
 
 
 def _wrapped(line: str, indent: str = "") -> str:
-    return fill(line, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
+    return fill(line, columns(), subsequent_indent=indent, break_long_words=False,
+                break_on_hyphens=False, replace_whitespace=False)
 
 
 def findings() -> Iterator[Finding]:
@@ -71,8 +80,9 @@ def findings() -> Iterator[Finding]:
     for name, look in _CHECKS.items():
         try:
             yield from look(name)
-        except Exception as error:     # a broken installation is what this command is there to report
-            yield Finding(name, f"{type(error).__name__}: {error}", "this is unexpected: reinstall the package named above")
+        except Exception as error:   # a broken installation is what this command is there to report
+            yield Finding(name, f"{type(error).__name__}: {error}",
+                          "this is unexpected: reinstall the package named above")
 
 
 def _cuteblas(name: str) -> Iterator[Finding]:
@@ -84,14 +94,20 @@ def _cuteblas(name: str) -> Iterator[Finding]:
 
 
 def _python(name: str) -> Iterator[Finding]:
-    yield Finding(name, f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} processors")
+    yield Finding(
+        name,
+        f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} processors"
+    )
 
 
 def _numpy(name: str) -> Iterator[Finding]:
     import numpy
 
     blas = numpy.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
-    yield Finding(name, f"{numpy.__version__}, BLAS: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip())
+    yield Finding(
+        name,
+        f"{numpy.__version__}, BLAS: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip()
+    )
 
 
 def _package(distribution: str, remedy: Callable[[], str]) -> Callable[[str], Iterator[Finding]]:
@@ -104,17 +120,20 @@ def _package(distribution: str, remedy: Callable[[], str]) -> Callable[[str], It
 
 
 def _cuda_of_driver() -> int | None:
-    """The newest version of CUDA that the driver runs, 13010 for 13.1; ``None`` if there is no driver."""
+    """The newest version of CUDA that the driver runs, 13010 for 13.1; ``None`` if there is no
+    driver."""
     version = ctypes.c_int()
     try:
-        status = driver_function("cuDriverGetVersion", ctypes.POINTER(ctypes.c_int))(ctypes.byref(version))
+        status = driver_function("cuDriverGetVersion",
+                                 ctypes.POINTER(ctypes.c_int))(ctypes.byref(version))
     except DriverError:
         return None
     return None if status else version.value
 
 
 def _install() -> str:
-    """How to get the extra that this machine's driver runs, both extras where there is no driver."""
+    """How to get the extra that this machine's driver runs, both extras where there is no
+    driver."""
     version = _cuda_of_driver()
     return INSTALL if version is None or version < 12000 else f"pip install 'cuteblas[cuda{13 if version >= 13000 else 12}]'"
 
@@ -148,12 +167,16 @@ def _driver(name: str) -> Iterator[Finding]:
     yield Finding(name, f"{runs}, {count} {'device' if count == 1 else 'devices'}")
     for ordinal in range(count):
         info = device_info(ordinal)
-        yield Finding(f"device {ordinal}", f"{info.name}, {info.arch}, {info.multiprocessors} multiprocessors at "
-                                           f"{info.clock_hz / 1e6:.0f} MHz, {info.bandwidth / 1e9:.0f} GB/s in a copy, "
-                                           f"{info.shared_bytes_per_block // 1024} KiB of shared memory")
+        yield Finding(
+            f"device {ordinal}",
+            f"{info.name}, {info.arch}, {info.multiprocessors} multiprocessors at "
+            f"{info.clock_hz / 1e6:.0f} MHz, {info.bandwidth / 1e9:.0f} GB/s in a copy, "
+            f"{info.shared_bytes_per_block // 1024} KiB of shared memory"
+        )
         yield _costs(f"costs of {ordinal}", info)
     estimated = host_costs() is HOST
-    yield Finding("host rates", "estimated, and corrected while calls run" if estimated else "measured by calibrate --host",
+    yield Finding("host rates", "estimated, and corrected while calls run" if estimated
+                  else "measured by calibrate --host",
                   f"{PROGRAM} calibrate --host measures them" if estimated else "")
 
 
@@ -161,10 +184,13 @@ def _costs(name: str, device: DeviceInfo) -> Finding:
     """The numbers from which planning estimates times on a device."""
     costs = device.fitted
     if not is_measured(device):
-        return Finding(name, f"not measured on this card: scaled from {costs.device} by clock, multiprocessors and bandwidth",
-                       f"{PROGRAM} calibrate measures this card in four minutes")
-    return Finding(name, "measured on this kind of card, shipped with cuteblas" if costs.origin == "shipped" else
-                   f"measured here: {costs.origin}")
+        return Finding(
+            name,
+            f"not measured on this card: scaled from {costs.device} by clock, multiprocessors and bandwidth",
+            f"{PROGRAM} calibrate measures this card in four minutes"
+        )
+    return Finding(name, "measured on this kind of card, shipped with cuteblas"
+                   if costs.origin == "shipped" else f"measured here: {costs.origin}")
 
 
 def _nvrtc(name: str) -> Iterator[Finding]:
@@ -178,32 +204,46 @@ def _nvrtc(name: str) -> Iterator[Finding]:
 def _installed(name: str) -> Iterator[Finding]:
     reason = numpy_loops.why_unavailable()
     into = " and ".join(library for libraries in answered_libraries for library in libraries())
-    yield Finding(name, f"cuteblas is installed in {into}" if into else
-                  "CuPy's and NumPy's own functions are unchanged; cuteblas.install() or CUTEBLAS_INSTALL replaces them")
+    yield Finding(
+        name,
+        f"cuteblas is installed in {into}"
+        if into
+        else "CuPy's and NumPy's own functions are unchanged; cuteblas.install() or CUTEBLAS_INSTALL replaces them"
+    )
     if reason is not None:
         yield Finding(name, f"cannot be installed in NumPy: {reason}", "needs CPython and NumPy 2")
 
 
 def _compiler(name: str) -> Iterator[Finding]:
     reason = emulator.why_unavailable()
-    yield Finding(name, "found: the emulator can run, and compiled threads move NumPy arrays to a GPU" if reason is None else
-                  "not found: the emulator cannot run, and Python threads move NumPy arrays to a GPU", reason or "")
+    yield Finding(
+        name,
+        "found: the emulator can run, and compiled threads move NumPy arrays to a GPU"
+        if reason is None
+        else "not found: the emulator cannot run, and Python threads move NumPy arrays to a GPU",
+        reason or ""
+    )
 
 
 def _cache(name: str) -> Iterator[Finding]:
     kernels, libraries = usage("entries"), usage("emulator")
     try:
         with TemporaryFile(dir=usable_folder("emulator")):
-            yield Finding(name, f"{cache_directory()}: {kernels.files} kernels for GPUs, {libraries.files} for the emulator, "
-                                f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB")
+            yield Finding(
+                name,
+                f"{cache_directory()}: {kernels.files} kernels for GPUs, {libraries.files} for the emulator, "
+                f"{(kernels.bytes + libraries.bytes) / 2**20:.1f} MiB"
+            )
     except OSError as error:
-        yield Finding(name, f"cannot be used ({error}), so every process compiles its kernels again",
+        yield Finding(name,
+                      f"cannot be used ({error}), so every process compiles its kernels again",
                       "set CUTEBLAS_CACHE_DIR to a folder of your own")
 
 
 def _writes(name: str) -> Iterator[Finding]:
     reason = why_untracked()
-    yield Finding(name, "seen: CUTEBLAS_KEEP_ARRAYS=1 keeps NumPy arrays that come again on the GPU" if reason is None
+    yield Finding(name, "seen: CUTEBLAS_KEEP_ARRAYS=1 keeps NumPy arrays that come again on the GPU"
+                  if reason is None
                   else f"not seen, so NumPy arrays move to the GPU with every call: {reason}")
 
 

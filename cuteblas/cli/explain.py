@@ -1,4 +1,5 @@
-"""Show which kernel would run, how long it would take and why, for a product of two shapes or a transpose of one.
+"""Show which kernel would run, how long it would take and why, for a product of two shapes or a
+transpose of one.
 
   python -m cuteblas explain 4096x4096 4096x4096 --order NT
   python -m cuteblas explain "(4096, 4096)" 4096 --dtype bf16
@@ -35,29 +36,47 @@ __all__ = ["operand", "permuted_axes", "shapes", "show"]
 
 _MOST_BYTES = 2**63                  # of an array: addresses are signed
 _MOST_DIGITS = 19
-_ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))        # of operands that need not exist: aligned, and far from each other
-_TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"), (r"\),?\(", ") ("), (r",(\s|$)", r"\1"),
-          ("@", " "))
-_SHAPE = re.compile(r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?")
+# of operands that need not exist: aligned, and far from each other
+_ADDRESSES = cycle(range(1 << 44, 1 << 47, 1 << 44))
+_TIGHT = ((r"\s*([x\u00d7X*,:])\s*", r"\1"), (r"\(\s+", "("), (r",?\s*\)", ")"), (r"\),?\(", ") ("),
+          (r",(\s|$)", r"\1"), ("@", " "))
+_SHAPE = re.compile(
+    r"(\()?(?P<extents>\d+(?:[x\u00d7X*,]\d+)*)?(?(1)\))(?::(?P<axes>inplace|\d+(?:,\d+)*))?"
+)
 _SEPARATORS = re.compile(r"[x\u00d7X*,]")
 _ORDERS = {"C": "C", "N": "C", "F": "F", "T": "F"}
-_ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package for alias in (d.tag, re.sub("^f", "fp", d.tag))}
-_STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)}       # by size, for types that NumPy has not
+_ALIASES = {alias: d.name for d in DTYPES.values() if d.kind in "fc" and d.package
+            for alias in (d.tag, re.sub("^f", "fp", d.tag))}
+# by size, for types that NumPy has not
+_STAND_INS: dict[int, np.dtype] = {1: np.dtype(np.int8), 2: np.dtype(np.float16)}
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("shapes", nargs="+", metavar="SHAPE",
                         help="one shape or two: 4096x4096, 16x128x64, 4096 or (16,128,64)")
-    parser.add_argument("--dtype", default="float32",
-                        help="element type by NumPy's name, or bfloat16, bf16, fp16 ... (default: %(default)s)")
-    parser.add_argument("--order", default="CC", metavar="ORDERS",
-                        help="for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)")
-    parser.add_argument("--precision", default="auto", help="the algorithm, as in cuteblas.matmul (default: %(default)s)")
-    parser.add_argument("--variant", help="plan with this kernel; python -m cuteblas kernels lists the names")
-    parser.add_argument("--device", metavar="CARD",
-                        help=f"plan for one of {', '.join(DEVICES)} (default: this machine's GPU, else h200)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print layouts, tiles, memory accesses and the floor too")
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        help="element type by NumPy's name, or bfloat16, bf16, fp16 ... (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--order",
+        default="CC",
+        metavar="ORDERS",
+        help="for each operand: C (or N) for row-major, F (or T) for column-major, as in CF or NT (default: CC)"
+    )
+    parser.add_argument("--precision", default="auto",
+                        help="the algorithm, as in cuteblas.matmul (default: %(default)s)")
+    parser.add_argument("--variant",
+                        help="plan with this kernel; python -m cuteblas kernels lists the names")
+    parser.add_argument(
+        "--device",
+        metavar="CARD",
+        help=f"plan for one of {', '.join(DEVICES)} (default: this machine's GPU, else h200)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true",
+                        help="print layouts, tiles, memory accesses and the floor too")
     parser.add_argument("--picture", action="store_true", help="draw the layout that matters most")
     parser.add_argument("--source", action="store_true", help="print the CUDA C++ too")
 
@@ -68,7 +87,8 @@ def run(options: Namespace) -> int:
     Raises
     ------
     CommandError
-        If the options are not understood, NumPy would not accept the call, or there is no such kernel or device.
+        If the options are not understood, NumPy would not accept the call, or there is no such
+        kernel or device.
     """
     try:
         explanation = _explained(options)
@@ -80,8 +100,10 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def show(explanation: Explanation, with_picture: bool, verbose: bool = False, more: str | None = None) -> None:
-    """Print an explanation, wrapped, and the picture of its plan; ``more`` is how to ask for the rest here."""
+def show(explanation: Explanation, with_picture: bool, verbose: bool = False,
+         more: str | None = None) -> None:
+    """Print an explanation, wrapped, and the picture of its plan; ``more`` is how to ask for the
+    rest here."""
     text = explanation.verbose() if verbose else str(explanation)
     print(wrapped(text if more is None else text.replace(".verbose() says", f"{more} says")))
     if with_picture and explanation.plan is not None:
@@ -93,13 +115,18 @@ def _explained(options: Namespace) -> Explanation:
     given = shapes(" ".join(options.shapes))
     orders = [_ORDERS.get(letter, "") for letter in options.order.upper().replace(",", "")]
     if len(given) > 2 or len(orders) < len(given) or "" in orders:
-        raise ValueError(f"explain takes one or two shapes, and an order C or F (N or T) for each; got {len(given)} shapes and "
-                         f"orders {options.order!r}")
+        raise ValueError(
+            f"explain takes one or two shapes, and an order C or F (N or T) for each; got {len(given)} shapes and "
+            f"orders {options.order!r}"
+        )
     if options.precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {options.precision!r}")
+        raise ValueError(
+            f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {options.precision!r}"
+        )
     dtype, element = _dtype(options.dtype)
     device, runs_on = _device(options.device)
-    operands = [operand(extents, dtype, order) for (extents, _axes), order in zip(given, orders, strict=False)]
+    operands = [operand(extents, dtype, order)
+                for (extents, _axes), order in zip(given, orders, strict=False)]
     if len(operands) == 2:
         x1, x2 = operands
         if any(axes for _extents, axes in given):
@@ -111,7 +138,9 @@ def _explained(options: Namespace) -> Explanation:
     check_variant(options.variant, "copy")
     (x,), ((_extents, axes),) = operands, given
     if x.shape == () or (len(x.shape) < 2 and not axes):
-        raise ValueError(f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product")
+        raise ValueError(
+            f"a transpose needs an array of at least 2 axes, got the shape {x.shape}; two shapes are a product"
+        )
     order = permuted_axes(x.shape, axes or "")
     view = Memory(
         tuple(x.shape[i] for i in order), tuple(x.strides[i] for i in order), x.dtype, x.address
@@ -153,7 +182,9 @@ def _device(name: str | None) -> tuple[DeviceInfo, str]:
     """The card to plan for, and words for it."""
     card = device_for(name)
     if card is None and runtime.available():
-        return limited(runtime.device_info()), f"{runtime.device_info().name}, planned without operands"
+        return limited(
+            runtime.device_info()
+        ), f"{runtime.device_info().name}, planned without operands"
     card = card or H200
     return limited(card), f"{card.name}, planned without operands"
 
@@ -166,11 +197,14 @@ def _dtype(name: str) -> tuple[np.dtype, str | None]:
     try:
         return np.dtype(name), None
     except (TypeError, ValueError, SyntaxError):
-        raise TypeError(f"data type {name!r} not understood; element types are those of NumPy and bfloat16") from None
+        raise TypeError(
+            f"data type {name!r} not understood; element types are those of NumPy and bfloat16"
+        ) from None
 
 
 def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
-    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what follows a colon.
+    """The shapes that a text names, ``4096x4096``, ``(4096, 4096)`` or ``4096``, each with what
+    follows a colon.
 
     Raises
     ------
@@ -187,7 +221,9 @@ def shapes(text: str) -> list[tuple[tuple[int, ...], str | None]]:
             raise ValueError(f"a shape is written 4096x4096, (4096,4096) or 4096, got {text!r}")
         extents = _SEPARATORS.split(match["extents"]) if match["extents"] else ()
         if max(map(len, extents), default=0) > _MOST_DIGITS:
-            raise ValueError(f"an extent has at most {_MOST_DIGITS} digits, got one of {max(map(len, extents))}")
+            raise ValueError(
+                f"an extent has at most {_MOST_DIGITS} digits, got one of {max(map(len, extents))}"
+            )
         found.append((tuple(map(int, extents)), match["axes"]))
     return found
 
@@ -204,15 +240,19 @@ def operand(extents: tuple[int, ...], dtype: np.dtype, order: str) -> Memory:
     axes = list(range(len(extents)))
     if order == "F":
         axes[-2:] = axes[:-3:-1]
-    return Memory(extents, contiguous_strides(extents, dtype.itemsize, axes), dtype, next(_ADDRESSES))
+    return Memory(extents, contiguous_strides(extents, dtype.itemsize, axes), dtype,
+                  next(_ADDRESSES))
 
 
 def _check_size(extents: Sequence[int], dtype: np.dtype) -> None:
     if dtype.itemsize * prod(max(n, 1) for n in extents) >= _MOST_BYTES:
-        raise ValueError(f"an array of {'x'.join(map(str, extents))} elements of {dtype.itemsize} bytes is too large: arrays have "
-                         "less than 2^63 bytes")
+        raise ValueError(
+            f"an array of {'x'.join(map(str, extents))} elements of {dtype.itemsize} bytes is too large: arrays have "
+            "less than 2^63 bytes"
+        )
 
 
 def _result(x1: tuple[int, ...], x2: tuple[int, ...]) -> tuple[int, ...]:
     """Extents as many as a product's result has at most; NumPy decides whether there is one."""
-    return (*(max(pair) for pair in zip(x1[:-2], x2[:-2], strict=False)), *x1[-2:-1], *(x2[-1:] if len(x2) > 1 else ()))
+    return (*(max(pair) for pair in zip(x1[:-2], x2[:-2], strict=False)), *x1[-2:-1],
+            *(x2[-1:] if len(x2) > 1 else ()))

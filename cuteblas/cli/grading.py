@@ -1,7 +1,9 @@
-"""The error of a product: componentwise, in units of u (|A| |B|), against a reference in wider arithmetic.
+"""The error of a product: componentwise, in units of u (|A| |B|), against a reference in wider
+arithmetic.
 
-Whatever the order of its sums, a product of float operands of depth K has an error of at most about K units (N. J. Higham, Accuracy
-and Stability of Numerical Algorithms, 2nd edition, section 3.5); typical ones are a few units. Products of integers must be exact.
+Whatever the order of its sums, a product of float operands of depth K has an error of at most about
+K units (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.5);
+typical ones are a few units. Products of integers must be exact.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from .._dtypes import element_of
 
 __all__ = ["Grade", "grade"]
 
-# Multiply-adds that the reference of a check may take: in float64 by a BLAS, in longdouble without one.
+# Multiply-adds that the reference of a check may take: in float64 by a BLAS, in longdouble without
+# one.
 _WORK_DOUBLE, _WORK_LONG = 2e10, 1e8
 
 
@@ -26,8 +29,9 @@ class Grade:
     Attributes
     ----------
     error : float
-        The largest componentwise error of the elements that were checked, in units of u (|A| |B|), where u is half the distance
-        from 1 to the next number of the result's type. Of integers: 0 if all elements are right, else infinite.
+        The largest componentwise error of the elements that were checked, in units of u (|A| |B|),
+        where u is half the distance from 1 to the next number of the result's type. Of integers: 0
+        if all elements are right, else infinite.
     limit : float
         A bound for every order of summation.
     checked, rows : int
@@ -53,7 +57,8 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     Parameters
     ----------
     a, b, c : numpy.ndarray
-        Operands and result of a product of bool, integers, floats (bfloat16 among them) or complex numbers.
+        Operands and result of a product of bool, integers, floats (bfloat16 among them) or complex
+        numbers.
     """
     if b.ndim == 1:
         b, c = b[:, None], c[..., None]
@@ -65,7 +70,8 @@ def grade(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Grade:
     long = not exact and wide == c.dtype
     if long:
         wide = np.result_type(c.dtype, np.longdouble)
-    affordable = int((_WORK_DOUBLE if wide.char in "dD" else _WORK_LONG) // max(1, depth * c[..., :1, :].size))
+    affordable = int((_WORK_DOUBLE if wide.char in "dD"
+                      else _WORK_LONG) // max(1, depth * c[..., :1, :].size))
     chosen = np.unique(np.linspace(0, rows - 1, min(rows, max(1, affordable))).round().astype(int)) if rows else np.arange(0)
     a, c = a[..., chosen, :].astype(wide), c[..., chosen, :]
     b = b.astype(wide)
@@ -90,9 +96,11 @@ def _facts(x: np.ndarray) -> Any:
 
 
 def _worst(expected: np.ndarray, size: np.ndarray, c: np.ndarray, depth: int) -> float:
-    """The largest error in units of u times ``size``; infinite where infinities and NaNs are not where they belong.
+    """The largest error in units of u times ``size``; infinite where infinities and NaNs are not
+    where they belong.
 
-    Elements whose terms exceed the largest number of the result's type say nothing: whether they overflow is a matter of order.
+    Elements whose terms exceed the largest number of the result's type say nothing: whether they
+    overflow is a matter of order.
     """
     facts = _facts(c)
     unit = size * float(facts.eps) / 2 + float(facts.smallest_subnormal) * max(depth, 1)

@@ -1,4 +1,5 @@
-"""What NumPy takes on this host, and the way to its GPU: the numbers by which ``backend("auto")`` chooses."""
+"""What NumPy takes on this host, and the way to its GPU: the numbers by which ``backend("auto")``
+chooses."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
         a, b = (_matrix(n, name, seed) for seed in range(2))
         with backend("numpy"):
             seconds = _seconds(lambda a=a, b=b: matmul(a, b))           # type: ignore[misc]
-        here[name] = n**3 / max(seconds - 3 * a.nbytes / (costs.product_bytes * count), seconds / 2) / count
+        here[name] = n**3 / max(seconds - 3 * a.nbytes / (costs.product_bytes * count),
+                                seconds / 2) / count
         there[name] = _on_gpu(*(_matrix(extent, name, seed) for seed in range(2)))
     x = np.ones((copied, copied), np.float32)
     vector, into = x[0].copy(), np.zeros_like(x)
@@ -53,10 +55,12 @@ def measured(extent: int = _EXTENT, copied: int = _COPIED) -> HostCosts:
     few = np.ones((64, 64), np.float32)
     with backend("cuda"):
         call = _seconds(lambda: matmul(few, few))
-    return HOST.changed({
-        "multiplications": here, "gpu_multiplications": there, "product_bytes": x.nbytes / product / count,
-        "copied_bytes": x.nbytes / copy, "transposed_bytes": x.nbytes / transposed / min(count, 16),
-        "packed_bytes": pageable / min(count, 16)**0.7, "link_bytes": pinned, "call": call})
+    return HOST.changed({"multiplications": here, "gpu_multiplications": there,
+                         "product_bytes": x.nbytes / product / count,
+                         "copied_bytes": x.nbytes / copy,
+                         "transposed_bytes": x.nbytes / transposed / min(count, 16),
+                         "packed_bytes": pageable / min(count, 16)**0.7, "link_bytes": pinned,
+                         "call": call})
 
 
 def _matrix(n: int, name: str, seed: int) -> np.ndarray:

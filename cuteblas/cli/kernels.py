@@ -1,4 +1,5 @@
-"""List the kernels, or show one: an example of its plan, its layouts, and the cost of its memory accesses.
+"""List the kernels, or show one: an example of its plan, its layouts, and the cost of its memory
+accesses.
 
   python -m cuteblas kernels
   python -m cuteblas kernels transpose_smem_swizzled --picture
@@ -30,7 +31,8 @@ _ROWS = CopyProblem((_N, _N), (_N, 1), (2 * _N, 1), 4)
 
 def _product(element: str, output: str | None = None) -> GemmProblem:
     """A square product of row-major matrices."""
-    return GemmProblem(_N, _N, _N, Operand(element, (_N, 1)), Operand(element, (1, _N)), Operand(output or element, (_N, 1)))
+    return GemmProblem(_N, _N, _N, Operand(element, (_N, 1)), Operand(element, (1, _N)),
+                       Operand(output or element, (_N, 1)))
 
 
 _SHAPES = (64, 32, 16, 32), (16, 32, 512)
@@ -38,27 +40,41 @@ _STRIDES = (32 * 16 * 32, 16 * 32, 32, 1), (32 * 512, 512, 1), (64 * 32, 32, 1)
 _CONTRACTION = contraction_problem("mpkq,kqn->nmp", _SHAPES, _STRIDES, (Storage("float32"),) * 3)
 
 # By operation, in the order in which they are tried.
-_EXAMPLES: dict[str, tuple[Any, ...]] = {
-    "copy": (_TRANSPOSE, _ROWS),
-    "contraction": (_CONTRACTION,),
-    "gemm": (*map(_product, ("float32", "float16", "float64", "int8")), _product("float16", "float32"), _product("int8", "int32")),
-}
+_EXAMPLES: dict[str, tuple[Any, ...]] = {"copy": (_TRANSPOSE, _ROWS),
+                                         "contraction": (_CONTRACTION,),
+                                         "gemm": (*map(_product,
+                                                       ("float32", "float16", "float64", "int8")),
+                                                  _product("float16", "float32"),
+                                                  _product("int8", "int32")),}
 # Of families, whose plan depends on the problem.
 _OWN_EXAMPLES: dict[str, Any] = {
     "gemm_simt": replace(_product("float32"), precision="ieee"),
-    "gemm_thin": replace(_product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1))),
+    "gemm_thin": replace(
+        _product("float32"), n=1, b=Operand("float32", (1, 1)), c=Operand("float32", (1, 1))
+    ),
     "gemm_outer": replace(_product("complex64"), k=1),
     "gemm_modular": replace(_product("float64"), precision="modular"),
-    "gemm_skinny": replace(_product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1))),
-    "gemm_batched": GemmProblem(3, 3, 3, Operand("float32", (3, 1), (9,)), Operand("float32", (1, 3), (9,)),
-                                Operand("float32", (3, 1), (9,)), (100_000,)),
+    "gemm_skinny": replace(
+        _product("float32"), n=64, b=Operand("float32", (1, 64)), c=Operand("float32", (64, 1))
+    ),
+    "gemm_batched": GemmProblem(
+        3,
+        3,
+        3,
+        Operand("float32", (3, 1), (9,)),
+        Operand("float32", (1, 3), (9,)),
+        Operand("float32", (3, 1), (9,)),
+        (100_000,)
+    ),
     "gemm_mma": replace(_product("float64"), precision="ieee"),
-    "transpose_in_place": replace(_TRANSPOSE, in_place=True)}
+    "transpose_in_place": replace(_TRANSPOSE, in_place=True)
+}
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show this kernel; without a name, list them all")
+    parser.add_argument("name", nargs="?", metavar="NAME",
+                        help="show this kernel; without a name, list them all")
     parser.add_argument("--picture", action="store_true", help="draw the layout that matters most")
     parser.add_argument("--source", action="store_true", help="print the CUDA C++ too")
 
@@ -74,12 +90,21 @@ def run(options: Namespace) -> int:
     known = variants()
     if options.name is None:
         chosen = [v for v in known.values() if v.source.startswith(CHOSEN)]
-        print("\n".join(_listing("Planning chooses among these; variant= and --variant take the same names", chosen)))
+        print(
+            "\n".join(
+                _listing(
+                    "Planning chooses among these; variant= and --variant take the same names",
+                    chosen
+                )
+            )
+        )
         others = [v for v in known.values() if v not in chosen]
         print("\n".join(_listing("These run only on request, with variant= or --variant", others)))
         return 0
     if options.name not in known:
-        raise CommandError(f"there is no kernel {options.name!r}; {did_you_mean(options.name, known, 'kernels')}")
+        raise CommandError(
+            f"there is no kernel {options.name!r}; {did_you_mean(options.name, known, 'kernels')}"
+        )
     _show(known[options.name], options.picture, options.source)
     return 0
 
@@ -107,7 +132,8 @@ def _show(v: Variant, with_picture: bool, with_source: bool) -> None:
     plan = example(v)
     places = f"{v.arch} alone" if v.arch.endswith("a") else f"{v.arch} and later"
     runs_on = f"{places}; the plan below is for {plan.device.name}"
-    show(Explanation(f"{v.name}: {v.summary} ({v.source})", runs_on, (), plan), with_picture, verbose=True)
+    show(Explanation(f"{v.name}: {v.summary} ({v.source})", runs_on, (), plan), with_picture,
+         verbose=True)
     for launch in plan.launches:
         print(f"\n{launch.kernel.name} was generated from")
         for line in _head(launch.kernel):

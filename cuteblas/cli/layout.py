@@ -29,7 +29,14 @@ from ..layout import (
     zipped_divide,
 )
 from ..layout.banks import bank_report
-from ..layout.pictures import Figure, bank_picture, copy_picture, layout_picture, mma_picture, tv_picture
+from ..layout.pictures import (
+    Figure,
+    bank_picture,
+    copy_picture,
+    layout_picture,
+    mma_picture,
+    tv_picture,
+)
 from .command import CommandError, refuse_unwritable
 
 __all__ = ["configure", "run"]
@@ -40,15 +47,27 @@ _ADDRESS_BITS = 64
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("layout", metavar="LAYOUT", help='CuTe\'s text: "(8,8):(8,1)", or a shape, which is compact')
-    parser.add_argument("--compose", metavar="LAYOUT", help="apply LAYOUT to the values: LAYOUT o this")
+    parser.add_argument("layout", metavar="LAYOUT",
+                        help='CuTe\'s text: "(8,8):(8,1)", or a shape, which is compact')
+    parser.add_argument("--compose", metavar="LAYOUT",
+                        help="apply LAYOUT to the values: LAYOUT o this")
     parser.add_argument("--swizzle", metavar="B,M,S", help="swizzle the values")
-    parser.add_argument("--tile", metavar="TILER",
-                        help='divide into tiles, one to a column: "(4,2)" by mode ("_" for a whole mode), or a layout "8:2"')
-    parser.add_argument("--complement", metavar="N", type=int, help="print the complement, which fills the gaps below N")
-    parser.add_argument("--bytes", metavar="N", type=int, help="bytes of an element: count and draw the banks of shared memory")
-    parser.add_argument("--tv", metavar="TILE", help='the layout maps (thread, value) into a tile of these extents: "(16,8)"')
-    parser.add_argument("--to", metavar="LAYOUT", help="with --tv: draw a copy to the threads and values of LAYOUT")
+    parser.add_argument(
+        "--tile",
+        metavar="TILER",
+        help='divide into tiles, one to a column: "(4,2)" by mode ("_" for a whole mode), or a layout "8:2"'
+    )
+    parser.add_argument("--complement", metavar="N", type=int,
+                        help="print the complement, which fills the gaps below N")
+    parser.add_argument("--bytes", metavar="N", type=int,
+                        help="bytes of an element: count and draw the banks of shared memory")
+    parser.add_argument(
+        "--tv",
+        metavar="TILE",
+        help='the layout maps (thread, value) into a tile of these extents: "(16,8)"'
+    )
+    parser.add_argument("--to", metavar="LAYOUT",
+                        help="with --tv: draw a copy to the threads and values of LAYOUT")
     parser.add_argument("--mma", nargs=2, metavar=("A", "B"), help="with --tv: draw a matrix instruction; A and B are layouts, "
                                                                    "and C has this one")
     parser.add_argument("--svg", metavar="FILE", help="write the picture as SVG")
@@ -69,10 +88,13 @@ def run(options: Namespace) -> int:
         lines, figure = _thread_values(options, layout) if options.tv is not None else _values(options, layout)
         print("\n".join(lines))
         if options.complement is not None:
-            print(f"complement up to {options.complement}: {complement(layout, options.complement)}")
+            print(
+                f"complement up to {options.complement}: {complement(layout, options.complement)}"
+            )
         if options.bytes is not None:
             print(bank_report(layout, options.bytes))
-        for path, kind, text in ((options.svg, "SVG", figure.svg), (options.latex, "LaTeX", figure.latex)) if figure else ():
+        for path, kind, text in ((options.svg, "SVG", figure.svg),
+                                 (options.latex, "LaTeX", figure.latex)) if figure else ():
             if path:
                 Path(path).write_text(text(), encoding="utf-8")
                 print(f"wrote {path} ({kind})")
@@ -97,7 +119,8 @@ def _swizzle(text: str) -> Swizzle:
     try:
         bits, base, shift = map(int, text.split(","))
     except ValueError:
-        raise LayoutError("Swizzle", "a swizzle is written B,M,S, for example 3,0,3", repr(text)) from None
+        raise LayoutError("Swizzle", "a swizzle is written B,M,S, for example 3,0,3",
+                          repr(text)) from None
     if max(bits, base, abs(shift)) > _ADDRESS_BITS:
         raise LayoutError("Swizzle", f"an address has {_ADDRESS_BITS} bits to swizzle", text)
     return Swizzle(bits, base, shift)
@@ -117,10 +140,13 @@ def _tiler(text: str) -> Any:
 
 def _values(options: Namespace, layout: Any) -> tuple[list[str], Figure | None]:
     if options.to or options.mma:
-        raise LayoutError("layout", "--to and --mma draw thread-value layouts: give the tile with --tv", str(layout))
+        raise LayoutError("layout",
+                          "--to and --mma draw thread-value layouts: give the tile with --tv",
+                          str(layout))
     n = size(layout)
     rows = size(layout, 0) if layout.rank > 1 else 1
-    if isinstance(n, int) and isinstance(rows, int) and n > 0 and rows <= _MOST and n // rows <= _MOST:
+    if isinstance(n, int) and isinstance(rows,
+                                         int) and n > 0 and rows <= _MOST and n // rows <= _MOST:
         table = layout_table(layout)
     else:
         table = f"{layout}\n(no table: {'extents are symbolic' if not isinstance(n, int) else f'{n} values'})"

@@ -18,8 +18,8 @@ __all__ = ["Gpu", "Host", "Machine", "host_medians", "host_versions", "medians",
 _LEAST_INTERVAL = 3e-4          # seconds: of shorter calls, several are timed at once
 _MOST_CALLS = 20
 _FILLER_BYTES = 2 << 30
-_CALLS_PER_FILL = 5             # calls that the host puts into the queue while the device fills that
-_MOST_FILLS = 4                 # after so many calls the queue stays full by itself
+_CALLS_PER_FILL = 5            # calls that the host puts into the queue while the device fills that
+_MOST_FILLS = 4                # after so many calls the queue stays full by itself
 
 
 class Host:
@@ -28,7 +28,8 @@ class Host:
     name = "NumPy's BLAS on this CPU"
     rival: Any = np
     rival_name = "numpy"
-    host_turn = 20              # calls that are timed at once: in so short a time few turns are interrupted by other processes
+    # calls that are timed at once: in so short a time few turns are interrupted by other processes
+    host_turn = 20
 
     def put(self, x: np.ndarray) -> np.ndarray:
         """The array itself."""
@@ -70,7 +71,8 @@ class Gpu:
 
     def put(self, x: np.ndarray) -> Any:
         """A copy on the device in the order of ``x``."""
-        return self.rival.asarray(x, order="F" if x.flags.f_contiguous and not x.flags.c_contiguous else "C")
+        return self.rival.asarray(x, order="F" if x.flags.f_contiguous and not x.flags.c_contiguous
+                                  else "C")
 
     def get(self, x: Any) -> np.ndarray:
         """A copy on the host."""
@@ -79,8 +81,8 @@ class Gpu:
     def interval(self, call: Callable[[], Any], times: int) -> float:
         """Seconds between two events around the calls.
 
-        Long memsets before the first event keep the device busy while the host puts everything into the queue, so that no gap
-        between launches is counted; they also empty the L2 cache.
+        Long memsets before the first event keep the device busy while the host puts everything into
+        the queue, so that no gap between launches is counted; they also empty the L2 cache.
         """
         cuda = self.rival.cuda
         start, stop = cuda.Event(), cuda.Event()
@@ -94,13 +96,16 @@ class Gpu:
         return cuda.get_elapsed_time(start, stop) * 1e-3
 
     def host_interval(self, call: Callable[[], Any], times: int) -> float:
-        """Seconds that the host takes for that many calls; the device starts idle and is not waited for."""
+        """Seconds that the host takes for that many calls; the device starts idle and is not waited
+        for."""
         self.rival.cuda.get_current_stream().synchronize()
         return Host().interval(call, times)
 
     def copy(self, target: Any, source: Any) -> None:
-        """Copy the memory of an array into that of another by the driver: what a transpose can reach."""
-        target.data.copy_from_device_async(source.data, source.nbytes, self.rival.cuda.get_current_stream())
+        """Copy the memory of an array into that of another by the driver: what a transpose can
+        reach."""
+        target.data.copy_from_device_async(source.data, source.nbytes,
+                                           self.rival.cuda.get_current_stream())
 
 
 Machine = Gpu | Host
@@ -118,21 +123,25 @@ def torch_of(machine: Machine) -> Any:
     return torch if torch.cuda.is_available() else None
 
 
-def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf, sustained: float = 0.0) -> list[float]:
+def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: float = inf,
+            sustained: float = 0.0) -> list[float]:
     """Median seconds of calls that are timed side by side.
 
-    All are called before, to compile and to warm up. Then they take turns, so that all see the same clocks; of short calls, several
-    are timed at once. Every round has another order: in a fixed one, the same call would always come when the device has just
-    slowed down for its power limit (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
+    All are called before, to compile and to warm up. Then they take turns, so that all see the same
+    clocks; of short calls, several are timed at once. Every round has another order: in a fixed
+    one, the same call would always come when the device has just slowed down for its power limit
+    (0.996 instead of 1.036 for one product at 8192 on an H200). There are fewer repeats, but at
     least one, if they would take longer than ``seconds`` together.
 
-    With ``sustained``, a turn is so many seconds of the same call without a pause, and as many again, which are timed. Then each
-    call runs at the clock that its own power allows, and not at one that it shares with the others.
+    With ``sustained``, a turn is so many seconds of the same call without a pause, and as many
+    again, which are timed. Then each call runs at the clock that its own power allows, and not at
+    one that it shares with the others.
     """
     for call in calls:
         machine.interval(call, 1)
     once = [max(machine.interval(call, 1), 1e-9) for call in calls]
-    times = [max(1, round(sustained / t) if sustained else min(_MOST_CALLS, round(_LEAST_INTERVAL / t))) for t in once]
+    times = [max(1, round(sustained / t) if sustained
+                 else min(_MOST_CALLS, round(_LEAST_INTERVAL / t))) for t in once]
     rounds = max(1, int(min(repeats, seconds / sum(once))))
     order = Random(0)
     taken: list[list[float]] = [[] for _ in calls]
@@ -145,7 +154,8 @@ def medians(machine: Machine, *calls: Callable[[], Any], repeats: int, seconds: 
 
 
 def host_medians(repeats: int, *calls: Callable[[], Any], seconds: float = inf) -> list[float]:
-    """Median seconds by the wall clock of calls in turns, each called once before; at least two turns, then ``seconds`` at most."""
+    """Median seconds by the wall clock of calls in turns, each called once before; at least two
+    turns, then ``seconds`` at most."""
     taken: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()

@@ -45,7 +45,8 @@ class Selection:
     Attributes
     ----------
     sizes : tuple of tuple of int
-        One extent: squares. Two: a transpose. Three: a product, M, N, K. None at all: the usual ones.
+        One extent: squares. Two: a transpose. Three: a product, M, N, K. None at all: the usual
+        ones.
     dtypes : tuple of str
         Element types; none at all: the usual ones.
     orders : tuple of str
@@ -72,12 +73,14 @@ class Selection:
         """The chosen types, or else the usual ones."""
         return self.dtypes or usual
 
-    def kernels(self, machine: Any, operation: str, explained: Callable[..., Explanation]) -> dict[str | None, Row]:
-        """The cells that name a kernel, by the name that the call asks for: ``None`` is planning's choice."""
+    def kernels(self, machine: Any, operation: str,
+                explained: Callable[..., Explanation]) -> dict[str | None, Row]:
+        """The cells that name a kernel, by the name that the call asks for: ``None`` is planning's
+        choice."""
         return {None: _kernel(machine, explained())}
 
 
-# -- products ---------------------------------------------------------------------------------------------------------------------
+# -- products --------------------------------------------------------------------------------------
 def products(machine: Any, which: Selection) -> Measured:
     """Products, beside those of the other libraries."""
     cases = product_cases(which, ((1024,), (4096,)))
@@ -170,7 +173,7 @@ def multiplied(
         }
 
 
-# -- transposes -------------------------------------------------------------------------------------------------------------------
+# -- transposes ------------------------------------------------------------------------------------
 def transposes(machine: Any, which: Selection) -> Measured:
     """Transposes and permutations, beside the other library and a copy of as many bytes."""
     cases = move_cases(which)
@@ -225,7 +228,7 @@ def moved(machine: Any, which: Selection, dtype: str, size: Permutation) -> Iter
         }
 
 
-# -- both -------------------------------------------------------------------------------------------------------------------------
+# -- both ------------------------------------------------------------------------------------------
 def _kernel(machine: Any, explanation: Explanation) -> Row:
     by_numpy = isinstance(machine, Host) and explanation.runs_on.startswith("NumPy")
     return {"kernel": "NumPy" if by_numpy else explanation.family}
@@ -236,11 +239,13 @@ def random_array(xp: Any, extents: tuple[int, ...], dtype: str, seed: int) -> An
     generator, element = xp.random.RandomState(seed), dtype_named(dtype)
     if kind_of_numbers(element) in "fc":
         x = generator.standard_normal(extents)
-        return (x + 1j * generator.standard_normal(extents) if np.issubdtype(element, np.complexfloating) else x).astype(element)
+        return (x + 1j * generator.standard_normal(extents)
+                if np.issubdtype(element, np.complexfloating) else x).astype(element)
     if element.kind == "b":
         return generator.random_sample(extents) < _TRUE
     words = generator.random_sample(-(-prod(extents) * element.itemsize // 4)) * 2.0**32
-    return words.astype(np.uint32).view(np.uint8)[:prod(extents) * element.itemsize].view(element).reshape(extents)
+    return words.astype(np.uint32).view(np.uint8)[:prod(extents)
+                                                  * element.itemsize].view(element).reshape(extents)
 
 
 def graded(machine: Any, a: Any, b: Any, c: Any, most: tuple[int, int] = (8, 32)) -> Grade:

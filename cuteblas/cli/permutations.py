@@ -1,4 +1,5 @@
-"""Permutations of axes that ``bench transpose`` measures: written out, in place, or drawn at random."""
+"""Permutations of axes that ``bench transpose`` measures: written out, in place, or drawn at
+random."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Permutation:
     in_place : bool
         Whether the array itself is overwritten.
     beyond : int
-        Elements by which rows of memory are longer than those of the array, which is C contiguous otherwise: it is a slice.
+        Elements by which rows of memory are longer than those of the array, which is C contiguous
+        otherwise: it is a slice.
     backwards : int or None
         An axis that is walked backwards.
     """
@@ -49,13 +51,16 @@ class Permutation:
 
     def of(self, x: Any) -> Any:
         """The permuted view of an array of the extents of :meth:`memory`."""
-        part = [slice(None, None, -1 if axis == self.backwards else 1) for axis in range(len(self.extents))]
+        part = [slice(None, None, -1 if axis == self.backwards else 1)
+                for axis in range(len(self.extents))]
         return x[..., :self.extents[-1]][tuple(part)].transpose(self.axes)
 
 
-def random_permutations(count: int, seed: int, sizes: dict[str, int]) -> list[tuple[str, Permutation]]:
-    """Random permutations of random types, which are given with the bytes of an element: 1 to 256 MiB, 2 to 26 modes of 1 to 300
-    elements (of two, as many as there have to be), some of slices, some reversed.
+def random_permutations(count: int, seed: int,
+                        sizes: dict[str, int]) -> list[tuple[str, Permutation]]:
+    """Random permutations of random types, which are given with the bytes of an element: 1 to 256
+    MiB, 2 to 26 modes of 1 to 300 elements (of two, as many as there have to be), some of slices,
+    some reversed.
     """
     rng = Random(seed)
     found: list[tuple[str, Permutation]] = []
@@ -68,8 +73,11 @@ def random_permutations(count: int, seed: int, sizes: dict[str, int]) -> list[tu
         else:
             weights = [rng.random() ** 1.5 + 0.05 for _ in range(modes)]
             most = _LONGEST if modes > 2 else int(elements)
-            extents = [max(1, min(most, round(elements ** (weight / sum(weights))))) for weight in weights]
-            while prod(extents) < elements / 1.5 and (short := [n for n, extent in enumerate(extents) if extent < most]):
+            extents = [max(1, min(most, round(elements ** (weight / sum(weights)))))
+                       for weight in weights]
+            while prod(extents) < elements / 1.5 and (short := [n
+                                                                for n, extent in enumerate(extents)
+                                                                if extent < most]):
                 n = rng.choice(short)
                 extents[n] = min(most, max(extents[n] + 1, round(extents[n] * 1.3)))
         axes = rng.sample(range(len(extents)), len(extents))
@@ -77,5 +85,6 @@ def random_permutations(count: int, seed: int, sizes: dict[str, int]) -> list[tu
         if prod(extents) * sizes[dtype] >= _BYTES[0] // 2:
             beyond = rng.randint(1, _MOST_BEYOND) if kind < _SLICED else 0
             backwards = rng.randrange(len(extents)) if _SLICED <= kind < _REVERSED else None
-            found.append((dtype, Permutation(tuple(extents), tuple(axes), False, beyond, backwards)))
+            found.append((dtype, Permutation(tuple(extents), tuple(axes), False, beyond,
+                                             backwards)))
     return found

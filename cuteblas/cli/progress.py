@@ -46,7 +46,8 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.close()
 
@@ -59,7 +60,8 @@ class Progress:
         elif self._shown and now - self._written >= _SECONDS:
             self._written = now
             of = f" of {self._total}" if self._total else ""
-            print(f"{self._what}: {self._done}{of} after {now - self._start:.0f} s", file=sys.stderr, flush=True)
+            print(f"{self._what}: {self._done}{of} after {now - self._start:.0f} s",
+                  file=sys.stderr, flush=True)
 
     def print(self, line: str) -> None:
         """Print a line to stdout, above the bar."""

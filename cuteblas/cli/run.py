@@ -3,8 +3,9 @@
   python -m cuteblas program.py
   python -m cuteblas --numpy program.py
 
-PROGRAM is what Python takes: a script, a directory or zip file with a __main__.py, -m MODULE or -c CODE. When the program ends,
-stderr lists which products cuteblas ran, which it left to CuPy or NumPy, and why.
+PROGRAM is what Python takes: a script, a directory or zip file with a __main__.py, -m MODULE or -c
+CODE. When the program ends, stderr lists which products cuteblas ran, which it left to CuPy or
+NumPy, and why.
 """
 
 from __future__ import annotations
@@ -34,19 +35,28 @@ _BY_OTHERS = "numpy", "element by element"
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--numpy", action="store_true", help="serve NumPy arrays (the default is CuPy arrays)")
-    parser.add_argument("--compare", action="store_true",
-                        help="when the program ends, time each kind of product that cuteblas ran beside CuPy's or NumPy's own")
+    parser.add_argument("--numpy", action="store_true",
+                        help="serve NumPy arrays (the default is CuPy arrays)")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="when the program ends, time each kind of product that cuteblas ran beside CuPy's or NumPy's own"
+    )
     program = parser.add_mutually_exclusive_group()
-    program.add_argument("-m", dest="module", nargs=REMAINDER, metavar="MODULE ARGUMENT", help="run a module, as python -m does")
-    program.add_argument("-c", dest="code", nargs=REMAINDER, metavar="CODE ARGUMENT", help="run code, as python -c does")
-    parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM ARGUMENT", help="run a file, as python does")
+    program.add_argument("-m", dest="module", nargs=REMAINDER, metavar="MODULE ARGUMENT",
+                         help="run a module, as python -m does")
+    program.add_argument("-c", dest="code", nargs=REMAINDER, metavar="CODE ARGUMENT",
+                         help="run code, as python -c does")
+    parser.add_argument("program", nargs=REMAINDER, metavar="PROGRAM ARGUMENT",
+                        help="run a file, as python does")
 
 
 def run(options: Namespace) -> int:
-    """Run the program and leave the report for the end of the process; if there is no program, 1 or 2 as Python.
+    """Run the program and leave the report for the end of the process; if there is no program, 1 or
+    2 as Python.
 
-    The program's exceptions, :class:`SystemExit` included, are not caught here, so the process ends as it would have without us.
+    The program's exceptions, :class:`SystemExit` included, are not caught here, so the process ends
+    as it would have without us.
     """
     try:
         main, code = _program(options)
@@ -54,7 +64,10 @@ def run(options: Namespace) -> int:
         _show_from(None)
         raise error.with_traceback(None) from None
     except OSError as error:
-        print(f"{PROGRAM}: can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        print(
+            f"{PROGRAM}: can't open file {error.filename!r}: [Errno {error.errno}] {error.strerror}",
+            file=sys.stderr
+        )
         return 2
     except _NoProgram as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
@@ -70,10 +83,11 @@ def run(options: Namespace) -> int:
         return 0
 
     def at_exit() -> None:
-        ended(tell)                     # an exception here would be shown as one of the interpreter's end
+        ended(tell)               # an exception here would be shown as one of the interpreter's end
 
     def with_cupy() -> None:
-        atexit.unregister(at_exit)      # CuPy does not free memory after its own functions for the end; ours must come before
+        # CuPy does not free memory after its own functions for the end; ours must come before
+        atexit.unregister(at_exit)
         atexit.register(at_exit)
 
     def installed() -> None:
@@ -102,7 +116,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-# -- programs as Python runs them ------------------------------------------------------------------------------------------------
+# -- programs as Python runs them ------------------------------------------------------------------
 class _NoProgram(Exception):
     """There is nothing to run; the message says why. The status is Python's."""
 
@@ -112,13 +126,15 @@ class _NoProgram(Exception):
 
 
 def _program(options: Namespace) -> tuple[ModuleType, CodeType]:
-    """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become those of the program."""
+    """The module ``__main__`` and its code; ``sys.argv`` and ``sys.path`` become those of the
+    program."""
     if options.module is not None:
         return _module(_first(options.module, "-m"), [*options.module[1:], *options.program])
     if options.code is not None:
         text = _first(options.code, "-c")
         _enter("", ["-c", *options.code[1:], *options.program])
-        return _main(__loader__=BuiltinImporter), compile(text, "<string>", "exec", dont_inherit=True)
+        return _main(__loader__=BuiltinImporter), compile(text, "<string>", "exec",
+                                                          dont_inherit=True)
     path = _first(options.program, "run")
     full = os.path.join(os.getcwd(), path)
     folder = PathFinder.find_spec("__main__", [full])
@@ -145,7 +161,9 @@ def _module(name: str, arguments: list[str]) -> tuple[ModuleType, CodeType]:
         if spec is not None and spec.submodule_search_locations is not None:
             spec, package = find_spec(f"{name}.__main__"), name
             if spec is None:
-                raise _NoProgram(f"No module named {package}.__main__; {package!r} is a package and cannot be directly executed")
+                raise _NoProgram(
+                    f"No module named {package}.__main__; {package!r} is a package and cannot be directly executed"
+                )
     except ModuleNotFoundError as error:
         raise _NoProgram(str(error)) from None
     if spec is None:
@@ -158,7 +176,8 @@ def _found(spec: ModuleSpec) -> tuple[ModuleType, CodeType]:
     code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
     if code is None:
         raise _NoProgram(f"No code object available for {spec.name}")
-    return _main(__file__=spec.origin, __loader__=spec.loader, __package__=spec.parent, __spec__=spec, __cached__=spec.cached), code
+    return _main(__file__=spec.origin, __loader__=spec.loader, __package__=spec.parent,
+                 __spec__=spec, __cached__=spec.cached), code
 
 
 def _main(**attributes: Any) -> ModuleType:
@@ -185,7 +204,7 @@ def _show_from(namespace: dict[str, Any] | None) -> None:
     sys.excepthook = shown
 
 
-# -- the report ------------------------------------------------------------------------------------------------------------------
+# -- the report ------------------------------------------------------------------------------------
 def report() -> str:
     """What ran on the kernels, what did not and why, as lines of text."""
     if "cupy" not in sys.modules:
@@ -197,10 +216,19 @@ def report() -> str:
     counts = _counts(stats(), Counter(patches.MADE_BY_CHECKS))
     if not counts:
         return "cuteblas: the program made no product of CuPy arrays"
-    calls = [(function, route, n) for (function, group, route), n in counts.items() if group == "calls"]
+    calls = [(function, route, n) for (function, group, route), n in counts.items()
+             if group == "calls"]
     total = sum(n for _, _, n in calls)
-    served = total - sum(n for _, route, n in calls if route.startswith(_DELEGATED) or route in _BY_OTHERS)
-    return wrapped("\n".join([f"cuteblas ran {served} of {total} products and copies on its own kernels", *_lines(counts)]))
+    served = total - sum(n for _, route, n in calls if route.startswith(_DELEGATED)
+                         or route in _BY_OTHERS)
+    return wrapped(
+        "\n".join(
+            [
+                f"cuteblas ran {served} of {total} products and copies on its own kernels",
+                *_lines(counts)
+            ]
+        )
+    )
 
 
 def report_on_numpy(refused: str | None = None) -> str:
@@ -211,18 +239,24 @@ def report_on_numpy(refused: str | None = None) -> str:
     calls = sum(n for (_, group, _), n in counts.items() if group == "calls")
     if not calls:
         return "cuteblas: no product or copy of NumPy arrays in the program was large enough for cuteblas"
-    there = sum(n for (_, group, detail), n in counts.items() if group == "moved" and detail.startswith("to "))
+    there = sum(n for (_, group, detail), n in counts.items() if group == "moved"
+                and detail.startswith("to "))
     first = f"cuteblas answered {calls} products and copies of NumPy arrays, {there} of them on a GPU"
     return wrapped("\n".join([first, *_lines(counts)]))
 
 
 def _lines(counts: dict[tuple[str, str, str], int]) -> list[str]:
-    return [f"  {n:>9}  {function}: {f'copied {detail}' if group == 'copies' else detail.removeprefix(_DELEGATED)}"
-            for (function, group, detail), n in counts.items()]
+    return [
+        f"  {n:>9}  {function}: {f'copied {detail}' if group == 'copies' else detail.removeprefix(_DELEGATED)}"
+        for (function, group, detail), n in counts.items()
+    ]
 
 
-def _counts(counted: dict[str, dict[str, dict[str, int]]], without: Counter[tuple[str, str]]) -> dict[tuple[str, str, str], int]:
+def _counts(counted: dict[str, dict[str, dict[str, int]]],
+            without: Counter[tuple[str, str]]) -> dict[tuple[str, str, str], int]:
     """Counters by function, group and detail, the largest of each group first."""
     rows = {(function, group, detail): n - (without[function, detail] if group == "calls" else 0)
-            for function, groups in counted.items() for group, details in groups.items() for detail, n in details.items()}
-    return {key: n for key, n in sorted(rows.items(), key=lambda row: (row[0][0], row[0][1], -row[1])) if n > 0}
+            for function, groups in counted.items() for group, details in groups.items()
+            for detail, n in details.items()}
+    return {key: n for key, n in sorted(rows.items(),
+                                        key=lambda row: (row[0][0], row[0][1], -row[1])) if n > 0}

@@ -20,21 +20,24 @@ __all__ = ["NUMBERS_BYTES", "Sample", "large_products", "numbers", "product", "r
 NUMBERS_BYTES = 1 << 24
 """Of :func:`numbers`."""
 
-_DTYPES = {"float32": 6, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 4, "complex128": 2, "int8": 1, "int16": 1,
-           "int32": 2, "int64": 2, "uint8": 1, "bool": 1}
-_KINDS = ("square", "square", "thin", "thin", "few", "few", "batched", "batched", "tiny", "tiny", "deep", "any", "any", "outer")
+_DTYPES = {"float32": 6, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 4, "complex128": 2,
+           "int8": 1, "int16": 1, "int32": 2, "int64": 2, "uint8": 1, "bool": 1}
+_KINDS = ("square", "square", "thin", "thin", "few", "few", "batched", "batched", "tiny", "tiny",
+          "deep", "any", "any", "outer")
 _MOST_BYTES = 1 << 27                # of an operand
 _MOST_SECONDS = 2e-3
-_LARGE = {"float32": 4, "float32 ieee": 2, "float32 tf32": 2, "float16": 4, "bfloat16": 2, "float64": 4, "complex64": 2,
-          "complex128": 3}
+_LARGE = {"float32": 4, "float32 ieee": 2, "float32 tf32": 2, "float16": 4, "bfloat16": 2,
+          "float64": 4, "complex64": 2, "complex128": 3}
 _LARGE_BYTES, _LARGE_SECONDS = 1 << 28, 2e-2
 # Real multiply-adds in a second, roughly: no product may take long.
-_RATES = {"float16": 3e14, "bfloat16": 3e14, "float32": 4e13, "complex64": 4e13, "float64": 2e13, "complex128": 2e13, "bool": 2e12}
+_RATES = {"float16": 3e14, "bfloat16": 3e14, "float32": 4e13, "complex64": 4e13, "float64": 2e13,
+          "complex128": 2e13, "bool": 2e12}
 _INTEGERS = 5e12
 
 
 class Sample(NamedTuple):
-    """A problem to measure: its name, the problem, the type of its elements and the bytes before the first ones."""
+    """A problem to measure: its name, the problem, the type of its elements and the bytes before
+    the first ones."""
 
     name: str
     problem: GemmProblem | CopyProblem
@@ -56,8 +59,8 @@ def random_samples(
 
 
 def random_products(count: int, seed: int) -> Iterator[Sample]:
-    """Products of all types: square, thin, of a vector or a few, batches, tiny ones too, long sums and short ones; operands and
-    results in every order.
+    """Products of all types: square, thin, of a vector or a few, batches, tiny ones too, long sums
+    and short ones; operands and results in every order.
     """
     rng = Random(seed)
     while count > 0:
@@ -71,8 +74,8 @@ def random_products(count: int, seed: int) -> Iterator[Sample]:
 
 
 def large_products(count: int, seed: int) -> Iterator[Sample]:
-    """Products that fill a GPU: squares and rectangles of the floating types from 512 on, float32 also by the native and by one
-    rounded product.
+    """Products that fill a GPU: squares and rectangles of the floating types from 512 on, float32
+    also by the native and by one rounded product.
     """
     rng = Random(seed)
     while count > 0:
@@ -89,7 +92,8 @@ def large_products(count: int, seed: int) -> Iterator[Sample]:
             count -= 1
 
 
-def _fits(name: str, m: int, n: int, k: int, batch: tuple[int, ...], most_bytes: int, most_seconds: float) -> bool:
+def _fits(name: str, m: int, n: int, k: int, batch: tuple[int, ...], most_bytes: int,
+          most_seconds: float) -> bool:
     """Whether operands are small and the product is short enough."""
     work = m * n * k * prod(batch) * (4 if name.startswith("complex") else 1)
     nbytes = max(m * k, n * k, m * n) * prod(batch) * dtype(name).bytes
@@ -99,15 +103,19 @@ def _fits(name: str, m: int, n: int, k: int, batch: tuple[int, ...], most_bytes:
 def product(
     name: str, m: int, n: int, k: int, batch: tuple[int, ...], orders: str, precision: str = "auto"
 ) -> Sample:
-    """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T`` where columns are."""
+    """A product of operands, and with a result, in orders: ``N`` where rows are contiguous, ``T``
+    where columns are."""
 
     def operand(rows: int, columns: int, order: str) -> Operand:
-        return Operand(name, (columns, 1) if order == "N" else (1, rows), (rows * columns,) * len(batch))
+        return Operand(name, (columns, 1) if order == "N" else (1, rows),
+                       (rows * columns,) * len(batch))
 
     # B is (N, K): its rows are contiguous along N where those of NumPy's K x N are.
-    a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N" else "N"), operand(m, n, orders[2])
+    a, b, c = operand(m, k, orders[0]), operand(n, k, "T" if orders[1] == "N"
+                                                else "N"), operand(m, n, orders[2])
     times, by = f"{batch[0]}x" if batch else "", "" if precision == "auto" else f" by {precision}"
-    return Sample(f"{name} {times}{m}x{n}x{k} {orders}{by}", GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)
+    return Sample(f"{name} {times}{m}x{n}x{k} {orders}{by}",
+                  GemmProblem(m, n, k, a, b, c, batch, precision=precision), name)
 
 
 def _extents(rng: Random, kind: str) -> tuple[int, int, int, tuple[int, ...]]:
@@ -121,13 +129,15 @@ def _extents(rng: Random, kind: str) -> tuple[int, int, int, tuple[int, ...]]:
     if kind == "square":
         return *(extent(64, 6144),) * 3, ()
     if kind in ("thin", "few"):
-        m, n, k = extent(512, 1 << 17), rng.randint(1, 128 if kind == "thin" else 8), extent(64, 4096)
+        m, n, k = extent(512, 1 << 17), rng.randint(1, 128 if kind == "thin"
+                                                    else 8), extent(64, 4096)
         m, k = (k, m) if kind == "few" and rng.random() < 0.4 else (m, k)
         return *((m, n, k) if rng.random() < 0.6 else (n, m, k)), ()
     if kind == "batched":
         return extent(8, 512), extent(8, 512), extent(8, 512), (rng.choice((2, 3, 8, 16, 50, 200)),)
     if kind == "tiny":
-        extents = (extent(2, 64),) * 3 if rng.random() < 0.5 else (extent(1, 64), extent(1, 64), extent(1, 64))
+        extents = (extent(2, 64),) * 3 if rng.random() < 0.5 else (extent(1, 64), extent(1, 64),
+                                                                   extent(1, 64))
         return *extents, (extent(64, 1 << 17),)
     if kind == "deep":
         return extent(1, 256), extent(1, 256), extent(4096, 1 << 18), ()
@@ -159,7 +169,8 @@ def random_copies(count: int, seed: int) -> Iterator[Sample]:
 
 
 def numbers(name: str) -> np.ndarray:
-    """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place of a complex one."""
+    """As many normal or small whole numbers of a type as fill 2^24 bytes; two of them in the place
+    of a complex one."""
     rng, count = np.random.default_rng(0), NUMBERS_BYTES // dtype(name).bytes
     if name in ("float64", "complex128"):
         return rng.standard_normal(NUMBERS_BYTES // 8)
@@ -168,5 +179,6 @@ def numbers(name: str) -> np.ndarray:
     if name == "float16":
         return rng.standard_normal(count, dtype=np.float32).astype(np.float16)
     if name == "bfloat16":                                         # which NumPy has not
-        return (rng.standard_normal(count, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return (rng.standard_normal(count,
+                                    dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return rng.integers(0, 2 if name == "bool" else 100, count).astype(name)

@@ -1,4 +1,5 @@
-"""Text for terminals: colours where they are supported, characters that can be shown, lines that fit."""
+"""Text for terminals: colours where they are supported, characters that can be shown, lines that
+fit."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _ENTRY = re.compile(r"  \S+(?: \S+)*  +(?=\S)")
 
 
 def paint(stream: Any = None) -> Paint:
-    """Colours on a terminal; text as it is in files and pipes, for a dumb terminal and where ``NO_COLOR`` is set."""
+    """Colours on a terminal; text as it is in files and pipes, for a dumb terminal and where
+    ``NO_COLOR`` is set."""
     stream = sys.stdout if stream is None else stream
     if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return lambda text, number: text
@@ -43,7 +45,8 @@ def duration(seconds: float) -> str:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge where there is room."""
+    """Lines of two columns, a name and its text, wrapped so that the second column keeps its edge
+    where there is room."""
     lines, width = [], width or columns()
     for line in text.splitlines():
         entry = _ENTRY.match(line)
@@ -55,10 +58,11 @@ def wrapped(text: str, width: int | None = None) -> str:
 
 
 def reflowed(text: str, width: int | None = None) -> str:
-    """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell go on after a backslash.
+    """Paragraphs and lists that were written for one width, wrapped for another; lines of a shell
+    go on after a backslash.
 
-    A line goes on with the line before it if it is indented by four or more and further than the line that it then belongs to, or
-    if neither of them is indented.
+    A line goes on with the line before it if it is indented by four or more and further than the
+    line that it then belongs to, or if neither of them is indented.
     """
     joined: list[str] = []
     for line in text.splitlines():
@@ -66,11 +70,13 @@ def reflowed(text: str, width: int | None = None) -> str:
         begins = not line.strip() or not joined or not joined[-1].strip() or (indent <= max(above, 3) and bool(indent or above))
         joined = [*joined, line] if begins else [*joined[:-1], f"{joined[-1]} {line.strip()}"]
     return "\n".join(_command(line, width or columns()) if line.startswith("  python -m")
-                     else fill(line, width or columns()) if not _indent(line) else wrapped(line, width) for line in joined)
+                     else fill(line, width or columns()) if not _indent(line)
+                     else wrapped(line, width) for line in joined)
 
 
 def _command(line: str, width: int) -> str:
-    return " \\\n".join(wrap(line, width - 2, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False))
+    return " \\\n".join(wrap(line, width - 2, subsequent_indent="      ", break_long_words=False,
+                             break_on_hyphens=False))
 
 
 def _indent(line: str) -> int:
@@ -78,7 +84,8 @@ def _indent(line: str) -> int:
 
 
 def shaded(image: Iterable[Sequence[float]], stream: Any = None) -> list[str]:
-    """An image as lines of text, two characters for each pixel, the darkest where the value is largest."""
+    """An image as lines of text, two characters for each pixel, the darkest where the value is
+    largest."""
     encoding = getattr(sys.stdout if stream is None else stream, "encoding", None) or "ascii"
     shades = " ░▒▓█"
     try:
@@ -87,7 +94,8 @@ def shaded(image: Iterable[Sequence[float]], stream: Any = None) -> list[str]:
         shades = " .+#@"
     image = [list(row) for row in image]
     top = max((value for row in image for value in row), default=0) or 1
-    return ["".join(2 * shades[round(max(0, value) / top * (len(shades) - 1))] for value in row) for row in image]
+    return ["".join(2 * shades[round(max(0, value) / top * (len(shades) - 1))] for value in row)
+            for row in image]
 
 
 def side_by_side(pictures: Iterable[Sequence[str]], gap: int = 3) -> list[str]:

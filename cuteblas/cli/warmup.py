@@ -1,5 +1,5 @@
-"""Compile kernels before they are needed: for the calls that cuteblas.record() saved to a file, for products
-of two shapes each, or for the first calls of NumPy programs.
+"""Compile kernels before they are needed: for the calls that cuteblas.record() saved to a file, for
+products of two shapes each, or for the first calls of NumPy programs.
 
   # for this machine's GPU
   python -m cuteblas warmup calls.json
@@ -25,13 +25,21 @@ from .explain import shapes
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("calls", nargs="*", metavar="FILE|SHAPE", help="a file, or an even number of shapes: 64x32 32x48")
-    parser.add_argument("--numpy", action="store_true", help="the start set: typical products and transposes of NumPy arrays")
-    parser.add_argument("--dtype", default="float32", help="element type of the operands (default: %(default)s)")
-    parser.add_argument("--order", default="CC", metavar="ORDERS", help="order of each operand: CF is a @ b.T (default: CC)")
+    parser.add_argument("calls", nargs="*", metavar="FILE|SHAPE",
+                        help="a file, or an even number of shapes: 64x32 32x48")
+    parser.add_argument("--numpy", action="store_true",
+                        help="the start set: typical products and transposes of NumPy arrays")
+    parser.add_argument("--dtype", default="float32",
+                        help="element type of the operands (default: %(default)s)")
+    parser.add_argument("--order", default="CC", metavar="ORDERS",
+                        help="order of each operand: CF is a @ b.T (default: CC)")
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, metavar="NAME",
                         help="as in cuteblas.matmul (default: %(default)s)")
-    parser.add_argument("--device", metavar="CARD", help=f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU")
+    parser.add_argument(
+        "--device",
+        metavar="CARD",
+        help=f"compile for one of {', '.join(DEVICES)} instead of this machine's GPU"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -47,8 +55,8 @@ def run(options: Namespace) -> int:
     try:
         files = options.numpy or os.path.exists(options.calls[0])
         for calls in options.calls or [None] if files else [_pairs(options.calls)]:
-            print(warmup(calls, dtype=options.dtype, order=options.order.upper(), precision=options.precision,
-                         device=options.device))
+            print(warmup(calls, dtype=options.dtype, order=options.order.upper(),
+                         precision=options.precision, device=options.device))
     except (TypeError, ValueError, OSError) as error:
         raise CommandError(" ".join(str(error).split())) from None
     return 0

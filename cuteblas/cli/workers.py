@@ -1,4 +1,5 @@
-"""Processes that plan and compile while another one measures: what they compile is found in the cache on disk."""
+"""Processes that plan and compile while another one measures: what they compile is found in the
+cache on disk."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def processors() -> int:
     count = ring.processors()
     with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
-        count = min(count, round(int(quota) / int(period)))                  # without a limit the quota is a word
+        count = min(count, round(int(quota) / int(period)))    # without a limit the quota is a word
     return max(1, min(count, _MOST_PROCESSES))
 
 
@@ -42,7 +43,8 @@ class Workers:
 
     def __init__(self, device: DeviceInfo, spared: int = 0):
         self._others = {child.pid for child in active_children()}
-        self._pool = ProcessPoolExecutor(max(1, processors() - spared), get_context("spawn"), _begin, (device,))
+        self._pool = ProcessPoolExecutor(max(1, processors() - spared), get_context("spawn"),
+                                         _begin, (device,))
 
     def __enter__(self) -> Workers:
         return self
@@ -50,10 +52,11 @@ class Workers:
     def __exit__(self, *error: object) -> None:
         own = [child for child in active_children() if child.pid not in self._others]
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in own:                                          # which may have minutes of work before them
+        for child in own:                               # which may have minutes of work before them
             child.terminate()
 
-    def submit(self, function: Callable[_P, _R], *arguments: _P.args, **named: _P.kwargs) -> Future[_R]:
+    def submit(self, function: Callable[_P, _R], *arguments: _P.args,
+               **named: _P.kwargs) -> Future[_R]:
         """Begin to call a function of a module."""
         return self._pool.submit(function, *arguments, **named)
 

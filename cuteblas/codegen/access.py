@@ -1,7 +1,7 @@
 """Counting what memory accesses cost: shared-memory wavefronts and global-memory sectors of a warp.
 
-Addresses are the generator's own index expressions, evaluated for the 32 lanes of warp 0 with every other variable at zero, so what
-is counted is what was written.
+Addresses are the generator's own index expressions, evaluated for the 32 lanes of warp 0 with every
+other variable at zero, so what is counted is what was written.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from .engine import Element
 __all__ = ["AccessCounter", "sectors", "wavefronts"]
 
 _SECTOR_BYTES = 32
-_SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20      # stand for extents and strides that are known only at run time
+# stand for extents and strides that are known only at run time
+_SAMPLE_EXTENT, _SAMPLE_STRIDE = 1 << 12, 1 << 20
 
 
 def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
-    """Global-memory sectors (32 bytes) that one warp's access touches, and the fewest that its bytes allow.
+    """Global-memory sectors (32 bytes) that one warp's access touches, and the fewest that its
+    bytes allow.
 
     Parameters
     ----------
@@ -41,7 +43,8 @@ def sectors(addresses: list[int], nbytes: int) -> tuple[int, int]:
     >>> sectors([4 * lane for lane in range(32)], 4), sectors([128 * lane for lane in range(32)], 4)
     ((4, 4), (32, 4))
     """
-    touched = {s for a in addresses for s in range(a // _SECTOR_BYTES, (a + nbytes - 1) // _SECTOR_BYTES + 1)}
+    touched = {s for a in addresses for s in range(a // _SECTOR_BYTES,
+                                                   (a + nbytes - 1) // _SECTOR_BYTES + 1)}
     return len(touched), -(-len(set(addresses)) * nbytes // _SECTOR_BYTES)
 
 
@@ -85,7 +88,8 @@ class AccessCounter:
         return min(32, self.threads)
 
     def parameter(self, name: str, *, extent: bool, value: int | None = None) -> None:
-        """Remember an integer parameter: an extent or a stride, for which this or a usual value stands."""
+        """Remember an integer parameter: an extent or a stride, for which this or a usual value
+        stands."""
         self.parameters[name] = value or (_SAMPLE_EXTENT if extent else _SAMPLE_STRIDE)
 
     def define(self, name: str, value: IntLike) -> None:
@@ -100,24 +104,30 @@ class AccessCounter:
             return
         nbytes, index = width * pointer.dtype.bytes, pointer.origin + element.index
         values = self._values(index)
-        addresses = [value * pointer.dtype.bytes for value in (values if isinstance(values, list) else [values] * self._lanes)]
+        addresses = [value * pointer.dtype.bytes
+                     for value in (values if isinstance(values, list) else [values] * self._lanes)]
         measure = wavefronts if pointer.space == "smem" else sectors
         kind = "shared" if pointer.space == "smem" else "global"
-        write = call == "store_global" or call == "store_shared" or (call == "cp_async" and pointer.space == "smem")
+        write = call == "store_global" or call == "store_shared" or (call == "cp_async"
+                                                                     and pointer.space == "smem")
         key = (f"{kind} {'store' if write else 'load'} {pointer.root}", f"{nbytes} bytes a lane")
         worst = max(self._seen.get(key, (0, 1)), measure(addresses, nbytes))
         self._seen[key] = worst
 
     def report(self) -> Mapping[str, str]:
-        """What was counted, a line for each kind of access: of several widths one after the other, without conflicts if all are."""
+        """What was counted, a line for each kind of access: of several widths one after the other,
+        without conflicts if all are."""
         unit = {"shared": "wavefronts", "global": "sectors"}
         texts: dict[str, list[str]] = {}
         conflicts = set()
         for (what, how), (actual, ideal) in self._seen.items():
-            texts.setdefault(what, []).append(f"{how}: {actual} {unit[what.split()[0]]} of at least {ideal}")
+            texts.setdefault(what, []).append(
+                f"{how}: {actual} {unit[what.split()[0]]} of at least {ideal}"
+            )
             if actual > ideal:
                 conflicts.add(what)
-        return {what: "; ".join(widths) + (" (no bank conflict)" if what.startswith("shared") and what not in conflicts else "")
+        return {what: "; ".join(widths) + (" (no bank conflict)" if what.startswith("shared")
+                                           and what not in conflicts else "")
                 for what, widths in texts.items()}
 
     def _values(self, x: IntLike) -> int | list[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["FEATURES", "Capabilities", "Feature", "capabilities", "number_of", "oldest_with", "why_lacking"]
+__all__ = ["FEATURES", "Capabilities", "Feature", "capabilities", "number_of", "oldest_with",
+           "why_lacking"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ FEATURES = {
     "wgmma": Feature((90,), later=False, suffix="a"),
     "float64_tensor_cores": Feature((80, 90), later=False),
 }
-"""By the names of :class:`Capabilities` (CUDA C++ Programming Guide, "Compute Capabilities"; PTX ISA, "Target ISA Notes")."""
+"""By the names of :class:`Capabilities` (CUDA C++ Programming Guide, "Compute Capabilities"; PTX
+ISA, "Target ISA Notes")."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Capabilities:
     wgmma : bool
         Matrix multiplications of warpgroups, from shared memory.
     float64_tensor_cores : bool
-        Tensor cores with twice the rate of the float64 unit, which round every multiply-add as that unit does.
+        Tensor cores with twice the rate of the float64 unit, which round every multiply-add as that
+        unit does.
 
     Examples
     --------

@@ -1,8 +1,9 @@
 """The kernel builder: tensors and tiles in, readable CUDA C++ out.
 
-A kernel is a Python function that declares parameters, makes tensors over them, partitions tiles among threads and issues copies,
-multiplications and barriers. The builder writes the loops and derives every address, vector width, predicate and descriptor from
-the layouts; it refuses what it cannot prove (an unaligned vector, modes that do not match) and counts shared-memory bank conflicts
+A kernel is a Python function that declares parameters, makes tensors over them, partitions tiles
+among threads and issues copies, multiplications and barriers. The builder writes the loops and
+derives every address, vector width, predicate and descriptor from the layouts; it refuses what it
+cannot prove (an unaligned vector, modes that do not match) and counts shared-memory bank conflicts
 and global-memory sectors of the accesses that it writes.
 """
 
@@ -50,7 +51,8 @@ class CopyAtom(Protocol):
     'cb::load_global<4>(&r[0], &S[0]);'
     """
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the copy of all of ``source``."""
 
 
@@ -81,14 +83,16 @@ class Guard:
     Attributes
     ----------
     coordinates : Tensor
-        The identity tensor, partitioned exactly as the tensor that it guards; its elements are coordinates.
+        The identity tensor, partitioned exactly as the tensor that it guards; its elements are
+        coordinates.
     extents : tuple
         Exclusive upper bounds, one for each coordinate; ``None`` where nothing needs checking.
     halo : bool
-        Whether coordinates may be negative; no element exists there. Single elements are then copied.
-    triangle : {"lower", "upper", "below"}, optional
-        The triangle of two coordinates in which elements exist, with the diagonal or strictly below it. Single elements are then
+        Whether coordinates may be negative; no element exists there. Single elements are then
         copied.
+    triangle : {"lower", "upper", "below"}, optional
+        The triangle of two coordinates in which elements exist, with the diagonal or strictly below
+        it. Single elements are then copied.
 
     Examples
     --------
@@ -115,7 +119,8 @@ class Guard:
         return all_of(*inside, *(less(-1, v) for v in values if self.halo))
 
     def same_for(self, coordinate: tuple[Any, ...], width: int) -> bool:
-        """Whether the condition is provably the same for ``width`` (a power of two) elements along mode 0 from ``coordinate``."""
+        """Whether the condition is provably the same for ``width`` (a power of two) elements along
+        mode 0 from ``coordinate``."""
         if self.halo or self.triangle is not None:
             return width == 1
         first, *rest = coordinate
@@ -145,11 +150,13 @@ class KernelBuilder:
     summary : str
         First lines of the comment that heads the source.
     unroll : bool
-        Whether loops over the elements of fragments ask the compiler to unroll them (``#pragma unroll``).
+        Whether loops over the elements of fragments ask the compiler to unroll them
+        (``#pragma unroll``).
     cluster : int
         Blocks of a cluster, along x.
     waits : bool
-        Whether the kernel may begin while the launch before it in the stream still runs; first it waits for that one to end.
+        Whether the kernel may begin while the launch before it in the stream still runs; first it
+        waits for that one to end.
 
     Examples
     --------
@@ -176,8 +183,9 @@ class KernelBuilder:
     <BLANKLINE>
     """
 
-    def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1, wide: bool = False,
-                 summary: str = "", unroll: bool = True, cluster: int = 1, waits: bool = True):
+    def __init__(self, name: str, threads: int, *, arch: str = "sm_75", min_blocks: int = 1,
+                 wide: bool = False, summary: str = "", unroll: bool = True, cluster: int = 1,
+                 waits: bool = True):
         self.name, self.threads, self.arch = _checked_name(name), threads, arch
         self.min_blocks, self.cluster = min_blocks, cluster
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
@@ -201,23 +209,31 @@ class KernelBuilder:
         self.thread = self._declare("tid", "threadIdx.x", Var("tid", 0, threads - 1))
         self._access.thread = self.thread
 
-    # -- parameters -----------------------------------------------------------------------------------------------------------
-    def tensors(self, *tensors: TensorParam, modes: Iterable[str] = "", batch: int = 0, multiples: Mapping[str, int] | None = None,
-                nested: Mapping[str, int] | None = None, typical: Mapping[str, int] | None = None,
-                suffix: str = "") -> tuple[GlobalTensor, ...]:
+    # -- parameters --------------------------------------------------------------------------------
+    def tensors(
+        self,
+        *tensors: TensorParam,
+        modes: Iterable[str] = "",
+        batch: int = 0,
+        multiples: Mapping[str, int] | None = None,
+        nested: Mapping[str, int] | None = None,
+        typical: Mapping[str, int] | None = None,
+        suffix: str = ""
+    ) -> tuple[GlobalTensor, ...]:
         """Declare the tensors that the kernel works on, and with them their parameters.
 
-        Parameters have this order: tensor maps; addresses of tensors that the kernel reads, then of those that it writes; extents
-        of ``modes``; unknown strides, tensor by tensor; extents of the ``batch`` modes, unless an earlier declaration made them;
-        batch strides, tensor by tensor.
+        Parameters have this order: tensor maps; addresses of tensors that the kernel reads, then of
+        those that it writes; extents of ``modes``; unknown strides, tensor by tensor; extents of
+        the ``batch`` modes, unless an earlier declaration made them; batch strides, tensor by
+        tensor.
 
         Parameters
         ----------
         *tensors : TensorParam
             The tensors. They may share modes with those that were declared before.
         modes : iterable of str
-            Modes whose extents become parameters, unless an earlier declaration made them. A name that is not a mode of a tensor
-            becomes a parameter with that name.
+            Modes whose extents become parameters, unless an earlier declaration made them. A name
+            that is not a mode of a tensor becomes a parameter with that name.
         batch : int
             Number of batch modes.
         multiples : mapping of str to int, optional
@@ -229,14 +245,15 @@ class KernelBuilder:
         suffix : str
             Ends the names of extents: ``M`` becomes ``M<suffix>``.
         """
-        return declare(self, tensors, modes=modes, batch=batch, multiples=multiples, nested=nested, typical=typical,
-                       suffix=suffix)
+        return declare(self, tensors, modes=modes, batch=batch, multiples=multiples, nested=nested,
+                       typical=typical, suffix=suffix)
 
     def extent(self, mode: str) -> IntLike:
         """The extent of a declared mode: the product of the extents nested in it."""
         return product(self.declarations.extents[mode])
 
-    def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
+    def pointer(self, name: str, element: str, *, const: bool = True,
+                alignment: int = 16) -> Pointer:
         """A pointer parameter to elements of a type, aligned to ``alignment`` bytes."""
         dt = dtype(element)
         self._params.append(Param(self._fresh(name), "pointer", dt, const))
@@ -258,7 +275,8 @@ class KernelBuilder:
         return local(name, element)
 
     def gate(self, value: int | None) -> None:
-        """Add parameters ``gate`` and ``gate_words``: the kernel does nothing unless one of these words in memory has this value.
+        """Add parameters ``gate`` and ``gate_words``: the kernel does nothing unless one of these
+        words in memory has this value.
 
         With ``None`` there is no gate.
         """
@@ -274,15 +292,18 @@ class KernelBuilder:
         self.stop(~self.call("syncthreads_or", opens))
 
     def each_block(self, name: str, *, several: bool = False) -> Expr:
-        """The block's index along x. With a gate or with ``several``, a block loops over the work of several blocks.
+        """The block's index along x. With a gate or with ``several``, a block loops over the work
+        of several blocks.
 
-        A launch with a gate has only as many blocks as fit on the device, so a closed gate costs little. Parameter ``blocks`` is
-        the number of blocks of work. The loop ends at :meth:`after_blocks` or at the end of the kernel.
+        A launch with a gate has only as many blocks as fit on the device, so a closed gate costs
+        little. Parameter ``blocks`` is the number of blocks of work. The loop ends at
+        :meth:`after_blocks` or at the end of the kernel.
         """
         if not self._gated and not several:
             return self.block_index(name, "x")
         first, step = self.block_index("own_block", "x"), self.grid_size("own_blocks", "x")
-        block = self._rest.enter_context(self.loop(name, self.integer("blocks"), start=first, step=step, unroll=False))
+        block = self._rest.enter_context(self.loop(name, self.integer("blocks"), start=first,
+                                                   step=step, unroll=False))
         self._in_loop = True
         # What the block before left in shared memory, or on its way there, is not in use any more.
         self.wait(0)
@@ -296,7 +317,8 @@ class KernelBuilder:
         self._in_loop = False
 
     def end_block(self, condition: Value | Expr) -> None:
-        """End the work of a block (:meth:`each_block`) early, if a condition holds for all of its threads."""
+        """End the work of a block (:meth:`each_block`) early, if a condition holds for all of its
+        threads."""
         self._line(f"if ({self._c(condition)}) {'continue' if self._in_loop else 'return'};")
 
     def tensor_map(self, name: str) -> str:
@@ -304,26 +326,34 @@ class KernelBuilder:
         self._params.append(Param(self._fresh(name), "tensor_map", dtype("b8")))
         return name
 
-    def lines(self, name: str, pointer: Pointer, element: str, nbytes: int, *, spanned: bool = False) -> Lines:
-        """The memory around a tensor as words of a type. They begin at the last multiple of ``nbytes`` at or before its pointer.
+    def lines(self, name: str, pointer: Pointer, element: str, nbytes: int, *,
+              spanned: bool = False) -> Lines:
+        """The memory around a tensor as words of a type. They begin at the last multiple of
+        ``nbytes`` at or before its pointer.
 
-        Words before and after the tensor may lie outside of the array. With ``spanned``, parameters ``<pointer>_lowest`` and
-        ``<pointer>_end`` give the bounds of the array, in elements from the pointer. ``nbytes`` is a power of two.
+        Words before and after the tensor may lie outside of the array. With ``spanned``, parameters
+        ``<pointer>_lowest`` and ``<pointer>_end`` give the bounds of the array, in elements from
+        the pointer. ``nbytes`` is a power of two.
         """
         dt, item = dtype(element), pointer.dtype.bytes
         const = " const" if pointer.const else ""
         self._record({Use("aligned_down", (dt.ctype + const, str(nbytes)))})
-        self._line(f"{dt.ctype}{const}* const {self._fresh(name)} = cb::aligned_down<{dt.ctype}{const}, {nbytes}>({pointer.name});")
+        self._line(
+            f"{dt.ctype}{const}* const {self._fresh(name)} = cb::aligned_down<{dt.ctype}{const}, {nbytes}>({pointer.name});"
+        )
         between = f"static_cast<int>(reinterpret_cast<unsigned long long>({pointer.name}) & {nbytes - 1}) / {item}"
-        before = self._declare(f"{name}_before", between, Var(f"{name}_before", 0, nbytes // item - 1))
+        before = self._declare(f"{name}_before", between,
+                               Var(f"{name}_before", 0, nbytes // item - 1))
         words = Pointer("gmem", name, dt, alignment=nbytes, root=pointer.root, const=pointer.const)
-        span = (self.integer(f"{pointer.name}_lowest", lo=None), self.integer(f"{pointer.name}_end")) if spanned else None
+        span = (self.integer(f"{pointer.name}_lowest", lo=None),
+                self.integer(f"{pointer.name}_end")) if spanned else None
         return Lines(words, before, dt.bytes // item, span)
 
-    # -- memory ---------------------------------------------------------------------------------------------------------------
-    def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *, alignment: int = 128,
-               over: str | None = None) -> Tensor:
-        """A tensor in the block's shared memory; with ``over``, in the memory of another tensor, not in use meanwhile."""
+    # -- memory ------------------------------------------------------------------------------------
+    def shared(self, name: str, element: str, layout: Layout | ComposedLayout, *,
+               alignment: int = 128, over: str | None = None) -> Tensor:
+        """A tensor in the block's shared memory; with ``over``, in the memory of another tensor,
+        not in use meanwhile."""
         dt = dtype(element)
         elements = cosize(layout)
         offset = -(-self._shared_next // alignment) * alignment if over is None else self._shared_at[over]
@@ -331,13 +361,16 @@ class KernelBuilder:
         self._shared_tensors.append((name, dt.name, layout))
         self._shared_next = max(self._shared_next, offset + elements * dt.bytes)
         self._shared_bytes = max(self._shared_bytes, self._shared_next)
-        self._line(f"{dt.ctype}* const {self._fresh(name)} = {self._c(self.call('shared_memory', offset, of=element))};")
+        self._line(
+            f"{dt.ctype}* const {self._fresh(name)} = {self._c(self.call('shared_memory', offset, of=element))};"
+        )
         self.note(f"{name}: shared {dt.name} {layout}, {elements * dt.bytes} bytes")
         return Tensor(Pointer("smem", name, dt, alignment=alignment, root=name), layout)
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Limit shared tensors to a ``with`` block: later tensors reuse their memory, after a barrier."""
+        """Limit shared tensors to a ``with`` block: later tensors reuse their memory, after a
+        barrier."""
         start = self._shared_next
         yield
         self._shared_next = start
@@ -351,14 +384,17 @@ class KernelBuilder:
         self.note(f"{name}: registers {dt.name} {layout}")
         return Tensor(Pointer("rmem", name, dt, root=name), layout)
 
-    # -- integers -------------------------------------------------------------------------------------------------------------
+    # -- integers ----------------------------------------------------------------------------------
     def let(self, name: str, value: _Named) -> _Named:
-        """Name an integer expression, or the place of an element or a tensor; constants and plain variables stay what they are."""
+        """Name an integer expression, or the place of an element or a tensor; constants and plain
+        variables stay what they are."""
         given: Any = value
         if isinstance(given, Element):
             return replace(given, index=self.let(name, given.index))  # type: ignore[return-value]
         if isinstance(given, Tensor):
-            return Tensor(replace(given.engine, offset=self.let(name, given.engine.offset)), given.layout)  # type: ignore[return-value]
+            return Tensor(
+                replace(given.engine, offset=self.let(name, given.engine.offset)), given.layout
+            )  # type: ignore[return-value]
         if isinstance(given, int) or given.op == "var":
             return value
         return self._declare(name, self._c(given), given)  # type: ignore[return-value]
@@ -383,14 +419,17 @@ class KernelBuilder:
         return Var(name, 0, hi)
 
     def array(self, name: str, entries: int, value: Callable[[IntLike], IntLike]) -> None:
-        """An array of integers in registers, ``value(i)`` at ``i``; :func:`~cuteblas.layout.symbolic.entry` reads it."""
+        """An array of integers in registers, ``value(i)`` at ``i``;
+        :func:`~cuteblas.layout.symbolic.entry` reads it."""
         self._line(f"{self._int} {self._fresh(name)}[{entries}];")
         with self.loops((entries,)) as (i,):
             self._line(f"{name}[{self._c(i)}] = {self._c(value(i))};")
 
-    # -- values ---------------------------------------------------------------------------------------------------------------
-    def declare(self, name: str, element: str, value: Operand | None = None, *, const: bool = False) -> Term:
-        """A variable of an element type, without a value or with one, which it keeps if it is ``const``."""
+    # -- values ------------------------------------------------------------------------------------
+    def declare(self, name: str, element: str, value: Operand | None = None, *,
+                const: bool = False) -> Term:
+        """A variable of an element type, without a value or with one, which it keeps if it is
+        ``const``."""
         kind = dtype(element)
         text = "" if value is None else f" = {self._value(value, kind)}"
         ctype = "unsigned" if kind.ctype == "unsigned int" else kind.ctype
@@ -399,7 +438,9 @@ class KernelBuilder:
 
     def words(self, name: str, values: Sequence[Value]) -> Tensor:
         """An array of words of 4 bytes."""
-        self._line(f"unsigned {self._fresh(name)}[{len(values)}] = {{{', '.join(self._value(v, dtype('b32')) for v in values)}}};")
+        self._line(
+            f"unsigned {self._fresh(name)}[{len(values)}] = {{{', '.join(self._value(v, dtype('b32')) for v in values)}}};"
+        )
         return Tensor(Pointer("rmem", name, dtype("b32"), root=name), Layout(len(values)))
 
     def assign(self, target: Value | Expr, value: Operand) -> None:
@@ -440,9 +481,9 @@ class KernelBuilder:
     def pin(self, name: str, tensor: Tensor, *, settled: bool = False) -> Tensor:
         """Name a tensor in the source: its offset is computed once, where this stands.
 
-        The compiler may still compute it again wherever it is used, unless it is ``settled`` (in global memory).
-        Of a tensor with nested modes that is seen through flat coordinates, offsets along modes of static extent are computed
-        too: see :mod:`~cuteblas.codegen.nested`.
+        The compiler may still compute it again wherever it is used, unless it is ``settled`` (in
+        global memory). Of a tensor with nested modes that is seen through flat coordinates, offsets
+        along modes of static extent are computed too: see :mod:`~cuteblas.codegen.nested`.
         """
         engine, layout = tensor.engine, tensor.layout
         self.note(f"{name}: {layout}")
@@ -454,21 +495,26 @@ class KernelBuilder:
             element = engine[0]
             const = " const" if engine.const else ""
             self._record(element.rendered().uses)
-            address = self._c(self.call("settled", replace(engine, const=False)[0])) if settled else element.address
+            address = self._c(self.call("settled",
+                                        replace(engine,
+                                                const=False)[0])) if settled else element.address
             self._line(f"{engine.dtype.ctype}{const}* const {self._fresh(name)} = {address};")
             low = bits_of(element.index) & -bits_of(element.index)
-            alignment = min(engine.alignment, low * engine.dtype.bytes) if low > 0 else engine.alignment
-            return Tensor(replace(engine, name=name, offset=0, alignment=alignment, origin=engine.origin + element.index), layout)
+            alignment = min(engine.alignment, low
+                            * engine.dtype.bytes) if low > 0 else engine.alignment
+            return Tensor(replace(engine, name=name, offset=0, alignment=alignment,
+                                  origin=engine.origin + element.index), layout)
         if isinstance(engine, CoordinateIterator):
             start = ArithTuple(*(self.let(f"{name}_{i}", v) for i, v in enumerate(engine.start)))
             return Tensor(CoordinateIterator(start), layout)
         raise CodegenError(f"a tensor over {engine!r} cannot be named")
 
-    # -- control --------------------------------------------------------------------------------------------------------------
+    # -- control -----------------------------------------------------------------------------------
     @contextmanager
     def loop(self, name: str, stop: IntLike, *, start: IntLike = 0, step: IntLike = 1,
              unroll: bool | None = None) -> Iterator[IntLike]:
-        """``for (name = start; name < stop; name += step)``; a single iteration of constants is written without a loop.
+        """``for (name = start; name < stop; name += step)``; a single iteration of constants is
+        written without a loop.
 
         The compiler is told to unroll it, or not to (``False``), or decides.
         """
@@ -480,15 +526,19 @@ class KernelBuilder:
         if unroll is not None:
             self._lines.append("#pragma unroll" if unroll else "#pragma unroll 1")
         advance = f"++{name}" if step == 1 else f"{name} += {self._c(step)}"
-        with self._block(f"for ({self._int} {name} = {self._c(start)}; {name} < {self._c(stop)}; {advance})"):
+        with self._block(
+            f"for ({self._int} {name} = {self._c(start)}; {name} < {self._c(stop)}; {advance})"
+        ):
             self._fresh(name)
             yield Var(name, bounds(start)[0], None if last is None else last - 1)
 
     @contextmanager
     def loops(self, extents: Sequence[int], names: str = "ijklmn") -> Iterator[tuple[IntLike, ...]]:
-        """Nested loops over static extents, the first innermost, unrolled if the kernel's are; yields the coordinates."""
+        """Nested loops over static extents, the first innermost, unrolled if the kernel's are;
+        yields the coordinates."""
         with ExitStack() as stack:
-            at = [0 if extent == 1 else stack.enter_context(self.loop(name, extent, unroll=self._unroll or None))
+            at = [0 if extent == 1 else stack.enter_context(self.loop(name, extent,
+                                                                      unroll=self._unroll or None))
                   for name, extent in reversed(list(zip(names, extents, strict=False)))]
             yield (*reversed(at),)
 
@@ -515,17 +565,19 @@ class KernelBuilder:
         """Evaluate a condition until it does not hold any more."""
         self._line(f"while ({self._c(condition)}) {{}}")
 
-    # -- work -----------------------------------------------------------------------------------------------------------------
-    def copy(self, atom: CopyAtom, source: Tensor | Element, target: Tensor | Element, *, guard: Guard | None = None,
-             when: Expr | bool = True) -> None:
-        """Copy a tensor with the instructions of an atom: :mod:`~cuteblas.codegen.copies`, :mod:`~cuteblas.codegen.tma`.
+    # -- work --------------------------------------------------------------------------------------
+    def copy(self, atom: CopyAtom, source: Tensor | Element, target: Tensor | Element, *,
+             guard: Guard | None = None, when: Expr | bool = True) -> None:
+        """Copy a tensor with the instructions of an atom: :mod:`~cuteblas.codegen.copies`,
+        :mod:`~cuteblas.codegen.tma`.
 
         Parameters
         ----------
         atom : CopyAtom
             The instructions to copy with.
         source, target : Tensor or Element
-            Tensors with the same extents; if the atom works per thread, the thread's parts. An element is a tensor of one.
+            Tensors with the same extents; if the atom works per thread, the thread's parts. An
+            element is a tensor of one.
         guard : Guard, optional
             The predicate of elements that exist.
         when : Expr or bool
@@ -535,27 +587,31 @@ class KernelBuilder:
         atom.copy(self, of_source, of_target, guard, when)
 
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
-        """Count the cost of an access to ``width`` elements at ``element`` with a device function."""
+        """Count the cost of an access to ``width`` elements at ``element`` with a device
+        function."""
         self._access.count(element, width, call, tensor)
 
     def fill(self, fragment: Tensor, value: Value | None = None) -> None:
         """Set every element of a fragment (to zero by default)."""
         with self.loops(static_extents(fragment)) as at:
-            self.assign(fragment(*at), self.call("zero", of=fragment.engine.dtype.name) if value is None else value)
+            self.assign(fragment(*at), self.call("zero", of=fragment.engine.dtype.name)
+                        if value is None else value)
 
     def gemm(self, atom: GemmAtom, c: Tensor, a: Tensor, b: Tensor) -> None:
         """``c += a b^T`` on the operands of an atom: fragments, or tiles in shared memory."""
         atom.gemm(self, c, a, b)
 
     def fold(self, total: Tensor, part: Tensor, by: str = "add") -> None:
-        """Add a fragment to another with the same extents, or combine them with another function of two values."""
+        """Add a fragment to another with the same extents, or combine them with another function of
+        two values."""
         if static_extents(total) != static_extents(part):
             raise CodegenError(f"fold: extents differ: {part.layout} into {total.layout}")
         with self.loops(static_extents(total)) as at:
             self.assign(total(*at), self.call(by, total(*at), part(*at)))
 
     def fold_lanes(self, x: Value, by: str, masks: Iterable[int]) -> None:
-        """Combine a variable with that of the lane whose number differs by a mask, for one mask after the other."""
+        """Combine a variable with that of the lane whose number differs by a mask, for one mask
+        after the other."""
         for mask in masks:
             self.assign(x, self.call(by, x, self.call("shuffle_xor", x, mask)))
 
@@ -572,14 +628,16 @@ class KernelBuilder:
         self.do("named_barrier_sync", number, threads)
 
     def cluster_barrier(self, *, ordered: bool = False) -> None:
-        """Wait for all threads of the cluster; only with ``ordered``, it also orders memory accesses."""
+        """Wait for all threads of the cluster; only with ``ordered``, it also orders memory
+        accesses."""
         self.do("cluster_sync_ordered" if ordered else "cluster_sync")
 
     def let_next_launch_begin(self) -> None:
-        """Let the next launch begin when all blocks have come this far or ended; without this call, when all have ended.
+        """Let the next launch begin when all blocks have come this far or ended; without this call,
+        when all have ended.
 
-        Blocks of an early launch crowd onto the multiprocessors that are free first, and stay there. Call this when the kernel is
-        nearly done.
+        Blocks of an early launch crowd onto the multiprocessors that are free first, and stay
+        there. Call this when the kernel is nearly done.
         """
         if self._waits and not self._gated and not self._in_loop:
             self.do("next_launch_may_begin")
@@ -589,10 +647,11 @@ class KernelBuilder:
         self.do("cp_async_commit")
 
     def wait(self, pending: int) -> None:
-        """Wait until at most ``pending`` groups of this thread's asynchronous copies are unfinished."""
+        """Wait until at most ``pending`` groups of this thread's asynchronous copies are
+        unfinished."""
         self.do("cp_async_wait", of=pending)
 
-    # -- text -----------------------------------------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------
     def note(self, text: str) -> None:
         """Add a line to the comment that heads the kernel."""
         self._notes.append(text)
@@ -606,7 +665,8 @@ class KernelBuilder:
         """The finished kernel."""
         self._rest.close()
         facts = {**self.facts, **self._access.report()}
-        head = [self._summary, *self._notes, *(f"{k}: {v}" for k, v in self._access.report().items())]
+        head = [self._summary, *self._notes, *(f"{k}: {v}"
+                                               for k, v in self._access.report().items())]
         comment = "\n".join(_comment(line) for text in head if text for line in text.splitlines())
         parameters = ", ".join(_declaration(p) for p in self._params)
         # setmaxnreg needs both bounds: ptxas has to know how many registers there are at entry.
@@ -616,11 +676,16 @@ class KernelBuilder:
         lines, self._lines, self._indent = self._lines, [], 1
         if self._waits:
             self.do("wait_for_launch_before")
-        body = (f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
-                + "\n".join(self._lines + lines) + "\n}\n")
-        return GeneratedKernel(self.name, body, tuple(self._params), self.threads, self._shared_bytes, self.arch, self.min_blocks,
-                               (self.cluster, 1, 1), uses=frozenset(self._uses), assembler=self.assembler, facts=facts,
-                               shared=tuple(self._shared_tensors), registers=tuple(self._registers.items()),
+        body = (
+            f'{comment}\nextern "C" __global__ void __launch_bounds__({bounds_}){clusters}\n{self.name}({parameters})\n{{\n'
+            + "\n".join(self._lines + lines)
+            + "\n}\n"
+        )
+        return GeneratedKernel(self.name, body, tuple(self._params), self.threads,
+                               self._shared_bytes, self.arch, self.min_blocks, (self.cluster, 1, 1),
+                               uses=frozenset(self._uses), assembler=self.assembler, facts=facts,
+                               shared=tuple(self._shared_tensors),
+                               registers=tuple(self._registers.items()),
                                parts=self.declarations.parts, tensors=self.declarations.tensors)
 
     @contextmanager
@@ -639,7 +704,9 @@ class KernelBuilder:
     def _record(self, uses: Iterable[Use]) -> None:
         for use in uses:
             if use not in self._uses and not (row := intrinsic(use.name)).runs_on(self.arch):
-                raise CodegenError(f"{self.name} is for {self.arch}, where there is no cb::{use.name}: it needs {row.arch}")
+                raise CodegenError(
+                    f"{self.name} is for {self.arch}, where there is no cb::{use.name}: it needs {row.arch}"
+                )
             self._uses.add(use)
 
     def _c(self, x: Operand) -> str:
@@ -683,7 +750,8 @@ def _checked_name(name: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """One line of comment, whatever the text: nothing of it ends the line, or continues it on the next one."""
+    """One line of comment, whatever the text: nothing of it ends the line, or continues it on the
+    next one."""
     return "// " + re.sub(r"[^ -~]|[\\?]", lambda found: f"<{ord(found[0]):x}>", text)
 
 

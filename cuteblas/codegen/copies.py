@@ -1,4 +1,5 @@
-"""Atoms of copies between global memory, shared memory and registers: vectors, ``cp.async``, ``ldmatrix``, ``st.async``.
+"""Atoms of copies between global memory, shared memory and registers: vectors, ``cp.async``,
+``ldmatrix``, ``st.async``.
 
 Those of tensor maps are in :mod:`~cuteblas.codegen.tma`.
 """
@@ -27,7 +28,8 @@ _WORD = 4                           # bytes that st.async stores
 class Vector:
     """Copies between registers and memory, ``width`` elements along mode 0 at a time.
 
-    With a guard, elements that do not exist read as zero and are not written. With a condition that is false, no element exists.
+    With a guard, elements that do not exist read as zero and are not written. With a condition that
+    is false, no element exists.
 
     Attributes
     ----------
@@ -51,32 +53,39 @@ class Vector:
 
     width: int = 1
 
-    _calls: ClassVar[Mapping[tuple[str, str], str]] = {
-        ("gmem", "rmem"): "load_global", ("rmem", "gmem"): "store_global", ("smem", "rmem"): "load_shared",
-        ("rmem", "smem"): "store_shared"}
+    _calls: ClassVar[Mapping[tuple[str, str], str]] = {("gmem", "rmem"): "load_global",
+                                                       ("rmem", "gmem"): "store_global",
+                                                       ("smem", "rmem"): "load_shared",
+                                                       ("rmem", "smem"): "store_shared"}
     _predicated: ClassVar[bool] = False         # whether the calls always take a predicate
 
     def __post_init__(self) -> None:
         if self.width not in (1, 2, 4, 8, 16):
             raise CodegenError(f"a vector has 1, 2, 4, 8 or 16 elements, got {self.width}")
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the accesses.
 
         Raises
         ------
         CodegenError
-            If extents differ, or a vector is not provably contiguous, aligned and as a whole inside or outside of the guard.
+            If extents differ, or a vector is not provably contiguous, aligned and as a whole inside
+            or outside of the guard.
         """
         extents = static_extents(source)
         if extents != static_extents(target):
             raise CodegenError(f"copy: extents differ: {source.layout} to {target.layout}")
         if extents[0] % self.width:
-            raise CodegenError(f"copy: mode 0 of {source.layout} does not split into vectors of {self.width}")
+            raise CodegenError(
+                f"copy: mode 0 of {source.layout} does not split into vectors of {self.width}"
+            )
         call = self._calls.get((source.engine.space, target.engine.space))
         if call is None:
             known = ", ".join(f"{a} to {b}" for a, b in self._calls)
-            raise CodegenError(f"copy: the atom copies {known}, not {source.engine.space} to {target.engine.space}")
+            raise CodegenError(
+                f"copy: the atom copies {known}, not {source.engine.space} to {target.engine.space}"
+            )
         for tensor in (source, target):
             _prove_vector(tensor, self.width)
         with k.loops((extents[0] // self.width, *extents[1:])) as (v, *rest):
@@ -84,7 +93,9 @@ class Vector:
             s, d = source(*at), target(*at)
             arguments: list[Argument] = [d, s]
             if guard is not None and not guard.same_for(at, self.width):
-                raise CodegenError(f"copy: vectors of {self.width} elements may lie partly outside of the extents {guard.extents}")
+                raise CodegenError(
+                    f"copy: vectors of {self.width} elements may lie partly outside of the extents {guard.extents}"
+                )
             if guard is not None or when is not True or self._predicated:
                 arguments.append(all_of(when, True if guard is None else guard.at(at)))
             for element, tensor in ((s, source), (d, target)):
@@ -96,8 +107,8 @@ class Vector:
 class CpAsync(Vector):
     """Asynchronous copies from global to shared memory (``cp.async``).
 
-    :meth:`KernelBuilder.commit` closes a group of copies, :meth:`KernelBuilder.wait` waits for groups. Otherwise the atom works as
-    :class:`Vector`.
+    :meth:`KernelBuilder.commit` closes a group of copies, :meth:`KernelBuilder.wait` waits for
+    groups. Otherwise the atom works as :class:`Vector`.
 
     Attributes
     ----------
@@ -124,7 +135,8 @@ class CpAsync(Vector):
 
 @dataclass(frozen=True)
 class Covering(Vector):
-    """Loads from shared memory of words that cover a run of elements; the rest of the words may never have been written.
+    """Loads from shared memory of words that cover a run of elements; the rest of the words may
+    never have been written.
 
     The run may begin anywhere. Otherwise the atom works as :class:`Vector`.
 
@@ -145,10 +157,11 @@ class Covering(Vector):
 
 @dataclass(frozen=True)
 class Ldmatrix:
-    """Loads of 8 x 8 matrices of 16-bit elements from shared memory, four at a time, by whole warps (``ldmatrix``).
+    """Loads of 8 x 8 matrices of 16-bit elements from shared memory, four at a time, by whole warps
+    (``ldmatrix``).
 
-    The source is (row, quadruple), the row of 16 bytes that a lane addresses in each quadruple of matrices; the target (4,
-    quadruple), 32-bit registers, one for each matrix.
+    The source is (row, quadruple), the row of 16 bytes that a lane addresses in each quadruple of
+    matrices; the target (4, quadruple), 32-bit registers, one for each matrix.
 
     Attributes
     ----------
@@ -164,7 +177,8 @@ class Ldmatrix:
 
     transposed: bool = False
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the loads.
 
         Raises
@@ -174,8 +188,13 @@ class Ldmatrix:
         """
         refuse_predicates(self, guard, when)
         width, quadruples = static_extents(source)
-        if width * source.engine.dtype.bytes != _MOST_BYTES or static_extents(target) != (_REGISTERS, quadruples):
-            raise CodegenError(f"ldmatrix loads rows of 16 bytes into 4 registers, got {source.layout} to {target.layout}")
+        if width * source.engine.dtype.bytes != _MOST_BYTES or static_extents(target) != (
+            _REGISTERS,
+            quadruples
+        ):
+            raise CodegenError(
+                f"ldmatrix loads rows of 16 bytes into 4 registers, got {source.layout} to {target.layout}"
+            )
         _prove_vector(source, width)
         with k.loops((quadruples,)) as (q,):
             row = source(0, q)
@@ -185,7 +204,8 @@ class Ldmatrix:
 
 @dataclass(frozen=True)
 class StoreAsync:
-    """A store of a word of 4 bytes, from a register, into the shared memory of a block of the cluster (PTX ISA, "st.async").
+    """A store of a word of 4 bytes, from a register, into the shared memory of a block of the
+    cluster (PTX ISA, "st.async").
 
     The target is one element, at its address in this block's shared memory.
 
@@ -210,7 +230,8 @@ class StoreAsync:
     rank: IntLike
     barrier: Element
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the store.
 
         Raises
@@ -220,13 +241,17 @@ class StoreAsync:
         """
         refuse_predicates(self, guard, when)
         spaces = source.engine.space, target.engine.space
-        if spaces != ("rmem", "smem") or any(x.engine.dtype.bytes != _WORD or size(x.layout) != 1 for x in (source, target)):
-            raise CodegenError(f"StoreAsync stores a word of 4 bytes from a register to shared memory, got {source} to {target}")
+        if spaces != ("rmem", "smem") or any(x.engine.dtype.bytes != _WORD or size(x.layout) != 1
+                                             for x in (source, target)):
+            raise CodegenError(
+                f"StoreAsync stores a word of 4 bytes from a register to shared memory, got {source} to {target}"
+            )
         k.do("store_async", target(0), source(0), self.rank, self.barrier)
 
 
 def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> None:
-    """Refuse predicates for an atom without predicates: hardware checks bounds, or all elements exist.
+    """Refuse predicates for an atom without predicates: hardware checks bounds, or all elements
+    exist.
 
     Parameters
     ----------
@@ -257,7 +282,9 @@ def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> N
     cuteblas.codegen.errors.CodegenError: Ldmatrix takes no predicates: put the copy under KernelBuilder.when
     """
     if guard is not None or when is not True:
-        raise CodegenError(f"{type(atom).__name__} takes no predicates: put the copy under KernelBuilder.when")
+        raise CodegenError(
+            f"{type(atom).__name__} takes no predicates: put the copy under KernelBuilder.when"
+        )
 
 
 def _prove_vector(tensor: Tensor, width: int) -> None:
@@ -265,26 +292,35 @@ def _prove_vector(tensor: Tensor, width: int) -> None:
     pointer: Pointer = tensor.engine
     nbytes = width * pointer.dtype.bytes
     if nbytes > _MOST_BYTES:
-        raise CodegenError(f"copy: {width} elements of {pointer.dtype.name} are not a vector of 1 to {_MOST_BYTES} bytes")
+        raise CodegenError(
+            f"copy: {width} elements of {pointer.dtype.name} are not a vector of 1 to {_MOST_BYTES} bytes"
+        )
     if pointer.aligned_to(0, nbytes) and (width == 1 or _consists_of_runs(tensor, width)):
         return
     extent, *rest = static_extents(tensor)
-    start, others = Var("_0", 0, extent // width - 1) * width, [Var(f"_{i}", 0, n - 1) for i, n in enumerate(rest, 1)]
+    start, others = Var("_0", 0, extent // width - 1) * width, [Var(f"_{i}", 0, n - 1)
+                                                                for i, n in enumerate(rest, 1)]
     first = tensor(start, *others).index
     if any(tensor(start + v, *others).index - first != v for v in range(1, width)):
-        raise CodegenError(f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous")
+        raise CodegenError(
+            f"copy: {width} elements of mode 0 of {pointer.name} {tensor.layout} are not contiguous"
+        )
     if not pointer.aligned_to(first, nbytes):
-        raise CodegenError(f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
-                           f"to {nbytes} bytes")
+        raise CodegenError(
+            f"copy: vectors of {width} elements of {pointer.name} {tensor.layout} are not provably aligned "
+            f"to {nbytes} bytes"
+        )
 
 
 def _consists_of_runs(tensor: Tensor, width: int) -> bool:
-    """Whether a tensor visibly consists of runs of ``width`` elements that begin at multiples of ``width``."""
+    """Whether a tensor visibly consists of runs of ``width`` elements that begin at multiples of
+    ``width``."""
     layout, starts = tensor.layout, [tensor.engine.offset]
     if isinstance(layout, ComposedLayout):
         if not isinstance(layout.outer, Swizzle) or 1 << layout.outer.base < width:
-            return False                                 # a swizzle moves runs, but takes none apart
+            return False                                # a swizzle moves runs, but takes none apart
         starts.append(layout.offset)
         layout = layout.inner
     (s, d), *others = [(s, d) for s, d in layout.pairs if s != 1]
-    return d == 1 and divides(width, s) and all(bits_of(x) & (width - 1) == 0 for x in (*starts, *(d for _, d in others)))
+    return d == 1 and divides(width, s) and all(bits_of(x) & (width - 1) == 0
+                                                for x in (*starts, *(d for _, d in others)))

@@ -1,9 +1,10 @@
 """Tiles whose rows begin anywhere in words of 4 bytes, copied by the words that cover them.
 
-Elements of 2 bytes in rows of an odd pitch begin at words in every other row. Two rows together are whole words, so the words
-that cover a tile are a layout too, in which rows come in pairs: ``(word, (2, pair))``. In shared memory a row keeps the place in
-its first word that it has in global memory, so that asynchronous copies move words; what loads fragments knows how early that word
-begins.
+Elements of 2 bytes in rows of an odd pitch begin at words in every other row. Two rows together are
+whole words, so the words that cover a tile are a layout too, in which rows come in pairs:
+``(word, (2, pair))``. In shared memory a row keeps the place in its first word that it has in
+global memory, so that asynchronous copies move words; what loads fragments knows how early that
+word begins.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from .tiled import TiledCopy
 
 __all__ = ["CoveredTiles", "CpAsyncPart", "CutWords", "JoinPairs"]
 
-_WORD = 4                            # bytes of a word
-_PACKED = 2                          # elements of it
-_APART = 4                           # words modulo 8 between rows, so that 8 rows of 4 words meet every bank once
+_WORD = 4              # bytes of a word
+_PACKED = 2            # elements of it
+_APART = 4             # words modulo 8 between rows, so that 8 rows of 4 words meet every bank once
 
 
 @dataclass(frozen=True)
 class CpAsyncPart:
-    """Asynchronous copies of words from global to shared memory (``cp.async``) that read the first bytes and fill with zeros.
+    """Asynchronous copies of words from global to shared memory (``cp.async``) that read the first
+    bytes and fill with zeros.
 
     Attributes
     ----------
@@ -48,7 +50,8 @@ class CpAsyncPart:
 
     nbytes: IntLike
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the copies.
 
         Raises
@@ -58,15 +61,19 @@ class CpAsyncPart:
         """
         refuse_predicates(self, guard, when)
         spaces = source.engine.space, target.engine.space
-        if spaces != ("gmem", "smem") or any(x.engine.dtype.bytes != _WORD for x in (source, target)):
-            raise CodegenError(f"words of {_WORD} bytes are copied from global to shared memory, got {source} to {target}")
+        if spaces != ("gmem", "smem") or any(x.engine.dtype.bytes != _WORD
+                                             for x in (source, target)):
+            raise CodegenError(
+                f"words of {_WORD} bytes are copied from global to shared memory, got {source} to {target}"
+            )
         with k.loops(static_extents(source)) as at:
             k.do("cp_async_part", target(*at), source(*at), self.nbytes, of=1)
 
 
 @dataclass(frozen=True)
 class CutWords:
-    """Loads of unaligned words from shared memory: each is cut from two neighbouring words of the source.
+    """Loads of unaligned words from shared memory: each is cut from two neighbouring words of the
+    source.
 
     Attributes
     ----------
@@ -87,7 +94,8 @@ class CutWords:
 
     bits: IntLike
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the loads.
 
         Raises
@@ -105,7 +113,8 @@ class CutWords:
 
 @dataclass(frozen=True)
 class JoinPairs:
-    """Loads of pairs of 2-byte elements from shared memory; each pair, mode 0 of the source, becomes a word.
+    """Loads of pairs of 2-byte elements from shared memory; each pair, mode 0 of the source,
+    becomes a word.
 
     Examples
     --------
@@ -119,7 +128,8 @@ class JoinPairs:
     'cb::load_shared_pair(r[0], &sS[0], &sS[72]);'
     """
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the loads.
 
         Raises
@@ -140,20 +150,26 @@ class JoinPairs:
 
 
 def _expect_loads(source: Tensor, target: Tensor) -> None:
-    if (source.engine.space, target.engine.space) != ("smem", "rmem") or target.engine.dtype.bytes != _WORD:
-        raise CodegenError(f"words of {_WORD} bytes are loaded from shared memory into registers, got {source} to {target}")
+    if (source.engine.space, target.engine.space) != ("smem",
+                                                      "rmem") or target.engine.dtype.bytes != _WORD:
+        raise CodegenError(
+            f"words of {_WORD} bytes are loaded from shared memory into registers, got {source} to {target}"
+        )
 
 
 @dataclass(frozen=True)
 class CoveredTiles:
-    """Tiles of 2-byte elements in global memory, ``(run, row, tile)``, seen as the words that cover their rows.
+    """Tiles of 2-byte elements in global memory, ``(run, row, tile)``, seen as the words that cover
+    their rows.
 
     Attributes
     ----------
     words : Tensor
-        (word, row, tile): rows come in pairs; the word mode has one word more than a run that begins at a word.
+        (word, row, tile): rows come in pairs; the word mode has one word more than a run that
+        begins at a word.
     phases : tuple of IntLike
-        Elements from the start of the first word to the start of its row, for even and for odd rows.
+        Elements from the start of the first word to the start of its row, for even and for odd
+        rows.
 
     Examples
     --------
@@ -181,7 +197,8 @@ class CoveredTiles:
         name : str
             The name of the operand, a prefix of all names that this adds.
         tiles : Tensor
-            (run, row, tile) with stride 1 along runs, an even number of elements of each and of rows, and an even stride of tiles.
+            (run, row, tile) with stride 1 along runs, an even number of elements of each and of
+            rows, and an even stride of tiles.
 
         Raises
         ------
@@ -192,13 +209,18 @@ class CoveredTiles:
         (run, rows), (unit, pitch, step) = (size(layout[i]) for i in range(2)), (layout[i].stride for i in range(3))
         even = is_static(run) and is_static(rows) and run % _PACKED == rows % _PACKED == bits_of(step) % _PACKED == 0
         if not isinstance(pointer, Pointer) or _PACKED * pointer.dtype.bytes != _WORD or unit != 1 or not even:
-            raise CodegenError(f"words cover tiles of runs and rows of 2-byte elements, an even number of each, got {tiles}")
+            raise CodegenError(
+                f"words cover tiles of runs and rows of 2-byte elements, an even number of each, got {tiles}"
+            )
         lines = k.lines(f"{name}_words", pointer, f"b{8 * _WORD}", _WORD)
         places = [k.let(f"{name}_place_{i}", lines.place(tiles(0, i, 0))) for i in range(_PACKED)]
-        first, second = (k.let(f"{name}_word_{i}", place // _PACKED) for i, place in enumerate(places))
-        phases = k.let(f"{name}_early_0", places[0] % _PACKED), k.let(f"{name}_early_1", places[1] % _PACKED)
+        first, second = (k.let(f"{name}_word_{i}", place // _PACKED)
+                         for i, place in enumerate(places))
+        phases = k.let(f"{name}_early_0", places[0] % _PACKED), k.let(f"{name}_early_1",
+                                                                      places[1] % _PACKED)
         pairs = (_PACKED, rows // _PACKED)
-        words = make_layout(Layout(run // _PACKED + 1), Layout(pairs, (k.let(f"{name}_step", second - first), pitch)),
+        words = make_layout(Layout(run // _PACKED + 1),
+                            Layout(pairs, (k.let(f"{name}_step", second - first), pitch)),
                             Layout(layout[2].shape, step // _PACKED))
         return cls(Tensor(lines.words + first, words), phases)
 
@@ -214,13 +236,17 @@ class CoveredTiles:
 
     @property
     def pitch(self) -> int:
-        """Words from a row to the next in shared memory: 8 rows of 4 words, or 4 pairs of rows of 5, meet every bank once."""
+        """Words from a row to the next in shared memory: 8 rows of 4 words, or 4 pairs of rows of
+        5, meet every bank once."""
         return self.run // _PACKED + _APART
 
     def _counted(self, word: int, even: IntLike, odd: IntLike) -> Tensor:
-        """Numbers in the modes of :attr:`words`: of even rows and of odd ones, and ``word`` more from a word to the next."""
+        """Numbers in the modes of :attr:`words`: of even rows and of odd ones, and ``word`` more
+        from a word to the next."""
         words, rows, tiles = self.words.layout.shape
-        return Tensor(counting_iterator(even), make_layout(Layout(words, word), Layout(rows, (odd - even, 0)), Layout(tiles, 0)))
+        return Tensor(counting_iterator(even),
+                      make_layout(Layout(words, word), Layout(rows, (odd - even, 0)),
+                                  Layout(tiles, 0)))
 
     @property
     def number(self) -> Tensor:
@@ -234,21 +260,26 @@ class CoveredTiles:
 
     @property
     def begin(self) -> Tensor:
-        """The element of its row with which a word begins: -1 where the row begins inside of its first word."""
+        """The element of its row with which a word begins: -1 where the row begins inside of its
+        first word."""
         return self._counted(_PACKED, *(-phase for phase in self.phases))
 
     def end(self, k: KernelBuilder, name: str, elements: IntLike) -> Tensor:
         """The number of the first word of a row of which not all is within so many elements."""
-        return self._counted(0, *(k.let(f"{name}_{i}", (elements + phase) // _PACKED) for i, phase in enumerate(self.phases)))
+        return self._counted(0, *(k.let(f"{name}_{i}", (elements + phase) // _PACKED)
+                                  for i, phase in enumerate(self.phases)))
 
     def coordinates(self, identity: Tensor) -> Tensor:
-        """The coordinates of the first elements of rows, in the modes of :attr:`words`, from those of (run, row, tile)."""
+        """The coordinates of the first elements of rows, in the modes of :attr:`words`, from those
+        of (run, row, tile)."""
         _along, row, tile = (identity.layout[i] for i in range(3))
         pairs = Layout((_PACKED, self.rows // _PACKED), (row.stride, row.stride * _PACKED))
-        return Tensor(identity.engine, make_layout(Layout(self.run // _PACKED + 1, row.stride * 0), pairs, tile))
+        return Tensor(identity.engine, make_layout(Layout(self.run // _PACKED + 1, row.stride * 0),
+                                                   pairs, tile))
 
     def partition(self, tensor: Tensor, threads: int, thread: IntLike) -> Tensor:
-        """A thread's part of (word, row, ...) without the last word of each row: neighbours along rows first.
+        """A thread's part of (word, row, ...) without the last word of each row: neighbours along
+        rows first.
 
         Raises
         ------
@@ -258,19 +289,24 @@ class CoveredTiles:
         words = self.run // _PACKED
         lanes = gcd(words, threads)
         if self.rows % (threads // lanes):
-            raise CodegenError(f"{self.rows} rows do not divide among {threads} threads, {lanes} along each")
-        whole = tensor.map_domain(lambda layout: make_layout(Layout(words, layout[0].stride), *list(layout)[1:]))
+            raise CodegenError(
+                f"{self.rows} rows do not divide among {threads} threads, {lanes} along each"
+            )
+        whole = tensor.map_domain(lambda layout: make_layout(Layout(words, layout[0].stride),
+                                                             *list(layout)[1:]))
         return TiledCopy(Layout((lanes, threads // lanes)), (1, 1)).partition(whole, thread)
 
     def held(self, stages: int) -> Layout:
         """(word, row, stage) in shared memory."""
-        return Layout((self.run // _PACKED + 1, self.rows, stages), (1, self.pitch, self.pitch * self.rows))
+        return Layout((self.run // _PACKED + 1, self.rows, stages),
+                      (1, self.pitch, self.pitch * self.rows))
 
     def held_elements(self, pointer: Pointer, stages: int) -> Tensor:
         """(element of a run, row, stage) there, where ``pointer`` is to elements."""
         pitch, (first, second) = _PACKED * self.pitch, self.phases
         pairs = Layout((_PACKED, self.rows // _PACKED), (pitch + second - first, _PACKED * pitch))
-        return Tensor(pointer + first, make_layout(Layout(self.run), pairs, Layout(stages, pitch * self.rows)))
+        return Tensor(pointer + first, make_layout(Layout(self.run), pairs,
+                                                   Layout(stages, pitch * self.rows)))
 
     def bits(self, early: IntLike) -> IntLike:
         """Bits of a word before its row begins."""

@@ -1,7 +1,8 @@
 """Engines of the generator's tensors: typed pointers into global, shared and register memory.
 
-A :class:`~cuteblas.layout.Tensor` is an engine and a layout. Slicing a tensor adds an offset to its engine; indexing it gives an
-:class:`Element`, which is a value and has an address. Offsets are symbolic integers, so an address is never written by hand.
+A :class:`~cuteblas.layout.Tensor` is an engine and a layout. Slicing a tensor adds an offset to its
+engine; indexing it gives an :class:`Element`, which is a value and has an address. Offsets are
+symbolic integers, so an address is never written by hand.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Pointer:
     alignment : int
         Bytes that divide the address of ``name``.
     root, origin : str, IntLike
-        The allocation that ``name`` points into and the offset of ``name`` from its start, for analysis.
+        The allocation that ``name`` points into and the offset of ``name`` from its start, for
+        analysis.
     const : bool
         Whether the kernel only reads through it.
 
@@ -106,7 +108,8 @@ class Pointer:
     const: bool = False
 
     def __add__(self, offset: IntLike) -> Pointer:
-        return Pointer(self.space, self.name, self.dtype, self.offset + offset, self.alignment, self.root, self.origin, self.const)
+        return Pointer(self.space, self.name, self.dtype, self.offset + offset, self.alignment,
+                       self.root, self.origin, self.const)
 
     def __getitem__(self, offset: IntLike) -> Element:
         return Element(self, self.offset + offset)
@@ -118,9 +121,11 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Lines:
-    """The memory around a tensor as aligned words; :meth:`KernelBuilder.lines` makes them. Elements may begin anywhere in a word.
+    """The memory around a tensor as aligned words; :meth:`KernelBuilder.lines` makes them. Elements
+    may begin anywhere in a word.
 
-    Places count elements of the tensor from the first word, which begins at or before the tensor's address.
+    Places count elements of the tensor from the first word, which begins at or before the tensor's
+    address.
 
     Attributes
     ----------
@@ -157,8 +162,8 @@ class Lines:
         return self.before + element.index
 
     def run(self, place: IntLike, layout: Layout | int = 1, whole: int = 1) -> Tensor:
-        """Words from the one on that a place is in, so many or in this layout; or from the first of the ``whole`` ones that it is
-        in, where words are counted in so many at a time.
+        """Words from the one on that a place is in, so many or in this layout; or from the first of
+        the ``whole`` ones that it is in, where words are counted in so many at a time.
         """
         first = place // (self.packed * whole) * whole
         return Tensor(self.words + first, layout if isinstance(layout, Layout) else Layout(layout))
@@ -168,9 +173,12 @@ class Lines:
         return 8 * self.words.dtype.bytes // self.packed * (place % self.packed)
 
     def covered(self, runs: Iterable[Element], length: IntLike) -> Value:
-        """Whether the words that cover so many elements from each of these on, and one word more, are memory of the array."""
+        """Whether the words that cover so many elements from each of these on, and one word more,
+        are memory of the array."""
         if self.span is None:
-            raise CodegenError(f"the kernel has no parameters for the bounds of {self.words.root}: pass spanned=True")
+            raise CodegenError(
+                f"the kernel has no parameters for the bounds of {self.words.root}: pass spanned=True"
+            )
         (lowest, end), places = self.span, [run.index for run in runs]
         return ((integer(reduce(minimum, places)) >= lowest + (self.packed - 1))
                 & (integer(reduce(maximum, places) + (length + self.packed)) <= end))
@@ -203,5 +211,7 @@ def static_extents(tensor: Tensor) -> tuple[int, ...]:
     """
     extents = tensor.extents
     if not all(map(is_static, extents)):
-        raise CodegenError(f"the extents of {tensor.layout} are not known when the kernel is generated")
+        raise CodegenError(
+            f"the extents of {tensor.layout} are not known when the kernel is generated"
+        )
     return extents

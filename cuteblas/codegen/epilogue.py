@@ -1,7 +1,9 @@
-"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and memory, and the code for it.
+"""Epilogues as expression graphs: what a kernel does with an element of C between its sum and
+memory, and the code for it.
 
-A graph is typed data. It comes from tracing a Python function (:mod:`cuteblas.functions.epilogues`) or is written by hand, and it
-is part of a kernel's source, so that no two graphs ever share a compiled kernel.
+A graph is typed data. It comes from tracing a Python function (:mod:`cuteblas.functions.epilogues`)
+or is written by hand, and it is part of a kernel's source, so that no two graphs ever share a
+compiled kernel.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from .values import Rendered, Term, Value, complex_of, rendered
 __all__ = ["FUNCTIONS", "LEAVES", "EpilogueGraph", "Node", "emit", "epilogue_role", "literal"]
 
 LEAVES = ("acc", "c", "alpha", "beta", "operand", "scalar", "constant")
-"""Nodes without arguments: the sum, the element of C before, both scalars of the product, an element of an operand that is laid out
-over C, a number that each call supplies, a number of the graph."""
+"""Nodes without arguments: the sum, the element of C before, both scalars of the product, an
+element of an operand that is laid out over C, a number that each call supplies, a number of the
+graph."""
 
-FUNCTIONS: dict[str, int] = {"add": 2, "cast": 1, **{
-    row.name: len(row.parameters) for row in INTRINSICS.values() if row.cuda == "values" and not row.of}}
-"""Functions of a graph, under NumPy's names, and how many arguments they take. Types are those of the rows of the table."""
+FUNCTIONS: dict[str, int] = {"add": 2, "cast": 1,
+                             **{row.name: len(row.parameters) for row in INTRINSICS.values()
+                                if row.cuda == "values" and not row.of}}
+"""Functions of a graph, under NumPy's names, and how many arguments they take. Types are those of
+the rows of the table."""
 
 _LONGEST_TEXT = 400                     # a value that is used twice is spelled out twice
 
@@ -61,8 +66,9 @@ class Node:
     op : str
         One of :data:`LEAVES` or :data:`FUNCTIONS`.
     dtype : str
-        NumPy's name of the type in which the value is computed: bool, integers, float32, float64, complex64, complex128. Other
-        types exist in memory alone (:attr:`~cuteblas._dtypes.DType.is_stored`).
+        NumPy's name of the type in which the value is computed: bool, integers, float32, float64,
+        complex64, complex128. Other types exist in memory alone
+        (:attr:`~cuteblas._dtypes.DType.is_stored`).
     args : tuple of Node
         Arguments.
     name : str
@@ -93,17 +99,25 @@ class Node:
 
     def __post_init__(self) -> None:
         if self.op not in LEAVES and len(self.args) != FUNCTIONS.get(self.op):
-            raise CodegenError(f"epilogues have no function {self.op!r} with {len(self.args)} arguments")
+            raise CodegenError(
+                f"epilogues have no function {self.op!r} with {len(self.args)} arguments"
+            )
         kind = dtype(self.dtype)
         if self.op not in LEAVES and self.op != "cast":
             types = tuple(a.dtype for a in self.args)
             if any(dtype(name).is_stored for name in types):
                 stored = " and ".join(d.name for d in DTYPES.values() if d.is_stored and d.package)
-                raise CodegenError(f"{self.op} of {' and '.join(types)}: cast {stored} to a wider type first")
+                raise CodegenError(
+                    f"{self.op} of {' and '.join(types)}: cast {stored} to a wider type first"
+                )
             if result_of(self.op, types) != kind:
-                raise CodegenError(f"{self.op} of {' and '.join(types)} is not of type {self.dtype}")
-        # What would be found recursively is found here, once: a value may be shared, and a chain of them long.
-        parts = repr((self.op, self.dtype, self.name, self.value)).encode(), *(a.digest for a in self.args)
+                raise CodegenError(
+                    f"{self.op} of {' and '.join(types)} is not of type {self.dtype}"
+                )
+        # What would be found recursively is found here, once: a value may be shared, and a chain of
+        # them long.
+        parts = repr((self.op, self.dtype, self.name,
+                      self.value)).encode(), *(a.digest for a in self.args)
         object.__setattr__(self, "digest", hashlib.sha256(b"\0".join(parts)).digest())
         object.__setattr__(self, "depth", 1 + max((a.depth for a in self.args), default=0))
         object.__setattr__(self, "_text", self._spelled())
@@ -173,7 +187,8 @@ class EpilogueGraph:
         return tuple(node for node in self.nodes if node.op == op)
 
     def substituted(self, leaf: Callable[[Node], Node]) -> EpilogueGraph:
-        """The graph with every leaf replaced; a cast to the type that a value has already is left out."""
+        """The graph with every leaf replaced; a cast to the type that a value has already is left
+        out."""
         new: dict[Node, Node] = {}
         for node in self.nodes:
             args = tuple(new[a] for a in node.args)
@@ -183,24 +198,30 @@ class EpilogueGraph:
                 new[node] = args[0]
             else:
                 new[node] = node if args == node.args else replace(node, args=args)
-        return replace(self, result=new[self.result], outputs=tuple((name, new[node]) for name, node in self.outputs))
+        return replace(self, result=new[self.result],
+                       outputs=tuple((name, new[node]) for name, node in self.outputs))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled as a list of nodes, however deep the graph is."""
         numbers = {node: i for i, node in enumerate(self.nodes)}
-        rows = [(n.op, n.dtype, tuple(numbers[a] for a in n.args), n.name, n.value) for n in self.nodes]
-        return _from_rows, (self.name, rows, numbers[self.result], [(name, numbers[node]) for name, node in self.outputs])
+        rows = [(n.op, n.dtype, tuple(numbers[a] for a in n.args), n.name, n.value)
+                for n in self.nodes]
+        return _from_rows, (self.name, rows, numbers[self.result],
+                            [(name, numbers[node]) for name, node in self.outputs])
 
     @cached_property
     def digest(self) -> str:
         """A short hash of everything that the graph computes, for names of kernels."""
         numbers = {node: i for i, node in enumerate(self.nodes)}
-        lines = [f"{n.op} {n.dtype} {n.name} {n.value!r} {[numbers[a] for a in n.args]}" for n in self.nodes]
-        lines += [f"{numbers[self.result]}", *(f"{name} {numbers[node]}" for name, node in self.outputs)]
+        lines = [f"{n.op} {n.dtype} {n.name} {n.value!r} {[numbers[a] for a in n.args]}"
+                 for n in self.nodes]
+        lines += [f"{numbers[self.result]}", *(f"{name} {numbers[node]}"
+                                               for name, node in self.outputs)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
-def _from_rows(name: str, rows: list[tuple], result: int, outputs: list[tuple[str, int]]) -> EpilogueGraph:
+def _from_rows(name: str, rows: list[tuple], result: int,
+               outputs: list[tuple[str, int]]) -> EpilogueGraph:
     """The graph of nodes whose arguments are numbers of earlier ones."""
     nodes: list[Node] = []
     for op, kind, args, leaf, value in rows:
@@ -232,12 +253,14 @@ def literal(value: bool | int | float | complex, name: str) -> Term:
     """
     kind = dtype(name)
     if kind.is_complex:
-        real, imag = (literal(x, kind.part.name) for x in (complex(value).real, complex(value).imag))
+        real, imag = (literal(x, kind.part.name)
+                      for x in (complex(value).real, complex(value).imag))
         return complex_of(name, real, imag)
     if kind.kind == "f" and not kind.is_stored:
         x = float(value)                # type: ignore[arg-type]
         if x != x or x in (float("inf"), float("-inf")):
-            return Term(called("not_a_number" if x != x else "infinity", (name,), (-1 if x < 0 else 1,)))
+            return Term(called("not_a_number" if x != x else "infinity", (name,),
+                               (-1 if x < 0 else 1,)))
         return Term(Rendered(f"static_cast<{kind.ctype}>({x!r})", kind))
     if kind.kind == "b":
         return Term(rendered(bool(value)))
@@ -248,7 +271,8 @@ def literal(value: bool | int | float | complex, name: str) -> Term:
 
 
 def emit(k: KernelBuilder, graph: EpilogueGraph, leaf: Callable[[Node], Value]) -> Iterator[Value]:
-    """Write the values of a graph as named constants, and return the result and every output in order.
+    """Write the values of a graph as named constants, and return the result and every output in
+    order.
 
     Parameters
     ----------

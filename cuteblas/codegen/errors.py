@@ -4,7 +4,8 @@ __all__ = ["CodegenError"]
 
 
 class CodegenError(ValueError):
-    """A kernel that cannot be generated as asked: an access that is not provably aligned, a mode that is not covered, ...
+    """A kernel that cannot be generated as asked: an access that is not provably aligned, a mode
+    that is not covered, ...
 
     Examples
     --------

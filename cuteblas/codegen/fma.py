@@ -14,10 +14,12 @@ __all__ = ["Fma"]
 
 @dataclass(frozen=True)
 class Fma:
-    """``c += a b^T`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b ``(vn, rest_n)``.
+    """``c += a b^T`` on fragments: c ``((vm, vn), rest_m, rest_n)``, a ``(vm, rest_m)``, b
+    ``(vn, rest_n)``.
 
-    Each element of B stays while the loop runs over A; for sums in float32 it runs forwards and backwards in turn. So the operand
-    that stays and the one at the turn come from the operand cache: the register file has two ports for three operands.
+    Each element of B stays while the loop runs over A; for sums in float32 it runs forwards and
+    backwards in turn. So the operand that stays and the one at the turn come from the operand
+    cache: the register file has two ports for three operands.
 
     Attributes
     ----------
@@ -45,13 +47,17 @@ class Fma:
 
     def __post_init__(self) -> None:
         if self.in_order and (self.conj_a or self.conj_b):
-            raise CodegenError("in_order multiply-adds take float32 operands that are not conjugated")
+            raise CodegenError(
+                "in_order multiply-adds take float32 operands that are not conjugated"
+            )
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """Write the product."""
         (vm, rm), (vn, rn) = static_extents(a), static_extents(b)
         if static_extents(c) != (vm * vn, rm, rn):
-            raise CodegenError(f"fma: C {c.layout} is not the outer product of A {a.layout} and B {b.layout}")
+            raise CodegenError(
+                f"fma: C {c.layout} is not the outer product of A {a.layout} and B {b.layout}"
+            )
         call = "mac_in_order" if self.in_order else "mac_dp4a" if a.engine.dtype.name == "int8x4" else "mac"
         if self.in_order:
             k.assembler = ("-O1",)

@@ -1,7 +1,9 @@
-"""Kernels for many problems at once: what otherwise are parameters are words of a table in device memory, a row for each problem.
+"""Kernels for many problems at once: what otherwise are parameters are words of a table in device
+memory, a row for each problem.
 
-The table is an array of 64-bit words: first, for each problem, the number of blocks before its own (the rest of a power of two is
-filled with a number that no block reaches), then the rows. A block finds its problem by bisection.
+The table is an array of 64-bit words: first, for each problem, the number of blocks before its own
+(the rest of a power of two is filled with a number that no block reaches), then the rows. A block
+finds its problem by bisection.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ WORD_BYTES = 8
 
 
 def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
-    """Offsets of the members of a row and the length of the row, in words; members and rows are aligned to their size.
+    """Offsets of the members of a row and the length of the row, in words; members and rows are
+    aligned to their size.
 
     Parameters
     ----------
@@ -54,10 +57,12 @@ def word_offsets(row: Iterable[Param]) -> tuple[tuple[int, ...], int]:
 
 
 class TableBuilder(KernelBuilder):
-    """Writes a kernel for many problems: each row of a table holds the parameters that a kernel for one problem declares.
+    """Writes a kernel for many problems: each row of a table holds the parameters that a kernel for
+    one problem declares.
 
-    The kernel's own parameters are the pointer ``table`` and integers: ``entries`` of the array of blocks (a power of two, at least
-    2), its logarithm ``levels``, and ``row_words``, the words of a row (an even number).
+    The kernel's own parameters are the pointer ``table`` and integers: ``entries`` of the array of
+    blocks (a power of two, at least 2), its logarithm ``levels``, and ``row_words``, the words of a
+    row (an even number).
 
     Parameters
     ----------
@@ -85,7 +90,8 @@ class TableBuilder(KernelBuilder):
         self.comment("The problem of this block: the last with no more blocks before it")
         block = super().block_index("block_of_all", "x")
         problem, half = self.variable("problem", 0), self.variable("half", entries // 2)
-        self._before, probe = self.registers("before", "int64", Layout(1)), self.registers("probe", "int64", Layout(1))
+        self._before, probe = self.registers("before", "int64",
+                                             Layout(1)), self.registers("probe", "int64", Layout(1))
         self.fill(self._before)
         with self.loop("level", levels):
             self.copy(Vector(1), Tensor(table + (problem + half), Layout(1)), probe)
@@ -93,17 +99,21 @@ class TableBuilder(KernelBuilder):
                 self.assign(problem, problem + half)
                 self.assign(self._before(0), probe(0))
             self.assign(half, half // 2)
-        self._row = self.pin("row", Tensor(table + (entries + problem * row_words), Layout(row_words)))
+        self._row = self.pin("row", Tensor(table + (entries + problem * row_words),
+                                           Layout(row_words)))
 
     def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
         """The block's index among those of its problem; there is only one axis."""
-        return self._declare(name, f"static_cast<{self._int}>(block_of_all - {self._before(0).c})", Var(name, 0, hi))
+        return self._declare(name, f"static_cast<{self._int}>(block_of_all - {self._before(0).c})",
+                             Var(name, 0, hi))
 
-    def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
+    def pointer(self, name: str, element: str, *, const: bool = True,
+                alignment: int = 16) -> Pointer:
         """An address in the row, or of a number in the row."""
         dt, inline = dtype(element), name in self._inline
         qualified = f"{dt.ctype}{' const' if const else ''}*"
-        member = self._member(Param(self._fresh(name), "scalar" if inline else "pointer", dt, const))
+        member = self._member(Param(self._fresh(name), "scalar" if inline else "pointer", dt,
+                                    const))
         value = member.address if inline else self._word(name, member)
         self._line(f"{qualified} const {name} = reinterpret_cast<{qualified}>({value});")
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
@@ -113,7 +123,8 @@ class TableBuilder(KernelBuilder):
         """An integer in the row."""
         value = self._member(Param(name, "scalar", self._int_dtype))
         self._access.parameter(name, extent=lo is not None, value=typical)
-        return self._declare(name, f"static_cast<{self._int}>({self._word(name, value)})", Var(name, lo, hi, -multiple))
+        return self._declare(name, f"static_cast<{self._int}>({self._word(name, value)})",
+                             Var(name, lo, hi, -multiple))
 
     def scalar(self, name: str, element: str) -> Term:
         """A number in the row."""

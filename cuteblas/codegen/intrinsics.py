@@ -1,9 +1,12 @@
-"""The device functions that kernels call: one row for each, with its types, where it runs, and where its two texts stand.
+"""The device functions that kernels call: one row for each, with its types, where it runs, and
+where its two texts stand.
 
-A row is a signature in the words of :mod:`~cuteblas._dtypes`. ``T*`` is an address, ``T&`` something that is written,
-``T[]`` all of a fragment; a capital letter alone is a type that is deduced from the arguments; those in ``<...>`` are template
-arguments of the call; ``?`` marks what may be left out. The builder checks a call against the row, spells it and records it
-(:meth:`~cuteblas.codegen.builder.KernelBuilder.call`): from what a kernel uses follow its prelude and whether it waits.
+A row is a signature in the words of :mod:`~cuteblas._dtypes`. ``T*`` is an address, ``T&``
+something that is written, ``T[]`` all of a fragment; a capital letter alone is a type that is
+deduced from the arguments; those in ``<...>`` are template arguments of the call; ``?`` marks what
+may be left out. The builder checks a call against the row, spells it and records it
+(:meth:`~cuteblas.codegen.builder.KernelBuilder.call`): from what a kernel uses follow its prelude
+and whether it waits.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ from .engine import Element, Pointer
 from .errors import CodegenError
 from .values import Operand, Rendered, Use, Value, local, rendered
 
-__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of", "result_of"]
+__all__ = ["INTRINSICS", "Argument", "Intrinsic", "Parameter", "called", "intrinsic", "parts_of",
+           "result_of"]
 
 Argument: TypeAlias = Operand | Tensor | Pointer | str
-"""What a call is given: a value; for an address an element, a variable or a pointer; for all of a fragment a tensor; the name of a
-tensor map."""
+"""What a call is given: a value; for an address an element, a variable or a pointer; for all of a
+fragment a tensor; the name of a tensor map."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ class Intrinsic:
     arch : str
         The oldest architecture that runs it; a trailing ``a``: this architecture alone.
     cuda : str
-        Its part of the prelude: a file there, or instructions that are written one by one (``"wgmma"``, ``"mma"``).
+        Its part of the prelude: a file there, or instructions that are written one by one
+        (``"wgmma"``, ``"mma"``).
     emulator : str
         The header of the emulator that has its twin.
     needs : tuple of Use
@@ -117,7 +122,9 @@ class Intrinsic:
         """
         least = sum(not p.optional for p in self.of)
         if not least <= len(of) <= len(self.of):
-            raise CodegenError(f"cb::{self.name} takes {least} to {len(self.of)} template arguments, got {of}")
+            raise CodegenError(
+                f"cb::{self.name} takes {least} to {len(self.of)} template arguments, got {of}"
+            )
         return tuple(_spelled(p, x) for p, x in zip(self.of, of, strict=False))
 
     def accepting(self, count: int) -> tuple[Parameter, ...]:
@@ -129,10 +136,13 @@ class Intrinsic:
             If there is no such call.
         """
         last = self.parameters[-1:]
-        parameters = (*self.parameters, *(last * (count - len(self.parameters)) if last and last[0].several else ()))
+        parameters = (*self.parameters, *(last * (count - len(self.parameters)) if last
+                                          and last[0].several else ()))
         least = sum(not p.optional for p in self.parameters)
         if not least <= count <= len(parameters):
-            raise CodegenError(f"cb::{self.name} takes {least} to {len(parameters)} arguments, got {count}")
+            raise CodegenError(
+                f"cb::{self.name} takes {least} to {len(parameters)} arguments, got {count}"
+            )
         return parameters[:count]
 
 
@@ -149,8 +159,8 @@ def _spelled(parameter: Parameter, value: object) -> str:
 def _parameter(text: str) -> Parameter:
     text, optional, several = text.strip(), text.endswith("?"), text.endswith("...")
     text = text.rstrip("?.")
-    for ending, kind, const in ((" const*", "address", True), ("*", "address", False), ("&", "reference", False),
-                                ("[]", "array", False)):
+    for ending, kind, const in ((" const*", "address", True), ("*", "address", False),
+                                ("&", "reference", False), ("[]", "array", False)):
         if text.endswith(ending):
             return Parameter(text.removesuffix(ending), kind, const, optional, several)
     return Parameter(text, "value", False, optional, several)
@@ -166,18 +176,23 @@ def _row(signature: str, cuda: str, emulator: str, arch: str, needs: tuple[Use, 
     name, _, of = head.rstrip(">").partition("<")
     parameters, _, result = tail.partition(")")
     result = result.removeprefix(" -> ") or "void"
-    return Intrinsic(name, _parameters(of), _parameters(parameters), result, arch, cuda, emulator, needs)
+    return Intrinsic(name, _parameters(of), _parameters(parameters), result, arch, cuda, emulator,
+                     needs)
 
 
 def _rows(signatures: str, cuda: str, emulator: str = "device.h", arch: str = "sm_70",
           needs: tuple[Use, ...] = ()) -> list[Intrinsic]:
-    return [_row(line.strip(), cuda, emulator, arch, needs) for line in signatures.strip().splitlines()]
+    return [_row(line.strip(), cuda, emulator, arch, needs)
+            for line in signatures.strip().splitlines()]
 
 
 _COMPLEX_PRODUCTS = Use("mma_m16n8k16", ("double",)), Use("mma_m8n8k4", ("double",))
 
-INTRINSICS = {row.name: row for row in (
-    *_rows("""
+INTRINSICS = {
+    row.name: row
+    for row in (
+        *_rows(
+            """
         min(A, A) -> A
         max(A, A) -> A
         zero<T>() -> T
@@ -217,8 +232,11 @@ INTRINSICS = {row.name: row for row in (
         cp_async_wait<int32>()
         next_launch_may_begin()
         wait_for_launch_before()
-        """, "core"),
-    *_rows("""
+        """,
+            "core"
+        ),
+        *_rows(
+            """
         infinity<T>(int32) -> T
         not_a_number<T>(int32) -> T
         multiply(A, A) -> A
@@ -262,8 +280,12 @@ INTRINSICS = {row.name: row for row in (
         real(A) -> A.real
         imag(A) -> A.real
         conj(A) -> A
-        """, "values", "values.h"),
-    *_rows("""
+        """,
+            "values",
+            "values.h"
+        ),
+        *_rows(
+            """
         power_of_two(int32) -> float32
         scalbn(float32, int32) -> float32
         row_factors(int32, float32&, float32&)
@@ -280,8 +302,12 @@ INTRINSICS = {row.name: row for row in (
         split_pair(float32, float32, uint32&, uint32&, uint32&, uint32&, uint32&, uint32&)
         pairs_are_between(uint32, uint32, uint32, int32, int32) -> bool
         wgmma_delivered(A[])
-        """, "split", "split.h"),
-    *_rows("""
+        """,
+            "split",
+            "split.h"
+        ),
+        *_rows(
+            """
         modulus_of(int32) -> uint32
         product_of_moduli(int32, float64&, float64&)
         most_of_norms(float64) -> float64
@@ -306,8 +332,12 @@ INTRINSICS = {row.name: row for row in (
         subtract_fraction(uint64&, uint32&, uint64, uint32)
         integer_of(uint64, uint32, float64, float64) -> float64
         unscaled(float64, int32, int32) -> float64
-        """, "modular", "../codegen/prelude/modular.cuh"),
-    *_rows("""
+        """,
+            "modular",
+            "../codegen/prelude/modular.cuh"
+        ),
+        *_rows(
+            """
         mbarrier_init(uint64*, int32)
         mbarrier_init_fence()
         mbarrier_arrive(uint64*)
@@ -320,15 +350,23 @@ INTRINSICS = {row.name: row for row in (
         tma_store_commit()
         tma_store_wait_read<int32>()
         tma_store_wait<int32>()
-        """, "hopper", arch=oldest_with("tma")),
-    *_rows("""
+        """,
+            "hopper",
+            arch=oldest_with("tma")
+        ),
+        *_rows(
+            """
         mbarrier_arrive_at(uint64*, int32)
         cluster_sync()
         cluster_sync_ordered()
         store_async(A*, A, int32, uint64*)
         tma_load_multicast(A*, TensorMap const*, uint64*, int32, int32...)
-        """, "hopper", arch=oldest_with("clusters")),
-    *_rows("""
+        """,
+            "hopper",
+            arch=oldest_with("clusters")
+        ),
+        *_rows(
+            """
         wgmma_descriptor(void const*, int32, int32, int32) -> uint64
         wgmma_descriptor_advance(uint64, int32) -> uint64
         wgmma_fence()
@@ -336,32 +374,61 @@ INTRINSICS = {row.name: row for row in (
         wgmma_wait<int32>()
         setmaxnreg_inc<int32>()
         setmaxnreg_dec<int32>()
-        """, "hopper", arch=oldest_with("wgmma")),
-    *_rows("""
+        """,
+            "hopper",
+            arch=oldest_with("wgmma")
+        ),
+        *_rows(
+            """
         wgmma_m64k16<int32, T, int32, int32>(float32[], uint64, uint64, int32)
         wgmma_m64k16_rs<int32, T, int32>(float32[], uint32[], uint64, int32)
         wgmma_m64k8_tf32<int32>(float32[], uint64, uint64, int32)
         wgmma_m64k32<int32, T, T>(int32[], uint64, uint64, int32)
-        """, "wgmma", arch=oldest_with("wgmma")),
-    *_rows("""
+        """,
+            "wgmma",
+            arch=oldest_with("wgmma")
+        ),
+        *_rows(
+            """
         ldmatrix_x4(uint32*, A const*)
         ldmatrix_x4_trans(uint32*, A const*)
-        """, "warp", arch="sm_75"),
-    *_rows("mma_m16n8k8<T>(C*, A const*, A const*)", "mma", arch="sm_75"),
-    *_rows("""
+        """,
+            "warp",
+            arch="sm_75"
+        ),
+        *_rows("mma_m16n8k8<T>(C*, A const*, A const*)", "mma", arch="sm_75"),
+        *_rows(
+            """
         mma_m16n8k16<T>(C*, A const*, A const*)
         mma_m16n8k32<T>(C*, A const*, A const*)
         mma_m8n8k4<T>(C*, A const*, A const*)
-        """, "mma", arch="sm_80"),
-    *_rows("complex_mma_m8n8k4<bool>(complex128*, complex128 const*, complex128 const*)", "complex", arch="sm_80",
-           needs=_COMPLEX_PRODUCTS),
-    *_rows("complex_mma_m8n8k8<bool>(complex128*, complex128 const*, complex128 const*)", "complex", arch="sm_90",
-           needs=_COMPLEX_PRODUCTS),
-    *_rows("""
+        """,
+            "mma",
+            arch="sm_80"
+        ),
+        *_rows(
+            "complex_mma_m8n8k4<bool>(complex128*, complex128 const*, complex128 const*)",
+            "complex",
+            arch="sm_80",
+            needs=_COMPLEX_PRODUCTS
+        ),
+        *_rows(
+            "complex_mma_m8n8k8<bool>(complex128*, complex128 const*, complex128 const*)",
+            "complex",
+            arch="sm_90",
+            needs=_COMPLEX_PRODUCTS
+        ),
+        *_rows(
+            """
         split_mma_m16n8k16(float32*, uint32 const*, uint32 const*)
         split_complex_mma_m16n8k8<bool>(complex64*, uint32 const*, uint32 const*)
-        """, "planes", arch="sm_80", needs=(Use("mma_m16n8k16", ("cb::bfloat16",)),)),
-)}
+        """,
+            "planes",
+            arch="sm_80",
+            needs=(Use("mma_m16n8k16", ("cb::bfloat16",)),)
+        ),
+    )
+}
 """Every function, by name."""
 
 _BUILT_ON = {"wgmma": "hopper"}
@@ -404,7 +471,8 @@ _TYPES = {row.ctype: row for row in DTYPES.values()}
 def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[Use]]:
     """The functions that a kernel calls, directly or indirectly, by part of the prelude.
 
-    Every part builds on ``"core"``. Element types bring parts too: types of template arguments, and ``types``.
+    Every part builds on ``"core"``. Element types bring parts too: types of template arguments, and
+    ``types``.
 
     Parameters
     ----------
@@ -426,7 +494,8 @@ def parts_of(uses: Iterable[Use], types: Iterable[DType] = ()) -> dict[str, set[
     ['core', 'hopper']
     """
     waiting = list(uses)
-    named = {*types, *(_TYPES[argument] for use in waiting for argument in use.of if argument in _TYPES)}
+    named = {*types, *(_TYPES[argument] for use in waiting for argument in use.of
+                       if argument in _TYPES)}
     parts: dict[str, set[Use]] = {"core": set(), **{row.prelude: set() for row in named}}
     while waiting:
         use = waiting.pop()
@@ -474,21 +543,26 @@ def called(name: str, of: tuple[object, ...], arguments: tuple[Argument, ...]) -
         kind = x.dtype if isinstance(x, Value) else _type_of(x)
         if kind is not None and p.type != "void":
             wanted = p.element or types.setdefault(p.type, kind)
-            if wanted.ctype != kind.ctype:               # than the row's, or than what the letter stands for already
+            # than the row's, or than what the letter stands for already
+            if wanted.ctype != kind.ctype:
                 raise CodegenError(f"cb::{row.name} takes {wanted.name}, got {kind.name}")
-    passed = [_passed(row, p, x, p.element or types.get(p.type)) for p, x in zip(parameters, arguments, strict=True)]
+    passed = [_passed(row, p, x, p.element or types.get(p.type))
+              for p, x in zip(parameters, arguments, strict=True)]
     letter, _, part = row.result.partition(".")
     kind = DTYPES.get(letter) or types.get(letter)
-    return Rendered(f"{head}({', '.join([text for text, _ in passed])})", kind.part if part and kind else kind,
+    return Rendered(f"{head}({', '.join([text for text, _ in passed])})",
+                    kind.part if part and kind else kind,
                     uses=use.union(*[uses for _, uses in passed]))
 
 
 @lru_cache(None, typed=True)
-def _form(name: str, count: int, *of: object) -> tuple[Intrinsic, tuple[Parameter, ...], dict[str, DType], frozenset[Use], str]:
+def _form(name: str, count: int, *of: object) -> tuple[Intrinsic, tuple[Parameter, ...],
+                                                       dict[str, DType], frozenset[Use], str]:
     """What calls with so many arguments and these template arguments share."""
     row = intrinsic(name)
     template = row.template(of)
-    types = {p.type: dtype(x) for p, x in zip(row.of, of, strict=False) if p.element is None and isinstance(x, str)}
+    types = {p.type: dtype(x) for p, x in zip(row.of, of, strict=False) if p.element is None
+             and isinstance(x, str)}
     listed = f"<{', '.join(template)}>" if template else ""
     return row, row.accepting(count), types, frozenset({Use(name, template)}), f"cb::{name}{listed}"
 
@@ -532,7 +606,8 @@ def _type_of(x: Argument) -> DType | None:
     return pointer.dtype if isinstance(pointer, Pointer) else None
 
 
-def _passed(row: Intrinsic, parameter: Parameter, x: Argument, kind: DType | None) -> tuple[str, frozenset[Use]]:
+def _passed(row: Intrinsic, parameter: Parameter, x: Argument,
+            kind: DType | None) -> tuple[str, frozenset[Use]]:
     """An argument as C++, and what it calls itself."""
     if isinstance(x, Value):
         if parameter.kind == "address" and isinstance(x, Element) and x.pointer.const and not parameter.const:

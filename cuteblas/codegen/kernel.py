@@ -1,4 +1,5 @@
-"""What the generator produces: the source of one kernel and everything needed to compile and launch it."""
+"""What the generator produces: the source of one kernel and everything needed to compile and launch
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _ELEMENT_BYTES_OF_BOX = 256
 
 @dataclass(frozen=True)
 class TensorMapSpec:
-    """How a TMA copy sees a tensor in global memory, and the box of shared memory that one copy fills.
+    """How a TMA copy sees a tensor in global memory, and the box of shared memory that one copy
+    fills.
 
     Modes are listed innermost first; the innermost mode has stride 1.
 
@@ -29,12 +31,14 @@ class TensorMapSpec:
     dtype : DType
         Element type.
     shape : tuple of int
-        Extents, 1 to 5 modes, each at least 1. Coordinates outside read as zero and are not written.
+        Extents, 1 to 5 modes, each at least 1. Coordinates outside read as zero and are not
+        written.
     strides : tuple of int
-        Strides in *bytes* of modes 1, 2, ... (the innermost is implied): positive multiples of 16 below 2^40.
+        Strides in *bytes* of modes 1, 2, ... (the innermost is implied): positive multiples of 16
+        below 2^40.
     box : tuple of int
-        Extents of the box in shared memory, 1 to 256 each; the innermost extent in bytes is a multiple of 16 and at most the span
-        of the swizzle.
+        Extents of the box in shared memory, 1 to 256 each; the innermost extent in bytes is a
+        multiple of 16 and at most the span of the swizzle.
     swizzle : int
         Span of the shared-memory swizzle in bytes: 0 (none), 32, 64 or 128.
 
@@ -59,28 +63,37 @@ class TensorMapSpec:
     def __post_init__(self) -> None:
         rank = len(self.shape)
         if not 1 <= rank <= 5 or len(self.strides) != rank - 1 or len(self.box) != rank:
-            raise ValueError(f"a tensor map has 1 to 5 modes, a box of that rank and one stride less; got shape {self.shape}, "
-                             f"strides {self.strides}, box {self.box}")
+            raise ValueError(
+                f"a tensor map has 1 to 5 modes, a box of that rank and one stride less; got shape {self.shape}, "
+                f"strides {self.strides}, box {self.box}"
+            )
         if any(not 1 <= n <= 2**32 for n in self.shape):
             raise ValueError(f"the extents of a tensor map are 1 to 2^32, got {self.shape}")
         if any(s % 16 or not 0 < s < 2**40 for s in self.strides):
-            raise ValueError(f"the strides of a tensor map are positive multiples of 16 bytes below 2^40, got {self.strides}")
+            raise ValueError(
+                f"the strides of a tensor map are positive multiples of 16 bytes below 2^40, got {self.strides}"
+            )
         if any(not 1 <= b <= _ELEMENT_BYTES_OF_BOX for b in self.box):
             raise ValueError(f"the extents of a tensor map's box are 1 to 256, got {self.box}")
         if self.swizzle not in (0, 32, 64, 128):
-            raise ValueError(f"a tensor map swizzles over 0, 32, 64 or 128 bytes, got {self.swizzle}")
+            raise ValueError(
+                f"a tensor map swizzles over 0, 32, 64 or 128 bytes, got {self.swizzle}"
+            )
         inner = self.box[0] * self.dtype.bytes
         if inner % 16 or (self.swizzle and inner > self.swizzle):
-            raise ValueError(f"the innermost extent of a tensor map's box is a multiple of 16 bytes and at most the swizzle span "
-                             f"({self.swizzle} bytes), got {inner} bytes")
+            raise ValueError(
+                f"the innermost extent of a tensor map's box is a multiple of 16 bytes and at most the swizzle span "
+                f"({self.swizzle} bytes), got {inner} bytes"
+            )
 
 
 @dataclass(frozen=True)
 class Param:
     """One kernel parameter.
 
-    ``kind`` is ``"pointer"`` (to elements of ``dtype``; ``const`` if the kernel only reads through it), ``"scalar"`` (a value of
-    ``dtype``) or ``"tensor_map"`` (128 bytes, a ``__grid_constant__``).
+    ``kind`` is ``"pointer"`` (to elements of ``dtype``; ``const`` if the kernel only reads through
+    it), ``"scalar"`` (a value of ``dtype``) or ``"tensor_map"`` (128 bytes, a
+    ``__grid_constant__``).
 
     Attributes
     ----------
@@ -117,7 +130,8 @@ class GeneratedKernel:
     name : str
         The ``extern "C"`` symbol.
     body : str
-        The kernel itself: C++ without the prelude. The GPU and the emulator compile this same text, each with its own prelude.
+        The kernel itself: C++ without the prelude. The GPU and the emulator compile this same text,
+        each with its own prelude.
     params : tuple of Param
         In order.
     threads : int
@@ -125,7 +139,8 @@ class GeneratedKernel:
     shared_bytes : int
         Dynamic shared memory of a block, in bytes.
     arch : str
-        The oldest architecture that runs it, ``"sm_70"`` ... ; a trailing ``a`` means this architecture alone.
+        The oldest architecture that runs it, ``"sm_70"`` ... ; a trailing ``a`` means this
+        architecture alone.
     min_blocks : int
         Blocks that should fit on a multiprocessor at once (the second launch bound).
     cluster : tuple of int
@@ -137,13 +152,16 @@ class GeneratedKernel:
     assembler : tuple of str
         Options for the assembler (ptxas).
     facts : mapping of str to str
-        Facts that generation proved or counted, for readers: layouts, bank conflicts, vector widths.
+        Facts that generation proved or counted, for readers: layouts, bank conflicts, vector
+        widths.
     shared : tuple of (str, str, layout)
         Tensors in shared memory, for readers: name, element type and layout in elements.
     registers : tuple of (str, str)
-        Fragments in registers: the statement that declares them, as it stands in the body, and their name.
+        Fragments in registers: the statement that declares them, as it stands in the body, and
+        their name.
     parts : mapping of str to Part
-        The part of a plan's values that each parameter takes; other parameters take the value of their own names.
+        The part of a plan's values that each parameter takes; other parameters take the value of
+        their own names.
     tensors : mapping of str to TensorParam
         The tensors that the kernel takes.
 
@@ -169,7 +187,9 @@ class GeneratedKernel:
     uses: frozenset[Use] = frozenset()
     assembler: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
-    shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(default=(), compare=False, hash=False)
+    shared: tuple[tuple[str, str, Layout | ComposedLayout], ...] = field(
+        default=(), compare=False, hash=False
+    )
     registers: tuple[tuple[str, str], ...] = field(default=(), compare=False, hash=False)
     parts: Mapping[str, Part] = field(default_factory=dict, compare=False, hash=False)
     tensors: Mapping[str, TensorParam] = field(default_factory=dict, compare=False, hash=False)
@@ -186,11 +206,14 @@ class GeneratedKernel:
 
     def _signature_of(self, params: tuple[Param, ...]) -> Signature:
         parts = tuple(self.parts.get(q.name, Part(q.name)) for q in params)
-        return Signature(self.name, params, parts, {part.of: self.tensors[part.of] for part in parts if part.of in self.tensors})
+        return Signature(self.name, params, parts,
+                         {part.of: self.tensors[part.of] for part in parts
+                          if part.of in self.tensors})
 
     @cached_property
     def waits(self) -> bool:
-        """Whether it may begin while the launch before it in the stream still runs: it waits for that one itself."""
+        """Whether it may begin while the launch before it in the stream still runs: it waits for
+        that one itself."""
         return Use("wait_for_launch_before") in self.uses
 
     @cached_property

@@ -50,7 +50,8 @@ class Mbarriers:
     def arrive_at(self, index: IntLike, rank: IntLike) -> None:
         """Arrive once at the barrier of the block with this rank in the cluster.
 
-        The arrival reports finished asynchronous operations; it does not make ordinary writes visible.
+        The arrival reports finished asynchronous operations; it does not make ordinary writes
+        visible.
         """
         self._k.do("mbarrier_arrive_at", self.at(index), rank)
 
@@ -64,7 +65,8 @@ class Mbarriers:
 
 
 def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
-    """Initialise barriers and make them visible to the asynchronous proxy; one thread does this, before all others meet it.
+    """Initialise barriers and make them visible to the asynchronous proxy; one thread does this,
+    before all others meet it.
 
     Parameters
     ----------
@@ -96,7 +98,8 @@ def initialise(k: KernelBuilder, *barriers: Mbarriers) -> None:
 
 
 def fence_proxy_async(k: KernelBuilder) -> None:
-    """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of threads that it meets at a barrier.
+    """Make this thread's writes to shared memory visible to TMA and ``wgmma`` of threads that it
+    meets at a barrier.
 
     Parameters
     ----------

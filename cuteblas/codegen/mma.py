@@ -1,7 +1,9 @@
-"""Warp-level tensor cores for the builder: ``mma.sync`` atoms as data, warps tiled over a block, ``ldmatrix``, operand tiles.
+"""Warp-level tensor cores for the builder: ``mma.sync`` atoms as data, warps tiled over a block,
+``ldmatrix``, operand tiles.
 
-An atom is its thread-value layouts. Everything else follows from them by composition: which elements a thread of a block
-multiplies, which row of shared memory each lane passes to ``ldmatrix``, and which part of C a thread has.
+An atom is its thread-value layouts. Everything else follows from them by composition: which
+elements a thread of a block multiplies, which row of shared memory each lane passes to
+``ldmatrix``, and which part of C a thread has.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from .engine import CodegenError
 from .tiled import partition
 from .values import Value
 
-__all__ = ["MMA_ATOMS", "PLANES", "SIGNED_BYTES", "SPLIT_ATOMS", "UNSIGNED_BYTES", "MmaAtom", "RegisterPlanes", "WarpMma",
-           "mma_atom", "operand_tile", "split_atom"]
+__all__ = ["MMA_ATOMS", "PLANES", "SIGNED_BYTES", "SPLIT_ATOMS", "UNSIGNED_BYTES", "MmaAtom",
+           "RegisterPlanes", "WarpMma", "mma_atom", "operand_tile", "split_atom"]
 
 _WARP = 32
 _WORD_BYTES = 4
-_CHUNK_BYTES = 16                   # a row of an ldmatrix matrix; what one asynchronous copy moves at most
-_LINE_BYTES = 128                   # every bank once
-_MATRICES = 4                       # of one ldmatrix
+_CHUNK_BYTES = 16            # a row of an ldmatrix matrix; what one asynchronous copy moves at most
+_LINE_BYTES = 128            # every bank once
+_MATRICES = 4                # of one ldmatrix
 
 PLANES = 3
 """bfloat16 planes of a float32 that is split in registers."""
@@ -47,10 +49,12 @@ PLANES = 3
 
 @dataclass(frozen=True)
 class MmaAtom:
-    """One ``mma.sync`` instruction: the 32 threads of a warp compute D (m, n) += A (m, k) B (n, k)^T.
+    """One ``mma.sync`` instruction: the 32 threads of a warp compute D (m, n) += A (m, k) B (n,
+    k)^T.
 
-    The atom of complex128 is one float64 instruction on real and imaginary parts, or four. The atoms of float32 and complex64 are
-    six or twelve instructions on bfloat16: elements are split into planes in registers (:class:`RegisterPlanes`).
+    The atom of complex128 is one float64 instruction on real and imaginary parts, or four. The
+    atoms of float32 and complex64 are six or twelve instructions on bfloat16: elements are split
+    into planes in registers (:class:`RegisterPlanes`).
 
     Attributes
     ----------
@@ -61,7 +65,8 @@ class MmaAtom:
     arch : str
         The oldest architecture that has it.
     tv_a, tv_b, tv_c : Layout
-        ((lane), (value)) -> position in the (m, k), (n, k), (m, n) tile, counted colexicographically.
+        ((lane), (value)) -> position in the (m, k), (n, k), (m, n) tile, counted
+        colexicographically.
 
     Raises
     ------
@@ -92,10 +97,13 @@ class MmaAtom:
 
     def __post_init__(self) -> None:
         m, n, k = self.shape
-        for name, tv, tile in (("A", self.tv_a, (m, k)), ("B", self.tv_b, (n, k)), ("C", self.tv_c, (m, n))):
+        for name, tv, tile in (("A", self.tv_a, (m, k)), ("B", self.tv_b, (n, k)),
+                               ("C", self.tv_c, (m, n))):
             if size(tv[0]) != _WARP or not size(tv) == size(right_inverse(tv)) == prod(tile):
-                raise CodegenError(f"mma.sync {self.shape} of {self.element}: the layout {tv} of {name} does not give each of the "
-                                   f"{tile} elements to one lane of {_WARP}")
+                raise CodegenError(
+                    f"mma.sync {self.shape} of {self.element}: the layout {tv} of {name} does not give each of the "
+                    f"{tile} elements to one lane of {_WARP}"
+                )
 
     def picture(self) -> Figure:
         """A at the left, B above, C in the corner, each element as its lane and value."""
@@ -106,7 +114,8 @@ class MmaAtom:
 
     @property
     def per_register(self) -> int:
-        """Elements of A or B in one register: a 32-bit word, or a whole element of 64 bits or more."""
+        """Elements of A or B in one register: a 32-bit word, or a whole element of 64 bits or
+        more."""
         return max(1, _WORD_BYTES // dtype(self.element).bytes)
 
     @property
@@ -127,7 +136,8 @@ class MmaAtom:
 
     @property
     def of_words(self) -> MmaAtom:
-        """The same layouts of the words that elements of A and B make: registers in place of elements."""
+        """The same layouts of the words that elements of A and B make: registers in place of
+        elements."""
         m, n, k = self.shape
         return _atom("b32", self.accumulator, (m, n, k // self.per_register), self.arch)
 
@@ -141,9 +151,10 @@ def _atom(element: str, accumulator: str, shape: tuple[int, int, int], arch: str
           columns: tuple[int, int] = (2, 1)) -> MmaAtom:
     """The atom of a shape. All follow one pattern.
 
-    A lane holds, of A and B, what is at row ``lane / 4`` in one register, or in so many ``together``, at ``k = lane % 4`` of them;
-    then 8 rows further; then 4 further along k. Of C it holds pairs along n: the instruction's columns ``2 (lane % 4)`` and the
-    next are ``columns`` apart in C, from lane to lane and in a pair, and so are the rows of B.
+    A lane holds, of A and B, what is at row ``lane / 4`` in one register, or in so many
+    ``together``, at ``k = lane % 4`` of them; then 8 rows further; then 4 further along k. Of C it
+    holds pairs along n: the instruction's columns ``2 (lane % 4)`` and the next are ``columns``
+    apart in C, from lane to lane and in a pair, and so are the rows of B.
     """
     m, n, k = shape
     packed = together or max(1, _WORD_BYTES // dtype(element).bytes)
@@ -174,13 +185,15 @@ MMA_ATOMS = (
 """The best atom of a type on an architecture comes first."""
 
 UNSIGNED_BYTES = _atom("uint8", "int32", (16, 8, 32), "sm_80")
-"""Bytes from 0 to 255, whose sums NumPy's products of uint8 do not have: for kernels that ask for it."""
+"""Bytes from 0 to 255, whose sums NumPy's products of uint8 do not have: for kernels that ask for
+it."""
 
 SPLIT_ATOMS = (
     _atom("float32", "float32", (16, 8, 16), "sm_80", together=2),
     _atom("complex64", "complex64", (16, 8, 8), "sm_80"),
 )
-"""Those of elements that are split into bfloat16: less range than the type has (:class:`RegisterPlanes`)."""
+"""Those of elements that are split into bfloat16: less range than the type has
+(:class:`RegisterPlanes`)."""
 
 
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
@@ -204,11 +217,13 @@ def mma_atom(element: str, arch: str) -> MmaAtom | None:
     >>> mma_atom("float16", "sm_90").shape, mma_atom("float32", "sm_90") is None
     ((16, 8, 16), True)
     """
-    return next((a for a in MMA_ATOMS if a.element == element and number_of(a.arch) <= number_of(arch)), None)
+    return next((a for a in MMA_ATOMS if a.element == element
+                 and number_of(a.arch) <= number_of(arch)), None)
 
 
 def split_atom(element: str, arch: str) -> MmaAtom | None:
-    """The instructions on planes of bfloat16 for a type on an architecture, or ``None`` if there are none.
+    """The instructions on planes of bfloat16 for a type on an architecture, or ``None`` if there
+    are none.
 
     Parameters
     ----------
@@ -228,7 +243,8 @@ def split_atom(element: str, arch: str) -> MmaAtom | None:
     >>> split_atom("complex64", "sm_90").shape, split_atom("float64", "sm_90") is None
     ((16, 8, 8), True)
     """
-    return next((a for a in SPLIT_ATOMS if a.element == element and number_of(a.arch) <= number_of(arch)), None)
+    return next((a for a in SPLIT_ATOMS if a.element == element
+                 and number_of(a.arch) <= number_of(arch)), None)
 
 
 def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
@@ -238,10 +254,12 @@ def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
 
 @dataclass(frozen=True)
 class WarpMma:
-    """The warps of a block, each multiplying a block of atoms: block tile, warp tile and atom as one nested layout.
+    """The warps of a block, each multiplying a block of atoms: block tile, warp tile and atom as
+    one nested layout.
 
-    The block is compact along a mode, unless a warp has an odd number of atoms there: then atoms of the warps follow each other, so
-    that all of a warp are equally far from a multiple of two atoms, as swizzled rows of two atoms need.
+    The block is compact along a mode, unless a warp has an odd number of atoms there: then atoms of
+    the warps follow each other, so that all of a warp are equally far from a multiple of two atoms,
+    as swizzled rows of two atoms need.
 
     Attributes
     ----------
@@ -297,11 +315,13 @@ class WarpMma:
                            make_layout(tv[1], Layout(self.atoms, (atom_m, atom_n * tile_m))))
 
     def _operand(self, mode: int) -> Layout:
-        """((lane, warp m, warp n), (atom value, atom)) -> position in the (M, k) or (N, k) tile; warps of the other mode share."""
+        """((lane, warp m, warp n), (atom value, atom)) -> position in the (M, k) or (N, k) tile;
+        warps of the other mode share."""
         depth, rows, (of_warp, of_atom) = self.atom.shape[2], self.tile[mode], self._steps(mode)
         tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (self.atom.shape[mode], depth), rows)
         warps = tuple(of_warp if i == mode else 0 for i in range(2))
-        return make_layout(make_layout(tv[0], Layout(self.warps, warps)), make_layout(tv[1], Layout(self.atoms[mode], of_atom)))
+        return make_layout(make_layout(tv[0], Layout(self.warps, warps)),
+                           make_layout(tv[1], Layout(self.atoms[mode], of_atom)))
 
     @cached_property
     def tv_a(self) -> Layout:
@@ -314,17 +334,19 @@ class WarpMma:
         return self._operand(1)
 
     def matrices(self, mode: int, k_major: bool) -> Layout | None:
-        """How ``ldmatrix`` loads an operand: ((thread), (row of 16 bytes, matrix quadruple)) -> position in its tile.
+        """How ``ldmatrix`` loads an operand: ((thread), (row of 16 bytes, matrix quadruple)) ->
+        position in its tile.
 
-        The lanes 8 j .. 8 j + 7 address the rows of matrix j, which becomes register j of every lane. So the layout is the
-        operand's own, seen through a permutation of (thread, value): a row of a matrix is what 4 neighbouring lanes hold in one
-        register (the transposing form: what the 8 lanes of a column hold).
+        The lanes 8 j .. 8 j + 7 address the rows of matrix j, which becomes register j of every
+        lane. So the layout is the operand's own, seen through a permutation of (thread, value): a
+        row of a matrix is what 4 neighbouring lanes hold in one register (the transposing form:
+        what the 8 lanes of a column hold).
 
         Returns
         -------
         Layout or None
-            ``None`` if there is no such load: for 64-bit elements, for transposed 8-bit ones, or where a warp's registers are not
-            quadruples.
+            ``None`` if there is no such load: for 64-bit elements, for transposed 8-bit ones, or
+            where a warp's registers are not quadruples.
         """
         packed, tv = self.atom.per_register, (self.tv_a, self.tv_b)[mode]
         registers = size(tv[1]) // packed
@@ -340,15 +362,18 @@ class WarpMma:
         return composition(tv, permutation)
 
     def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of A (M, K, ...) that ``thread`` multiplies, shape ``((value, atom m), 1, k steps, ...)``."""
+        """The part of A (M, K, ...) that ``thread`` multiplies, shape
+        ``((value, atom m), 1, k steps, ...)``."""
         return partition(tensor, (self.tile[0], self.atom.shape[2]), self.tv_a, thread)
 
     def partition_b(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of B (N, K, ...) that ``thread`` multiplies, shape ``((value, atom n), 1, k steps, ...)``."""
+        """The part of B (N, K, ...) that ``thread`` multiplies, shape
+        ``((value, atom n), 1, k steps, ...)``."""
         return partition(tensor, (self.tile[1], self.atom.shape[2]), self.tv_b, thread)
 
     def partition_rows(self, tensor: Tensor, mode: int, rows: Layout, thread: IntLike) -> Tensor:
-        """The rows of A (mode 0) or B (1) that ``thread`` addresses for ``ldmatrix``, shape ``(row, quadruple, k steps, ...)``."""
+        """The rows of A (mode 0) or B (1) that ``thread`` addresses for ``ldmatrix``, shape
+        ``(row, quadruple, k steps, ...)``."""
         part = partition(tensor, (self.tile[mode], self.atom.shape[2]), rows, thread)
         return part.map_domain(lambda layout: make_layout(*layout[0], *list(layout)[2:]))
 
@@ -358,26 +383,32 @@ class WarpMma:
 
     @cached_property
     def tv_quads(self) -> Layout:
-        """((lane, warps), (run of 4, half, atom m, pair of atoms n)) -> position in the (M, N) tile, after :meth:`exchange`.
+        """((lane, warps), (run of 4, half, atom m, pair of atoms n)) -> position in the (M, N)
+        tile, after :meth:`exchange`.
 
-        It is that of C with the lowest bit of a lane and the lowest bit of an atom's number along N exchanged.
+        It is that of C with the lowest bit of a lane and the lowest bit of an atom's number along N
+        exchanged.
         """
         threads, halves = self.threads, self.atom.shape[0] // 8
         atom_m = 2 * halves * threads
         atom_n = atom_m * self.atoms[0]
-        permutation = make_layout(
-            make_layout(Layout(2, atom_n), Layout(threads // 2, 2)),
-            make_layout(Layout((2, 2), (threads, 1)), Layout(halves, 2 * threads), Layout(self.atoms[0], atom_m),
-                        Layout(self.atoms[1] // 2, 2 * atom_n)))
+        permutation = make_layout(make_layout(Layout(2, atom_n), Layout(threads // 2, 2)),
+                                  make_layout(Layout((2, 2), (threads, 1)),
+                                              Layout(halves, 2 * threads),
+                                              Layout(self.atoms[0], atom_m),
+                                              Layout(self.atoms[1] // 2, 2 * atom_n)))
         tv = composition(self.tv_c, permutation)
         return make_layout(tv[0], make_layout(coalesce(tv[1][0]), *list(tv[1])[1:]))
 
     def partition_quads(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of C (M, N) that ``thread`` has after :meth:`exchange`, shape ``(run of 4, half, atom m, pair of atoms n)``."""
-        return partition(tensor, self.tile, self.tv_quads, thread).map_domain(lambda layout: make_layout(*layout[0]))
+        """The part of C (M, N) that ``thread`` has after :meth:`exchange`, shape
+        ``(run of 4, half, atom m, pair of atoms n)``."""
+        return partition(tensor, self.tile, self.tv_quads,
+                         thread).map_domain(lambda layout: make_layout(*layout[0]))
 
     def exchange(self, k: KernelBuilder, c: Tensor, thread: IntLike) -> Tensor:
-        """Pairs along N become runs of four: each lane gives its neighbour a pair of one of two atoms for one of the other.
+        """Pairs along N become runs of four: each lane gives its neighbour a pair of one of two
+        atoms for one of the other.
 
         Parameters
         ----------
@@ -391,11 +422,13 @@ class WarpMma:
         Returns
         -------
         Tensor
-            The same registers as ``(run, half, atom m, pair of atoms)``: they are at :attr:`tv_quads` now.
+            The same registers as ``(run, half, atom m, pair of atoms)``: they are at
+            :attr:`tv_quads` now.
         """
         halves, of_m, of_n = self.atom.shape[0] // 8, *self.atoms
         odd, values = k.let("odd", thread % 2), 2 * halves
-        runs = Tensor(c.engine, Layout(((2, 2), halves, of_m, of_n // 2), ((1, values * of_m), 2, values, 2 * values * of_m)))
+        runs = Tensor(c.engine, Layout(((2, 2), halves, of_m, of_n // 2),
+                                       ((1, values * of_m), 2, values, 2 * values * of_m)))
         given = k.registers("tCrG", c.engine.dtype.name, Layout(2))
         with k.loops((halves, of_m, of_n // 2)) as at:
             for i in range(2):
@@ -411,7 +444,8 @@ class WarpMma:
         return runs
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
-        """``c += a b^T`` on the fragments of a warp: c ``(value, atom m, atom n)``, a and b registers ``(register, atom)``."""
+        """``c += a b^T`` on the fragments of a warp: c ``(value, atom m, atom n)``, a and b
+        registers ``(register, atom)``."""
         # An element of A fills four registers: hold those of one atom at a time.
         spread = dtype(self.atom.element).is_complex and not self.atom.splits
         with k.loops(self.atoms[::-1] if spread else self.atoms) as at:
@@ -422,7 +456,8 @@ class WarpMma:
 
 
 class RegisterPlanes:
-    """The planes of an operand in registers: pairs along K of float32, or the parts of a complex number, as three bfloat16 each.
+    """The planes of an operand in registers: pairs along K of float32, or the parts of a complex
+    number, as three bfloat16 each.
 
     Parameters
     ----------
@@ -463,16 +498,21 @@ class RegisterPlanes:
         with k.loops((self._pairs, self._atoms)) as (i, atom):
             x = elements(i, atom) if self._complex else elements(2 * i, atom)
             parts = (x.re, x.im) if self._complex else (x, elements(2 * i + 1, atom))
-            k.do("split_pair", *parts, *(self.planes(i, plane, atom) for plane in range(PLANES)), *seen)
+            k.do("split_pair", *parts, *(self.planes(i, plane, atom) for plane in range(PLANES)),
+                 *seen)
 
 
-def operand_tile(extent: int, depth: int, element: str, k_major: bool, apart: int = 1) -> ComposedLayout:
-    """The swizzled layout of an (extent, depth) operand tile in shared memory, without bank conflicts in copies or fragment loads.
+def operand_tile(extent: int, depth: int, element: str, k_major: bool,
+                 apart: int = 1) -> ComposedLayout:
+    """The swizzled layout of an (extent, depth) operand tile in shared memory, without bank
+    conflicts in copies or fragment loads.
 
-    Rows of at most 128 bytes along whichever mode is contiguous in global memory. For ``ldmatrix``, 16-byte chunks are permuted by
-    the row: 8 rows at the same chunk meet every bank once. 64-bit elements are loaded one by one, 4 along each mode by 16 lanes:
-    there, 32-byte chunks are permuted. 128-bit elements are loaded 2 along the rows of the operand and 4 along K by 8 lanes: single
-    ones are permuted where rows run along K; where they do not, pairs, or single ones if the rows are 4 ``apart``.
+    Rows of at most 128 bytes along whichever mode is contiguous in global memory. For ``ldmatrix``,
+    16-byte chunks are permuted by the row: 8 rows at the same chunk meet every bank once. 64-bit
+    elements are loaded one by one, 4 along each mode by 16 lanes: there, 32-byte chunks are
+    permuted. 128-bit elements are loaded 2 along the rows of the operand and 4 along K by 8 lanes:
+    single ones are permuted where rows run along K; where they do not, pairs, or single ones if the
+    rows are 4 ``apart``.
 
     Parameters
     ----------
@@ -507,8 +547,10 @@ def operand_tile(extent: int, depth: int, element: str, k_major: bool, apart: in
     contiguous = depth if k_major else extent
     row = min(contiguous, _LINE_BYTES // item)
     if contiguous % row or row & (row - 1):
-        raise CodegenError(f"a tile of {extent} x {depth} {element} does not divide into rows of a power of two "
-                           f"up to {_LINE_BYTES} bytes")
+        raise CodegenError(
+            f"a tile of {extent} x {depth} {element} does not divide into rows of a power of two "
+            f"up to {_LINE_BYTES} bytes"
+        )
     slabs = contiguous // row
     if k_major:
         inner = Layout((extent, (row, slabs)), (row, (1, row * extent)))

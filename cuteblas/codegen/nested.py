@@ -1,12 +1,16 @@
-"""Nested modes seen through flat coordinates: the place of an element of a tensor contraction's "matrix".
+"""Nested modes seen through flat coordinates: the place of an element of a tensor contraction's
+"matrix".
 
-A matrix whose modes are nested, such as (M, K) = ((M0,M1),K), is tiled and partitioned through flat coordinates (m, k): it is the
-composed layout ``nested o coordinate o identity``, whose inner part has basis strides, like a predicate's. The offset of an element
-then is ``nested((m, k))``: divisions and remainders by run-time extents. A main loop cannot afford those for every element, and
-need not: the offset is a sum over the modes, and along M a thread's elements are the same in every step.
+A matrix whose modes are nested, such as (M, K) = ((M0,M1),K), is tiled and partitioned through flat
+coordinates (m, k): it is the composed layout ``nested o coordinate o identity``, whose inner part
+has basis strides, like a predicate's. The offset of an element then is ``nested((m, k))``:
+divisions and remainders by run-time extents. A main loop cannot afford those for every element, and
+need not: the offset is a sum over the modes, and along M a thread's elements are the same in every
+step.
 
-:func:`tabulated` makes that visible. Of each mode of the matrix, the part of the offset that depends on static extents alone is
-either linear, provably, and becomes an ordinary stride, or is evaluated once into an array in registers.
+:func:`tabulated` makes that visible. Of each mode of the matrix, the part of the offset that
+depends on static extents alone is either linear, provably, and becomes an ordinary stride, or is
+evaluated once into an array in registers.
 """
 
 from __future__ import annotations
@@ -18,7 +22,15 @@ from math import prod
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
-from ..layout import ArithTuple, ComposedLayout, E, Layout, ScaledBasis, Tensor, make_identity_layout
+from ..layout import (
+    ArithTuple,
+    ComposedLayout,
+    E,
+    Layout,
+    ScaledBasis,
+    Tensor,
+    make_identity_layout,
+)
 from ..layout.inttuple import transform_leaf
 from ..layout.symbolic import IntLike, Var, entry, is_static
 
@@ -29,7 +41,8 @@ __all__ = ["by_coordinate", "tabulated"]
 
 
 def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
-    """View a tensor with nested modes through flat coordinates; a tensor without nested modes stays as it is.
+    """View a tensor with nested modes through flat coordinates; a tensor without nested modes stays
+    as it is.
 
     Parameters
     ----------
@@ -54,12 +67,14 @@ def by_coordinate(tensor: Tensor, extents: tuple[IntLike, ...]) -> Tensor:
     layout = tensor.layout
     if not any(isinstance(extent, tuple) for extent in layout.shape):
         return tensor
-    return Tensor(tensor.engine, ComposedLayout(layout, ArithTuple(*(0 for _ in extents)), make_identity_layout(extents)))
+    return Tensor(tensor.engine, ComposedLayout(layout, ArithTuple(*(0 for _ in extents)),
+                                                make_identity_layout(extents)))
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """``(x, y, ..., linear) -> f(x) + g(y) + ... + linear``, a function for each mode that has one."""
+    """``(x, y, ..., linear) -> f(x) + g(y) + ... + linear``, a function for each mode that has
+    one."""
 
     functions: tuple[Callable[[IntLike], IntLike] | None, ...]
 
@@ -88,8 +103,8 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
     Returns
     -------
     ComposedLayout
-        A composed layout with the same values at all coordinates. Its inner part counts entries of arrays, coordinates of
-        modes that are still to be evaluated, and (last) ordinary strides.
+        A composed layout with the same values at all coordinates. Its inner part counts entries of
+        arrays, coordinates of modes that are still to be evaluated, and (last) ordinary strides.
 
     Examples
     --------
@@ -110,31 +125,38 @@ def tabulated(k: KernelBuilder, name: str, layout: ComposedLayout) -> ComposedLa
     base: IntLike = 0
     for mode, part in enumerate(nested):
         first = k.let(f"{name}_{mode}", layout.offset[mode])
-        along = [leaf for leaf in leaves if isinstance(leaf.stride, ScaledBasis) and leaf.stride.modes == (mode,)]
+        along = [leaf for leaf in leaves if isinstance(leaf.stride, ScaledBasis)
+                 and leaf.stride.modes == (mode,)]
         if not isinstance(part.shape, tuple):
             base = base + first * part.stride
             for leaf in along:
                 leaf.stride = leaf.step * part.stride * E(linear)
             continue
         for leaf in along:
-            others = first + sum((Var(f"_{j}") * x.step for j, x in enumerate(along) if x is not leaf), 0)
+            others = first + sum((Var(f"_{j}") * x.step for j, x in enumerate(along)
+                                  if x is not leaf), 0)
             leaf.split_linear_run(part, others, linear)
         along = [leaf for leaf in along if leaf.stride.modes == (mode,)]
         if all(is_static(leaf.extent) for leaf in along):
-            table = Layout(tuple(leaf.extent for leaf in along) or 1, tuple(leaf.step for leaf in along) or 0)
+            table = Layout(tuple(leaf.extent for leaf in along) or 1,
+                           tuple(leaf.step for leaf in along) or 0)
             functions[mode] = _table(k, f"{name}_{mode}s", part, first, table)
-            for leaf, count in zip(along, accumulate((leaf.extent for leaf in along), mul, initial=1), strict=False):
+            for leaf, count in zip(along, accumulate((leaf.extent for leaf in along), mul,
+                                                     initial=1), strict=False):
                 leaf.stride = count * E(mode)
         else:
             functions[mode], start[mode] = part, first
     offset = ArithTuple(*start, k.let(f"{name}_offset", base))
-    shapes, strides = iter(leaf.full_shape for leaf in leaves), iter(leaf.full_stride for leaf in leaves)
-    return ComposedLayout(_Sum(tuple(functions)), offset, Layout(transform_leaf(inner.shape, lambda _: next(shapes)),
-                                                                 transform_leaf(inner.shape, lambda _: next(strides))))
+    shapes, strides = iter(leaf.full_shape for leaf in leaves), iter(leaf.full_stride
+                                                                     for leaf in leaves)
+    return ComposedLayout(_Sum(tuple(functions)), offset,
+                          Layout(transform_leaf(inner.shape, lambda _: next(shapes)),
+                                 transform_leaf(inner.shape, lambda _: next(strides))))
 
 
 class _Leaf:
-    """A leaf of the inner layout; perhaps split into a run, along which offsets are linear, and the rest."""
+    """A leaf of the inner layout; perhaps split into a run, along which offsets are linear, and the
+    rest."""
 
     def __init__(self, extent: IntLike, stride: Any):
         self.extent, self.stride = extent, stride
@@ -156,11 +178,13 @@ class _Leaf:
         return self.stride if self.run is None else (self.run[1], self.stride)
 
     def split_linear_run(self, part: Layout, others: IntLike, linear: int) -> None:
-        """Split off the longest run along which the nested mode provably grows by a constant, whatever the other leaves are."""
+        """Split off the longest run along which the nested mode provably grows by a constant,
+        whatever the other leaves are."""
         if not isinstance(self.extent, int):
             return
         for run in range(self.extent, 1, -1):
-            step = _linear_step(part, others + Var("_run") * (run * self.step), run, self.step) if self.extent % run == 0 else None
+            step = _linear_step(part, others + Var("_run") * (run * self.step), run,
+                                self.step) if self.extent % run == 0 else None
             if step is not None:
                 if run == self.extent:
                     self.stride = step * E(linear)
@@ -178,8 +202,10 @@ def _linear_step(part: Layout, start: IntLike, extent: int, stride: IntLike) -> 
     return step if isinstance(step, int) else None
 
 
-def _table(k: KernelBuilder, name: str, part: Layout, first: IntLike, table: Layout) -> Callable[[IntLike], IntLike]:
-    """Write an array of offsets along one mode; returns the function from an entry's number to its value."""
+def _table(k: KernelBuilder, name: str, part: Layout, first: IntLike,
+           table: Layout) -> Callable[[IntLike], IntLike]:
+    """Write an array of offsets along one mode; returns the function from an entry's number to its
+    value."""
     def value(i: IntLike) -> IntLike:
         return part(first + table(i))
 

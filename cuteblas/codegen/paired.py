@@ -1,4 +1,5 @@
-"""Two launches of one kernel as one: every parameter is there twice, and a block takes those of the launch that it belongs to."""
+"""Two launches of one kernel as one: every parameter is there twice, and a block takes those of the
+launch that it belongs to."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ __all__ = ["PairBuilder"]
 
 
 class PairBuilder(KernelBuilder):
-    """Writes one kernel that does the work of two launches; the kernel is written as for one launch.
+    """Writes one kernel that does the work of two launches; the kernel is written as for one
+    launch.
 
-    The kernel's own parameters are ``blocks_first``, the blocks of the first launch, then each parameter ``x`` of the kernel for
-    one as ``x0`` and ``x1``.
+    The kernel's own parameters are ``blocks_first``, the blocks of the first launch, then each
+    parameter ``x`` of the kernel for one as ``x0`` and ``x1``.
 
     Parameters
     ----------
@@ -41,19 +43,23 @@ class PairBuilder(KernelBuilder):
         """The block's index in its launch; there is only one axis."""
         return self._declare(name, self._c(self._own), Var(name, 0, hi))
 
-    def pointer(self, name: str, element: str, *, const: bool = True, alignment: int = 16) -> Pointer:
+    def pointer(self, name: str, element: str, *, const: bool = True,
+                alignment: int = 16) -> Pointer:
         """The pointer of this block's launch."""
-        first, second = (super(PairBuilder, self).pointer(f"{name}{i}", element, const=const, alignment=alignment)
-                         for i in range(2))
+        first, second = (super(PairBuilder, self).pointer(f"{name}{i}", element, const=const,
+                                                          alignment=alignment) for i in range(2))
         dt = dtype(element)
         qualifier = " const" if const else ""
-        self._line(f"{dt.ctype}{qualifier}* const {self._fresh(name)} = second ? {second.name} : {first.name};")
+        self._line(
+            f"{dt.ctype}{qualifier}* const {self._fresh(name)} = second ? {second.name} : {first.name};"
+        )
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
     def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
                 typical: int | None = None) -> Expr:
         """The integer of this block's launch."""
-        first, second = (super(PairBuilder, self).integer(f"{name}{i}", lo=lo, hi=hi, multiple=multiple, typical=typical)
+        first, second = (super(PairBuilder, self).integer(f"{name}{i}", lo=lo, hi=hi,
+                                                          multiple=multiple, typical=typical)
                          for i in range(2))
         self._access.parameter(name, extent=lo is not None, value=typical)
         return self._declare(name, f"second ? {second} : {first}", Var(name, lo, hi, -multiple))

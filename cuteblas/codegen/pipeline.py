@@ -51,7 +51,8 @@ class RingIndex:
 
 
 class PipelineState(RingIndex):
-    """The stage that a role works on, and the parity of its phase, which changes with each round of the ring.
+    """The stage that a role works on, and the parity of its phase, which changes with each round of
+    the ring.
 
     Parameters
     ----------
@@ -84,10 +85,12 @@ class PipelineState(RingIndex):
 
 
 class Pipeline:
-    """The barriers of a ring: the producer acquires a stage, fills it and commits it, a consumer waits for it and releases it.
+    """The barriers of a ring: the producer acquires a stage, fills it and commits it, a consumer
+    waits for it and releases it.
 
-    Producer and consumer go round the same stages in the same order, each with a state of its own. The producer's first time
-    round finds all stages empty: it waits for the parity that barriers have before their first phase.
+    Producer and consumer go round the same stages in the same order, each with a state of its own.
+    The producer's first time round finds all stages empty: it waits for the parity that barriers
+    have before their first phase.
 
     Parameters
     ----------
@@ -118,8 +121,8 @@ class Pipeline:
     'cb::mbarrier_wait(&empty[stage], parity ^ 1);'
     """
 
-    def __init__(self, k: KernelBuilder, stages: int, filled: int, emptied: int, names: tuple[str, str] = ("full", "empty"),
-                 stage: str = "stage"):
+    def __init__(self, k: KernelBuilder, stages: int, filled: int, emptied: int,
+                 names: tuple[str, str] = ("full", "empty"), stage: str = "stage"):
         self._k, self.stages, self._stage = k, stages, stage
         self._full, self._empty = Mbarriers(k, names[0], stages, filled), Mbarriers(k, names[1], stages, emptied)
 
@@ -133,13 +136,15 @@ class Pipeline:
         return PipelineState(self._k, self.stages, self._stage)
 
     def acquire(self, at: PipelineState, nbytes: int | None = None) -> None:
-        """Wait, as a producer, until a stage is empty; with ``nbytes``, also announce TMA's bytes (:meth:`expect`)."""
+        """Wait, as a producer, until a stage is empty; with ``nbytes``, also announce TMA's bytes
+        (:meth:`expect`)."""
         self._empty.wait(at.index, at.parity ^ 1)
         if nbytes is not None:
             self.expect(at, nbytes)
 
     def expect(self, at: PipelineState, nbytes: int) -> None:
-        """Commit a stage that is full once ``nbytes`` have arrived, too: for copies that complete its :meth:`barrier`."""
+        """Commit a stage that is full once ``nbytes`` have arrived, too: for copies that complete
+        its :meth:`barrier`."""
         self._full.expect(at.index, nbytes)
 
     def barrier(self, at: PipelineState) -> Element:
@@ -155,7 +160,8 @@ class Pipeline:
         self._full.wait(at.index, at.parity)
 
     def release(self, stage: IntLike, rank: IntLike | None = None) -> None:
-        """Signal that a consumer has read a stage; with ``rank``, signal the block of the cluster that filled it."""
+        """Signal that a consumer has read a stage; with ``rank``, signal the block of the cluster
+        that filled it."""
         if rank is None:
             self._empty.arrive(stage)
         else:

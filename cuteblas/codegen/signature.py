@@ -1,9 +1,11 @@
-"""What a kernel is given: every tensor is declared once, and a plan's values find their parameters by the names declared here.
+"""What a kernel is given: every tensor is declared once, and a plan's values find their parameters
+by the names declared here.
 
-Declaring a :class:`TensorParam` makes the parameters that its layout needs (address or tensor map, extents, strides) and the
-:class:`GlobalTensor` that a kernel works on. The finished kernel's :class:`Signature` then takes a :class:`View` for each tensor,
-the extents and the other numbers by name, and puts them into the order of the parameters; what is missing or unknown is an error
-where the plan is made.
+Declaring a :class:`TensorParam` makes the parameters that its layout needs (address or tensor map,
+extents, strides) and the :class:`GlobalTensor` that a kernel works on. The finished kernel's
+:class:`Signature` then takes a :class:`View` for each tensor, the extents and the other numbers by
+name, and puts them into the order of the parameters; what is missing or unknown is an error where
+the plan is made.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from .builder import KernelBuilder
     from .kernel import Param
 
-__all__ = ["Declarations", "GlobalTensor", "Nested", "Part", "Signature", "TensorParam", "View", "declare"]
+__all__ = ["Declarations", "GlobalTensor", "Nested", "Part", "Signature", "TensorParam", "View",
+           "declare"]
 
 Nested = IntLike | tuple[IntLike, ...]
 """An extent or a stride of a mode, or those of the modes that are nested in it."""
@@ -37,15 +40,17 @@ class TensorParam:
     name : str
         Its name, and that of its address.
     modes : str or tuple of str
-        Names of its modes: a letter each, or a word each. The extent of ``m`` is the parameter ``M``, the stride ``d<name>_m``.
+        Names of its modes: a letter each, or a word each. The extent of ``m`` is the parameter
+        ``M``, the stride ``d<name>_m``.
     element : str
         NumPy's name of the element type.
     strides : tuple of (int, str or None), optional
-        The strides that are known when the kernel is generated, and of rows that follow each other without gaps the mode whose
-        extent it is; ``None`` for those that are parameters. None are known by default.
+        The strides that are known when the kernel is generated, and of rows that follow each other
+        without gaps the mode whose extent it is; ``None`` for those that are parameters. None are
+        known by default.
     width : int
-        Elements of a vector access along the mode with stride 1. They divide the address, the other strides and, unless it is known
-        already, the extent of that mode.
+        Elements of a vector access along the mode with stride 1. They divide the address, the other
+        strides and, unless it is known already, the extent of that mode.
     written : bool
         Whether the kernel writes it.
     map : str
@@ -57,7 +62,8 @@ class TensorParam:
     lowest : int, optional
         A lower bound of the strides.
     extents : tuple of str
-        The names by which the extents of its modes are bound, empty where they are not; known once it is declared.
+        The names by which the extents of its modes are bound, empty where they are not; known once
+        it is declared.
 
     Examples
     --------
@@ -83,9 +89,13 @@ class TensorParam:
 
     def __post_init__(self) -> None:
         if self.strides is not None and len(self.strides) != len(self.modes):
-            raise CodegenError(f"{self.name} has the modes {', '.join(self.modes)} and {len(self.strides)} strides")
+            raise CodegenError(
+                f"{self.name} has the modes {', '.join(self.modes)} and {len(self.strides)} strides"
+            )
         if self.width != 1 and 1 not in self.known_strides:
-            raise CodegenError(f"vectors of {self.width} elements of {self.name} need a mode with stride 1, got {self}")
+            raise CodegenError(
+                f"vectors of {self.width} elements of {self.name} need a mode with stride 1, got {self}"
+            )
 
     @property
     def known_strides(self) -> tuple[int | str | None, ...]:
@@ -139,18 +149,23 @@ class GlobalTensor:
     def address(self) -> Pointer:
         """Its address."""
         if self.pointer is None:
-            raise CodegenError(f"{self.param.name} has no address: the kernel accesses it through its tensor map only")
+            raise CodegenError(
+                f"{self.param.name} has no address: the kernel accesses it through its tensor map only"
+            )
         return self.pointer
 
-    def at(self, index: IntLike | tuple[IntLike, ...] = 0, extents: tuple[Nested, ...] | None = None) -> Tensor:
-        """The tensor at one index of the batch, which is flat or a coordinate; without batch modes there is only one.
+    def at(self, index: IntLike | tuple[IntLike, ...] = 0,
+           extents: tuple[Nested, ...] | None = None) -> Tensor:
+        """The tensor at one index of the batch, which is flat or a coordinate; without batch modes
+        there is only one.
 
         ``extents`` take the place of those that were declared.
         """
         shape = self.extents if extents is None else extents
         if not self.batch:
             return Tensor(self.address, Layout(shape, self.strides))
-        whole = Tensor(self.address, Layout((*shape, self.batch), (*self.strides, self.batch_strides)))
+        whole = Tensor(self.address, Layout((*shape, self.batch),
+                                            (*self.strides, self.batch_strides)))
         return whole[*(None for _ in shape), index]
 
 
@@ -191,7 +206,8 @@ class Part:
     of : str
         The name.
     kind : str
-        The value itself, an element of it, or of a tensor the address, the tensor map, a stride or one of the batch modes.
+        The value itself, an element of it, or of a tensor the address, the tensor map, a stride or
+        one of the batch modes.
     at : int
         Which mode.
     leaf : int, optional
@@ -199,7 +215,8 @@ class Part:
     multiple : int
         What divides the value.
     extent : str
-        Of a stride, the name of the mode's extent, if that is bound: where there is but one element, any stride will do.
+        Of a stride, the name of the mode's extent, if that is bound: where there is but one
+        element, any stride will do.
 
     Examples
     --------
@@ -223,7 +240,8 @@ class Declarations:
     Attributes
     ----------
     parts : dict
-        The part that each parameter takes, by parameter name; other parameters are bound by their own names.
+        The part that each parameter takes, by parameter name; other parameters are bound by their
+        own names.
     tensors : dict
         The tensors, by name.
     extents : dict
@@ -247,9 +265,10 @@ class Declarations:
     batch: dict[str, tuple[IntLike, ...]] = field(default_factory=dict)
 
 
-def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable[str] = "", batch: int = 0,
-            multiples: Mapping[str, int] | None = None, nested: Mapping[str, int] | None = None,
-            typical: Mapping[str, int] | None = None, suffix: str = "") -> tuple[GlobalTensor, ...]:
+def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable[str] = "",
+            batch: int = 0, multiples: Mapping[str, int] | None = None,
+            nested: Mapping[str, int] | None = None, typical: Mapping[str, int] | None = None,
+            suffix: str = "") -> tuple[GlobalTensor, ...]:
     """Declare tensors together: see :meth:`~cuteblas.codegen.builder.KernelBuilder.tensors`.
 
     Parameters
@@ -259,7 +278,8 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
     tensors : sequence of TensorParam
         The tensors to declare, each with its own name.
     modes : iterable of str
-        Modes whose extents are parameters, in this order; by default each is made when it is needed.
+        Modes whose extents are parameters, in this order; by default each is made when it is
+        needed.
     batch : int
         The number of batch modes.
     multiples : mapping of str to int, optional
@@ -291,7 +311,8 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
     ['A', 'B', 'dA_m', 'dB_n']
     """
     known, multiples, counts, usual = k.declarations, multiples or {}, nested or {}, typical or {}
-    if twice := [t.name for i, t in enumerate(tensors) if t.name in {*known.tensors, *(other.name for other in tensors[:i])}]:
+    if twice := [t.name for i, t in enumerate(tensors)
+                 if t.name in {*known.tensors, *(other.name for other in tensors[:i])}]:
         raise TypeError(f"{k.name} has two tensors with the name {twice[0]}")
     for t in tensors:
         if t.map:
@@ -300,20 +321,25 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
     for t in sorted(tensors, key=lambda t: t.written):
         if t.addressed:
             known.parts[t.name] = Part(t.name, "address")
-            pointers[t.name] = k.pointer(t.name, t.element, const=not t.written, alignment=t.width * dtype(t.element).bytes)
+            pointers[t.name] = k.pointer(t.name, t.element, const=not t.written,
+                                         alignment=t.width * dtype(t.element).bytes)
 
     def integer(name: str, part: Part, lowest: int | None) -> IntLike:
         known.parts[name] = part
         extent = part.of.lower() if part.kind == "value" else ""
         return k.integer(name, lo=lowest, multiple=part.multiple, typical=usual.get(extent))
 
-    def of_mode(name: str, mode: str, part: Part, lowest: int | None, first: int | None = None) -> Nested:
-        """A parameter, or one for each of the modes that are nested in a mode; the first may be known."""
+    def of_mode(name: str, mode: str, part: Part, lowest: int | None,
+                first: int | None = None) -> Nested:
+        """A parameter, or one for each of the modes that are nested in a mode; the first may be
+        known."""
         if (count := counts.get(mode, 1)) == 1:
             return integer(name, part, lowest) if first is None else first
         rest = part.multiple if part.kind == "stride" else 1
-        return tuple(first if leaf == 0 and first is not None else
-                     integer(f"{name}{leaf}", replace(part, leaf=leaf, multiple=rest if leaf else part.multiple), lowest)
+        return tuple(first if leaf == 0 and first is not None
+                     else integer(f"{name}{leaf}",
+                                  replace(part, leaf=leaf,
+                                          multiple=rest if leaf else part.multiple), lowest)
                      for leaf in range(count))
 
     for mode in modes:
@@ -325,22 +351,28 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
         mode, given = t.modes[at], t.known_strides[at]
         if isinstance(given, str):
             return known.extents[given + suffix]
-        return of_mode(f"d{t.name}_{mode}", mode, Part(t.name, "stride", at, None, t.width, extent), t.lowest, given)
+        return of_mode(f"d{t.name}_{mode}", mode, Part(t.name, "stride", at, None, t.width, extent),
+                       t.lowest, given)
 
     strides: dict[str, tuple[Nested, ...]] = {}
     for t in tensors:
-        extents = tuple(f"{mode.upper()}{suffix}" if mode + suffix in known.extents else "" for mode in t.modes)
+        extents = tuple(f"{mode.upper()}{suffix}" if mode + suffix in known.extents else ""
+                        for mode in t.modes)
         known.tensors[t.name] = replace(t, extents=extents)
-        strides[t.name] = tuple(stride(t, at, extent) for at, extent in enumerate(extents)) if t.addressed else ()
+        strides[t.name] = tuple(stride(t, at, extent)
+                                for at, extent in enumerate(extents)) if t.addressed else ()
     if suffix not in known.batch:
-        known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", "element", leaf=i), 0) for i in range(batch))
+        known.batch[suffix] = tuple(integer(f"L{suffix}{i}", Part(f"L{suffix}", "element", leaf=i),
+                                            0) for i in range(batch))
     found: list[GlobalTensor] = []
     for t in tensors:
         present = (t.batch,) * len(known.batch[suffix]) if isinstance(t.batch, bool) else t.batch
         known.tensors[t.name] = replace(known.tensors[t.name], batch=present)
-        steps = tuple(integer(f"d{t.name}_l{i}", Part(t.name, "batch", i, i, t.width, f"L{suffix}"), t.lowest) if has else 0
+        steps = tuple(integer(f"d{t.name}_l{i}", Part(t.name, "batch", i, i, t.width, f"L{suffix}"),
+                              t.lowest) if has else 0
                       for i, has in enumerate(present)) if t.addressed else ()
-        found.append(GlobalTensor(t, pointers.get(t.name), tuple(known.extents.get(mode + suffix, 1) for mode in t.modes),
+        found.append(GlobalTensor(t, pointers.get(t.name),
+                                  tuple(known.extents.get(mode + suffix, 1) for mode in t.modes),
                                   strides[t.name], known.batch[suffix][:len(present)], steps))
     return tuple(found)
 
@@ -394,13 +426,15 @@ class Signature:
         Parameters
         ----------
         *groups, **named
-            By name: a :class:`View` for each tensor; for an extent the integer, or a tuple where modes are nested in it; the
-            extents of the batch modes, innermost first, as ``L``; and the value of every other parameter.
+            By name: a :class:`View` for each tensor; for an extent the integer, or a tuple where
+            modes are nested in it; the extents of the batch modes, innermost first, as ``L``; and
+            the value of every other parameter.
 
         Raises
         ------
         TypeError
-            If an argument is missing, unknown or passed twice, or a tensor has other modes; the message names it and the kernel.
+            If an argument is missing, unknown or passed twice, or a tensor has other modes; the
+            message names it and the kernel.
         ValueError
             If a value contradicts what the kernel was generated for.
         """
@@ -411,11 +445,15 @@ class Signature:
             values |= group
         missing, unknown = self.names.keys() - values.keys(), values.keys() - self.names.keys()
         if missing or unknown:
-            wrong = [f"{said} {_listed(names)}" for said, names in (("is missing", missing), ("takes no", unknown)) if names]
-            raise TypeError(f"{self.kernel} {' and '.join(wrong)}; it takes {', '.join(self.names)}")
+            wrong = [f"{said} {_listed(names)}"
+                     for said, names in (("is missing", missing), ("takes no", unknown)) if names]
+            raise TypeError(
+                f"{self.kernel} {' and '.join(wrong)}; it takes {', '.join(self.names)}"
+            )
         for name, value in values.items():
             self._check(name, value, values)
-        return tuple(self._argument(param, part, values) for param, part in zip(self.params, self.parts, strict=True))
+        return tuple(self._argument(param, part, values)
+                     for param, part in zip(self.params, self.parts, strict=True))
 
     def _check(self, name: str, value: Any, values: Mapping[str, Any]) -> None:
         """Refuse what is of the wrong kind, and other strides than those that are known."""
@@ -424,25 +462,35 @@ class Signature:
                 raise TypeError(f"{name} of {self.kernel} is not a tensor, got {value}")
             elements = sum(self.parts[at].kind == "element" for at in self.names[name])
             if elements and (not isinstance(value, tuple) or len(value) != elements):
-                raise TypeError(f"{name} of {self.kernel} takes a tuple of {elements} extents, got {value!r}")
+                raise TypeError(
+                    f"{name} of {self.kernel} takes a tuple of {elements} extents, got {value!r}"
+                )
             return
         if not isinstance(value, View):
             raise TypeError(f"{name} of {self.kernel} is a tensor and takes a View, got {value!r}")
-        if bool(tensor.map) != (value.map is not None) or (tensor.addressed and value.memory is None):
-            wanted = " and ".join(["its address"] * tensor.addressed + ["a tensor map"] * bool(tensor.map))
+        if bool(tensor.map) != (value.map is not None) or (tensor.addressed
+                                                           and value.memory is None):
+            wanted = " and ".join(["its address"] * tensor.addressed + ["a tensor map"]
+                                  * bool(tensor.map))
             raise TypeError(f"{name} of {self.kernel} takes {wanted}, got {value}")
         if not tensor.addressed:
             return
         present = tensor.batch if isinstance(tensor.batch, tuple) else ()
-        if len(value.strides) != len(tensor.modes) or (any(present) and len(value.batch) != len(present)):
-            raise TypeError(f"{name} of {self.kernel} has the modes {', '.join(tensor.modes)} and {len(present)} batch modes, "
-                            f"got {value}")
-        for mode, known, stride, extent in zip(tensor.modes, tensor.known_strides, value.strides, tensor.extents, strict=True):
+        if len(value.strides) != len(tensor.modes) or (any(present)
+                                                       and len(value.batch) != len(present)):
+            raise TypeError(
+                f"{name} of {self.kernel} has the modes {', '.join(tensor.modes)} and {len(present)} batch modes, "
+                f"got {value}"
+            )
+        for mode, known, stride, extent in zip(tensor.modes, tensor.known_strides, value.strides,
+                                               tensor.extents, strict=True):
             first = stride[0] if isinstance(stride, tuple) else stride
             if isinstance(known, str):
                 known = values.get(tensor.extents[tensor.modes.index(known)])
             if known not in (None, first) and not self._single(extent, 0, values):
-                raise ValueError(f"{name} of {self.kernel} must have stride {known} along {mode}, got {first}")
+                raise ValueError(
+                    f"{name} of {self.kernel} must have stride {known} along {mode}, got {first}"
+                )
 
     @staticmethod
     def _single(extent: str, leaf: int | None, values: Mapping[str, Any]) -> bool:
@@ -467,32 +515,39 @@ class Signature:
             case "batch":
                 found = value.batch[part.at]
         if part.multiple > 1 and found % part.multiple and not self._single(part.extent, part.leaf, values):
-            raise ValueError(f"{param.name} of {self.kernel} must be a multiple of {part.multiple}, got {found}")
+            raise ValueError(
+                f"{param.name} of {self.kernel} must be a multiple of {part.multiple}, got {found}"
+            )
         return found
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.kernel} takes", *(f"  {line}" for name in self.names for line in self._lines(name))])
+        return "\n".join([f"{self.kernel} takes",
+                          *(f"  {line}" for name in self.names for line in self._lines(name))])
 
     def _lines(self, name: str) -> Iterable[str]:
         """What is said of one name."""
         params = [(self.params[at], self.parts[at]) for at in self.names[name]]
         if (tensor := self.tensors.get(name)) is not None:
-            strides = [next((q.name for q, part in params if part.kind == "stride" and part.at == at and not part.leaf), str(known))
+            strides = [next((q.name for q, part in params if part.kind == "stride" and part.at == at
+                             and not part.leaf), str(known))
                        for at, known in enumerate(tensor.known_strides)]
             vectors = f" in vectors of {tensor.width}" if tensor.width > 1 else ""
             by = " by a tensor map" if tensor.map else ""
             said = f", strides ({', '.join(strides)})" if tensor.addressed and strides else ""
             steps = [q.name for q, part in params if part.kind == "batch"]
             access = "written" if tensor.written else "read"
-            yield (f"{name} ({', '.join(tensor.modes)}) {tensor.element}, {access}{vectors}{by}{said}"
-                   + (f", of batch modes ({', '.join(steps)})" if steps else ""))
+            yield (
+                f"{name} ({', '.join(tensor.modes)}) {tensor.element}, {access}{vectors}{by}{said}"
+                + (f", of batch modes ({', '.join(steps)})" if steps else "")
+            )
             return
         if len(params) > 1 or params[0][1].kind == "element":
             yield f"{name} ({', '.join(q.name for q, _part in params)}) {params[0][0].dtype.name}"
             return
         for q, part in params:
             what = f"address of {q.dtype.name}" if q.kind == "pointer" else "tensor map" if q.kind == "tensor_map" else q.dtype.name
-            yield f"{q.name} {what}" + (f", a multiple of {part.multiple}" if part.multiple > 1 else "")
+            yield f"{q.name} {what}" + (f", a multiple of {part.multiple}" if part.multiple > 1
+                                        else "")
 
 
 def _listed(names: Collection[str]) -> str:

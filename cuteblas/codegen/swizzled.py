@@ -1,4 +1,5 @@
-"""Layouts of tiles in shared memory with the swizzles that the hardware knows, which TMA and ``wgmma`` share."""
+"""Layouts of tiles in shared memory with the swizzles that the hardware knows, which TMA and
+``wgmma`` share."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def swizzle_over(span: int, element: str) -> Swizzle:
 
 
 def longest_row(extent: int, element: str) -> int:
-    """Bytes of the longest swizzled row that divides an extent of contiguous elements; the longest of all if none does.
+    """Bytes of the longest swizzled row that divides an extent of contiguous elements; the longest
+    of all if none does.
 
     Parameters
     ----------
@@ -64,14 +66,17 @@ def longest_row(extent: int, element: str) -> int:
     >>> longest_row(64, "float16"), longest_row(32, "float16"), longest_row(96, "float16")
     (128, 64, 64)
     """
-    return next((span for span in sorted(SPANS.values(), reverse=True) if extent * dtype(element).bytes % span == 0), ROW_BYTES)
+    return next((span for span in sorted(SPANS.values(), reverse=True) if extent
+                 * dtype(element).bytes % span == 0), ROW_BYTES)
 
 
-def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_bytes: int = ROW_BYTES) -> ComposedLayout:
+def operand_layout(extent: int, depth: int, element: str, k_major: bool,
+                   row_bytes: int = ROW_BYTES) -> ComposedLayout:
     """The swizzled layout of an (extent, depth) operand tile in shared memory.
 
-    Rows have 128 bytes: 64 elements of a 16-bit type, 32 of a 32-bit one. K-major: slabs of one row along K, each ``extent`` rows.
-    MN-major: slabs of one row along M (or N), each ``depth`` rows, which may also have 64 or 32 bytes.
+    Rows have 128 bytes: 64 elements of a 16-bit type, 32 of a 32-bit one. K-major: slabs of one row
+    along K, each ``extent`` rows. MN-major: slabs of one row along M (or N), each ``depth`` rows,
+    which may also have 64 or 32 bytes.
 
     Parameters
     ----------
@@ -105,11 +110,15 @@ def operand_layout(extent: int, depth: int, element: str, k_major: bool, row_byt
     row = row_bytes // dtype(element).bytes
     if k_major:
         if depth % row:
-            raise CodegenError(f"a K-major tile of {element} must be a multiple of {row} deep, got {depth}")
+            raise CodegenError(
+                f"a K-major tile of {element} must be a multiple of {row} deep, got {depth}"
+            )
         slabs = Layout((row, depth // row), (1, row * extent)) if depth > row else Layout(row)
         inner = Layout((extent, slabs.shape), (row, slabs.stride))
     else:
         if extent % row:
-            raise CodegenError(f"an MN-major tile of {element} must be a multiple of {row} wide, got {extent}")
+            raise CodegenError(
+                f"an MN-major tile of {element} must be a multiple of {row} wide, got {extent}"
+            )
         inner = Layout(((row, extent // row), depth), ((1, row * depth), row))
     return ComposedLayout(swizzle_over(row_bytes, element), 0, inner)

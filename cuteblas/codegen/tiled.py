@@ -1,8 +1,10 @@
-"""Tiled copies and tiled matrix multiplications: the elements of each thread, as thread-value layouts.
+"""Tiled copies and tiled matrix multiplications: the elements of each thread, as thread-value
+layouts.
 
-A thread-value layout maps (thread, value) to a position in a tile, counted colexicographically. Composing a tile of a tensor with
-it and slicing out a thread gives that thread's part: a tensor of shape ``(values, rest...)`` whose rest modes repeat the tile. The
-layouts are checked once, when they are made: every position of the tile is covered exactly once.
+A thread-value layout maps (thread, value) to a position in a tile, counted colexicographically.
+Composing a tile of a tensor with it and slicing out a thread gives that thread's part: a tensor of
+shape ``(values, rest...)`` whose rest modes repeat the tile. The layouts are checked once, when
+they are made: every position of the tile is covered exactly once.
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ __all__ = ["TiledCopy", "TiledMma", "partition", "raked_tv"]
 
 @lru_cache(256)
 def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[int, ...]]:
-    """The thread-value layout in which each thread owns a dense tile of ``values``, and the tile that all of them cover.
+    """The thread-value layout in which each thread owns a dense tile of ``values``, and the tile
+    that all of them cover.
 
     Parameters
     ----------
     threads : Layout
-        Maps a thread's coordinate (one top-level mode per mode of the tile) to its number; a bijection.
+        Maps a thread's coordinate (one top-level mode per mode of the tile) to its number; a
+        bijection.
     values : tuple of int
         Extents of the tile that each thread owns, one for each mode.
 
@@ -52,7 +56,8 @@ def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[in
 
     Notes
     -----
-    Position of coordinate ``(t, v)`` in a mode is ``v + values * t``, as in CuTe's ``raked_product``.
+    Position of coordinate ``(t, v)`` in a mode is ``v + values * t``, as in CuTe's
+    ``raked_product``.
 
     Raises
     ------
@@ -70,11 +75,14 @@ def raked_tv(threads: Layout, values: tuple[int, ...]) -> tuple[Layout, tuple[in
     extents = tuple(size(threads[i]) for i in range(len(threads)))
     tile = tuple(t * v for t, v in zip(extents, values, strict=True))
     steps = tuple(prod(tile[:i]) for i in range(len(tile)))
-    # A thread's colexicographic number (the domain of `threads`) -> the position of the first value that it owns.
+    # A thread's colexicographic number (the domain of `threads`) -> the position of the first value
+    # that it owns.
     corner = Layout(extents, tuple(s * v for s, v in zip(steps, values, strict=True)))
     inverse = right_inverse(threads)
     if size(inverse) != size(threads):
-        raise CodegenError(f"the thread layout {threads} is not a bijection onto 0..{size(threads) - 1}")
+        raise CodegenError(
+            f"the thread layout {threads} is not a bijection onto 0..{size(threads) - 1}"
+        )
     return make_layout(composition(corner, inverse), Layout(values, steps)), tile
 
 
@@ -84,7 +92,8 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
     Parameters
     ----------
     tensor : Tensor
-        The tensor, with at least as many modes as ``tile``; further modes become rest modes as they are.
+        The tensor, with at least as many modes as ``tile``; further modes become rest modes as they
+        are.
     tile : tuple of int
         Extents of the tile that the thread-value layout covers.
     tv : Layout
@@ -110,7 +119,9 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
         tiled = zipped_divide(layout, tile)
         return make_layout(composition(tiled[0], tv), tiled[1])
 
-    return tensor.map_domain(by_thread)[(thread, None), None].map_domain(lambda layout: make_layout(layout[0], *layout[1]))
+    return tensor.map_domain(by_thread)[(thread, None), None].map_domain(
+        lambda layout: make_layout(layout[0], *layout[1])
+    )
 
 
 @dataclass(frozen=True)
@@ -170,7 +181,8 @@ class TiledCopy:
 
 @dataclass(frozen=True)
 class TiledMma(TiledCopy):
-    """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) tiles of C, as if it copied them.
+    """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) tiles
+    of C, as if it copied them.
 
     Attributes
     ----------
@@ -196,26 +208,31 @@ class TiledMma(TiledCopy):
         return self.tv
 
     def _operand(self, mode: int) -> Layout:
-        """``((thread), (values))`` -> position along M (``mode`` 0) or N (``mode`` 1): the thread's coordinate, projected."""
+        """``((thread), (values))`` -> position along M (``mode`` 0) or N (``mode`` 1): the thread's
+        coordinate, projected."""
         extents = tuple(size(self.threads[i]) for i in range(2))
         coordinate = composition(Layout(extents, (E(0), E(1))), right_inverse(self.threads))
         shape, stride = flatten(coordinate.shape), flatten(coordinate.stride)
         step = self.values[mode]
-        projected = tuple(step * s.value if isinstance(s, ScaledBasis) and s.modes == (mode,) else 0 for s in stride)
+        projected = tuple(step * s.value if isinstance(s, ScaledBasis) and s.modes == (mode,) else 0
+                          for s in stride)
         return make_layout(Layout(shape, projected), Layout((step, 1), (1, 0)))
 
     @cached_property
     def tv_a(self) -> Layout:
-        """``((thread), (vm, 1))`` -> position in the (M, 1) tile of A; threads along N share values."""
+        """``((thread), (vm, 1))`` -> position in the (M, 1) tile of A; threads along N share
+        values."""
         return self._operand(0)
 
     @cached_property
     def tv_b(self) -> Layout:
-        """``((thread), (vn, 1))`` -> position in the (N, 1) tile of B; threads along M share values."""
+        """``((thread), (vn, 1))`` -> position in the (N, 1) tile of B; threads along M share
+        values."""
         return self._operand(1)
 
     def picture(self) -> Figure:
-        """A on the left, B above, C in the corner: the threads that multiply, and those that own C."""
+        """A on the left, B above, C in the corner: the threads that multiply, and those that own
+        C."""
         m, n = self.tile
         return mma_picture(self.tv_a, self.tv_b, self.tv_c, (m, n, 1))
 

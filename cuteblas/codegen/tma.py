@@ -1,4 +1,5 @@
-"""Copies by the tensor memory accelerator: boxes derived from the layout of a tile in shared memory, and what moves them."""
+"""Copies by the tensor memory accelerator: boxes derived from the layout of a tile in shared
+memory, and what moves them."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ class TmaBox:
     element : str
         Element type.
     layout : ComposedLayout
-        The tile in shared memory, in elements: one mode for each tiled mode of the tensor. Its swizzle is one of the hardware's, or
-        the identity ``Swizzle(0, 0, 0)``.
+        The tile in shared memory, in elements: one mode for each tiled mode of the tensor. Its
+        swizzle is one of the hardware's, or the identity ``Swizzle(0, 0, 0)``.
     most : int
         The most elements that a box has along a mode.
 
@@ -51,7 +52,8 @@ class TmaBox:
 
     @cached_property
     def _modes(self) -> list[tuple[int, int, int, int]]:
-        """(stride in shared memory, extent, tile mode, step in that mode) of every flat mode, by stride."""
+        """(stride in shared memory, extent, tile mode, step in that mode) of every flat mode, by
+        stride."""
         modes = []
         for which in range(self.layout.rank):
             mode = coalesce(self.layout.inner[which])
@@ -66,18 +68,22 @@ class TmaBox:
         modes.sort()
         filled = [1, *(d * n for d, n, *_ in modes)]
         if not modes or any(d < end for (d, *_), end in zip(modes, filled, strict=False)):
-            raise CodegenError(f"TMA fills each place of shared memory once, but elements of {self.layout} share places")
+            raise CodegenError(
+                f"TMA fills each place of shared memory once, but elements of {self.layout} share places"
+            )
         return modes
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """The modes of the tile as a tensor map lists them: by stride in shared memory, the innermost first."""
+        """The modes of the tile as a tensor map lists them: by stride in shared memory, the
+        innermost first."""
         inside = [which for _, _, which, _ in self._modes[:self._flat]]
         return (*inside, *(i for i in range(self.layout.rank) if i not in inside))
 
     @cached_property
     def _flat(self) -> int:
-        """How many flat modes make the box: as long as each is the dense part of another mode of the tile."""
+        """How many flat modes make the box: as long as each is the dense part of another mode of
+        the tile."""
         seen: set[int] = set()
         for i, (_, _, which, step) in enumerate(self._modes):
             if which in seen or step != 1:
@@ -94,7 +100,8 @@ class TmaBox:
     def box(self) -> tuple[int, ...]:
         """Extents of the box, innermost first."""
         extents = [n for _, n, *_ in self._modes[:self._flat]]
-        if [d for d, *_ in self._modes[:self._flat]] != [prod(extents[:i]) for i in range(len(extents))]:
+        if [d for d, *_ in self._modes[:self._flat]] != [prod(extents[:i])
+                                                         for i in range(len(extents))]:
             raise CodegenError(f"a box fills shared memory densely; {self.layout} is not compact")
         return (*extents, *(1 for _ in self.order[len(extents):]))
 
@@ -114,12 +121,15 @@ class TmaBox:
             raise CodegenError(f"TMA has no swizzle {swizzle} for {self.element}")
         span = SPANS[swizzle.bits]
         if self.box[0] * item != span:
-            raise CodegenError(f"a swizzle over {span} bytes takes rows of {span} bytes, {self.layout} has {self.box[0] * item}")
+            raise CodegenError(
+                f"a swizzle over {span} bytes takes rows of {span} bytes, {self.layout} has {self.box[0] * item}"
+            )
         return span
 
     @property
     def repeats(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """For each box its offset in shared memory (elements), and the steps along the modes of the tile."""
+        """For each box its offset in shared memory (elements), and the steps along the modes of the
+        tile."""
         modes = len(self.order)
         boxes = [(0, (0,) * modes)]
         for d, n, which, step in self._modes[self._flat:]:
@@ -127,7 +137,9 @@ class TmaBox:
                      for i in range(n) for offset, steps in boxes]
         alignment = max(ROW_BYTES, 8 * self.swizzle)
         if any(offset * dtype(self.element).bytes % alignment for offset, _ in boxes):
-            raise CodegenError(f"boxes must begin at multiples of {alignment} bytes; those of {self.layout} do not")
+            raise CodegenError(
+                f"boxes must begin at multiples of {alignment} bytes; those of {self.layout} do not"
+            )
         return tuple(boxes)
 
     @property
@@ -138,13 +150,14 @@ class TmaBox:
     def map(self, extents: tuple[int, ...], strides: tuple[int, ...]) -> TensorMapSpec:
         """The tensor map over a tensor with the modes of the tile, then batch modes.
 
-        Strides are in elements; that of the inner mode is 1. Batch modes with stride 0 are left out: every batch index reads the
-        same memory.
+        Strides are in elements; that of the inner mode is 1. Batch modes with stride 0 are left
+        out: every batch index reads the same memory.
         """
         item, tiled = dtype(self.element).bytes, len(self.order)
         order = [*self.order, *(i for i in range(tiled, len(extents)) if strides[i] != 0)]
         return TensorMapSpec(dtype(self.element), tuple(max(1, extents[i]) for i in order),
-                             tuple(strides[i] * item for i in order[1:]), (*self.box, *(1 for _ in order[tiled:])), self.swizzle)
+                             tuple(strides[i] * item for i in order[1:]),
+                             (*self.box, *(1 for _ in order[tiled:])), self.swizzle)
 
 
 def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
@@ -152,7 +165,9 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
     """Where every box of a tile begins in shared memory, and its coordinates, innermost first."""
     pointer: Pointer = tile.engine
     if size(tile.layout) * pointer.dtype.bytes != box.nbytes:
-        raise CodegenError(f"TMA moves tiles of {box.nbytes} bytes with this box, got {tile.layout} of {pointer.dtype.name}")
+        raise CodegenError(
+            f"TMA moves tiles of {box.nbytes} bytes with this box, got {tile.layout} of {pointer.dtype.name}"
+        )
     base = tile.layout.offset if isinstance(tile.layout, ComposedLayout) else 0
     scale = dtype(box.element).bytes
     for offset, steps in box.repeats:
@@ -161,8 +176,10 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
             at[0] = minimum(at[0], (ceil_div(extent, box.rows) - 1) * box.rows)
         ordered = [*(at[i] for i in box.order), *at[len(steps):]]
         if bits_of(ordered[0]) * scale % CHUNK:
-            raise CodegenError(f"the innermost coordinate of a TMA copy must be a multiple of {CHUNK} bytes; "
-                               f"{to_c(ordered[0])} elements of {scale} bytes are not provably one")
+            raise CodegenError(
+                f"the innermost coordinate of a TMA copy must be a multiple of {CHUNK} bytes; "
+                f"{to_c(ordered[0])} elements of {scale} bytes are not provably one"
+            )
         yield pointer[base + offset * scale // pointer.dtype.bytes], ordered
 
 
@@ -170,9 +187,10 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
 class TmaLoad:
     """Fills a tile of shared memory; completes ``box.nbytes`` on a barrier.
 
-    The source is a tile of the tensor of coordinates (the modes of the tile, then batch modes): an identity tensor, tiled as the
-    one in memory would be. The first coordinate along the innermost mode must be a multiple of 16 bytes, even if the box ends
-    outside of the tensor. The layout of the target is ``box.layout``, perhaps in words of several elements.
+    The source is a tile of the tensor of coordinates (the modes of the tile, then batch modes): an
+    identity tensor, tiled as the one in memory would be. The first coordinate along the innermost
+    mode must be a multiple of 16 bytes, even if the box ends outside of the tensor. The layout of
+    the target is ``box.layout``, perhaps in words of several elements.
 
     Attributes
     ----------
@@ -183,10 +201,11 @@ class TmaLoad:
     barrier : Element
         The mbarrier that the copies complete.
     blocks : IntLike, optional
-        A set of blocks of the cluster, bit i for rank i: the copy fills the tile and completes the barrier of each.
+        A set of blocks of the cluster, bit i for rank i: the copy fills the tile and completes the
+        barrier of each.
     extent : IntLike, optional
-        The tensor's extent along the first mode of the tile, if elements beyond it are not used. A box beyond it loads the last box
-        inside instead, which takes less time than zeros.
+        The tensor's extent along the first mode of the tile, if elements beyond it are not used. A
+        box beyond it loads the last box inside instead, which takes less time than zeros.
 
     Examples
     --------
@@ -208,7 +227,8 @@ class TmaLoad:
     blocks: IntLike | None = None
     extent: IntLike | None = None
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the copies of all boxes; one thread issues them."""
         refuse_predicates(self, guard, when)
         for first, at in _boxes(self.box, source, target, self.extent):
@@ -220,10 +240,12 @@ class TmaLoad:
 
 @dataclass(frozen=True)
 class TmaStore:
-    """Writes a tile of shared memory to global memory, as one group of copies; elements outside of the tensor are left out.
+    """Writes a tile of shared memory to global memory, as one group of copies; elements outside of
+    the tensor are left out.
 
-    The target is a tile of coordinates, as the source of :class:`TmaLoad`. Ordinary writes to the tile need a
-    :func:`~cuteblas.codegen.mbarrier.fence_proxy_async` by their thread before; TMA's own do not.
+    The target is a tile of coordinates, as the source of :class:`TmaLoad`. Ordinary writes to the
+    tile need a :func:`~cuteblas.codegen.mbarrier.fence_proxy_async` by their thread before; TMA's
+    own do not.
 
     Attributes
     ----------
@@ -247,7 +269,8 @@ class TmaStore:
     tensor_map: str
     box: TmaBox
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None, when: Expr | bool) -> None:
+    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
+             when: Expr | bool) -> None:
         """Write the copies of all boxes; one thread issues them."""
         refuse_predicates(self, guard, when)
         for first, at in _boxes(self.box, target, source):

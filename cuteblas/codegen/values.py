@@ -1,7 +1,8 @@
 """Values of kernels: C++ expressions that know their type and the device functions in them.
 
-Numbers of Python take the type of what they are put beside. Index expressions (:mod:`~cuteblas.layout.symbolic`) are integers of
-any type. Two values of different types do not mix: one is converted first.
+Numbers of Python take the type of what they are put beside. Index expressions
+(:mod:`~cuteblas.layout.symbolic`) are integers of any type. Two values of different types do not
+mix: one is converted first.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from .._dtypes import DType, dtype
 from ..layout.symbolic import Expr, IntLike, functions_of, is_condition, spelled, to_c
 from .errors import CodegenError
 
-__all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "complex_of", "integer", "local",
-           "number", "rendered", "run_of"]
+__all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "complex_of", "integer",
+           "local", "number", "rendered", "run_of"]
 
 # Levels of precedence are those of index expressions; one is between: || below &&.
 _CHOICE, _ANY, _ALL, _OR, _AND, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = 1, 1.5, 2, 3, 5, 6, 8, 9, 10, 11, 12
@@ -45,7 +46,8 @@ class Use(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """A value as C++: its text, its type (``None``: an integer, of whatever type), how strongly it binds, and what it calls.
+    """A value as C++: its text, its type (``None``: an integer, of whatever type), how strongly it
+    binds, and what it calls.
 
     Attributes
     ----------
@@ -254,14 +256,16 @@ def rendered(x: Operand, like: DType | None = None) -> Rendered:
         return x.rendered()
     if isinstance(x, Expr):
         text, level = spelled(x)
-        return Rendered(text, _BOOL if is_condition(x) else None, level, frozenset(map(Use, functions_of(x))))
+        return Rendered(text, _BOOL if is_condition(x) else None, level,
+                        frozenset(map(Use, functions_of(x))))
     if isinstance(x, bool):
         return Rendered(str(x).lower(), _BOOL)
     suffix = "" if like is None else _SUFFIX.get(like.ctype, "")
     if isinstance(x, int):
         if suffix.startswith("u") and x < 0:
-            raise CodegenError(f"{x!r} is not a number of type {like.name}")       # type: ignore[union-attr]
-        return Rendered(f"{x}{suffix}" if suffix.startswith("u") else to_c(x), None, _ATOM if x >= 0 else _SUM)
+            raise CodegenError(f"{x!r} is not a number of type {like.name}")  # type: ignore[union-attr]
+        return Rendered(f"{x}{suffix}" if suffix.startswith("u") else to_c(x), None,
+                        _ATOM if x >= 0 else _SUM)
     if like is None or like.ctype not in ("float", "double") or not isfinite(x):
         raise CodegenError(f"{x!r} is not a number of type {'int' if like is None else like.name}")
     return Rendered(f"{x!r}{suffix}", like, _ATOM if x >= 0 else _SUM)
@@ -277,7 +281,8 @@ def _common(x: Operand, y: Operand, sign: str) -> tuple[Rendered, Rendered, DTyp
 
 def _binary(x: Operand, sign: str, y: Operand, level: float) -> Term:
     a, b, kind = _common(x, y, sign)
-    if level in (_COMPARISON, _SUM, _PRODUCT):       # comparisons do not chain, and a - (b - c) is not a - b - c
+    # comparisons do not chain, and a - (b - c) is not a - b - c
+    if level in (_COMPARISON, _SUM, _PRODUCT):
         text = f"{a.at(level + (level == _COMPARISON))} {sign} {b.at(level + 1)}"
     else:
         text = f"{a.at(level)} {sign} {b.at(level)}"
@@ -291,7 +296,8 @@ def _shifted(x: Value, sign: str, bits: Operand) -> Term:
 
 def _unary(sign: str, x: Value) -> Term:
     a = x.rendered()
-    return Term(Rendered(f"{sign}{a.at(_UNARY + (sign == '-' and a.level == _UNARY))}", a.dtype, _UNARY, a.uses))
+    return Term(Rendered(f"{sign}{a.at(_UNARY + (sign == '-' and a.level == _UNARY))}", a.dtype,
+                         _UNARY, a.uses))
 
 
 def _part(x: Value, name: str) -> Term:
@@ -331,7 +337,8 @@ def choose(condition: Operand, x: Operand, y: Operand, element: str | None = Non
         a, b, like = _common(x, y, ":")
     else:
         a, b = rendered(x, like), rendered(y, like)
-    return Term(Rendered(f"{test.at(_ALL)} ? {a.at(_ALL)} : {b.at(_CHOICE)}", like, _CHOICE, test.uses | a.uses | b.uses))
+    return Term(Rendered(f"{test.at(_ALL)} ? {a.at(_ALL)} : {b.at(_CHOICE)}", like, _CHOICE,
+                         test.uses | a.uses | b.uses))
 
 
 def number(x: bool | int | float, element: str) -> Term:
@@ -461,4 +468,5 @@ def run_of(first: Value, count: int) -> Term:
     """
     a = first.rendered()
     assert a.dtype is not None
-    return Term(Rendered(f"reinterpret_cast<{a.dtype.ctype} (&)[{count}]>({a.c})", a.dtype, _ATOM, a.uses))
+    return Term(Rendered(f"reinterpret_cast<{a.dtype.ctype} (&)[{count}]>({a.c})", a.dtype, _ATOM,
+                         a.uses))

@@ -1,7 +1,7 @@
 """Matrix multiplications by warpgroups: atoms, and descriptors of operands in shared memory.
 
-Descriptors are derived from the swizzled layout of the tile and checked against the hardware's canonical layouts, coordinate by
-coordinate.
+Descriptors are derived from the swizzled layout of the tile and checked against the hardware's
+canonical layouts, coordinate by coordinate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,18 @@ from functools import cached_property
 from typing import Any
 
 from .._dtypes import dtype
-from ..layout import ComposedLayout, Figure, Layout, Tensor, coalesce, composition, is_bijective, make_layout, size, tv_picture
+from ..layout import (
+    ComposedLayout,
+    Figure,
+    Layout,
+    Tensor,
+    coalesce,
+    composition,
+    is_bijective,
+    make_layout,
+    size,
+    tv_picture,
+)
 from ..layout.symbolic import IntLike, ceil_div
 from .builder import KernelBuilder
 from .engine import CodegenError
@@ -20,8 +31,8 @@ from .swizzled import SPANS, swizzle_over
 from .tiled import partition
 from .values import Rendered, Value, run_of
 
-__all__ = ["Descriptor", "Descriptors", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma", "wgmma_commit",
-           "wgmma_delivered", "wgmma_fence", "wgmma_wait"]
+__all__ = ["Descriptor", "Descriptors", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma",
+           "wgmma_commit", "wgmma_delivered", "wgmma_fence", "wgmma_wait"]
 
 _STEP_BYTES = 32                    # of a row along K that one matrix instruction multiplies
 _BYTES = ("int8", "uint8")
@@ -36,7 +47,8 @@ class WgmmaOperand:
     element : str
         16-bit element type, or ``"tfloat32"``, ``"int8"`` or ``"uint8"``, which are K-major.
     layout : ComposedLayout
-        The (MN, K) tile that one instruction (or several along K) reads; that of :func:`operand_layout`.
+        The (MN, K) tile that one instruction (or several along K) reads; that of
+        :func:`operand_layout`.
     k_major : bool
         Which mode is contiguous.
 
@@ -58,7 +70,9 @@ class WgmmaOperand:
         """Bytes of a row, over which the layout is swizzled."""
         span = SPANS.get(self.layout.swizzle.bits)
         if span is None or self.layout.swizzle != swizzle_over(span, self.element):
-            raise CodegenError(f"wgmma has no descriptor for {self.layout}: its swizzle is not one of the hardware's")
+            raise CodegenError(
+                f"wgmma has no descriptor for {self.layout}: its swizzle is not one of the hardware's"
+            )
         return span
 
     @cached_property
@@ -74,34 +88,42 @@ class WgmmaOperand:
         return leading, stride
 
     def _check(self, leading: int, stride: int) -> None:
-        """Compare the layout with the canonical layout that the descriptor describes, along both modes of one instruction.
+        """Compare the layout with the canonical layout that the descriptor describes, along both
+        modes of one instruction.
 
-        A value is the sum of what both modes contribute, so both layouts are the same where these are.
+        A value is the sum of what both modes contribute, so both layouts are the same where these
+        are.
         """
         item, row = dtype(self.element).bytes, self.row_bytes // dtype(self.element).bytes
         extent, depth = size(self.layout.inner[0]), _STEP_BYTES // item
         if self.k_major:
             canonical = Layout(((8, max(1, extent // 8)), depth), ((row, stride // item), 1))
         else:
-            canonical = Layout(((row, max(1, extent // row)), (8, 2)), ((1, leading // item), (row, stride // item)))
+            canonical = Layout(((row, max(1, extent // row)), (8, 2)),
+                               ((1, leading // item), (row, stride // item)))
         rows = range(0 if coalesce(canonical[0]) == coalesce(self.layout.inner[0]) else extent)
         along = [*((m, 0) for m in rows), *((0, d) for d in range(depth))]
         wrong = [at for at in along if canonical(*at) != self.layout.inner(*at)]
         if wrong:
-            raise CodegenError(f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
-                               f"at {wrong[:1]}")
+            raise CodegenError(
+                f"wgmma has no descriptor for {self.layout}: it departs from the canonical layout {canonical} "
+                f"at {wrong[:1]}"
+            )
 
     def tensor(self, k: KernelBuilder, name: str, ring: Tensor, rows: int | None = None) -> Tensor:
-        """The operand as instructions take it: descriptors of what each of them reads, of shape (MN, K, stage).
+        """The operand as instructions take it: descriptors of what each of them reads, of shape
+        (MN, K, stage).
 
         Parameters
         ----------
         k : KernelBuilder
             The kernel.
         name : str
-            The name of the first descriptor, which is computed once; the others are some bytes from it.
+            The name of the first descriptor, which is computed once; the others are some bytes from
+            it.
         ring : Tensor
-            The tiles in shared memory, (MN, K, stage): in each stage, as many as this operand along either mode, or more.
+            The tiles in shared memory, (MN, K, stage): in each stage, as many as this operand along
+            either mode, or more.
         rows : int, optional
             Rows that an instruction reads along MN; by default all.
         """
@@ -109,21 +131,28 @@ class WgmmaOperand:
         extent, depth = size(inner[0]), size(inner[1])
         rows, step = rows or extent, _STEP_BYTES // item
         if rows < extent and rows % (8 if self.k_major else self.row_bytes // item):
-            raise CodegenError(f"rows of {self.layout} that an instruction reads do not begin at {rows}")
+            raise CodegenError(
+                f"rows of {self.layout} that an instruction reads do not begin at {rows}"
+            )
         leading, stride = self.offsets
-        first = k.declare(name, "uint64", k.call("wgmma_descriptor", ring(0, 0, 0), leading, stride, self.row_bytes), const=True)
-        modes = (composition(inner[0], Layout(ceil_div(extent, rows), rows)), composition(inner[1], Layout(depth // step, step)),
-                 ring.layout.inner[2])
-        return Tensor(Descriptors(first), make_layout(*(Layout(mode.shape, _times(mode.stride, item)) for mode in modes)))
+        first = k.declare(name, "uint64", k.call("wgmma_descriptor", ring(0, 0, 0), leading, stride,
+                                                 self.row_bytes), const=True)
+        modes = (composition(inner[0], Layout(ceil_div(extent, rows), rows)),
+                 composition(inner[1], Layout(depth // step, step)), ring.layout.inner[2])
+        return Tensor(Descriptors(first), make_layout(*(Layout(mode.shape,
+                                                               _times(mode.stride, item))
+                                                        for mode in modes)))
 
 
 def _times(stride: Any, factor: int) -> Any:
-    return tuple(_times(d, factor) for d in stride) if isinstance(stride, tuple) else stride * factor
+    return tuple(_times(d, factor) for d in stride) if isinstance(stride,
+                                                                  tuple) else stride * factor
 
 
 @dataclass(frozen=True, eq=False)
 class Descriptor(Value):
-    """The matrix descriptor of memory that begins some bytes after the memory of another descriptor.
+    """The matrix descriptor of memory that begins some bytes after the memory of another
+    descriptor.
 
     Attributes
     ----------
@@ -149,7 +178,8 @@ class Descriptor(Value):
 
 @dataclass(frozen=True)
 class Descriptors:
-    """The engine of operands in shared memory: descriptors, indexed by their distance in bytes from the first.
+    """The engine of operands in shared memory: descriptors, indexed by their distance in bytes from
+    the first.
 
     Attributes
     ----------
@@ -179,7 +209,8 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class WgmmaAtom:
-    """``wgmma.mma_async``: D (64, N) += A (64, K) B (N, K)^T by the 128 threads of a warpgroup; K is 32 bytes.
+    """``wgmma.mma_async``: D (64, N) += A (64, K) B (N, K)^T by the 128 threads of a warpgroup; K
+    is 32 bytes.
 
     Sums are in float32; those of bytes in int32, modulo 2^32.
 
@@ -190,7 +221,8 @@ class WgmmaAtom:
     element : str
         ``"float16"``, ``"bfloat16"``, ``"tfloat32"``, ``"int8"`` or ``"uint8"``.
     k_major_a, k_major_b : bool
-        Which mode of A and B is contiguous in shared memory; of types that do not have 16 bits it is K.
+        Which mode of A and B is contiguous in shared memory; of types that do not have 16 bits it
+        is K.
     element_b : str, optional
         The type of B if it differs; both must be types of bytes.
 
@@ -210,21 +242,29 @@ class WgmmaAtom:
 
     def __post_init__(self) -> None:
         if self.n % 8 or not 8 <= self.n <= 256 or self.element not in ("float16", "bfloat16", "tfloat32", *_BYTES):
-            raise CodegenError("wgmma has 8 to 256 columns in steps of 8 and operands of float16, bfloat16, tfloat32, int8 or "
-                               f"uint8, got {self}")
+            raise CodegenError(
+                "wgmma has 8 to 256 columns in steps of 8 and operands of float16, bfloat16, tfloat32, int8 or "
+                f"uint8, got {self}"
+            )
         if self.of_bytes and self.n > 32 and self.n % 16:
-            raise CodegenError(f"wgmma of bytes has more than 32 columns in steps of 16, got {self}")
+            raise CodegenError(
+                f"wgmma of bytes has more than 32 columns in steps of 16, got {self}"
+            )
         if self.element_b is not None and not {self.element, self.element_b} <= {*_BYTES}:
             raise CodegenError(f"wgmma multiplies two types only if both are bytes, got {self}")
-        if (self.element == "tfloat32" or self.of_bytes) and not (self.k_major_a and self.k_major_b):
+        if (self.element == "tfloat32" or self.of_bytes) and not (self.k_major_a
+                                                                  and self.k_major_b):
             raise CodegenError(f"wgmma reads {self.element} along K alone, got {self}")
         tv = self.tv_c
         if size(tv) != 64 * self.n or not is_bijective(tv):
-            raise CodegenError(f"the accumulator layout {tv} does not cover 64 x {self.n} exactly once")
+            raise CodegenError(
+                f"the accumulator layout {tv} does not cover 64 x {self.n} exactly once"
+            )
 
     @property
     def tv_c(self) -> Layout:
-        """((thread), (value)) -> position in the (64, N) tile (PTX ISA, accumulator fragments of wgmma.m64nNk16)."""
+        """((thread), (value)) -> position in the (64, N) tile (PTX ISA, accumulator fragments of
+        wgmma.m64nNk16)."""
         return Layout(((4, 8, 4), (2, 2, self.n // 8)), ((128, 1, 16), (64, 8, 512)))
 
     def picture(self) -> Figure:
@@ -276,9 +316,11 @@ class WgmmaMma:
     groups : int
         Number of warpgroups along M.
     parts : int
-        Neighbouring columns of accumulators that make an element of C: 2 if they are real and imaginary parts.
+        Neighbouring columns of accumulators that make an element of C: 2 if they are real and
+        imaginary parts.
     accumulate : bool
-        Whether the first instructions of a product add to what the accumulators hold, or overwrite it.
+        Whether the first instructions of a product add to what the accumulators hold, or overwrite
+        it.
 
     Examples
     --------
@@ -314,21 +356,25 @@ class WgmmaMma:
 
     @property
     def tv_c(self) -> Layout:
-        """((thread), (value)) -> position in :attr:`tile`: the atom's rows in those of a warpgroup, its columns by their parts."""
+        """((thread), (value)) -> position in :attr:`tile`: the atom's rows in those of a warpgroup,
+        its columns by their parts."""
         rows, atom = 64 * self.groups, self.atoms[0].tv_c
 
         def placed(position: int) -> int:
             return position % 64 + position // 64 // self.parts * rows
 
         threads, values = (tuple(map(placed, mode)) for mode in atom.stride)
-        return Layout(((*atom.shape[0], self.groups), (2 // self.parts, 2, self.columns // 8)), ((*threads, 64), values))
+        return Layout(((*atom.shape[0], self.groups), (2 // self.parts, 2, self.columns // 8)),
+                      ((*threads, 64), values))
 
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of pairs, ``((1, 2, N/8), ...)``."""
+        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of
+        pairs, ``((1, 2, N/8), ...)``."""
         return partition(tensor, self.tile, self.tv_c, thread)
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
-        """``c += a b^T`` by a warpgroup: a ``(1, K)`` and b ``(instruction along N, K)`` are descriptors."""
+        """``c += a b^T`` by a warpgroup: a ``(1, K)`` and b ``(instruction along N, K)`` are
+        descriptors."""
         for step in range(size(a.layout[1])):
             accumulate = int(self.accumulate or step > 0)
             for i, (atom, column) in enumerate(zip(self.atoms, self.firsts, strict=True)):
@@ -339,10 +385,12 @@ class WgmmaMma:
 
 @dataclass(frozen=True)
 class WgmmaRegisterMma:
-    """Warpgroups stacked along M, each multiplying its 64 rows of a 4-byte A that threads read from shared memory themselves.
+    """Warpgroups stacked along M, each multiplying its 64 rows of a 4-byte A that threads read from
+    shared memory themselves.
 
-    Which row of A is which row of the instruction is free, and so is the order along K if B has the same. Both are chosen so that
-    a warp reads whole lines of a tile with the 128-byte swizzle without bank conflicts.
+    Which row of A is which row of the instruction is free, and so is the order along K if B has the
+    same. Both are chosen so that a warp reads whole lines of a tile with the 128-byte swizzle
+    without bank conflicts.
 
     Attributes
     ----------
@@ -375,7 +423,9 @@ class WgmmaRegisterMma:
 
     def __post_init__(self) -> None:
         if self.columns % 8 or not 8 <= self.columns <= 256 or self.element not in ("float16", "bfloat16"):
-            raise CodegenError(f"wgmma has 8 to 256 columns in steps of 8, and takes float16 or bfloat16 in registers: {self}")
+            raise CodegenError(
+                f"wgmma has 8 to 256 columns in steps of 8, and takes float16 or bfloat16 in registers: {self}"
+            )
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -384,7 +434,8 @@ class WgmmaRegisterMma:
 
     @property
     def _eight(self) -> tuple[tuple, tuple, int]:
-        """Rows of A that rows 0 to 7 of a warp's instruction are, shape and stride, and how far the other 8 are from them."""
+        """Rows of A that rows 0 to 7 of a warp's instruction are, shape and stride, and how far the
+        other 8 are from them."""
         return ((2, 4), (4, 1), 8) if self.k_major else ((8,), (2,), 1)
 
     @property
@@ -399,9 +450,11 @@ class WgmmaRegisterMma:
 
     @property
     def tv_a(self) -> Layout:
-        """((thread), (value)) -> position in the (64 groups, 16) tile of A (PTX ISA, "Register Fragments for wgmma m64nNk16").
+        """((thread), (value)) -> position in the (64 groups, 16) tile of A (PTX ISA, "Register
+        Fragments for wgmma m64nNk16").
 
-        The value modes are the pair's element, its half of 16 along K and the half of 16 rows, the ones read together first.
+        The value modes are the pair's element, its half of 16 along K and the half of 16 rows, the
+        ones read together first.
         """
         rows, (shape, stride, half) = 64 * self.groups, self._eight
         threads = (4, *shape, 4, self.groups), (rows * (4 if self.k_major else 2), *stride, 16, 64)
@@ -409,7 +462,8 @@ class WgmmaRegisterMma:
         return Layout((threads[0], values[0]), (threads[1], values[1]))
 
     def word(self, row: int, half: int) -> tuple[int, int]:
-        """Where a thread's values (:attr:`tv_a`) have the pair of a half of its rows and a half of K."""
+        """Where a thread's values (:attr:`tv_a`) have the pair of a half of its rows and a half of
+        K."""
         return (4 * row + 2 * half, 4 * row + 2 * half + 1) if self.k_major else (row + 4 * half, row + 4 * half + 2)
 
     @property
@@ -420,7 +474,8 @@ class WgmmaRegisterMma:
                       ((2 * rows, *stride, 16, 64), (rows, half, 8 * rows)))
 
     def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of A (M, K, ...) that ``thread`` reads, shape ``((2, 2, 2), rest_m, rest_k, ...)``."""
+        """The part of A (M, K, ...) that ``thread`` reads, shape
+        ``((2, 2, 2), rest_m, rest_k, ...)``."""
         return partition(tensor, (64 * self.groups, 16), self.tv_a, thread)
 
     def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
@@ -428,10 +483,11 @@ class WgmmaRegisterMma:
         return partition(tensor, self.tile, self.tv_c, thread)
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
-        """``c += a b^T`` by a warpgroup: a is four words in registers, which keep their values until the instruction was waited
-        for, and b ``(1)`` a descriptor.
+        """``c += a b^T`` by a warpgroup: a is four words in registers, which keep their values
+        until the instruction was waited for, and b ``(1)`` a descriptor.
         """
-        k.do("wgmma_m64k16_rs", c, a, b(0), int(self.accumulate), of=(self.columns, self.element, int(not self.k_major_b)))
+        k.do("wgmma_m64k16_rs", c, a, b(0), int(self.accumulate),
+             of=(self.columns, self.element, int(not self.k_major_b)))
 
 
 def wgmma_fence(k: KernelBuilder) -> None:
@@ -512,7 +568,8 @@ def wgmma_wait(k: KernelBuilder, pending: int) -> None:
 
 
 def wgmma_delivered(k: KernelBuilder, accumulators: Tensor) -> None:
-    """Tell the compiler that results have arrived in registers: it moves no use of them before this statement.
+    """Tell the compiler that results have arrived in registers: it moves no use of them before this
+    statement.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""Products of Dask arrays with cuteblas: ``import cuteblas.dask``, anywhere before the first product.
+"""Products of Dask arrays with cuteblas: ``import cuteblas.dask``, anywhere before the first
+product.
 
 >>> import dask.array as da
 >>> import cuteblas.dask
@@ -6,9 +7,10 @@
 >>> (x.T @ x).sum().compute()
 np.float64(96.0)
 
-It is the extra ``dask`` (``pip install 'cuteblas[dask]'``), and ``import cuteblas`` never imports it. Chunks are NumPy arrays, CuPy
-arrays, or arrays of :class:`cuteblas.ndarray`; Dask itself multiplies all others. Two settings of Dask's configuration apply to
-the products that are built under them, wherever these are computed: ``cuteblas.precision``, as ``precision=`` in
+It is the extra ``dask`` (``pip install 'cuteblas[dask]'``), and ``import cuteblas`` never imports
+it. Chunks are NumPy arrays, CuPy arrays, or arrays of :class:`cuteblas.ndarray`; Dask itself
+multiplies all others. Two settings of Dask's configuration apply to the products that are built
+under them, wherever these are computed: ``cuteblas.precision``, as ``precision=`` in
 :func:`cuteblas.matmul`, and ``cuteblas.backend``, as in :func:`cuteblas.backend`.
 """
 

@@ -1,8 +1,10 @@
-"""The tasks of a graph: products of chunks that are added to the sum so far, sums of sums, and joined chunks.
+"""The tasks of a graph: products of chunks that are added to the sum so far, sums of sums, and
+joined chunks.
 
-Results are the same wherever a task runs. What would make a difference is settled here: a chunk that came from another worker is
-contiguous and may begin anywhere, so all are made contiguous and aligned; and an array times its own transpose, which BLAS and our
-kernels compute in another way than two arrays, is that if the graph has it twice, and not if two chunks happen to share memory. No
+Results are the same wherever a task runs. What would make a difference is settled here: a chunk
+that came from another worker is contiguous and may begin anywhere, so all are made contiguous and
+aligned; and an array times its own transpose, which BLAS and our kernels compute in another way
+than two arrays, is that if the graph has it twice, and not if two chunks happen to share memory. No
 task writes into what another one has computed.
 """
 
@@ -24,7 +26,8 @@ from ..functions.signatures import Precision
 
 __all__ = ["Term", "add", "concatenate", "einsum_of_chunks", "mirrored", "tensordot_of_chunks"]
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"einsum": einsum, "matmul": matmul, "tensordot": tensordot}
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"einsum": einsum, "matmul": matmul,
+                                                "tensordot": tensordot}
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class Term:
             else:
                 total = _by_gemm(self, before, arrays)
                 if total is None:
-                    total = _sum(before, self._product([_cast(x, self.sums) for x in arrays], self.sums))
+                    total = _sum(before, self._product([_cast(x, self.sums) for x in arrays],
+                                                       self.sums))
                 if self.last:
                     total = total.astype(self.dtype, copy=False)
         if kind_of(total) == "cupy":
@@ -97,8 +101,8 @@ _running = local()
 
 
 def _keep_pace() -> None:
-    """Wait until few tasks are launched ahead of the GPU. A chunk that another worker asks for follows all that has been launched,
-    and Dask plans with the time that tasks take."""
+    """Wait until few tasks are launched ahead of the GPU. A chunk that another worker asks for
+    follows all that has been launched, and Dask plans with the time that tasks take."""
     import cupy
 
     if not hasattr(_running, "events"):
@@ -122,7 +126,8 @@ def _settled(chunks: Sequence[Any]) -> list[Any]:
         contiguous = x.flags.c_contiguous or x.flags.f_contiguous
         y = x if contiguous else ascontiguousarray(x)
         # what has arrived may begin anywhere: NumPy copies each operand that is not aligned
-        moves = not getattr(x.flags, "aligned", True) or any(_share_memory(x, other) for other in found)
+        moves = not getattr(x.flags, "aligned",
+                            True) or any(_share_memory(x, other) for other in found)
         found.append(copy(x) if y is x and moves else y)
     return found
 
@@ -154,19 +159,22 @@ def _sum(before: Any, product: Any) -> Any:
 
 
 def _by_gemm(term: Term, before: Any, arrays: Sequence[Any]) -> Any:
-    """The sum so far and a product by one kernel on a GPU; ``None`` if it is not a product of matrices of a type that BLAS has."""
+    """The sum so far and a product by one kernel on a GPU; ``None`` if it is not a product of
+    matrices of a type that BLAS has."""
     if any(kind_of(x) != "cupy" for x in arrays) or (matrices := _matrices(term, arrays)) is None:
         return None
     from ..blas import gemm
     from ..blas.types import ROUTINES
 
     a, b = matrices
-    if a.dtype != b.dtype or not any(types.operands == a.dtype.name and term.sums in (types.output, types.compute) and
-                                     a.dtype.kind not in "iu" for types in ROUTINES.values()):
+    if a.dtype != b.dtype or not any(types.operands == a.dtype.name
+                                     and term.sums in (types.output, types.compute)
+                                     and a.dtype.kind not in "iu" for types in ROUTINES.values()):
         return None
     import cupy
 
-    out = cupy.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), term.sums)
+    out = cupy.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]),
+                     term.sums)
     given = {} if before is None else {"beta": 1, "c": before}
     return gemm(1, a, b, dtype=term.sums, out=out, precision=term.precision, **given)
 
@@ -195,11 +203,12 @@ def add(*sums: Any, dtype: str | None = None) -> Any:
 
 
 def mirrored(chunk: Any, conj: bool) -> Any:
-    """The chunk on the other side of the diagonal of a Gram matrix: a view, if it is not complex."""
+    """The chunk on the other side of the diagonal of a Gram matrix: a view, if it is not
+    complex."""
     return chunk.conj().T if conj else chunk.T
 
 
-# -- in Dask's own tables ---------------------------------------------------------------------------------------------------------
+# -- in Dask's own tables --------------------------------------------------------------------------
 def tensordot_of_chunks(a: Any, b: Any, axes: Any = 2) -> Any:
     """``tensordot`` of two chunks, under the precision of Dask's configuration where it runs."""
     import dask
@@ -227,12 +236,13 @@ def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
 
         others = {(x.dtype, *x.shape[:axis], *x.shape[axis:][1:]) for x in data}
         if kinds != {"cupy"} or len(others) > 1 or not -data[0].ndim <= axis < data[0].ndim:
-            joined = cupy.concatenate(data, axis)                   # which converts them, or refuses them
+            joined = cupy.concatenate(data, axis)             # which converts them, or refuses them
         else:
             extents = [x.shape[axis] for x in data]
             shape = [*data[0].shape]
             shape[axis] = sum(extents)
             joined = cupy.empty(shape, data[0].dtype)
-            for x, part in zip(data, cupy.split(joined, np.cumsum(extents[:-1]).tolist(), axis), strict=True):
+            for x, part in zip(data, cupy.split(joined, np.cumsum(extents[:-1]).tolist(), axis),
+                               strict=True):
                 copy(x, out=part)
     return wrap(joined) if ours else joined

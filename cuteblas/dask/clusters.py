@@ -18,7 +18,8 @@ except ImportError:                     # dask[array] alone: schedulers of this 
 __all__ = ["GPUCluster"]
 
 _OFFLOAD = "DASK_DISTRIBUTED__COMM__OFFLOAD"
-"""The size from which a worker reads messages in a separate thread; distributed reads it when it is imported."""
+"""The size from which a worker reads messages in a separate thread; distributed reads it when it is
+imported."""
 
 
 class _Keeper(Nanny):
@@ -33,15 +34,16 @@ class _Keeper(Nanny):
 class GPUCluster(LocalCluster):
     """Workers on this host: one for each GPU, with one thread each.
 
-    Chunks go from one worker to another by a copy between their GPUs, unless Dask's setting ``cuteblas.peer-copies`` is false when
-    the cluster is made.
+    Chunks go from one worker to another by a copy between their GPUs, unless Dask's setting
+    ``cuteblas.peer-copies`` is false when the cluster is made.
 
     Parameters
     ----------
     devices : "all" or sequence of int or str
         The GPUs, as ordinals or UUIDs. Each worker has one of them, and sees it as its first.
     **arguments
-        Arguments of ``distributed.LocalCluster``: ``memory_limit``, ``local_directory``, ... Workers also get ``env``.
+        Arguments of ``distributed.LocalCluster``: ``memory_limit``, ``local_directory``, ...
+        Workers also get ``env``.
 
     Raises
     ------
@@ -64,13 +66,14 @@ class GPUCluster(LocalCluster):
     def __init__(self, devices: str | Sequence[int | str] = "all", **arguments: Any):
         if LocalCluster is object:
             raise ImportError("GPUCluster needs distributed: pip install 'cuteblas[dask]'")
-        self._devices = [str(device) for device in (_all_devices() if isinstance(devices, str) and devices == "all" else devices)]
+        self._devices = [str(device) for device in (_all_devices() if isinstance(devices, str)
+                                                    and devices == "all" else devices)]
         if not self._devices:
             raise ValueError("GPUCluster starts one worker per device, but there is no device")
         self._env = {**arguments.pop("env", {})}
         self._peer_copies = dask.config.get("cuteblas.peer-copies", None) is not False
-        given = {"threads_per_worker": 1, "preload": ["cuteblas.dask"], "dashboard_address": None, "memory_limit": "auto",
-                 **arguments, "n_workers": 0}
+        given = {"threads_per_worker": 1, "preload": ["cuteblas.dask"], "dashboard_address": None,
+                 "memory_limit": "auto", **arguments, "n_workers": 0}
         super().__init__(**given)
         self.scale(len(self._devices))
         self.sync(self._correct_state)
@@ -82,10 +85,12 @@ class GPUCluster(LocalCluster):
         """The next worker: the first device that has none."""
         (name, spec), = super().new_worker_spec().items()
         own = name % len(self._devices)
-        env = {**self._env, "CUDA_VISIBLE_DEVICES": ",".join(self._devices[own:] + self._devices[:own])}
+        env = {**self._env, "CUDA_VISIBLE_DEVICES": ",".join(self._devices[own:]
+                                                             + self._devices[:own])}
         config = {"cuteblas": {"peer-copies": self._peer_copies}}
         keeper = _Keeper if self._peer_copies and spec["cls"] is Nanny else spec["cls"]
-        return {name: {**spec, "cls": keeper, "options": {**spec["options"], "env": env, "config": config}}}
+        return {name: {**spec, "cls": keeper, "options": {**spec["options"], "env": env,
+                                                          "config": config}}}
 
 
 def _all_devices() -> Sequence[int | str]:

@@ -1,8 +1,8 @@
 """CuPy arrays from one process of this host to another by a copy between their GPUs.
 
-Dask's message has the address of a socket and a random token. The receiver asks there for CUDA's handle of the memory, copies
-from it, and confirms the copy: until then the sender holds the array. If a GPU does not reach the memory of the other one, the
-elements follow through the socket.
+Dask's message has the address of a socket and a random token. The receiver asks there for CUDA's
+handle of the memory, copies from it, and confirms the copy: until then the sender holds the array.
+If a GPU does not reach the memory of the other one, the elements follow through the socket.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from ..engines.counters import tally
 __all__ = ["MESSAGE_BYTES", "Memory", "Offers", "fetch", "offers", "possible"]
 
 MESSAGE_BYTES = 1 << 16
-"""Length of a message that offers an array: workers read so long a message in a separate thread, which may wait."""
+"""Length of a message that offers an array: workers read so long a message in a separate thread,
+which may wait."""
 _TOKEN_BYTES = 16
 _SECONDS = 300.0                        # that an array is held for somebody who does not ask
 _PATIENCE = 60.0                        # seconds that one waits for the other
@@ -35,7 +36,7 @@ _MOST_IDLE = 256                        # connections without a token
 _BREATH = 0.05                          # seconds until a connection is accepted that could not be
 _MAPPED = 32                            # allocations of other processes that stay mapped
 _HANDLE, _BYTES, _DONE = b"h", b"b", b"d"
-_PLACE = struct.Struct("<IQ")           # the length of a handle, and where in its memory the array begins
+_PLACE = struct.Struct("<IQ")     # the length of a handle, and where in its memory the array begins
 
 
 def possible() -> bool:
@@ -53,7 +54,8 @@ class Memory:
         self._mapped: dict[bytes, int] = {}             # memory of other processes
 
     def handle_of(self, x: Any) -> tuple[bytes, int]:
-        """The handle of the allocation in which an array is, all of whose elements are there, and where in it the array begins."""
+        """The handle of the allocation in which an array is, all of whose elements are there, and
+        where in it the array begins."""
         from ..runtime.errors import check, require
 
         driver = require("cuda.bindings.driver")
@@ -79,9 +81,11 @@ class Memory:
                 for address in self._mapped.values():
                     runtime.ipcCloseMemHandle(address)
                 self._mapped.clear()
-            self._mapped[handle] = runtime.ipcOpenMemHandle(handle, 1)             # with peer access, where it is not there yet
+            # with peer access, where it is not there yet
+            self._mapped[handle] = runtime.ipcOpenMemHandle(handle, 1)
         stream = self._cupy.cuda.get_current_stream()
-        runtime.memcpyAsync(x.data.ptr, self._mapped[handle] + offset, x.nbytes, 4, stream.ptr)         # whichever way
+        # whichever way
+        runtime.memcpyAsync(x.data.ptr, self._mapped[handle] + offset, x.nbytes, 4, stream.ptr)
         stream.synchronize()
 
     def put(self, x: Any, elements: bytearray) -> None:
@@ -123,7 +127,8 @@ class Offers:
         return len(self._held)
 
     def _listen(self, waiting: BaseSelector) -> None:
-        """Start a thread for each connection that sends the token of an array. Of too many idle ones the oldest is closed."""
+        """Start a thread for each connection that sends the token of an array. Of too many idle
+        ones the oldest is closed."""
         while True:
             try:
                 for key, _events in waiting.select():
@@ -141,7 +146,8 @@ class Offers:
 
     def _hear(self, connection: Any) -> None:
         """Answer a connection that sends the token of a held array."""
-        with suppress(KeyError, OSError, RuntimeError):             # an unknown token, a closed connection, too many threads
+        # an unknown token, a closed connection, too many threads
+        with suppress(KeyError, OSError, RuntimeError):
             token = connection.recv(_TOKEN_BYTES, socket.MSG_DONTWAIT)
             with self._lock:
                 x, _since = self._held[token]
@@ -163,12 +169,13 @@ class Offers:
                     else:
                         connection.sendall(memoryview(self._memory.on_host(x)))
         except OSError:
-            return                                      # they have seen it too, and ask again if they need it
+            return                            # they have seen it too, and ask again if they need it
         with self._lock:
             self._held.pop(token, None)
 
 
-def fetch(memory: Any, address: str, message: bytes, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+def fetch(memory: Any, address: str, message: bytes, shape: tuple[int, ...],
+          dtype: np.dtype) -> Any:
     """A copy of an array that a process of this host holds, on the current GPU.
 
     Raises

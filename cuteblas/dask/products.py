@@ -1,10 +1,11 @@
 """Products of Dask arrays whose sums over chunks do not depend on who computes what, or when.
 
-Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each task adds one product to what
-was summed before it, so that a chunk of the operands is needed by one task at a time, and there is one partial sum in place of one
-product for each chunk of K. Where the result has few chunks, each sum is cut into a number of such chains, of four terms at least,
-that depends on the numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``) have the chunks on one side
-of the diagonal computed.
+Of each chunk of the result the terms of its sum follow each other in the order of the chunks: each
+task adds one product to what was summed before it, so that a chunk of the operands is needed by one
+task at a time, and there is one partial sum in place of one product for each chunk of K. Where the
+result has few chunks, each sum is cut into a number of such chains, of four terms at least, that
+depends on the numbers of chunks alone; their ends are added in groups. Gram matrices (``x.T @ x``)
+have the chunks on one side of the diagonal computed.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ __all__ = ["DASKS", "einsum", "matmul", "tensordot"]
 DASKS = {"matmul": da.matmul, "tensordot": da.tensordot, "einsum": da.einsum}
 """Dask's own functions."""
 
-_CHAINS = 64                            # of partial sums that may be computed at the same time at least, if there are so many
-_LEAST_TERMS = 4                        # of a chain: a further one is a further partial sum, and a task that adds its end
-_ENDS = 8                               # of chains that one task adds, so that there are not many more tasks than products
+_CHAINS = 64      # of partial sums that may be computed at the same time at least, if there are so
+                  # many
+_LEAST_TERMS = 4  # of a chain: a further one is a further partial sum, and a task that adds its end
+_ENDS = 8         # of chains that one task adds, so that there are not many more tasks than
+                  # products
 
 
 def matmul(a: Any, b: Any) -> Array:
@@ -50,12 +53,14 @@ def matmul(a: Any, b: Any) -> Array:
     Parameters
     ----------
     a, b : array_like
-        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; vectors are rows and columns.
+        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; vectors are rows
+        and columns.
 
     Returns
     -------
     dask.array.Array
-        The product in NumPy's result type. It is summed in that type, or in float32 for half precision, and rounded once.
+        The product in NumPy's result type. It is summed in that type, or in float32 for half
+        precision, and rounded once.
 
     Raises
     ------
@@ -74,12 +79,16 @@ def matmul(a: Any, b: Any) -> Array:
     if (reason := _why_not(a, b)) is not None:
         return _by_dask("matmul", reason, a, b)
     if not a.ndim or not b.ndim:
-        raise ValueError("matmul: Input operand does not have enough dimensions (has 0, gufunc core with signature "
-                         "(n?,k),(k,m?)->(n?,m?) requires 1)")
+        raise ValueError(
+            "matmul: Input operand does not have enough dimensions (has 0, gufunc core with signature "
+            "(n?,k),(k,m?)->(n?,m?) requires 1)"
+        )
     k_of_b = b.shape[-2] if b.ndim > 1 else b.shape[0]
     if a.shape[-1] != k_of_b and not (np.isnan(a.shape[-1]) or np.isnan(k_of_b)):
-        raise ValueError(f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-                         f"(n?,k),(k,m?)->(n?,m?) (size {k_of_b} is different from {a.shape[-1]})")
+        raise ValueError(
+            f"matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {k_of_b} is different from {a.shape[-1]})"
+        )
     if a.ndim == b.ndim == 2 and (gram := _gram(a, b)) is not None:
         x, axis, conj = gram
         return _tensordot("matmul", x, x, ((axis,), (axis,)), conj)
@@ -127,7 +136,8 @@ def tensordot(lhs: Any, rhs: Any, axes: Any = 2) -> Array:
         left, right = range(lhs.ndim - axes, lhs.ndim), range(axes)
     pairs = [tuple(named) if isinstance(named, Iterable) else (named,) for named in (left, right)]
     try:
-        left, right = (tuple(range(x.ndim)[int(i)] for i in named) for x, named in zip((lhs, rhs), pairs, strict=True))
+        left, right = (tuple(range(x.ndim)[int(i)] for i in named)
+                       for x, named in zip((lhs, rhs), pairs, strict=True))
     except IndexError:
         raise ValueError("shape-mismatch for sum") from None
     if len(left) != len(right) or len({*left}) < len(left) or len({*right}) < len(right) or any(
@@ -136,17 +146,19 @@ def tensordot(lhs: Any, rhs: Any, axes: Any = 2) -> Array:
     return _tensordot("tensordot", lhs, rhs, (left, right), False)
 
 
-def _tensordot(function: str, lhs: Array, rhs: Array, axes: tuple[tuple[int, ...], tuple[int, ...]], conj: bool) -> Array:
+def _tensordot(function: str, lhs: Array, rhs: Array, axes: tuple[tuple[int, ...], tuple[int, ...]],
+               conj: bool) -> Array:
     first, second = [f"a{i}" for i in range(lhs.ndim)], [f"b{i}" for i in range(rhs.ndim)]
     for i, j in zip(*axes, strict=True):
         second[j] = first[i]
     out = (*(c for c in first if c not in second), *(c for c in second if c not in first))
     symmetric = lhs.name == rhs.name and axes[0] == axes[1] and lhs.ndim == 2 and len(axes[0]) == 1
-    return _contraction(function, (("axes", axes),), [(lhs, tuple(first)), (rhs, tuple(second))], out, chunks_by="tensordot",
-                        conj=conj, symmetric=symmetric)
+    return _contraction(function, (("axes", axes),), [(lhs, tuple(first)), (rhs, tuple(second))],
+                        out, chunks_by="tensordot", conj=conj, symmetric=symmetric)
 
 
-def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every: Any = None, **arguments: Any) -> Array:
+def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every: Any = None,
+           **arguments: Any) -> Array:
     """Sums of products in Einstein's notation of Dask arrays, as ``dask.array.einsum``.
 
     Parameters
@@ -156,7 +168,8 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every
     dtype : dtype, optional
         The type of the result.
     optimize : bool, str, tuple or list
-        The order in which chunks of more than two arrays are multiplied, as in :func:`cuteblas.einsum`.
+        The order in which chunks of more than two arrays are multiplied, as in
+        :func:`cuteblas.einsum`.
     split_every : int or dict, optional
         If it is given, Dask's own function computes the sum.
     **arguments
@@ -165,7 +178,8 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every
     Returns
     -------
     dask.array.Array
-        The sums, as in :func:`matmul`. Operands get smaller chunks if chunks of the result would be larger than any of theirs.
+        The sums, as in :func:`matmul`. Operands get smaller chunks if chunks of the result would be
+        larger than any of theirs.
 
     Raises
     ------
@@ -183,11 +197,13 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every
     inputs, outputs, arrays = parse_einsum_input(operands)
     reason = "split_every= is Dask's" if split_every is not None else _why_not(*arrays)
     if reason is not None:
-        return _by_dask("einsum", reason, *operands, dtype=dtype, optimize=optimize, split_every=split_every, **arguments)
+        return _by_dask("einsum", reason, *operands, dtype=dtype, optimize=optimize,
+                        split_every=split_every, **arguments)
     names = [tuple(term) for term in inputs.split(",")]
     text = f"{inputs}->{outputs}"
     if not any(np.isnan(n) for x in arrays for n in x.shape):
-        np.einsum_path(text, *(np.broadcast_to(np.zeros((), x.dtype), x.shape) for x in arrays), optimize=False)
+        np.einsum_path(text, *(np.broadcast_to(np.zeros((), x.dtype), x.shape) for x in arrays),
+                       optimize=False)
     terms = _within_chunks(arrays, names, outputs)
     given = {"subscripts": text, "optimize": optimize, **arguments}
     if dtype is not None:
@@ -195,8 +211,10 @@ def einsum(*operands: Any, dtype: Any = None, optimize: Any = False, split_every
     return _contraction("einsum", tuple(given.items()), terms, tuple(outputs))
 
 
-def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]], outputs: str) -> list[tuple[Array, tuple[str, ...]]]:
-    """The operands, cut so that chunks of the result have no more elements than the largest of theirs, with Dask's tolerance."""
+def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]],
+                   outputs: str) -> list[tuple[Array, tuple[str, ...]]]:
+    """The operands, cut so that chunks of the result have no more elements than the largest of
+    theirs, with Dask's tolerance."""
     terms = list(zip(arrays, names, strict=True))
     if len(arrays) < 2 or not outputs or any(np.isnan(n) for x in arrays for n in x.shape):
         return terms
@@ -204,7 +222,8 @@ def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]], ou
     for x, letters in terms:
         for letter, chunks in zip(letters, x.chunks, strict=True):
             largest[letter] = max(max(chunks), largest.get(letter, 1))
-    most = max(prod(max(1, *chunks) for chunks in x.chunks) for x in arrays) * dask.config.get("array.chunk-size-tolerance", 1.25)
+    most = max(prod(max(1, *chunks) for chunks in x.chunks)
+               for x in arrays) * dask.config.get("array.chunk-size-tolerance", 1.25)
     wanted = {letter: largest[letter] for letter in outputs}
     while prod(wanted.values()) > most and max(wanted.values()) > 1:
         widest = max(wanted, key=lambda letter: wanted[letter])
@@ -217,20 +236,25 @@ def _within_chunks(arrays: Sequence[Array], names: Sequence[tuple[str, ...]], ou
     return found
 
 
-# -- graphs -----------------------------------------------------------------------------------------------------------------------
+# -- graphs ----------------------------------------------------------------------------------------
 def _settings() -> tuple[Any, str | None]:
     """The precision and the backend of Dask's configuration when a product is built."""
-    precision, backend = (dask.config.get(f"cuteblas.{name}", None) for name in ("precision", "backend"))
+    precision, backend = (dask.config.get(f"cuteblas.{name}", None)
+                          for name in ("precision", "backend"))
     if precision is not None:
         checked_precision(precision)
     if backend not in (None, *BACKENDS):
-        raise ValueError(f"cuteblas.backend in Dask's configuration is {backend!r}, but it has to be one of "
-                         f"{', '.join(map(repr, BACKENDS))}")
+        raise ValueError(
+            f"cuteblas.backend in Dask's configuration is {backend!r}, but it has to be one of "
+            f"{', '.join(map(repr, BACKENDS))}"
+        )
     return precision, backend
 
 
-def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: Sequence[tuple[Array, tuple[str, ...]]],
-                 out: tuple[str, ...], chunks_by: str | None = None, conj: bool = False, symmetric: bool = False) -> Array:
+def _contraction(function: str, arguments: tuple[tuple[str, Any], ...],
+                 terms: Sequence[tuple[Array, tuple[str, ...]]], out: tuple[str, ...],
+                 chunks_by: str | None = None, conj: bool = False,
+                 symmetric: bool = False) -> Array:
     """A sum of products of chunks, for each chunk of the result.
 
     Parameters
@@ -253,10 +277,12 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: S
     precision, backend = _settings()
     extents, arrays = unify_chunks(*(x for term in terms for x in term), warn=False)
     inputs = [indices for _x, indices in terms]
-    term = Term(chunks_by or function, arguments, "", "", precision, backend, conj, alone=True, last=True)
+    term = Term(chunks_by or function, arguments, "", "", precision, backend, conj, alone=True,
+                last=True)
     meta = term(None, *(_settled_meta(x) for x in arrays))
     dtype = meta.dtype
-    term = replace(term, dtype=dtype.name, sums=DTYPES[dtype.name].computed if dtype.name in DTYPES else dtype.name)
+    term = replace(term, dtype=dtype.name, sums=DTYPES[dtype.name].computed if dtype.name in DTYPES
+                   else dtype.name)
     summed = sorted({index for indices in inputs for index in indices} - {*out})
     counts = {index: len(extents[index]) for index in (*out, *summed)}
     name = f"{function}-{tokenize(term, [x.name for x in arrays], inputs, out, symmetric)}"
@@ -269,24 +295,26 @@ def _contraction(function: str, arguments: tuple[tuple[str, Any], ...], terms: S
         keys = []
         for inner in product(*(range(counts[index]) for index in summed)):
             at = dict(zip((*out, *summed), (*block, *inner), strict=True))
-            keys.append([(x.name, *(at[index] if n > 1 else 0 for index, n in zip(indices, x.numblocks, strict=True)))
+            keys.append([(x.name, *(at[index] if n > 1 else 0
+                                    for index, n in zip(indices, x.numblocks, strict=True)))
                          for x, indices in zip(arrays, inputs, strict=True)])
-        _add_sum(graph, (name, *block), keys, term, max(1, min(length // _LEAST_TERMS, -(-_CHAINS // blocks))))
+        _add_sum(graph, (name, *block), keys, term,
+                 max(1, min(length // _LEAST_TERMS, -(-_CHAINS // blocks))))
     chunks = tuple(extents[index] for index in out)
-    return Array(HighLevelGraph.from_collections(name, graph, dependencies=arrays), name, chunks, dtype=dtype,
-                 meta=meta_from_array(meta, ndim=len(out), dtype=dtype))
+    return Array(HighLevelGraph.from_collections(name, graph, dependencies=arrays), name, chunks,
+                 dtype=dtype, meta=meta_from_array(meta, ndim=len(out), dtype=dtype))
 
 
 def _settled_meta(x: Array) -> Any:
     return x._meta if hasattr(x._meta, "ndim") and x._meta.ndim == x.ndim else meta_from_array(x._meta, ndim=x.ndim, dtype=x.dtype)
 
 
-def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequence[Sequence[Hashable]], term: Term,
-             chains: int) -> None:
+def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...],
+             terms: Sequence[Sequence[Hashable]], term: Term, chains: int) -> None:
     """The tasks of one sum: terms in chains, and the ends of these in groups."""
     def task(term: Term, before: Any, keys: Sequence[Hashable]) -> tuple[Any, ...]:
         once = [*dict.fromkeys(keys)]
-        if len(once) < len(keys):                       # Dask may give a chunk to a task as two objects
+        if len(once) < len(keys):                   # Dask may give a chunk to a task as two objects
             term = replace(term, operands=tuple(once.index(key) for key in keys))
         return (term, before, *once)
 
@@ -319,14 +347,15 @@ def _add_sum(graph: dict[Hashable, Any], result: tuple[Any, ...], terms: Sequenc
             ends.append(key)
 
 
-# -- who answers ------------------------------------------------------------------------------------------------------------------
+# -- who answers -----------------------------------------------------------------------------------
 def _why_not(*arrays: Array) -> str | None:
     """Why Dask itself answers a product of these arrays; ``None`` if it does not."""
     for x in arrays:
         kind = type(x._meta)
         if kind is not np.ndarray and kind is not ndarray and kind_of(x._meta) != "cupy":
             return f"chunks are {kind.__module__}.{kind.__name__}"
-        if x.dtype.kind not in "biufc" and not ((row := DTYPES.get(x.dtype.name)) and row.is_multiplied):
+        if x.dtype.kind not in "biufc" and not ((row := DTYPES.get(x.dtype.name))
+                                                and row.is_multiplied):
             return f"elements are {x.dtype}"
     return None
 
@@ -337,8 +366,8 @@ def _by_dask(function: str, reason: str, *operands: Any, **arguments: Any) -> Ar
 
 
 def _gram(a: Array, b: Array) -> tuple[Array, int, bool] | None:
-    """The array x, its summed axis, and whether the first factor is conjugated, if a product is ``x.T @ x``, ``x.conj().T @ x`` or
-    ``x @ x.T``: names say what an array is computed from."""
+    """The array x, its summed axis, and whether the first factor is conjugated, if a product is
+    ``x.T @ x``, ``x.conj().T @ x`` or ``x @ x.T``: names say what an array is computed from."""
     if a.shape[::-1] != b.shape or a.chunks[::-1] != b.chunks:
         return None
     if b.T.name == a.name:

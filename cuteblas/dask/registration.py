@@ -34,10 +34,11 @@ _undo: list[Callable[[], Any]] = []
 def install() -> None:
     """Let this package multiply Dask arrays, in this process. ``import cuteblas.dask`` does it.
 
-    ``matmul``, ``tensordot`` and ``einsum`` of ``dask.array`` become those of this module; ``@``, ``dot``, ``vdot`` and NumPy's
-    functions of Dask arrays call them. Workers that compute their graphs have to be able to import this module. Dask's look-up
-    tables get our ``tensordot`` and ``einsum`` for chunks of NumPy, CuPy and cuteblas, and our copies, which join chunks of CuPy
-    and cuteblas. With Dask's ``array.query-planning``, only the tables change.
+    ``matmul``, ``tensordot`` and ``einsum`` of ``dask.array`` become those of this module; ``@``,
+    ``dot``, ``vdot`` and NumPy's functions of Dask arrays call them. Workers that compute their
+    graphs have to be able to import this module. Dask's look-up tables get our ``tensordot`` and
+    ``einsum`` for chunks of NumPy, CuPy and cuteblas, and our copies, which join chunks of CuPy and
+    cuteblas. With Dask's ``array.query-planning``, only the tables change.
 
     Returns
     -------

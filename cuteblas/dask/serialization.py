@@ -1,4 +1,5 @@
-"""Serialise our arrays and CuPy's for Dask's workers, without copying contiguous memory; GPUs of a host copy from each other."""
+"""Serialise our arrays and CuPy's for Dask's workers, without copying contiguous memory; GPUs of a
+host copy from each other."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from .offers import Memory, fetch, offers, possible
 
 __all__: list[str] = []
 
-_LEAST_BYTES = 1 << 21                  # of an array that is worth a question to the process that has it
+_LEAST_BYTES = 1 << 21             # of an array that is worth a question to the process that has it
 _memory = cache(Memory)
 
 
@@ -46,7 +47,8 @@ def _register(serialize: Any, deserialize: Any) -> None:
 @dask_serialize.register_lazy("cupy")
 @dask_deserialize.register_lazy("cupy")
 def _register_cupy() -> None:
-    """CuPy's arrays are moved by distributed if RMM is installed, else through the host into memory of CuPy's pool."""
+    """CuPy's arrays are moved by distributed if RMM is installed, else through the host into memory
+    of CuPy's pool."""
     with suppress(ImportError):
         import_module("distributed.protocol.cupy")
     if find_spec("rmm") is None:

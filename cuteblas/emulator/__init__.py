@@ -1,9 +1,11 @@
-"""Kernels on the CPU: the generated source, compiled by the host's C++ compiler and run under checks that no GPU makes.
+"""Kernels on the CPU: the generated source, compiled by the host's C++ compiler and run under
+checks that no GPU makes.
 
-Every thread of a block is a fiber. Each access to global and shared memory is checked against its bounds and alignment, and against
-all others that no barrier or flag orders before it, whatever the order in which the fibers happened to run.
-Asynchronous copies, mbarriers, tensor maps and wgmma behave as PTX describes them, and their misuse is an error that names the
-kernel, the block, the thread and the line.
+Every thread of a block is a fiber. Each access to global and shared memory is checked against its
+bounds and alignment, and against all others that no barrier or flag orders before it, whatever the
+order in which the fibers happened to run. Asynchronous copies, mbarriers, tensor maps and wgmma
+behave as PTX describes them, and their misuse is an error that names the kernel, the block, the
+thread and the line.
 
 Examples
 --------
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from .kernel import AccessCount, EmulatedKernel, Pointer, Table, compile, pointer
     from .plans import run
 
-__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "available", "compile", "pointer", "run", "why_unavailable",
-           *errors.__all__]
+__all__ = ["AccessCount", "EmulatedKernel", "Pointer", "Table", "available", "compile", "pointer",
+           "run", "why_unavailable", *errors.__all__]
 __dir__ = __all__.copy
 
 if not TYPE_CHECKING:
@@ -33,5 +35,6 @@ if not TYPE_CHECKING:
         """Import the emulator, and with it the language of kernels, when it is first used."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = getattr(_import_module(".plans" if name == "run" else ".kernel", __name__), name)
+        globals()[name] = getattr(_import_module(".plans" if name == "run" else ".kernel",
+                                                 __name__), name)
         return globals()[name]

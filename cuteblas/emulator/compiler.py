@@ -25,8 +25,8 @@ __all__ = ["available", "build", "why_unavailable"]
 _FOLDER = Path(__file__).parent
 _HEADERS = ("interface.h", "device.h", "split.h", "values.h", "../codegen/prelude/float8.cuh",
             "../codegen/prelude/modular.cuh")
-_COMMON_FLAGS = ("-O1", "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing",
-                 "-fwrapv", "-Wno-psabi")
+_COMMON_FLAGS = ("-O1", "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden",
+                 "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-Wno-psabi")
 _PATIENCE = 10.0                        # seconds until a compiler has to have told its version
 
 
@@ -38,7 +38,8 @@ def _compiler() -> tuple[str, str] | None:
         if path is None:
             continue
         with suppress(OSError, subprocess.TimeoutExpired):
-            code, said, _ = _run([path, "--version"], "", f"asking {name} for its version", _PATIENCE)
+            code, said, _ = _run([path, "--version"], "", f"asking {name} for its version",
+                                 _PATIENCE)
             if code == 0 and said.strip():
                 return path, said.strip().splitlines()[0]
     return None
@@ -86,14 +87,17 @@ def why_unavailable() -> str | None:
 
 
 def _install_command() -> str:
-    commands = {"apt-get": "sudo apt-get install g++", "dnf": "sudo dnf install gcc-c++", "pacman": "sudo pacman -S gcc",
-                "apk": "sudo apk add g++", "zypper": "sudo zypper install gcc-c++"}
-    return next((command for tool, command in commands.items() if shutil.which(tool)), commands["apt-get"])
+    commands = {"apt-get": "sudo apt-get install g++", "dnf": "sudo dnf install gcc-c++",
+                "pacman": "sudo pacman -S gcc", "apk": "sudo apk add g++",
+                "zypper": "sudo zypper install gcc-c++"}
+    return next((command for tool, command in commands.items() if shutil.which(tool)),
+                commands["apt-get"])
 
 
 @cache
 def _machine_flags() -> tuple[str, ...]:
-    """Instruction sets of this processor that matter: fused multiply-add in one instruction, and wide integers for wgmma."""
+    """Instruction sets of this processor that matter: fused multiply-add in one instruction, and
+    wide integers for wgmma."""
     try:
         facts = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
@@ -133,7 +137,8 @@ def build(source: str, what: str, *, headers: tuple[str, ...] = _HEADERS,
         raise CompilerError(reason)
     path, version = found
     command = [path, *_COMMON_FLAGS, *flags, *_machine_flags(), "-w", f"-I{_FOLDER}"]
-    key = hashlib.sha256("\0".join((source, _header_digest(headers), version, *command)).encode()).hexdigest()[:40]
+    key = hashlib.sha256("\0".join((source, _header_digest(headers), version,
+                                    *command)).encode()).hexdigest()[:40]
     if (kept := find("emulator", key)) is not None:
         with suppress(CompilerError):           # of a machine whose libraries are newer
             return _load(kept, what, key)
@@ -148,27 +153,32 @@ def _compile(command: list[str], source: str, what: str) -> bytes:
     try:
         with TemporaryDirectory(prefix="cuteblas-", ignore_cleanup_errors=True) as place:
             library = Path(place, "library.so")
-            code, _, said = _run([*command, "-x", "c++", "-", "-o", str(library), "-lm"], source, f"compiling {what}")
+            code, _, said = _run([*command, "-x", "c++", "-", "-o", str(library), "-lm"], source,
+                                 f"compiling {what}")
             if code != 0:
                 lines = "\n".join(said.splitlines()[:30])
                 raise CompilerError(f"the C++ compiler refuses {what}:\n{lines}")
             return library.read_bytes()
     except OSError as error:
-        raise CompilerError(f"the C++ compiler did not write the library of {what}: {error}") from error
+        raise CompilerError(
+            f"the C++ compiler did not write the library of {what}: {error}"
+        ) from error
 
 
 def _load(data: bytes, what: str, key: str) -> ctypes.CDLL:
-    """Load a library from a file of this process alone, which nobody can change or remove meanwhile. Where programs may not be in
-    the folder of temporary files, that is in the cache. The attribute ``kept`` is its path in the cache."""
+    """Load a library from a file of this process alone, which nobody can change or remove
+    meanwhile. Where programs may not be in the folder of temporary files, that is in the cache. The
+    attribute ``kept`` is its path in the cache."""
     for cached in (False, True):
         try:
             place = usable_folder("emulator") if cached else None
-            with TemporaryDirectory(prefix="cuteblas-", dir=place, ignore_cleanup_errors=True) as folder:
+            with TemporaryDirectory(prefix="cuteblas-", dir=place,
+                                    ignore_cleanup_errors=True) as folder:
                 library = Path(folder, "library.so")
                 library.write_bytes(data)
                 loaded = ctypes.CDLL(str(library))
                 with suppress(OSError):
-                    loaded.kept = str(cache_directory() / "emulator" / key)         # type: ignore[attr-defined]
+                    loaded.kept = str(cache_directory() / "emulator" / key)  # type: ignore[attr-defined]
                 return loaded
         except OSError as error:
             reason = error
@@ -176,11 +186,13 @@ def _load(data: bytes, what: str, key: str) -> ctypes.CDLL:
 
 
 def _run(command: list[str], source: str, doing: str, seconds: float = inf) -> tuple[int, str, str]:
-    """Run the compiler on a source: its exit status and what it says. Whatever ends the waiting (Ctrl-C) ends the compiler too."""
+    """Run the compiler on a source: its exit status and what it says. Whatever ends the waiting
+    (Ctrl-C) ends the compiler too."""
     # A session of its own: the driver and the compilers that it starts end together.
     end = time.monotonic() + seconds
-    with watched(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     encoding="utf-8", errors="replace", start_new_session=True) as compiler:
+    with watched(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
+                                     start_new_session=True) as compiler:
         pending: str | None = source
         try:
             while True:

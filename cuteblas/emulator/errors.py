@@ -181,7 +181,8 @@ class UnsetRegister(EmulatorError):
 
 
 class DataRace(EmulatorError):
-    """Two accesses to the same memory, one a write, that no barrier orders; between blocks, that no flag orders.
+    """Two accesses to the same memory, one a write, that no barrier orders; between blocks, that no
+    flag orders.
 
     Examples
     --------
@@ -220,7 +221,8 @@ class AsyncCopyError(EmulatorError):
 
 
 class ProxyFenceError(EmulatorError):
-    """Ordinary and asynchronous accesses to the same shared memory without ``fence_proxy_async`` in between.
+    """Ordinary and asynchronous accesses to the same shared memory without ``fence_proxy_async`` in
+    between.
 
     Examples
     --------

@@ -31,9 +31,11 @@ _COUNT_CAPACITY = 4096
 _WARP = 32
 _RESIDENTS = 4              # clusters that run in turns where the order is shuffled
 _ENDLESS_S = 10.0           # of processor time in which no thread waits or ends
-# The compiler's checks call functions of these headers, which name the faulty line; its own library is not linked.
-_FLAGS = ("-g1", "-fsanitize=bounds,object-size,integer-divide-by-zero,shift-exponent", "-nodefaultlibs")
-_PAUSED = -1                # what a launch returns instead of an error when it lets Python look around
+# The compiler's checks call functions of these headers, which name the faulty line; its own library
+# is not linked.
+_FLAGS = ("-g1", "-fsanitize=bounds,object-size,integer-divide-by-zero,shift-exponent",
+          "-nodefaultlibs")
+_PAUSED = -1             # what a launch returns instead of an error when it lets Python look around
 _FOLDER = Path(__file__).parent
 
 
@@ -52,7 +54,8 @@ class Pointer:
     owner : object
         Kept alive as long as the pointer.
     written : numpy.ndarray of uint8, optional
-        A mark for each byte, 0 until a kernel writes it; a read before that is an error. By default every byte may be read.
+        A mark for each byte, 0 until a kernel writes it; a read before that is an error. By default
+        every byte may be read.
 
     Examples
     --------
@@ -97,7 +100,8 @@ def pointer(array: np.ndarray, *, writable: bool | None = None) -> Pointer:
     (40, False)
     """
     low, high = byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
-    return Pointer(array.ctypes.data, low, high - low, array.flags.writeable if writable is None else writable, array)
+    return Pointer(array.ctypes.data, low, high - low,
+                   array.flags.writeable if writable is None else writable, array)
 
 
 @dataclass(frozen=True)
@@ -146,10 +150,11 @@ class AccessCount:
     transactions : int
         32-byte sectors of global memory, wavefronts of shared memory.
     ideal : int
-        The fewest transactions that could have moved as many different bytes. ``transactions / ideal`` is 1 without bank conflicts
-        and with whole sectors.
+        The fewest transactions that could have moved as many different bytes.
+        ``transactions / ideal`` is 1 without bank conflicts and with whole sectors.
     partial : int
-        Written sectors of which a request leaves bytes out. They cost the L2 cache as much as whole sectors.
+        Written sectors of which a request leaves bytes out. They cost the L2 cache as much as whole
+        sectors.
 
     Examples
     --------
@@ -186,28 +191,31 @@ class _Coordinates(ctypes.Structure):
 
 
 class _Window(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("address", ctypes.c_uint64), ("low", ctypes.c_uint64), ("high", ctypes.c_uint64),
-                ("writable", ctypes.c_int), ("written", ctypes.c_void_p)]
+    _fields_ = [("name", ctypes.c_char_p), ("address", ctypes.c_uint64), ("low", ctypes.c_uint64),
+                ("high", ctypes.c_uint64), ("writable", ctypes.c_int), ("written", ctypes.c_void_p)]
 
 
 class _AccessCount(ctypes.Structure):
-    _fields_ = [("line", ctypes.c_int), ("bytes", ctypes.c_int), ("shared", ctypes.c_int), ("write", ctypes.c_int),
-                ("requests", ctypes.c_uint64), ("transactions", ctypes.c_uint64), ("ideal", ctypes.c_uint64),
+    _fields_ = [("line", ctypes.c_int), ("bytes", ctypes.c_int), ("shared", ctypes.c_int),
+                ("write", ctypes.c_int), ("requests", ctypes.c_uint64),
+                ("transactions", ctypes.c_uint64), ("ideal", ctypes.c_uint64),
                 ("partial", ctypes.c_uint64)]
 
 
 class _Launch(ctypes.Structure):
-    _fields_ = [
-        ("kernel", ctypes.c_char_p), ("library", ctypes.c_char_p), ("entry", ctypes.c_void_p), ("coordinates", _Coordinates),
-        ("arguments", ctypes.c_void_p), ("windows", ctypes.POINTER(_Window)), ("window_count", ctypes.c_int),
-        ("threads", ctypes.c_int),
-        ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
-        ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
-        ("residents", ctypes.c_int), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64), ("counting", ctypes.c_int),
-        ("slice", ctypes.c_double), ("endless", ctypes.c_double), ("finished", ctypes.c_uint64), ("total", ctypes.c_uint64),
-        ("message", ctypes.c_char_p), ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
-        ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int), ("count_size", ctypes.c_int),
-    ]
+    _fields_ = [("kernel", ctypes.c_char_p), ("library", ctypes.c_char_p),
+                ("entry", ctypes.c_void_p), ("coordinates", _Coordinates),
+                ("arguments", ctypes.c_void_p), ("windows", ctypes.POINTER(_Window)),
+                ("window_count", ctypes.c_int), ("threads", ctypes.c_int),
+                ("shared_bytes", ctypes.c_int), ("grid", _Extent3), ("cluster", _Extent3),
+                ("clusters", ctypes.POINTER(ctypes.c_uint64)), ("cluster_count", ctypes.c_uint64),
+                ("residents", ctypes.c_int), ("shuffled", ctypes.c_int), ("seed", ctypes.c_uint64),
+                ("counting", ctypes.c_int), ("slice", ctypes.c_double),
+                ("endless", ctypes.c_double), ("finished", ctypes.c_uint64),
+                ("total", ctypes.c_uint64), ("message", ctypes.c_char_p),
+                ("message_capacity", ctypes.c_int), ("error_line", ctypes.c_int),
+                ("counts", ctypes.POINTER(_AccessCount)), ("count_capacity", ctypes.c_int),
+                ("count_size", ctypes.c_int),]
 
 
 # The runtime keeps the running block in one place, so launches take turns.
@@ -218,7 +226,8 @@ _turn = surviving(threading.Lock())
 def _runtime() -> ctypes.CDLL:
     """The library that runs blocks, compiled once per machine."""
     headers = tuple(sorted(path.name for path in _FOLDER.glob("*.h")))
-    library = build((_FOLDER / "runtime.cpp").read_text("utf-8"), "the emulator's runtime, once for this machine", headers=headers)
+    library = build((_FOLDER / "runtime.cpp").read_text("utf-8"),
+                    "the emulator's runtime, once for this machine", headers=headers)
     library.cuteblas_runtime_table.restype = ctypes.c_void_p
     library.cuteblas_launch.argtypes = [ctypes.POINTER(_Launch)]
     library.cuteblas_continue.argtypes = []
@@ -262,19 +271,24 @@ def compile(kernel: GeneratedKernel) -> EmulatedKernel:
     >>> y[:4]
     array([31, 30, 29, 28], dtype=int32)
     """
-    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes, kernel.cluster, kernel.registers)
+    return _compile(kernel.name, kernel.body, kernel.params, kernel.threads, kernel.shared_bytes,
+                    kernel.cluster, kernel.registers)
 
 
 @cache
 def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shared_bytes: int,
-             cluster: tuple[int, int, int], registers: tuple[tuple[str, str], ...]) -> EmulatedKernel:
+             cluster: tuple[int, int, int], registers: tuple[tuple[str, str],
+                                                             ...]) -> EmulatedKernel:
     arguments = ", ".join(f"*static_cast<{_ctype(p)}*>(a[{i}])" for i, p in enumerate(params))
     marked = body
     for declaration, registers_name in registers:
         marked = marked.replace(declaration, f"{declaration} cb::unset({registers_name});")
-    includes = {f'#include "{row.emulator}"\n' for row in INTRINSICS.values() if f"cb::{row.name}" in body}
-    source = (f'#include "device.h"\n{"".join(sorted(includes))}#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
-              f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n')
+    includes = {f'#include "{row.emulator}"\n' for row in INTRINSICS.values()
+                if f"cb::{row.name}" in body}
+    source = (
+        f'#include "device.h"\n{"".join(sorted(includes))}#line 1 "{name}"\n{marked}\n#line 1 "arguments of {name}"\n'
+        f'extern "C" __attribute__((visibility("default"))) void cuteblas_entry(void* const* a) {{ {name}({arguments}); }}\n'
+    )
     library = build(source, f"kernel {name}", flags=_FLAGS)
     coordinates = _Coordinates()
     library.cuteblas_bind.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Coordinates)]
@@ -283,7 +297,8 @@ def _compile(name: str, body: str, params: tuple[Param, ...], threads: int, shar
 
 
 def _run(library: ctypes.CDLL, launch: _Launch, name: str) -> int:
-    """Run a launch in slices of time, between which Python shows progress and handles signals. An exception there abandons it."""
+    """Run a launch in slices of time, between which Python shows progress and handles signals. An
+    exception there abandons it."""
     with watched():
         code = library.cuteblas_launch(ctypes.byref(launch))
         while code == _PAUSED:
@@ -352,9 +367,11 @@ class EmulatedKernel:
         seed : int, optional
             Shuffles the order of threads and blocks; by default they take turns.
         residents : int, optional
-            How many clusters of blocks run in turns; by default one, with a ``seed`` four. More begin when these wait for flags.
+            How many clusters of blocks run in turns; by default one, with a ``seed`` four. More
+            begin when these wait for flags.
         blocks : iterable of int or tuple of int, optional
-            Which blocks to run, in this order, by linear index or coordinates; by default all. Those of a cluster run together.
+            Which blocks to run, in this order, by linear index or coordinates; by default all.
+            Those of a cluster run together.
         count : bool
             Count the transactions of each access (slow).
 
@@ -374,15 +391,22 @@ class EmulatedKernel:
         if len(extents) != 3 or min(extents) < 1:
             raise ValueError(f"a grid has up to three positive extents, got {tuple(grid)}")
         if len(args) != len(self.params):
-            raise TypeError(f"kernel {self.name} takes {len(self.params)} arguments, got {len(args)}")
+            raise TypeError(
+                f"kernel {self.name} takes {len(self.params)} arguments, got {len(args)}"
+            )
         if any(n % width for n, width in zip(extents, self.cluster, strict=True)):
-            raise ValueError(f"the clusters of kernel {self.name}, {self.cluster} blocks each, do not divide a grid of {extents}")
+            raise ValueError(
+                f"the clusters of kernel {self.name}, {self.cluster} blocks each, do not divide a grid of {extents}"
+            )
         if self.cluster != (1, 1, 1) and self.threads % _WARP:
-            raise ValueError(f"a block of a cluster consists of whole warps in the emulator, got {self.threads} threads")
+            raise ValueError(
+                f"a block of a cluster consists of whole warps in the emulator, got {self.threads} threads"
+            )
         launch = _Launch()
         windows: list[_Window] = []
         tables: list[_TranslatedTable] = []
-        values = [self._encode(param, arg, windows, tables) for param, arg in zip(self.params, args, strict=True)]
+        values = [self._encode(param, arg, windows, tables)
+                  for param, arg in zip(self.params, args, strict=True)]
         launch.windows = (_Window * max(len(windows), 1))(*windows)
         launch.window_count = len(windows)
         launch.kernel, launch.library = self.name.encode(), os.fsencode(getattr(self._library, "kept", ""))
@@ -391,7 +415,8 @@ class EmulatedKernel:
         launch.threads, launch.shared_bytes, launch.grid = self.threads, self.shared_bytes, _Extent3(*extents)
         launch.cluster = _Extent3(*self.cluster)
         if blocks is not None:
-            indices = list(dict.fromkeys(self._cluster_of(_linear(block, extents), extents) for block in blocks))
+            indices = list(dict.fromkeys(self._cluster_of(_linear(block, extents), extents)
+                                         for block in blocks))
             launch.clusters = (ctypes.c_uint64 * max(len(indices), 1))(*indices)
             launch.cluster_count = len(indices)
         launch.residents = residents or (1 if seed is None else _RESIDENTS)
@@ -403,30 +428,40 @@ class EmulatedKernel:
         library = _runtime()
         with _turn:
             for table in tables:
-                table.translate(lambda window: library.cuteblas_translate(ctypes.byref(launch), window))
-            storage = [_aligned(value if isinstance(value, bytes) else
-                                library.cuteblas_translate(ctypes.byref(launch), value).to_bytes(8, "little")) for value in values]
-            addresses = (ctypes.c_void_p * max(len(storage), 1))(*(address for address, _ in storage))
+                table.translate(
+                    lambda window: library.cuteblas_translate(ctypes.byref(launch), window)
+                )
+            storage = [_aligned(value if isinstance(value, bytes)
+                                else library.cuteblas_translate(ctypes.byref(launch),
+                                                                value).to_bytes(8, "little"))
+                       for value in values]
+            addresses = (ctypes.c_void_p * max(len(storage),
+                                               1))(*(address for address, _ in storage))
             launch.arguments = ctypes.addressof(addresses)
             launch.slice, launch.endless = INTERVAL, _ENDLESS_S
             code = _run(library, launch, self.name)
         if code:
             raise BY_CODE[code](message.value.decode() + self._quote(launch.error_line))
-        return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes, c.requests, c.transactions,
-                                 c.ideal, c.partial) for c in counts[:launch.count_size])
+        return tuple(AccessCount(c.line, "shared" if c.shared else "global", bool(c.write), c.bytes,
+                                 c.requests, c.transactions, c.ideal, c.partial)
+                     for c in counts[:launch.count_size])
 
-    def _encode(self, param: Param, arg: Any, windows: list[_Window], tables: list[_TranslatedTable]) -> bytes | int:
+    def _encode(self, param: Param, arg: Any, windows: list[_Window],
+                tables: list[_TranslatedTable]) -> bytes | int:
         """The bytes of an argument, or for a pointer the index of its window."""
         if param.kind == "scalar":
             return _scalar_bytes(param.dtype, arg)
         spec, memory = arg if param.kind == "tensor_map" else (None, arg)
         if not isinstance(memory, Pointer):
-            raise TypeError(f"argument {param.name!r} of kernel {self.name} is a pointer; pass emulator.pointer(array), "
-                            f"not {type(memory).__name__}")
+            raise TypeError(
+                f"argument {param.name!r} of kernel {self.name} is a pointer; pass emulator.pointer(array), "
+                f"not {type(memory).__name__}"
+            )
         if isinstance(memory, Table):
             tables.append(_TranslatedTable(memory, windows))
             memory = tables[-1].pointer
-        windows.append(_Window(param.name.encode(), memory.address, memory.base, memory.base + memory.nbytes,
+        windows.append(_Window(param.name.encode(), memory.address, memory.base,
+                               memory.base + memory.nbytes,
                                memory.writable and not (param.kind == "pointer" and param.const),
                                None if memory.written is None else memory.written.ctypes.data))
         if spec is None:
@@ -450,7 +485,8 @@ class _TranslatedTable:
 
     def __init__(self, table: Table, windows: list[_Window]):
         self._address, self._owner = _aligned(ctypes.string_at(table.base, table.nbytes))
-        self.pointer = Pointer(self._address + table.address - table.base, self._address, table.nbytes, writable=False)
+        self.pointer = Pointer(self._address + table.address - table.base, self._address,
+                               table.nbytes, writable=False)
         self._words = table.nbytes // 8
         self._exact: dict[int, int] = {}
         self._windows: dict[int, _Window] = {}
@@ -459,9 +495,10 @@ class _TranslatedTable:
             number = self._exact.setdefault(target.address, len(windows))
             if number == len(windows):
                 name = f"array {len(self._exact) - 1} of the table"
-                windows.append(_Window(name.encode(), target.address, target.base, high, target.writable))
+                windows.append(_Window(name.encode(), target.address, target.base, high,
+                                       target.writable))
                 self._windows[number] = windows[-1]
-            else:                                        # two views that begin at one address: they reach what both hold
+            else:                   # two views that begin at one address: they reach what both hold
                 known = windows[number]
                 known.low, known.high = min(known.low, target.base), max(known.high, high)
                 known.writable = known.writable or target.writable
@@ -474,7 +511,7 @@ class _TranslatedTable:
         for i, word in enumerate(words):
             if word in self._exact:
                 words[i] = seen(self._exact[word])
-            elif lowest <= word < end:                   # an address within an array: of one matrix of a batch
+            elif lowest <= word < end:        # an address within an array: of one matrix of a batch
                 number = next((n for n, w in self._windows.items() if w.low <= word < w.high), None)
                 if number is not None:
                     words[i] = seen(number) + word - self._windows[number].address
@@ -520,13 +557,18 @@ def _tensor_map_bytes(spec: TensorMapSpec, memory: Pointer, window: int, name: s
         If the memory is misaligned or smaller than the tensor.
     """
     if memory.address % 16:
-        raise TensorMapError(f"tensor map {name!r} begins at an address that is not a multiple of 16")
+        raise TensorMapError(
+            f"tensor map {name!r} begins at an address that is not a multiple of 16"
+        )
     strides = (spec.dtype.bytes, *spec.strides)
     span = sum((n - 1) * s for n, s in zip(spec.shape, strides, strict=True)) + spec.dtype.bytes
     if memory.address < memory.base or memory.address + span > memory.base + memory.nbytes:
-        raise TensorMapError(f"tensor map {name!r} of shape {spec.shape} and strides {spec.strides} spans {span} bytes, but its "
-                             f"memory ends {memory.base + memory.nbytes - memory.address} bytes after its first element")
+        raise TensorMapError(
+            f"tensor map {name!r} of shape {spec.shape} and strides {spec.strides} spans {span} bytes, but its "
+            f"memory ends {memory.base + memory.nbytes - memory.address} bytes after its first element"
+        )
     rank = len(spec.shape)
     fill = (0,) * (5 - rank)
-    return struct.pack("<IHBBq5Q4Q5HB", window, spec.dtype.bytes, rank, spec.swizzle, memory.address, *spec.shape, *fill,
-                       *spec.strides, *fill, *spec.box, *fill, spec.dtype.tensor_map == "TFLOAT32").ljust(128, b"\0")
+    return struct.pack("<IHBBq5Q4Q5HB", window, spec.dtype.bytes, rank, spec.swizzle,
+                       memory.address, *spec.shape, *fill, *spec.strides, *fill, *spec.box, *fill,
+                       spec.dtype.tensor_map == "TFLOAT32").ljust(128, b"\0")

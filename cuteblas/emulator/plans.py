@@ -19,7 +19,8 @@ _WORKSPACE_ALIGNMENT = 256
 
 
 def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: Any = 0, *,
-        numbers: Mapping[str, Any] | None = None, reached: Iterable[np.ndarray] = (), seed: int | None = None) -> None:
+        numbers: Mapping[str, Any] | None = None, reached: Iterable[np.ndarray] = (),
+        seed: int | None = None) -> None:
     """Execute every launch of a plan on NumPy arrays, in order.
 
     Parameters
@@ -27,8 +28,8 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
     plan : Plan
         The plan; its problem must describe the arrays' strides and alignments.
     operands : mapping of str to numpy.ndarray
-        The array of each role that the plan takes as an address (``plan.problem.roles``). A kernel gets the address of its first
-        element.
+        The array of each role that the plan takes as an address (``plan.problem.roles``). A kernel
+        gets the address of its first element.
     alpha, beta : number
         The values of those roles, unless they are among the operands.
     numbers : mapping of str to number, optional
@@ -63,7 +64,8 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
     memory = {role: pointer(array) for role, array in operands.items()}
     if targets := tuple(map(pointer, reached)):
         table = memory["table"]
-        memory["table"] = Table(table.address, table.base, table.nbytes, False, table.owner, targets=targets)
+        memory["table"] = Table(table.address, table.base, table.nbytes, False, table.owner,
+                                targets=targets)
     memory["workspace"] = _workspace(plan.workspace_bytes)
     scalars = {"alpha": alpha, "beta": beta, **(numbers or {})}
 
@@ -77,11 +79,15 @@ def run(plan: Plan, operands: Mapping[str, np.ndarray], alpha: Any = 1, beta: An
 
     with watched():
         for launch in plan.launches:
-            compile(launch.kernel).launch(launch.grid, [value(argument) for argument in launch.arguments], seed=seed)
+            compile(launch.kernel).launch(launch.grid,
+                                          [value(argument) for argument in launch.arguments],
+                                          seed=seed)
 
 
 def _workspace(nbytes: int) -> Pointer:
-    """Scratch memory, filled with ones bits (a NaN in every floating type); kernels read what they have written."""
+    """Scratch memory, filled with ones bits (a NaN in every floating type); kernels read what they
+    have written."""
     storage = np.full(nbytes + _WORKSPACE_ALIGNMENT, 0xFF, np.uint8)
     start = -storage.ctypes.data % _WORKSPACE_ALIGNMENT
-    return replace(pointer(storage[start:start + nbytes], writable=True), written=np.zeros(nbytes, np.uint8))
+    return replace(pointer(storage[start:start + nbytes], writable=True),
+                   written=np.zeros(nbytes, np.uint8))

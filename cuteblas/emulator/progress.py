@@ -1,4 +1,5 @@
-"""Progress of a long compilation or run of the emulator: one line on standard error if that is a terminal, erased at the end."""
+"""Progress of a long compilation or run of the emulator: one line on standard error if that is a
+terminal, erased at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _ERASE = "\r\x1b[K"
 
 
 class _Line(threading.local):
-    """A thread's line: when the outermost ``watched`` block began, and whether anything has been written."""
+    """A thread's line: when the outermost ``watched`` block began, and whether anything has been
+    written."""
 
     began: float | None = None
     written = False
@@ -30,7 +32,8 @@ _line = _Line()
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Inside of it progress may be shown (:func:`show`); at the end of the outermost of these blocks it is erased."""
+    """Inside of it progress may be shown (:func:`show`); at the end of the outermost of these
+    blocks it is erased."""
     if _line.began is not None:
         yield
         return
@@ -44,12 +47,15 @@ def watched() -> Iterator[None]:
 
 
 def show(text: str) -> None:
-    """Show what is being done and for how long, if standard error is a terminal and half a second has passed."""
-    if _line.began is None or (seconds := time.monotonic() - _line.began) < _PATIENCE or not _on_terminal():
+    """Show what is being done and for how long, if standard error is a terminal and half a second
+    has passed."""
+    if _line.began is None or (seconds := time.monotonic()
+                               - _line.began) < _PATIENCE or not _on_terminal():
         return
     _line.written = True
     said = f"cuteblas: {seconds:.0f} s {text}"
-    _write(_ERASE + said[:shutil.get_terminal_size().columns - 1])           # a line that wraps cannot be erased
+    # a line that wraps cannot be erased
+    _write(_ERASE + said[:shutil.get_terminal_size().columns - 1])
 
 
 def _on_terminal() -> bool:

@@ -1,4 +1,5 @@
-"""Work that a call begins and does not wait for: imports, the start of CUDA, planning, compilation."""
+"""Work that a call begins and does not wait for: imports, the start of CUDA, planning,
+compilation."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from .._forks import BACKGROUND, forget_in_children, surviving
 
 __all__ = ["Job", "expect", "later", "short_turns"]
 
-_MOST = 4                               # at once; each compiles the kernels of a plan side by side
-_PATIENCE = 0.25                        # an overdue job is expected to take this part of its time so far in addition
-_MOMENT = 2e-3                          # seconds in which the caller goes on to NumPy, which needs no interpreter
-_TURN = 1e-4                            # seconds after which a job lets a caller have the interpreter: a fiftieth of Python's own
-_LOOK = 0.02                            # seconds after which a caller that waits asks anew how long it will take
+_MOST = 4         # at once; each compiles the kernels of a plan side by side
+_PATIENCE = 0.25  # an overdue job is expected to take this part of its time so far in addition
+_MOMENT = 2e-3    # seconds in which the caller goes on to NumPy, which needs no interpreter
+_TURN = 1e-4      # seconds after which a job lets a caller have the interpreter: a fiftieth of
+                  # Python's own
+_LOOK = 0.02      # seconds after which a caller that waits asks anew how long it will take
 
 
 class Job:
@@ -62,7 +64,8 @@ class Job:
         """Wait if it is expected to end within so many seconds; the seconds that this took."""
         begin = now = perf_counter()
         end = begin + most
-        while not self.done() and now + max(self._expected - (now - self._begun), _PATIENCE * (now - self._begun)) < end:
+        while not self.done() and now + max(self._expected - (now - self._begun),
+                                            _PATIENCE * (now - self._begun)) < end:
             self._end.wait(min(_LOOK, end - now))
             now = perf_counter()
         return now - begin
@@ -95,12 +98,14 @@ def short_turns() -> Iterator[None]:
     finally:
         with _lock:
             _running -= 1
-            if not _running and sys.getswitchinterval() <= _TURN:       # else the program has set its own meanwhile
+            # else the program has set its own meanwhile
+            if not _running and sys.getswitchinterval() <= _TURN:
                 sys.setswitchinterval(_before)
 
 
 def later(function: Callable[..., object], *arguments: Any, expected: float = 0.0) -> Job:
-    """Begin to call a function in another thread. The end of the program waits for it if it has begun."""
+    """Begin to call a function in another thread. The end of the program waits for it if it has
+    begun."""
     job = Job(lambda: function(*arguments), expected)
     Thread(target=job.run, name=BACKGROUND).start()
     return job

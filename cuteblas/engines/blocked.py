@@ -1,9 +1,10 @@
 """Copies on the host that arrange elements anew, by blocks that caches hold and in threads.
 
-NumPy walks along the target: where neighbours in the target are far apart in the source, it reads a cache line for each element.
-A block is so small that its lines stay in the cache until all their elements have been read. Its addresses may meet in few sets of
-the cache and be in many pages, so it is first copied, row by row, to scratch memory in the order of the source. NumPy's copies
-release the GIL, so threads share the blocks.
+NumPy walks along the target: where neighbours in the target are far apart in the source, it reads a
+cache line for each element. A block is so small that its lines stay in the cache until all their
+elements have been read. Its addresses may meet in few sets of the cache and be in many pages, so it
+is first copied, row by row, to scratch memory in the order of the source. NumPy's copies release
+the GIL, so threads share the blocks.
 """
 
 from __future__ import annotations
@@ -28,17 +29,21 @@ __all__ = ["LEAST", "WORDS", "Method", "copied", "copied_to", "method"]
 WORDS = "numpy: in blocks"
 """What ``stats`` says of such a copy."""
 
-LEAST = 1 << 20                         # bytes; smaller arrays are NumPy's
-_KINDS = "biufcmM"                      # elements that are bytes and nothing else
-_BLOCK = 1 << 20                        # bytes of a block
-_EXTENT = 512                           # elements that are neighbours in the target, and in the source, in a block
-_LINE, _LINES = 64, 1 << 14             # bytes of a line, and how many the cache holds for long
-_PAGE, _PAGES = 1 << 12, 1 << 11        # the same of pages
-_PERIOD = 1 << 17                       # bytes after which addresses meet in a set of the cache
-_PLAIN, _PLAIN_CORES = 1 << 26, 4       # bytes and cores from which copies that caches hold are made in threads
-_RUN = 256                              # bytes that are neighbours in the source, at least, where a block is staged
-_PAD = 64                               # bytes between rows of scratch memory, which then meet in all sets
-_FOR_A_THREAD = 1 << 22                 # bytes that repay one
+LEAST = 1 << 20                    # bytes; smaller arrays are NumPy's
+_KINDS = "biufcmM"                 # elements that are bytes and nothing else
+_BLOCK = 1 << 20                   # bytes of a block
+_EXTENT = 512                      # elements that are neighbours in the target, and in the source,
+                                   # in a block
+_LINE, _LINES = 64, 1 << 14        # bytes of a line, and how many the cache holds for long
+_PAGE, _PAGES = 1 << 12, 1 << 11   # the same of pages
+_PERIOD = 1 << 17                  # bytes after which addresses meet in a set of the cache
+_PLAIN, _PLAIN_CORES = 1 << 26, 4  # bytes and cores from which copies that caches hold are made in
+                                   # threads
+_RUN = 256                         # bytes that are neighbours in the source, at least, where a
+                                   # block is staged
+_PAD = 64                          # bytes between rows of scratch memory, which then meet in all
+                                   # sets
+_FOR_A_THREAD = 1 << 22            # bytes that repay one
 _MOST_THREADS = 16
 _MOST_AXES = 6                          # of a copy in blocks
 
@@ -47,7 +52,8 @@ _Mode = tuple[int, ...]                 # extent, and strides in the target and 
 
 
 def copied(a: np.ndarray, order: Any) -> np.ndarray | None:
-    """A copy of a plain array in an order, as ``numpy.copy`` makes it; ``None`` if NumPy's own is as quick."""
+    """A copy of a plain array in an order, as ``numpy.copy`` makes it; ``None`` if NumPy's own is
+    as quick."""
     if a.nbytes < LEAST or a.dtype.kind not in _KINDS:
         return None
     new = np.empty_like(a, order=order)
@@ -55,8 +61,8 @@ def copied(a: np.ndarray, order: Any) -> np.ndarray | None:
 
 
 def copied_to(dst: np.ndarray, src: np.ndarray) -> bool:
-    """``dst[...] = src`` of plain arrays of one shape and type that share no memory; ``False`` if NumPy's copy is as quick, and
-    nothing was done."""
+    """``dst[...] = src`` of plain arrays of one shape and type that share no memory; ``False`` if
+    NumPy's copy is as quick, and nothing was done."""
     found = method(dst.shape, dst.strides, src.strides, dst.dtype)
     if found is not None:
         found.run(dst, src)
@@ -70,7 +76,8 @@ class Method:
     Attributes
     ----------
     modes : tuple of (int, int, int)
-        Extents and strides on as few axes as possible, from the target's outermost to its innermost one.
+        Extents and strides on as few axes as possible, from the target's outermost to its innermost
+        one.
     extents : tuple of int
         Of a block.
     staged : bool
@@ -87,7 +94,8 @@ class Method:
     def run(self, dst: np.ndarray, src: np.ndarray) -> None:
         """``dst[...] = src``."""
         shape, *strides = zip(*self.modes, strict=True)
-        x, y = (as_strided(array, shape, steps) for array, steps in zip((dst, src), strides, strict=True))
+        x, y = (as_strided(array, shape, steps)
+                for array, steps in zip((dst, src), strides, strict=True))
 
         def work(blocks: Iterator[_Index]) -> None:
             memory = Scratch.taken() if self.staged else None
@@ -102,11 +110,13 @@ class Method:
             if memory is not None:
                 memory.give_back()
 
-        ranges = [[slice(i, i + extent) for i in range(0, n, extent)] for n, extent in zip(shape, self.extents, strict=True)]
+        ranges = [[slice(i, i + extent) for i in range(0, n, extent)]
+                  for n, extent in zip(shape, self.extents, strict=True)]
         _shared(work, iter(list(product(*ranges))), self.threads)
 
 
-def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int], dtype: np.dtype) -> Method | None:
+def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int],
+           dtype: np.dtype) -> Method | None:
     """How an array of some strides is copied to one of others, in bytes; ``None`` if by NumPy."""
     if prod(shape) * dtype.itemsize < LEAST or dtype.kind not in _KINDS:
         return None
@@ -114,7 +124,8 @@ def method(shape: Sequence[int], dst: Sequence[int], src: Sequence[int], dtype: 
 
 
 @lru_cache(maxsize=1024)
-def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], itemsize: int, cores: int) -> Method | None:
+def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], itemsize: int,
+            cores: int) -> Method | None:
     """The method of a copy on so many cores; ``None`` if NumPy makes it."""
     nbytes = prod(shape) * itemsize
     from ..planning.modes import merged
@@ -134,20 +145,22 @@ def _method(shape: tuple[int, ...], dst: tuple[int, ...], src: tuple[int, ...], 
 
 
 def _misses(modes: Sequence[_Mode]) -> bool:
-    """Whether lines of the source leave the cache, or its pages the buffer of addresses, before NumPy reads their next elements,
-    which are along the first of these modes."""
+    """Whether lines of the source leave the cache, or its pages the buffer of addresses, before
+    NumPy reads their next elements, which are along the first of these modes."""
     (_n, _dst, along), *between = [(n, dst, abs(src)) for n, dst, src in modes]
-    if not between or along >= _LINE or between[-1][2] <= _LINE:             # smaller steps are read ahead
+    if not between or along >= _LINE or between[-1][2] <= _LINE:      # smaller steps are read ahead
         return False
-    lines, pages = (prod(max(n * min(step, size) // size, 1) for n, _dst, step in between) for size in (_LINE, _PAGE))
-    apart = _PERIOD                                                         # bytes between lines in the sets of the cache
+    lines, pages = (prod(max(n * min(step, size) // size, 1) for n, _dst, step in between)
+                    for size in (_LINE, _PAGE))
+    apart = _PERIOD                                   # bytes between lines in the sets of the cache
     for common, n in sorted(((gcd(step, _PERIOD), n) for n, _dst, step in between), reverse=True):
         apart = max(apart // n, common)
     return lines * max(apart, _LINE) >= _LINES * _LINE or pages > _PAGES
 
 
 def _extents(modes: Sequence[_Mode], room: int) -> tuple[int, ...]:
-    """Of a block: neighbours in the target and neighbours in the source, and then whatever there is room for."""
+    """Of a block: neighbours in the target and neighbours in the source, and then whatever there is
+    room for."""
     extents = [1] * len(modes)
     for array in (1, 2):
         neighbours = _EXTENT
@@ -176,8 +189,10 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _shared(work: Callable[[Iterator[_Index]], None], blocks: Iterator[_Index], threads: int) -> None:
-    """Work on all blocks in this thread and others, which end with it: when it is interrupted they take no further block."""
+def _shared(work: Callable[[Iterator[_Index]], None], blocks: Iterator[_Index],
+            threads: int) -> None:
+    """Work on all blocks in this thread and others, which end with it: when it is interrupted they
+    take no further block."""
     failed: list[BaseException] = []
 
     def help_out() -> None:
@@ -187,9 +202,10 @@ def _shared(work: Callable[[Iterator[_Index]], None], blocks: Iterator[_Index], 
             failed.append(error)
             _drained(blocks)
 
-    helpers = [Thread(target=help_out, name="cuteblas copy", daemon=True) for _ in range(threads - 1)]
+    helpers = [Thread(target=help_out, name="cuteblas copy", daemon=True)
+               for _ in range(threads - 1)]
     try:
-        with suppress(RuntimeError):                    # no more threads: then with those that there are
+        with suppress(RuntimeError):               # no more threads: then with those that there are
             for helper in helpers:
                 helper.start()
         work(blocks)

@@ -16,8 +16,9 @@ _tallies: dict[tuple[str, str, str], Tally] = {}
 class Tally:
     """A count that any thread may advance without a lock.
 
-    ``tick`` advances it: the ``__next__`` of an ``itertools.count``, one uninterrupted C call of about 20 ns. Reading takes one
-    value out of the sequence, which is deducted from the next reading.
+    ``tick`` advances it: the ``__next__`` of an ``itertools.count``, one uninterrupted C call of
+    about 20 ns. Reading takes one value out of the sequence, which is deducted from the next
+    reading.
     """
 
     __slots__ = ("_offset", "tick")
@@ -36,7 +37,8 @@ class Tally:
 
 
 def tally(function: str, kind: str, detail: str) -> Tally:
-    """The one tally of that function for a route (``kind="calls"``) or a reason (``kind="copies"``)."""
+    """The one tally of that function for a route (``kind="calls"``) or a reason
+    (``kind="copies"``)."""
     key = function, kind, detail
     found = _tallies.get(key)
     if found is None:
@@ -51,10 +53,11 @@ def stats() -> dict[str, dict[str, dict[str, int]]]:
     Returns
     -------
     dict
-        For every function that was called, ``"calls"`` by route and ``"copies"`` by reason. A route is a kernel family such as
-        ``"gemm_simt"``, ``"numpy"`` for NumPy's BLAS, ``"delegated to ..."`` with the reason, or ``"nothing"`` for an empty result.
-        Operands are copied if kernels cannot read or write them as they are. ``"tune"`` counts the
-        choices that :func:`tune` measured. Zeros are left out.
+        For every function that was called, ``"calls"`` by route and ``"copies"`` by reason. A route
+        is a kernel family such as ``"gemm_simt"``, ``"numpy"`` for NumPy's BLAS,
+        ``"delegated to ..."`` with the reason, or ``"nothing"`` for an empty result. Operands are
+        copied if kernels cannot read or write them as they are. ``"tune"`` counts the choices that
+        :func:`tune` measured. Zeros are left out.
 
     Examples
     --------

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["CUDA", "Compiling", "Cuda", "current_device", "current_stream", "keep_in_pool", "launcher_for", "on_device_of",
-           "require_one_device", "several_devices", "uploaded", "wait_from_now_on", "without_waiting"]
+__all__ = ["CUDA", "Compiling", "Cuda", "current_device", "current_stream", "keep_in_pool",
+           "launcher_for", "on_device_of", "require_one_device", "several_devices", "uploaded",
+           "wait_from_now_on", "without_waiting"]
 
 
 class Compiling(Exception):
@@ -42,7 +43,8 @@ _waits: ContextVar[bool] = ContextVar("cuteblas_waits", default=True)
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Let calls end with :class:`Compiling` where kernels have to be compiled, until :func:`wait_from_now_on`."""
+    """Let calls end with :class:`Compiling` where kernels have to be compiled, until
+    :func:`wait_from_now_on`."""
     token = _waits.set(False)
     try:
         yield
@@ -51,7 +53,8 @@ def without_waiting() -> Iterator[None]:
 
 
 def wait_from_now_on() -> None:
-    """Let calls wait for compilation from now on, because something has been written that cannot be taken back."""
+    """Let calls wait for compilation from now on, because something has been written that cannot be
+    taken back."""
     _waits.set(True)
 
 
@@ -59,7 +62,8 @@ def wait_from_now_on() -> None:
 def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     """The function that launches a plan on the current device; it is compiled once.
 
-    It is a function of the addresses in the order of the problem's roles, of a stream's handle and of scalars.
+    It is a function of the addresses in the order of the problem's roles, of a stream's handle and
+    of scalars.
 
     Raises
     ------
@@ -74,11 +78,12 @@ def launcher_for(plan: Plan, ordinal: int) -> Callable[..., Any]:
     return runtime.executor(plan).launch
 
 
-_PLANNED, _COMPILED = 0.3, 0.8          # seconds that planning takes, the first imports included, and compilation
-_FILLED = 1 << 28                       # bytes, which are written in some 0.1 ms
-_ALLOCATED = 512                        # bytes, at multiples of which allocations begin
-_GRAPHED = 3                            # launches, of which the last one makes a graph
-_MOST_TIMED, _TIMED_S = 10, 0.01        # launches and seconds
+_PLANNED, _COMPILED = 0.3, 0.8    # seconds that planning takes, the first imports included, and
+                                  # compilation
+_FILLED = 1 << 28                 # bytes, which are written in some 0.1 ms
+_ALLOCATED = 512                  # bytes, at multiples of which allocations begin
+_GRAPHED = 3                      # launches, of which the last one makes a graph
+_MOST_TIMED, _TIMED_S = 10, 0.01  # launches and seconds
 _planned: set[tuple[Any, DeviceInfo]] = set()
 
 
@@ -127,8 +132,10 @@ def require_one_device(function: str, operands: Mapping[str, Any]) -> None:
     (first, place), *others = ((f"{name} ({_name(x)})", _place(x)) for name, x in operands.items())
     for name, other in others:
         if other != place:
-            raise ValueError(f"{function} needs its operands on one device, but {first} is on {place} and {name} on {other}; "
-                             f"cupy.asarray and cupy.asnumpy move arrays")
+            raise ValueError(
+                f"{function} needs its operands on one device, but {first} is on {place} and {name} on {other}; "
+                f"cupy.asarray and cupy.asnumpy move arrays"
+            )
 
 
 def _place(x: Any) -> str:
@@ -171,7 +178,8 @@ class Cuda:
         """
         key = problem, self.device(x)
         if not _waits.get() and key not in _planned:
-            raise Compiling(later(_make_ready, lambda: self._made(key, make), x.data.device_id, expected=_PLANNED))
+            raise Compiling(later(_make_ready, lambda: self._made(key, make), x.data.device_id,
+                                  expected=_PLANNED))
         return self._made(key, make)
 
     def _made(self, key: tuple[Any, DeviceInfo], make: Callable[[Any, DeviceInfo], Plan]) -> Plan:
@@ -181,7 +189,8 @@ class Cuda:
 
     def empty(self, like: Memory) -> Any:
         """A new array from CuPy's allocator."""
-        return cupy.ndarray(like.shape, like.dtype, cupy.cuda.alloc(like.size * like.dtype.itemsize), like.strides)
+        return cupy.ndarray(like.shape, like.dtype,
+                            cupy.cuda.alloc(like.size * like.dtype.itemsize), like.strides)
 
     def view(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
         """A view that begins at the first element of ``x``, with these strides in bytes."""
@@ -204,7 +213,8 @@ class Cuda:
         """Launch a plan on the current stream."""
         roles = plan.problem.roles
         launch = launcher_for(plan, arrays[roles[0]].data.device_id)
-        launch(tuple(arrays[role].data.ptr for role in roles), current_stream(), *_scalars(plan, alpha, beta, numbers))
+        launch(tuple(arrays[role].data.ptr for role in roles), current_stream(),
+               *_scalars(plan, alpha, beta, numbers))
 
     def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
         """The time of a plan on the current stream, whose results go to scratch memory."""
@@ -254,7 +264,8 @@ class Cuda:
         Raises
         ------
         numpy.linalg.LinAlgError
-            If one is singular, in NumPy's words. The host waits to see that, which it cannot while a CUDA graph is captured.
+            If one is singular, in NumPy's words. The host waits to see that, which it cannot while
+            a CUDA graph is captured.
         """
         from .. import runtime
 
@@ -275,12 +286,14 @@ def keep_in_pool(nbytes: int) -> None:
         cupy.cuda.alloc(nbytes)
 
 
-_captured: list[tuple[Any, Any]] = []           # tables that CUDA graphs copy again whenever they are launched, and where to
+# tables that CUDA graphs copy again whenever they are launched, and where to
+_captured: list[tuple[Any, Any]] = []
 
 
 def uploaded(table: np.ndarray) -> Any:
-    """A table in device memory, copied on the current stream. The host does not wait: the driver has read pageable memory when it
-    returns. A graph reads the host's memory when it is launched, so that a captured table stays, in memory that graphs can read.
+    """A table in device memory, copied on the current stream. The host does not wait: the driver
+    has read pageable memory when it returns. A graph reads the host's memory when it is launched,
+    so that a captured table stays, in memory that graphs can read.
     """
     from .. import runtime
 
@@ -292,13 +305,15 @@ def uploaded(table: np.ndarray) -> Any:
         _captured.append((pinned, memory))
         # CuPy's own method refuses every copy from the host into a graph.
         to_device = cupy.cuda.runtime.memcpyHostToDevice
-        cupy.cuda.runtime.memcpyAsync(memory.ptr, kept.ctypes.data, kept.nbytes, to_device, current_stream())
+        cupy.cuda.runtime.memcpyAsync(memory.ptr, kept.ctypes.data, kept.nbytes, to_device,
+                                      current_stream())
     else:
         memory.copy_from_host_async(table.ctypes.data, table.nbytes)
     return memory
 
 
-def _scalars(plan: Plan, alpha: Any, beta: Any, numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
+def _scalars(plan: Plan, alpha: Any, beta: Any,
+             numbers: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """The arguments of a launch after the addresses: the numbers of a product."""
     from ..planning.problem import ContractionProblem, GemmProblem
 

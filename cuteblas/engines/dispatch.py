@@ -1,4 +1,5 @@
-"""The kinds of operands, by their types and without importing CuPy, and functions that are registered by type."""
+"""The kinds of operands, by their types and without importing CuPy, and functions that are
+registered by type."""
 
 from __future__ import annotations
 
@@ -17,16 +18,18 @@ __all__ = ["Carrier", "Kind", "fast_paths", "kind_of", "kind_of_type", "own_call
 Kind = Literal["numpy", "subclass", "cupy", "foreign", "scalar", "like"]
 
 fast_paths: dict[type, Callable[[Any, Any, Any, str | None], Any]] = {}
-"""By the type of the first operand: a function of (x1, x2, out, precision) for calls of ``matmul`` without further arguments that
-returns the result, or ``None`` for a call that has to go the long way. Read it; only :func:`register_own_type` writes it."""
+"""By the type of the first operand: a function of (x1, x2, out, precision) for calls of ``matmul``
+without further arguments that returns the result, or ``None`` for a call that has to go the long
+way. Read it; only :func:`register_own_type` writes it."""
 
 own_types: dict[type, Callable[..., Any]] = {}
-"""Types that answer NumPy's functions with those of this package: a call comes back with what they hold, and is counted then. Each
-has a function of (call, operands, keyword arguments) that lets a function answer on what they hold. Read it; only
-:func:`register_own_type` writes it."""
+"""Types that answer NumPy's functions with those of this package: a call comes back with what they
+hold, and is counted then. Each has a function of (call, operands, keyword arguments) that lets a
+function answer on what they hold. Read it; only :func:`register_own_type` writes it."""
 
 
-def register_own_type(kind: type, call: Callable[..., Any], matmul: Callable[[Any, Any, Any, str | None], Any]) -> None:
+def register_own_type(kind: type, call: Callable[..., Any],
+                      matmul: Callable[[Any, Any, Any, str | None], Any]) -> None:
     """Add a type to :data:`own_types` and :data:`fast_paths`."""
     own_types[kind], fast_paths[kind] = call, matmul
 
@@ -47,33 +50,37 @@ class Carrier:
 
 
 def own_call(*operands: object) -> Callable[..., Any] | None:
-    """A function of (call, operands, keyword arguments) that makes a call on the arrays inside operands of a type of ours.
+    """A function of (call, operands, keyword arguments) that makes a call on the arrays inside
+    operands of a type of ours.
 
-    ``None`` without such an operand, and if another operand answers NumPy's functions itself. The operands of an epilogue count,
-    too.
+    ``None`` without such an operand, and if another operand answers NumPy's functions itself. The
+    operands of an epilogue count, too.
     """
     for x in operands:
         if type(x) in own_types or isinstance(x, Carrier):
             break
     else:
         return None
-    types = {*map(type, operands)}.union(*(map(type, x.given.values()) for x in operands if isinstance(x, Carrier)))
+    types = {*map(type, operands)}.union(*(map(type, x.given.values()) for x in operands
+                                           if isinstance(x, Carrier)))
     own = types & own_types.keys()
-    return own_types[own.pop()] if own and not any(kind_of_type(kind) == "foreign" for kind in types - own) else None
+    return own_types[own.pop()] if own and not any(kind_of_type(kind) == "foreign" for kind in types
+                                                   - own) else None
 
 
 def kind_of(x: object) -> Kind:
     """The kind of an operand, by its type.
 
-    ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs alone, ``"cupy"`` any CuPy array,
-    ``"foreign"`` a type that answers ufuncs itself (NEP 13), ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.
+    ``"numpy"`` is ``numpy.ndarray`` itself, ``"subclass"`` a subclass of it that leaves ufuncs
+    alone, ``"cupy"`` any CuPy array, ``"foreign"`` a type that answers ufuncs itself (NEP 13),
+    ``"scalar"`` a number, ``"like"`` everything that NumPy would convert.
 
     Raises
     ------
     RuntimeError
         For CuPy arrays in a process that was forked from one that had used CUDA.
     """
-    return kind_of_type(type(x))       # type: ignore[arg-type]      # mypy doubts that classes are hashable
+    return kind_of_type(type(x))  # type: ignore[arg-type]      # mypy doubts that classes are hashable
 
 
 @lru_cache(maxsize=512)

@@ -1,7 +1,9 @@
-"""Functions of elements by our kernels, as epilogues of empty products, for numbers that CuPy's kernels flush to zero.
+"""Functions of elements by our kernels, as epilogues of empty products, for numbers that CuPy's
+kernels flush to zero.
 
-CuPy compiles with flush-to-zero, so its float32 kernels lose subnormal numbers, which NumPy keeps. A product with K = 0 reads
-nothing of A and B; its epilogue reads operands of any strides and writes C.
+CuPy compiles with flush-to-zero, so its float32 kernels lose subnormal numbers, which NumPy keeps.
+A product with K = 0 reads nothing of A and B; its epilogue reads operands of any strides and writes
+C.
 """
 
 from __future__ import annotations
@@ -20,38 +22,45 @@ from .memory import Memory
 from .problems import Matrix, folded_problem
 
 if TYPE_CHECKING:
-    from ..codegen.epilogue import EpilogueGraph, Node  # with the language of kernels, which few calls need
+    # with the language of kernels, which few calls need
+    from ..codegen.epilogue import EpilogueGraph, Node
 
-__all__ = ["Part", "cast_by_kernels", "cast_of", "elementwise_parts", "flushed_by_a_cast", "flushed_by_a_product", "product_of",
-           "roles", "scaled_of"]
+__all__ = ["Part", "cast_by_kernels", "cast_of", "elementwise_parts", "flushed_by_a_cast",
+           "flushed_by_a_product", "product_of", "roles", "scaled_of"]
 
-_ROW = 256                              # elements, into which a long mode is divided where tiles would have too few columns
-_FEW = 32                               # of them leave most of a tile idle
+_ROW = 256      # elements, into which a long mode is divided where tiles would have too few columns
+_FEW = 32       # of them leave most of a tile idle
 
 
 class Part(NamedTuple):
-    """A problem that computes a part of the elements; parts are rows, and what is left of a mode that no row divides."""
+    """A problem that computes a part of the elements; parts are rows, and what is left of a mode
+    that no row divides."""
 
     problem: GemmProblem
-    shifts: tuple[int, ...]             # in bytes, from where each array begins: the result, then the operands
+    shifts: tuple[int, ...]  # in bytes, from where each array begins: the result, then the operands
 
 
 def flushed_by_a_cast(source: np.dtype, target: np.dtype) -> bool:
-    """Whether CuPy's cast between these types loses subnormal numbers: float32 to or from float64, and to bool."""
+    """Whether CuPy's cast between these types loses subnormal numbers: float32 to or from float64,
+    and to bool."""
     single, double = "fF", "dD"
-    return (source.char in single and target.char in f"{double}?") or (source.char in double and target.char in single)
+    return (source.char in single and target.char in f"{double}?") or (
+        source.char in double and target.char in single
+    )
 
 
 def cast_by_kernels(source: np.dtype, target: np.dtype) -> bool:
-    """Whether our kernels cast between these types and not CuPy's: those lose subnormal numbers and take any byte of a bool as it
-    is, and CuPy holds types of ml_dtypes that it has no kernels for."""
+    """Whether our kernels cast between these types and not CuPy's: those lose subnormal numbers and
+    take any byte of a bool as it is, and CuPy holds types of ml_dtypes that it has no kernels
+    for."""
     rows = (element_of(source), element_of(target))
     foreign = any(row is not None and row.package != "numpy" for row in rows)
     return source.char == "?" or foreign or flushed_by_a_cast(source, target)
 
 
 def flushed_by_a_product(dtype: np.dtype) -> bool:
-    """Whether CuPy's products of elements of that type lose subnormal numbers, or 2 and 4 for true."""
+    """Whether CuPy's products of elements of that type lose subnormal numbers, or 2 and 4 for
+    true."""
     return dtype.char in "fF?"
 
 
@@ -65,11 +74,13 @@ def cast_of(source: str, target: str) -> EpilogueGraph:
 
 @lru_cache(maxsize=64)
 def product_of(x: str, y: str, target: str) -> EpilogueGraph:
-    """The product of elements ``x`` and ``y``, computed in the wider of their types, at least in float32, and rounded once."""
+    """The product of elements ``x`` and ``y``, computed in the wider of their types, at least in
+    float32, and rounded once."""
     from ..codegen.epilogue import EpilogueGraph, Node
 
     wide = np.promote_types(dtype(x).computed, dtype(y).computed).name
-    product = Node("multiply", wide, tuple(_in(wide, Node("operand", of, name=name)) for name, of in (("x", x), ("y", y))))
+    product = Node("multiply", wide, tuple(_in(wide, Node("operand", of, name=name))
+                                           for name, of in (("x", x), ("y", y))))
     return EpilogueGraph("product", _in(target, product))
 
 
@@ -78,24 +89,31 @@ def scaled_of(dtype: str, exponent: int) -> EpilogueGraph:
     """An element ``x`` times a power of 2."""
     from ..codegen.epilogue import EpilogueGraph, Node
 
-    return EpilogueGraph("scaled", Node("multiply", dtype, (Node("operand", dtype, name="x"),
-                                                           Node("constant", dtype, value=2.0**exponent))))
+    return EpilogueGraph("scaled", Node("multiply", dtype,
+                                        (Node("operand", dtype, name="x"),
+                                         Node("constant", dtype, value=2.0**exponent))))
 
 
 def _in(target: str, node: Node) -> Node:
     return node if node.dtype == target else type(node)("cast", target, (node,))
 
 
-def elementwise_parts(graph: EpilogueGraph, out: Memory, operands: Mapping[str, Memory]) -> list[Part]:
-    """The problems of computing a graph of operands, all of the shape of the result and of whole elements, into ``out``."""
+def elementwise_parts(graph: EpilogueGraph, out: Memory,
+                      operands: Mapping[str, Memory]) -> list[Part]:
+    """The problems of computing a graph of operands, all of the shape of the result and of whole
+    elements, into ``out``."""
     every = (out, *operands.values())
     strides = [tuple(stride // x.dtype.itemsize for stride in x.strides) for x in every]
     one = (1,) * (1 + len(every))
     modes = sorted(merged((one, *zip(out.shape, *strides, strict=True))),
                    key=lambda mode: -abs(mode[1]))
-    if len(modes) > 1 and min(modes[-2][0], modes[-1][0]) < _FEW:           # the two longest are rows and columns
+    # the two longest are rows and columns
+    if len(modes) > 1 and min(modes[-2][0], modes[-1][0]) < _FEW:
         rows, columns = sorted(sorted(range(len(modes)), key=lambda i: -modes[i][0])[:2])
-        modes = [mode for i, mode in enumerate(modes) if i not in (rows, columns)] + [modes[rows], modes[columns]]
+        modes = [mode for i, mode in enumerate(modes) if i not in (rows, columns)] + [
+            modes[rows],
+            modes[columns]
+        ]
     if len(modes) < 2 or min(modes[-2][0], modes[-1][0]) < _FEW:
         longest = max(modes, default=one)
         if longest[0] > _ROW:
@@ -104,28 +122,34 @@ def elementwise_parts(graph: EpilogueGraph, out: Memory, operands: Mapping[str, 
     return [_part(graph, every, tuple(operands), [one] * (2 - len(modes)) + modes)]
 
 
-def _divided(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...], others: list[tuple[int, ...]],
-             longest: tuple[int, ...]) -> list[Part]:
+def _divided(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...],
+             others: list[tuple[int, ...]], longest: tuple[int, ...]) -> list[Part]:
     """One mode as rows of one length, and what is left of it; the other modes are a batch."""
     extent, *steps = longest
     row = next((n for n in range(_ROW, _ROW // 2, -1) if extent % n == 0), _ROW)
-    parts = [_part(graph, every, names, [*others, (extent // row, *(step * row for step in steps)), (row, *steps)])]
+    parts = [_part(graph, every, names, [*others, (extent // row, *(step * row for step in steps)),
+                                         (row, *steps)])]
     if left := extent % row:
-        shifts = tuple((extent - left) * step * x.dtype.itemsize for step, x in zip(steps, every, strict=True))
-        parts.append(_part(graph, every, names, [*others, (1,) * len(longest), (left, *steps)], shifts))
+        shifts = tuple((extent - left) * step * x.dtype.itemsize
+                       for step, x in zip(steps, every, strict=True))
+        parts.append(_part(graph, every, names, [*others, (1,) * len(longest), (left, *steps)],
+                           shifts))
     return parts
 
 
-def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...], modes: list[tuple[int, ...]],
-          shifts: tuple[int, ...] = ()) -> Part:
+def _part(graph: EpilogueGraph, every: tuple[Memory, ...], names: tuple[str, ...],
+          modes: list[tuple[int, ...]], shifts: tuple[int, ...] = ()) -> Part:
     """The last two modes are rows and columns."""
     *batch, rows, columns = modes
     shifts = shifts or (0,) * len(every)
-    matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch), gcd(x.alignment, shift))
+    matrices = [Matrix(x.dtype.name, rows[i], columns[i], tuple(mode[i] for mode in batch),
+                       gcd(x.alignment, shift))
                 for i, (x, shift) in enumerate(zip(every, shifts, strict=True), 1)]
     out = dtype(every[0].dtype.name)
-    nothing = Matrix(out.name if out.is_multiplied else out.computed, 0, 0, (0,) * len(batch), matrices[0].alignment)
-    problem = folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing, nothing, matrices[0], graph=graph,
+    nothing = Matrix(out.name if out.is_multiplied else out.computed, 0, 0, (0,) * len(batch),
+                     matrices[0].alignment)
+    problem = folded_problem((rows[0], columns[0], 0), tuple(mode[0] for mode in batch), nothing,
+                             nothing, matrices[0], graph=graph,
                              operands=dict(zip(names, matrices[1:], strict=True)), precision="ieee")
     return Part(problem, shifts)
 
@@ -134,4 +158,5 @@ def roles(operands: Mapping[str, Any], out: Any) -> dict[str, Any]:
     """The arrays of such a problem by role: nothing is read of A and B."""
     from ..codegen.epilogue import epilogue_role
 
-    return {"a": out, "b": out, "c": out, **{epilogue_role(name): x for name, x in operands.items()}}
+    return {"a": out, "b": out, "c": out, **{epilogue_role(name): x
+                                             for name, x in operands.items()}}

@@ -29,7 +29,8 @@ class Emulator:
 
     def memory(self, x: np.ndarray) -> Memory:
         """The memory of an array."""
-        return Memory(x.shape, x.strides, x.dtype, x.__array_interface__["data"][0], x.flags.writeable)
+        return Memory(x.shape, x.strides, x.dtype, x.__array_interface__["data"][0],
+                      x.flags.writeable)
 
     def device(self, x: np.ndarray) -> DeviceInfo:
         """The device that is emulated."""
@@ -51,7 +52,8 @@ class Emulator:
         if self.memory(new).address % _ALIGNMENT == 0:
             return new
         buffer = np.empty(new.nbytes + _ALIGNMENT, np.uint8)
-        return np.ndarray(like.shape, like.dtype, buffer, -self.memory(buffer).address % _ALIGNMENT, like.strides)
+        return np.ndarray(like.shape, like.dtype, buffer, -self.memory(buffer).address % _ALIGNMENT,
+                          like.strides)
 
     def view(self, x: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
         """A view that begins at the first element of ``x``, with these strides in bytes."""
@@ -96,14 +98,16 @@ class Emulator:
 
 
 class _Rehearsal(Emulator):
-    """NumPy arrays, and plans that are not run: calls that NumPy computes are planned as kernels would run them, so that an
-    algorithm by name is refused wherever a kernel would refuse it. New arrays have one element."""
+    """NumPy arrays, and plans that are not run: calls that NumPy computes are planned as kernels
+    would run them, so that an algorithm by name is refused wherever a kernel would refuse it. New
+    arrays have one element."""
 
     runs = False
 
     def empty(self, like: Memory) -> np.ndarray:
         """A read-only element that stands for all of an array: there is no memory for others."""
-        return as_strided(super().empty(Memory((), (), like.dtype)), like.shape, like.strides, writeable=False)
+        return as_strided(super().empty(Memory((), (), like.dtype)), like.shape, like.strides,
+                          writeable=False)
 
     def inverse(self, x: np.ndarray) -> np.ndarray:
         """What stands for inverses."""

@@ -1,6 +1,7 @@
 """What runs plans on arrays of one library: the emulator on NumPy arrays, CUDA on CuPy arrays.
 
-An engine takes steps, plans nothing and records nothing; :mod:`~cuteblas.engines.execution` says which steps a call consists of.
+An engine takes steps, plans nothing and records nothing; :mod:`~cuteblas.engines.execution` says
+which steps a call consists of.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ class Engine(Protocol):
     Attributes
     ----------
     on_host : bool
-        Whether arrays are NumPy's, whose loops take elements of any alignment and keep subnormal numbers; CuPy's do neither.
+        Whether arrays are NumPy's, whose loops take elements of any alignment and keep subnormal
+        numbers; CuPy's do neither.
     moves : bool
-        Whether calls take NumPy arrays to the GPU, where :data:`~cuteblas.engines.cuda.CUDA` takes their steps.
+        Whether calls take NumPy arrays to the GPU, where :data:`~cuteblas.engines.cuda.CUDA` takes
+        their steps.
     runs : bool
         Whether plans run; otherwise nothing is computed, counted or recorded.
     out_of_memory : exception type, or () for none
@@ -66,7 +69,8 @@ class Engine(Protocol):
 
     def run(self, plan: Plan, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None) -> None:
-        """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by role."""
+        """Run a plan on arrays by role, with its scalars, and the numbers of an epilogue by
+        role."""
 
     def seconds(self, plan: Plan, arrays: Mapping[str, Any], *scalars: Any) -> float | None:
         """The time of a plan on what :meth:`run` gets, which stays as it is.
@@ -75,7 +79,8 @@ class Engine(Protocol):
         """
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
-        """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
+        """Run a plan for many problems: its table, and the arrays that the addresses in it belong
+        to."""
 
     def cast(self, dst: Any, src: Any) -> None:
         """``dst[...] = src`` with any cast, by the library."""

@@ -1,12 +1,15 @@
-"""Products on the host of types that have no BLAS, by BLAS: integers and bool exactly, and float16 in float32.
+"""Products on the host of types that have no BLAS, by BLAS: integers and bool exactly, and float16
+in float32.
 
-NumPy multiplies these types in plain loops. Here integers are split into digits of so few bits that sums of their products are
-integers that float32 or float64 holds, in whatever order a BLAS adds them: if no digit of one operand is larger than A and none of
-the other than B, sums of K terms with A B K <= 2^24 or 2^53. The products of digits are added, shifted, in the integer type, where
-they wrap as NumPy's sums do; those that would be shifted out of it are left out. Elements are looked at first, once: small ones
-have fewer digits than their type.
+NumPy multiplies these types in plain loops. Here integers are split into digits of so few bits that
+sums of their products are integers that float32 or float64 holds, in whatever order a BLAS adds
+them: if no digit of one operand is larger than A and none of the other than B, sums of K terms with
+A B K <= 2^24 or 2^53. The products of digits are added, shifted, in the integer type, where they
+wrap as NumPy's sums do; those that would be shifted out of it are left out. Elements are looked at
+first, once: small ones have fewer digits than their type.
 
-Digits are balanced, from -2^(b-1) to 2^(b-1), which is one bit less for each factor than digits that are not negative.
+Digits are balanced, from -2^(b-1) to 2^(b-1), which is one bit less for each factor than digits
+that are not negative.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from .counters import tally
 from .memory import contiguous_strides, shadow
 from .scratch import Scratch
 
-__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "LEAST", "SMALL", "WITHOUT_BLAS", "dot", "inner", "least_products", "matmul", "matvec",
-           "product_of", "tensordot", "vecmat", "words_for"]
+__all__ = ["BY_BLAS", "FLOAT32", "FLOAT64", "LEAST", "SMALL", "WITHOUT_BLAS", "dot", "inner",
+           "least_products", "matmul", "matvec", "product_of", "tensordot", "vecmat", "words_for"]
 
 WITHOUT_BLAS = frozenset("?bBhHiIlLqQe")
 """The types by their characters."""
@@ -33,32 +36,38 @@ SMALL = 256
 LEAST = 1 << 13
 """Products of elements of float16 that repay anything else than NumPy's loop."""
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-"""Most calls are of these: to see that takes a third of the time that a look at the character takes."""
+"""Most calls are of these: to see that takes a third of the time that a look at the character
+takes."""
 
 _LEAST_INTEGERS = 1 << 16               # the same of integers and bool
 _BITS = {"float32": 24, "float64": 53}  # integers up to 2^bits are exact
-# Nanoseconds of each product of two elements and of each element that is converted, on two cores of a Xeon of 2023.
+# Nanoseconds of each product of two elements and of each element that is converted, on two cores of
+# a Xeon of 2023.
 _LOOP = {"e": 2.2}                      # NumPy's loop
 _LOOP_OF_OTHERS = 0.4
-_LOOP_FAR, _FAR = 1.5, (1 << 10, 64)    # where sums of so many terms read a cache line of so many bytes for each
+# where sums of so many terms read a cache line of so many bytes for each
+_LOOP_FAR, _FAR = 1.5, (1 << 10, 64)
 _GEMM = {"float32": 0.015, "float64": 0.03}
 _TO_FLOAT = 0.5
 _DIGIT = 1.2                            # the same of some of the bits
 _FROM_FLOAT = 1.8
-_SURE = 1.5                             # how much longer NumPy's loop is expected to take where it is not used
-_CALL = 15e3                            # of this module, and for each matrix of a stack
+_SURE = 1.5                  # how much longer NumPy's loop is expected to take where it is not used
+_CALL = 15e3                 # of this module, and for each matrix of a stack
 _MATRIX = 300
-_BLOCK = 1 << 20                        # elements of each array of scratch memory
-_NARROW_BLOCK = 1 << 18                 # the same where few rows or columns are multiplied, and conversions are most of the work
+_BLOCK = 1 << 20         # elements of each array of scratch memory
+_NARROW_BLOCK = 1 << 18  # the same where few rows or columns are multiplied, and conversions are
+                         # most of the work
 _NARROW = 64
-_CHUNKS = 7, 8, 9, 10, 11, 12           # binary logarithms of the numbers of terms in a sum of products of digits
-_MOST_DIGITS = 8                        # of an operand for one of the other
-_SAMPLES = 16                           # rows and columns that tell how soon NumPy's loop on bool ends
-_SAMPLED = 4096                         # elements of each
+_CHUNKS = 7, 8, 9, 10, 11, 12  # binary logarithms of the numbers of terms in a sum of products of
+                               # digits
+_MOST_DIGITS = 8               # of an operand for one of the other
+_SAMPLES = 16                  # rows and columns that tell how soon NumPy's loop on bool ends
+_SAMPLED = 4096                # elements of each
 
 
 class _Digit(NamedTuple):
-    """Some bits of an integer as a signed number: ``((x + carry) << left) >> right`` in the type of the sums."""
+    """Some bits of an integer as a signed number: ``((x + carry) << left) >> right`` in the type of
+    the sums."""
 
     shift: int
     carry: int
@@ -76,7 +85,8 @@ class Scheme(NamedTuple):
     chunk : int
         How many terms a sum may have.
     digits : tuple
-        Of the first operand, each with those of the second that it is multiplied by; ``None`` for elements as they are.
+        Of the first operand, each with those of the second that it is multiplied by; ``None`` for
+        elements as they are.
     """
 
     floats: str
@@ -95,7 +105,7 @@ class Scheme(NamedTuple):
         return f"numpy: exact integers by {self.floats} BLAS, {count} product{'s' * (count > 1)}"
 
 
-# -- functions of NumPy -----------------------------------------------------------------------------------------------------------
+# -- functions of NumPy ----------------------------------------------------------------------------
 def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None,
            dtype: np.dtype | None = None) -> Any:
     """``numpy.matmul`` of plain arrays of which one has such a type, counted for a function.
@@ -138,7 +148,8 @@ def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray
         except ValueError:
             return None
     shape = batch + (m,) * (len(shape1) > 1) + (n,) * (len(shape2) > 1)
-    if not shape or (out is not None and (out.shape != shape or out.dtype != dtype or not out.flags.writeable)):
+    if not shape or (out is not None and (out.shape != shape or out.dtype != dtype
+                                          or not out.flags.writeable)):
         return None
     a = x1 if len(shape1) > 1 else x1[None]
     b = x2 if len(shape2) > 1 else x2[:, None]
@@ -146,7 +157,8 @@ def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray
     if found is None:
         return None
     run, words = found
-    if out is not None and out.flags.forc and not (np.may_share_memory(out, x1) or np.may_share_memory(out, x2)):
+    if out is not None and out.flags.forc and not (np.may_share_memory(out, x1)
+                                                   or np.may_share_memory(out, x2)):
         result = out
     elif len(batch) < 2 or out is not None:
         result = np.empty(shape, dtype)
@@ -173,8 +185,10 @@ def matmul(function: str | None, x1: np.ndarray, x2: np.ndarray, out: np.ndarray
 
 
 def _shadow(x: np.ndarray, sums: int) -> np.ndarray:
-    """An operand for NumPy's decision on the order of a result's axes; nothing is added up along the axis ``sums``."""
-    return shadow(tuple(0 if axis == x.ndim + sums else min(extent, 2) for axis, extent in enumerate(x.shape)), x.strides)
+    """An operand for NumPy's decision on the order of a result's axes; nothing is added up along
+    the axis ``sums``."""
+    return shadow(tuple(0 if axis == x.ndim + sums else min(extent, 2)
+                        for axis, extent in enumerate(x.shape)), x.strides)
 
 
 def dot(function: str, a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
@@ -208,13 +222,14 @@ def _are_few(a: np.ndarray, b: np.ndarray, k: int) -> bool:
 
 
 def tensordot(function: str, a: np.ndarray, b: np.ndarray, axes: Any = 2) -> Any:
-    """``numpy.tensordot`` in the same way; where BLAS is not used, by ``numpy.dot`` of the matrices."""
+    """``numpy.tensordot`` in the same way; where BLAS is not used, by ``numpy.dot`` of the
+    matrices."""
     if _are_few(a, b, 1):
         return None
     try:
         axes_a, axes_b = axes if np.iterable(axes) else (range(-axes, 0), range(axes))
-        axes_a, axes_b = ([range(x.ndim)[i] for i in (named if np.iterable(named) else (named,)) if not isinstance(i, bool)]
-                          for x, named in ((a, axes_a), (b, axes_b)))
+        axes_a, axes_b = ([range(x.ndim)[i] for i in (named if np.iterable(named) else (named,))
+                           if not isinstance(i, bool)] for x, named in ((a, axes_a), (b, axes_b)))
     except (IndexError, TypeError, ValueError):
         return None
     if not len({*axes_a}) == len({*axes_b}) == len(axes_a) == len(axes_b):
@@ -230,7 +245,8 @@ def _contracted(function: str, a: np.ndarray, b: np.ndarray, axes_a: list[int], 
     k = prod(a.shape[i] for i in axes_a)
     if not k or _are_few(a, b, k):
         return None
-    rest_a, rest_b = ([i for i in range(x.ndim) if i not in named] for x, named in ((a, axes_a), (b, axes_b)))
+    rest_a, rest_b = ([i for i in range(x.ndim) if i not in named]
+                      for x, named in ((a, axes_a), (b, axes_b)))
     shape = tuple(a.shape[i] for i in rest_a) + tuple(b.shape[i] for i in rest_b)
     x, y = a.transpose(*rest_a, *axes_a).reshape(a.size // k, k), b.transpose(*axes_b, *rest_b).reshape(k, b.size // k)
     result = matmul(function, x, y, None if out is None else out.reshape(len(x), -1))
@@ -265,16 +281,18 @@ def _vecmat(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | Non
 
 def _in_order(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None) -> bool:
     """Whether the axes of a new result of ``matvec`` or ``vecmat`` are in C order."""
-    return out is not None or (x1.ndim < 3 and x2.ndim < 3) or (x1.flags.c_contiguous and x2.flags.c_contiguous)
+    return out is not None or (x1.ndim < 3 and x2.ndim < 3) or (x1.flags.c_contiguous
+                                                                and x2.flags.c_contiguous)
 
 
-BY_BLAS: dict[str, Callable[..., Any]] = {
-    "dot": dot, "inner": inner, "linalg.multi_dot": dot, "linalg.tensordot": tensordot, "matvec": matvec, "tensordot": tensordot,
-    "vecmat": vecmat}
+BY_BLAS: dict[str, Callable[..., Any]] = {"dot": dot, "inner": inner, "linalg.multi_dot": dot,
+                                          "linalg.tensordot": tensordot, "matvec": matvec,
+                                          "tensordot": tensordot, "vecmat": vecmat}
 """By their names, functions of two operands that are answered here or by NumPy."""
 
 
-def product_of(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def product_of(function: str, x1: np.ndarray, x2: np.ndarray,
+               out: np.ndarray | None = None) -> np.ndarray:
     """``numpy.matmul`` of plain arrays, by BLAS or by NumPy's loop."""
     if x1.dtype.char in WITHOUT_BLAS and (result := matmul(function, x1, x2, out)) is not None:
         return result
@@ -282,7 +300,8 @@ def product_of(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | 
 
 
 def words_for(x1: np.ndarray, x2: np.ndarray) -> str | None:
-    """What would multiply arrays whose elements are not looked at; ``None`` for NumPy's own BLAS or loop."""
+    """What would multiply arrays whose elements are not looked at; ``None`` for NumPy's own BLAS or
+    loop."""
     dtype = np.promote_types(x1.dtype, x2.dtype)
     m, k, n = *x1[None].shape[-2:], x2.shape[-1] if x2.ndim > 1 else 1
     if dtype.char not in WITHOUT_BLAS or prod(x1.shape[:-2]) * m * k * n < _LEAST_INTEGERS:
@@ -290,17 +309,21 @@ def words_for(x1: np.ndarray, x2: np.ndarray) -> str | None:
     if dtype.char in "e?":
         return f"{dtype} by float32 BLAS"
     bits = 8 * dtype.itemsize
-    most_a, most_b = (1 if x.dtype.kind == "b" else 1 << min(8 * x.itemsize - (x.dtype.kind == "i"), bits - 1) for x in (x1, x2))
+    most_a, most_b = (1 if x.dtype.kind == "b"
+                      else 1 << min(8 * x.itemsize - (x.dtype.kind == "i"), bits - 1)
+                      for x in (x1, x2))
     return _scheme(most_a, most_b, bits, m, n, k).words.removeprefix("numpy: ") + " or fewer"
 
 
-# -- what is quickest -------------------------------------------------------------------------------------------------------------
+# -- what is quickest ------------------------------------------------------------------------------
 def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
-    """A function that multiplies stacks of matrices, and its name; ``None`` if NumPy's loop is expected to be quicker."""
+    """A function that multiplies stacks of matrices, and its name; ``None`` if NumPy's loop is
+    expected to be quicker."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     kind = dtype.char
     far = k >= _FAR[0] and max(abs(a.strides[-1]), abs(b.strides[-2])) >= _FAR[1]
-    loop = count * m * n * k * max(_LOOP.get(kind, _LOOP_OF_OTHERS), _LOOP_FAR if far else 0) / _SURE
+    loop = count * m * n * k * max(_LOOP.get(kind, _LOOP_OF_OTHERS),
+                                   _LOOP_FAR if far else 0) / _SURE
     elements = a.size + b.size
     converted = elements * (0.9 if kind == "e" else 0.2 + 0.1 * dtype.itemsize)
     least = _CALL + count * _MATRIX + converted + count * m * n * (k * _GEMM["float32"] + 0.5)
@@ -317,19 +340,22 @@ def _method(a: np.ndarray, b: np.ndarray, dtype: np.dtype, count: int) -> Any:
     once = converted + count * m * n * (k * _GEMM[scheme.floats] + _FROM_FLOAT)
     if loop < scheme.products * once + _CALL + count * _MATRIX:
         return None
-    return lambda a, b, c: _integers(_as_signed(a, dtype), _as_signed(b, dtype), c.view(signed), scheme), scheme.words
+    return lambda a, b, c: _integers(_as_signed(a, dtype), _as_signed(b, dtype), c.view(signed),
+                                     scheme), scheme.words
 
 
 def _scanned(a: np.ndarray, b: np.ndarray) -> float:
-    """Which part of rows and columns NumPy's loop on bool is expected to look at before it finds two that are both true: by how
-    many there are in one row and one column, and if that is few by how they meet in others."""
+    """Which part of rows and columns NumPy's loop on bool is expected to look at before it finds
+    two that are both true: by how many there are in one row and one column, and if that is few by
+    how they meet in others."""
     a, b = a[(0,) * (a.ndim - 2)], b[(0,) * (b.ndim - 2)]
     k = a.shape[1]
     meetings = np.count_nonzero(a[len(a) // 2]) * np.count_nonzero(b[:, b.shape[1] // 2]) / k
     if meetings > _SAMPLES:
         return 1 / meetings
     k = min(k, _SAMPLED)
-    rows, columns = (np.arange(min(n, _SAMPLES)) * n // min(n, _SAMPLES) for n in (a.shape[0], b.shape[1]))
+    rows, columns = (np.arange(min(n, _SAMPLES)) * n // min(n, _SAMPLES)
+                     for n in (a.shape[0], b.shape[1]))
     both = a[rows, None, :k].astype(bool) & b[:k, columns].T.astype(bool)
     return float(np.where(both.any(-1), both.argmax(-1) + 1, a.shape[1]).mean()) / a.shape[1]
 
@@ -352,22 +378,26 @@ def _scheme(most_a: int, most_b: int, bits: int, m: int, n: int, k: int) -> Sche
     """The quickest scheme for operands of these absolute values."""
     def cost(scheme: Scheme) -> float:
         converted = _DIGIT if scheme.products > 1 else _TO_FLOAT
-        return scheme.products * (_GEMM[scheme.floats] + _FROM_FLOAT / min(scheme.chunk, k) + converted * (1 / m + 1 / n))
+        return scheme.products * (_GEMM[scheme.floats] + _FROM_FLOAT / min(scheme.chunk, k)
+                                  + converted * (1 / m + 1 / n))
 
     whole = ((None, (None,)),)
-    schemes = [Scheme(floats, chunk, whole) for floats, exact in _BITS.items() if (chunk := (1 << exact) // (most_a * most_b)) > 31]
+    schemes = [Scheme(floats, chunk, whole) for floats, exact in _BITS.items()
+               if (chunk := (1 << exact) // (most_a * most_b)) > 31]
     wide = [(most - 1).bit_length() + 1 for most in (most_a, most_b)]
     if not schemes or schemes[-1].chunk < min(k, 1 << 10):
         for log in {min((k - 1).bit_length(), chunk) for chunk in _CHUNKS}:
-            digits = _digits(min(wide[0], bits), min(wide[1], bits), bits, _BITS["float64"] + 2 - log)
+            digits = _digits(min(wide[0], bits), min(wide[1], bits), bits,
+                             _BITS["float64"] + 2 - log)
             schemes.append(Scheme("float64", 1 << log, digits))
     return min(schemes, key=cost)
 
 
 @cache
-def _digits(wide_a: int, wide_b: int, bits: int, together: int) -> tuple[tuple[_Digit, tuple[_Digit, ...]], ...]:
-    """The fewest products of digits: those of A divide its bits, and each is multiplied by all bits of B that are not shifted out,
-    in digits of at most ``together`` bits less its own."""
+def _digits(wide_a: int, wide_b: int, bits: int,
+            together: int) -> tuple[tuple[_Digit, tuple[_Digit, ...]], ...]:
+    """The fewest products of digits: those of A divide its bits, and each is multiplied by all bits
+    of B that are not shifted out, in digits of at most ``together`` bits less its own."""
     @cache
     def best(shift: int) -> tuple[int, int, int]:
         """Of all from a shift on: products, digits, and the bits of the next one."""
@@ -375,7 +405,8 @@ def _digits(wide_a: int, wide_b: int, bits: int, together: int) -> tuple[tuple[_
             return 0, 0, 0
         left, found = min(wide_b, bits - shift), []
         for count in range(1, _MOST_DIGITS):
-            if (own := min(wide_a - shift, together - -(-left // count))) > 0:      # the widest of which so many are needed
+            # the widest of which so many are needed
+            if (own := min(wide_a - shift, together - -(-left // count))) > 0:
                 products, digits, _own = best(shift + own)
                 found.append((products + count, digits + 1, own))
         return min(found)
@@ -394,7 +425,8 @@ def _digits(wide_a: int, wide_b: int, bits: int, together: int) -> tuple[tuple[_
 
 
 def _digit(widths: list[int], wide: int, bits: int, cut: bool = False) -> _Digit:
-    """The last of digits of these widths, from the lowest. The highest one is all that remains, unless the number is cut."""
+    """The last of digits of these widths, from the lowest. The highest one is all that remains,
+    unless the number is cut."""
     *lower, own = widths
     shift = sum(lower)
     carry = sum(1 << (sum(widths[:i]) + width - 1) for i, width in enumerate(lower))
@@ -403,7 +435,7 @@ def _digit(widths: list[int], wide: int, bits: int, cut: bool = False) -> _Digit
     return _Digit(shift, carry, bits - shift - own, bits - own)
 
 
-# -- by BLAS ----------------------------------------------------------------------------------------------------------------------
+# -- by BLAS ---------------------------------------------------------------------------------------
 _Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]
 _Terms = Iterator[tuple[np.ndarray, np.ndarray]]
 
@@ -411,7 +443,8 @@ _Terms = Iterator[tuple[np.ndarray, np.ndarray]]
 def _stacks(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Iterator[_Matrices]:
     """Parts of stacks of matrices that scratch memory has room for, or single matrices."""
     batch = c.shape[:-2]
-    if not batch or prod(batch) * max(a.shape[-2] * a.shape[-1], b.shape[-2] * b.shape[-1], c.shape[-2] * c.shape[-1]) <= _BLOCK:
+    if not batch or prod(batch) * max(a.shape[-2] * a.shape[-1], b.shape[-2] * b.shape[-1],
+                                      c.shape[-2] * c.shape[-1]) <= _BLOCK:
         yield a, b, c
         return
     axis = batch.index(max(batch))
@@ -438,14 +471,16 @@ def _blocks(m: int, n: int, k: int, chunk: int) -> tuple[int, int, int]:
     return min(m, max(room // max(depth, columns), 1)), columns, depth
 
 
-def _parts(a: np.ndarray, b: np.ndarray, c: np.ndarray, chunk: int) -> Iterator[tuple[np.ndarray, _Terms]]:
+def _parts(a: np.ndarray, b: np.ndarray, c: np.ndarray,
+           chunk: int) -> Iterator[tuple[np.ndarray, _Terms]]:
     """Blocks of C, each with the blocks of A and B that it is the sum of products of."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     rows, columns, depth = _blocks(m, n, k, chunk)
     for j in range(0, n, columns):
         for i in range(0, m, rows):
             first, second = a[..., i:i + rows, :], b[..., j:j + columns]
-            terms = ((first[..., s:s + depth], second[..., s:s + depth, :]) for s in range(0, k, depth))
+            terms = ((first[..., s:s + depth], second[..., s:s + depth, :])
+                     for s in range(0, k, depth))
             yield c[..., i:i + rows, j:j + columns], terms
 
 
@@ -460,10 +495,12 @@ def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> No
                 for other in others:
                     right = _as_float("b", second, other, floats, c.dtype, scratch)
                     with WHOLE.lock:
-                        product = np.matmul(left, right, out=scratch.array("product", target.shape, floats))
+                        product = np.matmul(left, right,
+                                            out=scratch.array("product", target.shape, floats))
                     sums = scratch.array("sums", target.shape, whole)
                     np.copyto(sums, product, casting="unsafe")
-                    if digit is not None and other is not None and (shift := digit.shift + other.shift):
+                    if digit is not None and other is not None and (shift := digit.shift
+                                                                    + other.shift):
                         np.left_shift(sums, shift, out=sums)
                     if fresh:
                         np.copyto(target, sums, casting="unsafe")
@@ -473,7 +510,8 @@ def _integers(a: np.ndarray, b: np.ndarray, c: np.ndarray, scheme: Scheme) -> No
     scratch.give_back()
 
 
-def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, dtype: np.dtype, scratch: Scratch) -> np.ndarray:
+def _as_float(name: str, x: np.ndarray, digit: _Digit | None, floats: np.dtype, dtype: np.dtype,
+              scratch: Scratch) -> np.ndarray:
     """A digit of integers, or integers, in a floating-point type."""
     result = scratch.array(name, x.shape, floats, x)
     if digit is not None and (digit.left or digit.right):
@@ -502,26 +540,31 @@ def _bools(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 
 def _halves(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """C = A B of float16, whose products float32 holds; summed in float32 and rounded once, as NumPy does."""
+    """C = A B of float16, whose products float32 holds; summed in float32 and rounded once, as
+    NumPy does."""
     scratch = Scratch.taken()
     for target, terms in _parts(a, b, c, 1 << 30):
         sums: Any = None
         for first, second in terms:
-            term = _product(first, second, target.shape, scratch, "sums" if sums is None else "product")
+            term = _product(first, second, target.shape, scratch,
+                            "sums" if sums is None else "product")
             sums = term if sums is None else np.add(sums, term, out=sums)
         np.copyto(target, sums, casting="unsafe")
     scratch.give_back()
 
 
-def _product(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...], scratch: Scratch, name: str = "product") -> np.ndarray:
+def _product(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...], scratch: Scratch,
+             name: str = "product") -> np.ndarray:
     """A B in float32, in scratch memory of a name."""
-    left, right = (_as_float(part, x, None, FLOAT32, x.dtype, scratch) for part, x in (("a", a), ("b", b)))
+    left, right = (_as_float(part, x, None, FLOAT32, x.dtype, scratch)
+                   for part, x in (("a", a), ("b", b)))
     with WHOLE.lock:
         return np.matmul(left, right, out=scratch.array(name, shape, FLOAT32))
 
 
 def _warn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    """Warn of results that are not finite, or raise an error, as ``numpy.matmul`` does and where it does."""
+    """Warn of results that are not finite, or raise an error, as ``numpy.matmul`` does and where it
+    does."""
     if np.isfinite(c).all():
         return
     for strange, left, right in ((np.isinf, 6e4, 6e4), (np.isnan, np.inf, 0)):

@@ -1,5 +1,6 @@
-"""An operand of a product over several GPUs that all of them need: each brings a part of every panel from the host, and copies the
-others' parts from their memory, where the GPUs reach each other faster than the host."""
+"""An operand of a product over several GPUs that all of them need: each brings a part of every
+panel from the host, and copies the others' parts from their memory, where the GPUs reach each other
+faster than the host."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Exchange:
 
     def __init__(self, operand: np.ndarray, devices: Sequence[int], tiles: Sequence[Tile]):
         self._operand, self._devices, self._tiles = operand, tuple(devices), tuple(tiles)
-        self._there: dict[tuple[int, Any], tuple[Any, Any]] = {}        # by device and panel: memory, and when the part is there
+        # by device and panel: memory, and when the part is there
+        self._there: dict[tuple[int, Any], tuple[Any, Any]] = {}
         self._left: set[int] = set()
         self._changed = Condition()
 
@@ -60,7 +62,8 @@ class Exchange:
         return there, way.uploads[before:]
 
     def complete(self, way: Crossing, key: Any, there: Any) -> None:
-        """Let kernels that are launched from now on find all of a panel, of which this device's part has arrived.
+        """Let kernels that are launched from now on find all of a panel, of which this device's
+        part has arrived.
 
         Raises
         ------
@@ -73,7 +76,8 @@ class Exchange:
             self._changed.notify_all()
         for at, other, (source, arrived) in self._others(device, key):
             between.wait(device, "kernels", arrived)
-            copy_box(between, (device, "kernels"), (device, self._cut(there, there, at)), (other, self._cut(source, source, at)))
+            copy_box(between, (device, "kernels"), (device, self._cut(there, there, at)),
+                     (other, self._cut(source, source, at)))
 
     def _others(self, device: int, key: Any) -> Iterator[tuple[int, int, tuple[Any, Any]]]:
         for at, other in enumerate(self._devices):
@@ -86,13 +90,15 @@ class Exchange:
                 yield at, other, self._there[other, key]
 
     def _cut(self, x: Any, there: Any, at: int) -> Any:
-        """A device's part of an array with the axes of a panel, in the order in which these lie in its memory."""
+        """A device's part of an array with the axes of a panel, in the order in which these lie in
+        its memory."""
         x = x.transpose(sorted(range(x.ndim), key=lambda axis: -there.strides[axis]))
         ends = [x.shape[0] * i // len(self._devices) for i in (at, at + 1)]
         return x[slice(*ends)]
 
     def leave(self, device: int) -> None:
-        """Say that a device has ended, or does without. The memory of all is free when the last one has left."""
+        """Say that a device has ended, or does without. The memory of all is free when the last one
+        has left."""
         with self._changed:
             self._left.add(device)
             if len(self._left) == len(self._devices):

@@ -1,7 +1,8 @@
-"""The way of every call, once NumPy's rules are settled: stage the operands, plan, run, count, and record.
+"""The way of every call, once NumPy's rules are settled: stage the operands, plan, run, count, and
+record.
 
-An :class:`Execution` is one call on its way. It plans, and tells its engine which steps to take; the steps are recorded, so that
-calls like it are replayed (:mod:`~cuteblas.engines.replay`).
+An :class:`Execution` is one call on its way. It plans, and tells its engine which steps to take;
+the steps are recorded, so that calls like it are replayed (:mod:`~cuteblas.engines.replay`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..planning.problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, ReductionProblem
+from ..planning.problem import (
+    ContractionProblem,
+    CopyProblem,
+    DeviceInfo,
+    GemmProblem,
+    ReductionProblem,
+)
 from .counters import tally
-from .elementwise import cast_by_kernels, cast_of, elementwise_parts, flushed_by_a_product, product_of, roles, scaled_of
+from .elementwise import (
+    cast_by_kernels,
+    cast_of,
+    elementwise_parts,
+    flushed_by_a_product,
+    product_of,
+    roles,
+    scaled_of,
+)
 from .engine import Engine
 from .memory import Memory, overlap, same_elements, strides_by_order, without_imaginary_part
 from .problems import Staged, copy_problem, in_place_problem
@@ -31,7 +46,8 @@ __all__ = ["Execution", "plan_for"]
 
 Problem = GemmProblem | CopyProblem | ContractionProblem | ReductionProblem
 _PLANNERS: dict[type, str] = {GemmProblem: "plan_gemm", CopyProblem: "plan_copy",
-                              ContractionProblem: "plan_contraction", ReductionProblem: "plan_reduction"}
+                              ContractionProblem: "plan_contraction",
+                              ReductionProblem: "plan_reduction"}
 
 
 def plan_for(problem: Problem, device: DeviceInfo) -> Plan:
@@ -75,7 +91,7 @@ class Execution:
         if self.engine.runs:
             tally(function, kind, detail).tick()
 
-    # -- arrays -------------------------------------------------------------------------------------------------------------------
+    # -- arrays ------------------------------------------------------------------------------------
     def empty(self, like: Memory) -> Any:
         """A new array, aligned to 16 bytes, with the shape, strides and dtype of ``like``."""
         new = self.engine.empty(like)
@@ -101,14 +117,15 @@ class Execution:
         self.assign(copy, x)
         return copy
 
-    # -- plans --------------------------------------------------------------------------------------------------------------------
+    # -- plans -------------------------------------------------------------------------------------
     def plan(self, problem: Problem, x: Any) -> Plan:
         """The plan for a problem on the device of an array."""
         return self.engine.plan(problem, x, plan_for)
 
     def run(self, problem: Problem, arrays: Mapping[str, Any], alpha: Any = 1, beta: Any = 0,
             numbers: Mapping[str, Any] | None = None, note: str = "") -> None:
-        """Plan a problem, run it on arrays by role, and count the family of its kernels, perhaps with a note."""
+        """Plan a problem, run it on arrays by role, and count the family of its kernels, perhaps
+        with a note."""
         plan = self.plan(problem, next(iter(arrays.values())))
         plan = self.run_plan(plan, arrays, alpha, beta, numbers)
         self.count("calls", plan.family + note)
@@ -117,8 +134,9 @@ class Execution:
                  numbers: Mapping[str, Any] | None = None) -> Plan:
         """Run a plan, or the fastest for its problem if calls are timed; returns that.
 
-        If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of the product that need less take
-        its place, or native arithmetic, and are counted under ``"workspace"``.
+        If there is no memory for the workspace of a plan that ``precision="auto"`` chose, blocks of
+        the product that need less take its place, or native arithmetic, and are counted under
+        ``"workspace"``.
         """
         if not self.engine.runs:
             return plan
@@ -130,7 +148,8 @@ class Execution:
             listener(plan)
         if self.recorder is not None:
             plain = type(alpha) is type(beta) is int and (alpha, beta) == (1, 0) and numbers is None
-            self.recorder.note_step(plan, *(arrays[role] for role in plan.problem.roles), plain=plain)
+            self.recorder.note_step(plan, *(arrays[role] for role in plan.problem.roles),
+                                    plain=plain)
         try:
             self.engine.run(plan, arrays, alpha, beta, numbers)
         except self.engine.out_of_memory:
@@ -145,16 +164,18 @@ class Execution:
         return plan
 
     def run_table(self, plan: Plan, table: np.ndarray, reached: Sequence[Any]) -> None:
-        """Run a plan for many problems: its table, and the arrays that the addresses in it belong to."""
+        """Run a plan for many problems: its table, and the arrays that the addresses in it belong
+        to."""
         for listener in listeners:
             listener(plan)
         if self.recorder is not None:
             self.recorder.note_step(plan, *reached)
         self.engine.run_table(plan, table, reached)
 
-    # -- copies -------------------------------------------------------------------------------------------------------------------
+    # -- copies ------------------------------------------------------------------------------------
     def move(self, src: Any, dst: Any, variant: str | None = None, purpose: str = "") -> None:
-        """Copy ``src`` into ``dst``, of the same shape and element size and without overlap, by the copy kernels or a named one."""
+        """Copy ``src`` into ``dst``, of the same shape and element size and without overlap, by the
+        copy kernels or a named one."""
         source, function = self.memory(src), self.function + purpose
         if not source.size:
             self._tick(function, "calls", "nothing")
@@ -164,14 +185,16 @@ class Execution:
         self._tick(function, "calls", plan.family)
 
     def new_like(self, a: Any, order: str, variant: str | None = None, purpose: str = "") -> Any:
-        """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy kernels or a named one."""
+        """A new array with the elements of ``a``, laid out in the order C, F, A or K, by the copy
+        kernels or a named one."""
         source = self.memory(a)
         target = self.empty(replace(source, strides=strides_by_order(source, order)))
         self.move(a, target, variant, purpose)
         return target
 
     def copy_into(self, a: Any, out: Any, variant: str | None = None) -> None:
-        """``out[...] = a``, of one shape and type, as if ``a`` were copied first; transposed square matrices change in place."""
+        """``out[...] = a``, of one shape and type, as if ``a`` were copied first; transposed square
+        matrices change in place."""
         source, target = self.memory(a), self.memory(out)
         if same_elements(source, target):
             self.count("calls", "nothing")
@@ -184,7 +207,8 @@ class Execution:
             self.count("copies", "out: shares memory with the array")
 
     def assign(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` with any cast, broadcast. CuPy's kernels need aligned elements; ours move others as words."""
+        """``dst[...] = src`` with any cast, broadcast. CuPy's kernels need aligned elements; ours
+        move others as words."""
         if self.engine.on_host:
             self.engine.cast(dst, src)
             return
@@ -198,23 +222,28 @@ class Execution:
         if target.whole_elements:
             self._cast(dst, src)
         else:
-            between = self.empty(replace(target, strides=strides_by_order(replace(target, strides=src.strides), "K")))
+            between = self.empty(
+                replace(target, strides=strides_by_order(replace(target, strides=src.strides), "K"))
+            )
             self._cast(between, src)
             self.move(between, dst, purpose=_ALIGNMENT)
 
     def aligned(self, x: Any) -> Any:
-        """The array, or a copy of it if its elements are not aligned to their size: CuPy's kernels that read those end the
-        process's use of the device."""
+        """The array, or a copy of it if its elements are not aligned to their size: CuPy's kernels
+        that read those end the process's use of the device."""
         return x if self.engine.on_host or self.memory(x).whole_elements else self.new_like(x, "K", purpose=_ALIGNMENT)
 
     def _broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
         """A view in which an axis of extent 1, or one that is missing, has any extent."""
         missing = (0,) * (len(shape) - x.ndim)
-        return self.view(x, shape, missing + tuple(s if n > 1 else 0 for n, s in zip(x.shape, x.strides, strict=True)))
+        return self.view(x, shape, missing + tuple(s if n > 1 else 0
+                                                   for n, s in zip(x.shape, x.strides,
+                                                                   strict=True)))
 
-    # -- functions of elements ----------------------------------------------------------------------------------------------------
+    # -- functions of elements ---------------------------------------------------------------------
     def _cast(self, dst: Any, src: Any) -> None:
-        """``dst[...] = src`` of aligned CuPy arrays of one shape: by CuPy, unless it has no kernel or flushes subnormal numbers."""
+        """``dst[...] = src`` of aligned CuPy arrays of one shape: by CuPy, unless it has no kernel
+        or flushes subnormal numbers."""
         given = without_imaginary_part(src, dst.dtype)
         if cast_by_kernels(given.dtype, dst.dtype):
             self._compute(cast_of(given.dtype.name, dst.dtype.name), {"x": given}, dst)
@@ -222,12 +251,14 @@ class Execution:
             self._by_library(self.engine.cast, dst, src)
 
     def multiply(self, x: Any, y: Any, out: Any) -> None:
-        """``out[...] = x * y``, computed in the wider of the types of ``x`` and ``y`` and rounded once. CuPy's kernels do not where
-        types differ, and flush subnormal numbers."""
-        if self.engine.on_host or (x.dtype == y.dtype == out.dtype and not flushed_by_a_product(out.dtype)):
+        """``out[...] = x * y``, computed in the wider of the types of ``x`` and ``y`` and rounded
+        once. CuPy's kernels do not where types differ, and flush subnormal numbers."""
+        if self.engine.on_host or (x.dtype == y.dtype == out.dtype
+                                   and not flushed_by_a_product(out.dtype)):
             self._by_library(self.engine.multiply, x, y, out)
         else:
-            self._compute(product_of(x.dtype.name, y.dtype.name, out.dtype.name), {"x": x, "y": y}, out)
+            self._compute(product_of(x.dtype.name, y.dtype.name, out.dtype.name), {"x": x, "y": y},
+                          out)
 
     def scale(self, x: Any, exponent: int, out: Any) -> None:
         """``out[...] = x * 2**exponent`` of two real arrays of one type."""
@@ -245,15 +276,18 @@ class Execution:
         """Write a function of the elements of CuPy arrays of one shape, by our kernels."""
         if not out.size:
             return
-        shifted = self.engine.shifted                   # type: ignore[attr-defined]    # which NumPy's arrays do not need
-        for problem, shifts in elementwise_parts(graph, self.memory(out), {name: self.memory(x) for name, x in operands.items()}):
+        shifted = self.engine.shifted  # type: ignore[attr-defined]    # which NumPy's arrays do not need
+        for problem, shifts in elementwise_parts(graph, self.memory(out),
+                                                 {name: self.memory(x)
+                                                  for name, x in operands.items()}):
             target, *sources = (self.derived(shifted(x, n), x) if n else x
                                 for x, n in zip((out, *operands.values()), shifts, strict=True))
-            self.run_plan(self.plan(problem, out), roles(dict(zip(operands, sources, strict=True)), target))
+            self.run_plan(self.plan(problem, out),
+                          roles(dict(zip(operands, sources, strict=True)), target))
 
-    # -- calls like this one ------------------------------------------------------------------------------------------------------
-    def record(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],
-               scalars: bool = False) -> None:
+    # -- calls like this one -----------------------------------------------------------------------
+    def record(self, head: Hashable, inputs: Sequence[Any], out: Any, result: Any,
+               roles: Sequence[str], scalars: bool = False) -> None:
         """Let calls like this one be replayed: see :func:`cuteblas.engines.replay.cupy.record`."""
         if self.recorder is not None:
             from .replay.cupy import record
@@ -276,8 +310,8 @@ _PARTS = 4, 16
 
 
 def _with_less_workspace(plan: Plan) -> Iterator[Plan]:
-    """Other plans of a product, each with less workspace than the one before; the last is native arithmetic without any. None for a
-    product by a named algorithm, and for anything else."""
+    """Other plans of a product, each with less workspace than the one before; the last is native
+    arithmetic without any. None for a product by a named algorithm, and for anything else."""
     problem = plan.problem
     if not isinstance(problem, (GemmProblem, ContractionProblem)) or problem.precision != "auto":
         return

@@ -1,7 +1,9 @@
-"""NumPy arrays on the GPU: operands move there, CuPy's engine takes the steps of the call, results move back.
+"""NumPy arrays on the GPU: operands move there, CuPy's engine takes the steps of the call, results
+move back.
 
-Everything about a call has been settled on the host's arrays before: NumPy's shapes, types, order and errors. On the device,
-operands are laid out as they are on the host, without gaps, so that kernels read transposed views in place there, too.
+Everything about a call has been settled on the host's arrays before: NumPy's shapes, types, order
+and errors. On the device, operands are laid out as they are on the host, without gaps, so that
+kernels read transposed views in place there, too.
 """
 
 from __future__ import annotations
@@ -30,17 +32,18 @@ from .memory import Memory, array_at, contiguous_strides
 from .reuse import empty_array
 from .settings import keeps_arrays
 
-__all__ = ["Crossing", "carry", "crossing", "current_home", "current_ring", "dense", "free_bytes", "free_copies", "keep_soon",
-           "native", "straight"]
+__all__ = ["Crossing", "carry", "crossing", "current_home", "current_ring", "dense", "free_bytes",
+           "free_copies", "keep_soon", "native", "straight"]
 
 _WORTH_ASKING = 1 << 18                 # bytes of memory that may be pinned
-_FEW_BYTES = 1 << 16                   # of an array whose copy by the driver takes less than threads and events
-_PINNED_STEP = 1 << 21                  # bytes after which memory is asked again whether it is pinned
-_KEPT_SHARE = 0.5                       # of the device's free memory, for copies of arrays
+_FEW_BYTES = 1 << 16       # of an array whose copy by the driver takes less than threads and events
+_PINNED_STEP = 1 << 21                # bytes after which memory is asked again whether it is pinned
+_KEPT_SHARE = 0.5                     # of the device's free memory, for copies of arrays
 
 _lock = surviving(RLock())              # of the rings
 _rings: dict[int, Ring | Mover] = {}
-_orphans: list[Any] = []                # of the parent process: to free their memory would be a call of its driver
+# of the parent process: to free their memory would be a call of its driver
+_orphans: list[Any] = []
 
 
 def current_ring() -> Ring | Mover:
@@ -136,8 +139,9 @@ class _Image(NamedTuple):
 
 
 def _image(x: np.ndarray) -> _Image:
-    """The layout of an array on the device. One without gaps has the same layout there; of any other the elements are packed in its
-    own order, and an axis along which it is broadcast is one there, too."""
+    """The layout of an array on the device. One without gaps has the same layout there; of any
+    other the elements are packed in its own order, and an axis along which it is broadcast is one
+    there, too."""
     memory = HOST_CUDA.memory(x)
     low, high = memory.span
     if not x.size:
@@ -152,7 +156,8 @@ def _image(x: np.ndarray) -> _Image:
         start, end = memory.address + low, memory.address + high
         return _Image(("region",), high - low, start, end, None, x.strides, -low)
     axes = [axis for *_mode, axis in modes]
-    moved = [slice(None, None, -1) if s < 0 else slice(None) if s else slice(0, 1) for s in x.strides]
+    moved = [slice(None, None, -1) if s < 0 else slice(None) if s else slice(0, 1)
+             for s in x.strides]
     view = x[(*moved, ...)]
     packed = view.transpose((*(axis for axis in range(x.ndim) if axis not in axes), *axes))
     packed = packed.reshape(packed.shape[x.ndim - len(axes):])
@@ -190,22 +195,23 @@ class Crossing:
         self._targets: list[tuple[np.ndarray, Any]] = []        # and of results
         self._kept: list[Any] = []
         self.bytes_down = 0
-        self._direct = False                            # whether the driver writes into an array itself
+        self._direct = False                        # whether the driver writes into an array itself
 
-    # -- to the device ------------------------------------------------------------------------------------------------------------
+    # -- to the device -----------------------------------------------------------------------------
     def bring(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        """Arrays on the device with the elements of NumPy arrays; memory that several share moves once. Kernels that are launched
-        from now on find them there."""
+        """Arrays on the device with the elements of NumPy arrays; memory that several share moves
+        once. Kernels that are launched from now on find them there."""
         kept = [self.kept(x) for x in arrays]
-        moved = iter(self.begin([x for x, there in zip(arrays, kept, strict=True) if there is None])[0])
+        moved = iter(self.begin([x for x, there in zip(arrays, kept, strict=True)
+                                 if there is None])[0])
         found = [next(moved) if there is None else there for there in kept]
         self._pairs += zip(arrays, found, strict=True)
         self.arrived([*self.uploads], helps=True)
         return found
 
     def kept(self, x: np.ndarray) -> Any:
-        """The elements of an array in the copy of its memory that stays on the device, after :meth:`arrived` of all uploads;
-        ``None`` if there is none."""
+        """The elements of an array in the copy of its memory that stays on the device, after
+        :meth:`arrived` of all uploads; ``None`` if there is none."""
         if not self.keeper.limit or not x.dtype.isnative or not is_large(x):
             return None
         found = self.keeper.find(x)
@@ -225,11 +231,13 @@ class Crossing:
         self.ring.link.kernels_follow_uploads()
 
     def begin(self, arrays: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
-        """The same without waiting: the arrays, and what is to be passed to :meth:`arrived` before kernels are launched."""
+        """The same without waiting: the arrays, and what is to be passed to :meth:`arrived` before
+        kernels are launched."""
         before = len(self.uploads)
         images = [_image(x) for x in arrays]
         regions: list[list[int]] = []
-        for low, high in sorted((image.low, image.high) for image in images if image.packed is None and image.nbytes):
+        for low, high in sorted((image.low, image.high) for image in images if image.packed is None
+                                and image.nbytes):
             if regions and low < regions[-1][1]:
                 regions[-1][1] = max(high, regions[-1][1])
             else:
@@ -261,8 +269,9 @@ class Crossing:
         return memory
 
     def copied(self, x: np.ndarray, there: Any = None) -> Any:
-        """A small array without gaps on the device, for kernels that are launched from now on; or what they made ``there``, on the
-        host: by the stream of kernels itself, which saves threads and events."""
+        """A small array without gaps on the device, for kernels that are launched from now on; or
+        what they made ``there``, on the host: by the stream of kernels itself, which saves threads
+        and events."""
         link = self.ring.link
         if there is None:
             there = cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
@@ -282,7 +291,7 @@ class Crossing:
         """Begin to move elements, which are contiguous on the device."""
         self.uploads.append(self.ring.upload(x, memory.ptr, self.streams))
 
-    # -- and back -----------------------------------------------------------------------------------------------------------------
+    # -- and back ----------------------------------------------------------------------------------
     def target(self, out: np.ndarray) -> Any:
         """A new array on the device for what goes to ``out``; the operand itself if that is one."""
         self.keeper.leave(out)
@@ -296,11 +305,13 @@ class Crossing:
         return there
 
     def back(self, result: Any) -> Any:
-        """The NumPy array of one that the call returns: ``out``, an operand, or a new one, filled by :meth:`finish`."""
+        """The NumPy array of one that the call returns: ``out``, an operand, or a new one, filled
+        by :meth:`finish`."""
         for here, there in (*self._targets, *self._pairs):
             if result is there:
                 return here
-        new = empty_array(result.shape, result.dtype, dense(result.shape, result.strides, result.itemsize))
+        new = empty_array(result.shape, result.dtype,
+                          dense(result.shape, result.strides, result.itemsize))
         self._targets.append((new, result))
         return new
 
@@ -314,14 +325,18 @@ class Crossing:
             self.arrive(here, there)
 
     def home_of(self, out: np.ndarray) -> Any:
-        """A new array on the device for all of a result that should stay there; ``None`` if it should not."""
+        """A new array on the device for all of a result that should stay there; ``None`` if it
+        should not."""
         return CUDA.empty(Memory(out.shape, out.strides, out.dtype)) if out.flags.forc and out.dtype.isnative \
             and self.keeper.keeps((self.kind, out.shape, out.dtype)) else None
 
     def arrive(self, here: np.ndarray, there: Any) -> None:
-        """Offer a result that has arrived to the keeper, if it lies on the device, or will do so next time, as on the host."""
-        if here.flags.forc and (there is None or (there.strides == here.strides and there.dtype == here.dtype)):
-            self.keeper.result(here, None if there is None else there.data, (self.kind, here.shape, here.dtype))
+        """Offer a result that has arrived to the keeper, if it lies on the device, or will do so
+        next time, as on the host."""
+        if here.flags.forc and (there is None or (there.strides == here.strides
+                                                  and there.dtype == here.dtype)):
+            self.keeper.result(here, None if there is None else there.data,
+                               (self.kind, here.shape, here.dtype))
 
     def returned(self, most: int = 0) -> None:
         """Wait until no more than so many results are under way."""
@@ -332,12 +347,14 @@ class Crossing:
             self.ring.link.await_downloads()
 
     def fetch(self, there: Any, here: np.ndarray) -> None:
-        """Begin to bring an array; what has gaps or another type on the device is copied there first."""
+        """Begin to bring an array; what has gaps or another type on the device is copied there
+        first."""
         if not here.size:
             return
         like = dense(here.shape, here.strides, here.itemsize)
-        if there.dtype != native(here.dtype) \
-                or any(s != t for s, t, n in zip(there.strides, like, here.shape, strict=True) if n > 1):
+        if there.dtype != native(here.dtype) or any(
+            s != t for s, t, n in zip(there.strides, like, here.shape, strict=True) if n > 1
+        ):
             copied = CUDA.empty(Memory(there.shape, like, native(here.dtype)))
             run = Execution("download", CUDA)
             run.count = lambda kind, detail: None      # type: ignore[method-assign]
@@ -362,7 +379,8 @@ class Crossing:
             self._direct = True
             self._kept.append(there)
         else:
-            self.downloads.append(self.ring.download(bytes_at(low, high - low), there.data.ptr, there, self.streams))
+            self.downloads.append(self.ring.download(bytes_at(low, high - low), there.data.ptr,
+                                                     there, self.streams))
 
     def abandon(self) -> None:
         """Leave nothing under way after an error."""
@@ -374,13 +392,15 @@ class Crossing:
 
 
 def native(dtype: np.dtype) -> np.dtype:
-    """The type in the byte order of the machine: the same object if it is, by which calls are known again."""
+    """The type in the byte order of the machine: the same object if it is, by which calls are known
+    again."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Strides without gaps, with the axes in the order that ``strides`` have."""
-    return contiguous_strides(shape, itemsize, sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])))
+    return contiguous_strides(shape, itemsize,
+                              sorted(range(len(shape)), key=lambda axis: -abs(strides[axis])))
 
 
 def current_home() -> _Home:
@@ -395,7 +415,8 @@ def crossing() -> Iterator[Crossing]:
     ring = current_ring()
     with ring.lock, ring.link.computing():
         home = current_home()
-        home.way = way = Crossing(ring, home.keeper)    # the one before has waited for all of its steps
+        # the one before has waited for all of its steps
+        home.way = way = Crossing(ring, home.keeper)
         try:
             yield way
             if not way.bytes_down:                      # else they have followed all else
@@ -429,13 +450,15 @@ def keep_soon(arrays: Sequence[np.ndarray]) -> None:
         way.arrived([*way.uploads], helps=True)
 
 
-def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray, multiply: Callable[[Any, Any, Any], None]) -> None:
-    """Multiply matrices without gaps that move as they are, one after the other: what streaming amounts to for small ones."""
+def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
+             multiply: Callable[[Any, Any, Any], None]) -> None:
+    """Multiply matrices without gaps that move as they are, one after the other: what streaming
+    amounts to for small ones."""
     with crossing() as way:
         found = [(x, way.kept(x)) for x in (x1, x2)]
         if any(there is None and x.nbytes > _FEW_BYTES for x, there in found) or way.uploads:
-            found = [(x, cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides) if there is None else there)
-                     for x, there in found]
+            found = [(x, cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides)
+                      if there is None else there) for x, there in found]
             way.arrived([*way.uploads], helps=True)
         a, b = (there if there is not None else way.copied(x) for x, there in found)
         way.keeper.leave(c)
@@ -456,8 +479,8 @@ def _span(x: np.ndarray) -> tuple[int, int]:
     return address, address + x.nbytes
 
 
-def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None = None,
-          written: Sequence[np.ndarray] = ()) -> Any:
+def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray],
+          out: np.ndarray | None = None, written: Sequence[np.ndarray] = ()) -> Any:
     """Do the work of a call on the GPU.
 
     Parameters
@@ -465,12 +488,14 @@ def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray],
     function : str
         On whose account it is.
     work : callable
-        A function of the :class:`~cuteblas.engines.execution.Execution`, of a list of CuPy arrays in the place of ``arrays`` and
-        ``written``, and of one in the place of ``out`` or ``None``; it returns a CuPy array, or one with a dict of others.
+        A function of the :class:`~cuteblas.engines.execution.Execution`, of a list of CuPy arrays
+        in the place of ``arrays`` and ``written``, and of one in the place of ``out`` or ``None``;
+        it returns a CuPy array, or one with a dict of others.
     arrays : sequence of numpy.ndarray
         The operands, which are only read.
     out : numpy.ndarray, optional
-        What the result is written to. It may share memory with operands: they have been read by then.
+        What the result is written to. It may share memory with operands: they have been read by
+        then.
 
     written : sequence of numpy.ndarray
         Further results, which share memory with nothing else.
@@ -478,14 +503,15 @@ def carry(function: str, work: Callable[..., Any], arrays: Sequence[np.ndarray],
     Returns
     -------
     numpy.ndarray or (numpy.ndarray, dict) or None
-        ``out``, an operand that the work returns, or a new array laid out as what the work returns; ``None`` if the device has no
-        memory for it all.
+        ``out``, an operand that the work returns, or a new array laid out as what the work returns;
+        ``None`` if the device has no memory for it all.
     """
     try:
         with crossing() as way:
             way.kind = function
             there = [*way.bring(arrays), *map(way.target, written)]
-            result = work(Execution(function, CUDA), there, None if out is None else way.target(out))
+            result = work(Execution(function, CUDA), there,
+                          None if out is None else way.target(out))
             if isinstance(result, tuple):
                 result = way.back(result[0]), {name: way.back(x) for name, x in result[1].items()}
             else:

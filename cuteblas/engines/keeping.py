@@ -1,8 +1,9 @@
 """Which NumPy arrays have a copy on a device, and whether it still has their elements.
 
-A copy belongs to the memory that an array owns, so views share it. :class:`~cuteblas.runtime.tracking.Watch` says which parts were
-written since they were read; only these move again. An array is tracked when it comes for the third time unchanged, as a sample of
-its bytes says: the sample decides whether that is worth it, never whether a copy is right.
+A copy belongs to the memory that an array owns, so views share it.
+:class:`~cuteblas.runtime.tracking.Watch` says which parts were written since they were read; only
+these move again. An array is tracked when it comes for the third time unchanged, as a sample of its
+bytes says: the sample decides whether that is worth it, never whether a copy is right.
 """
 
 from __future__ import annotations
@@ -25,24 +26,28 @@ from .memory import shadow
 from .reuse import free_idle
 from .settings import checked_limit, keeps_arrays
 
-__all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "keepers", "release", "wanted"]
+__all__ = ["Keeper", "expected", "is_large", "is_owned", "keep_limit", "keepers", "release",
+           "wanted"]
 
 _LEAST_BYTES = 1 << 20
-_MOST_OWNERS = 1024                     # whose samples are remembered
-_LINES, _LINE_BYTES = 64, 64            # of a sample
-_PATIENCE = 2                           # times that an array moves unchanged before it is tracked
-_FAULT_COST = 25                        # the first write to a tracked page takes as long as moving so many
+_MOST_OWNERS = 1024              # whose samples are remembered
+_LINES, _LINE_BYTES = 64, 64     # of a sample
+_PATIENCE = 2                    # times that an array moves unchanged before it is tracked
+_FAULT_COST = 25                 # the first write to a tracked page takes as long as moving so many
 
-_keepers: tuple[ref[Keeper], ...] = ()  # replaced as a whole: devices that are used first add theirs while others look
+_keepers: tuple[ref[Keeper], ...] = ()  # replaced as a whole: devices that are used first add
+                                        # theirs while others look
 _adding = surviving(RLock())            # of the above
-_orphans: list[Any] = []                # of the parent process: to free their memory would be a call of its driver
+_orphans: list[Any] = []                # of the parent process: to free their memory would be a
+                                        # call of its driver
 
 
 @dataclass(eq=False)
 class _Owner:
-    """A record of memory that an array owns: the bytes that moved while its sample was the same, how often all of it has to
-    move before it is tracked, the kind of result that it is until it is used, and, while it has a copy, a weak reference to the
-    array (NumPy resizes no array that has one), the bytes that did not have to move, and how many have not moved at all."""
+    """A record of memory that an array owns: the bytes that moved while its sample was the same,
+    how often all of it has to move before it is tracked, the kind of result that it is until it is
+    used, and, while it has a copy, a weak reference to the array (NumPy resizes no array that has
+    one), the bytes that did not have to move, and how many have not moved at all."""
 
     low: int
     nbytes: int
@@ -71,9 +76,10 @@ class Keeper:
     Parameters
     ----------
     device : object
-        It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or raises a ``MemoryError``;
-        ``upload(memory, offset, low, high)``, which copies memory of the host, or begins to: what is begun must not be cancelled
-        without :meth:`leave`; and ``pinned(low, high)``: whether devices may write to this memory of the host, unseen by the
+        It has ``allocate(nbytes)``, which returns memory that is freed when nothing refers to it or
+        raises a ``MemoryError``; ``upload(memory, offset, low, high)``, which copies memory of the
+        host, or begins to: what is begun must not be cancelled without :meth:`leave`; and
+        ``pinned(low, high)``: whether devices may write to this memory of the host, unseen by the
         kernel.
     limit : int
         The most bytes of all copies; those that were used least recently leave first.
@@ -94,13 +100,14 @@ class Keeper:
         self._owners: dict[tuple[int, int], _Owner] = {}    # by address and bytes
         self._copies: dict[_Owner, None] = {}           # in the order of their last use
         self._dead: deque[tuple[_Owner, Any]] = deque()
-        self._useful: set[Hashable] = set()             # kinds of results that came again as operands
+        self._useful: set[Hashable] = set()           # kinds of results that came again as operands
         with _adding:
             _keepers = (*(each for each in _keepers if each() is not None), ref(self))
 
     def find(self, x: np.ndarray) -> tuple[Any, int] | None:
-        """The memory of an array's copy, which lives as long as it is referred to, and the bytes before the array's first element;
-        parts of the array that were written move there first. ``None`` if there is no copy."""
+        """The memory of an array's copy, which lives as long as it is referred to, and the bytes
+        before the array's first element; parts of the array that were written move there first.
+        ``None`` if there is no copy."""
         if self._lock._is_owned():                      # a handler of signals, while parts move
             return None
         with self._lock:
@@ -125,11 +132,13 @@ class Keeper:
                 self._drop(owner)
                 raise
             self._use(owner)
-            tally("arrays", "kept", "unchanged" if not parts else "moved" if new else "moved in part").tick()
+            tally("arrays", "kept", "unchanged" if not parts else "moved" if new
+                  else "moved in part").tick()
             return memory, offset
 
     def seen(self, x: np.ndarray, nbytes: int) -> tuple[Any, int] | None:
-        """Note that ``nbytes`` of an operand without a copy have to move; keep it if that is worth it by now, as :meth:`find`."""
+        """Note that ``nbytes`` of an operand without a copy have to move; keep it if that is worth
+        it by now, as :meth:`find`."""
         with self._lock:
             owner, *_ = self._owner(x, new=True)
             if owner is None or owner.memory is not None:
@@ -142,8 +151,8 @@ class Keeper:
         return self.find(x)
 
     def wanted(self, x: np.ndarray, nbytes: int) -> bool:
-        """Note that a call on an array could have had ``nbytes`` moved in the time that it would have gained by a copy: whether it
-        is worth it now."""
+        """Note that a call on an array could have had ``nbytes`` moved in the time that it would
+        have gained by a copy: whether it is worth it now."""
         with self._lock:
             owner, *_ = self._owner(x, new=True)
             if owner is None or owner.memory is not None:
@@ -157,8 +166,8 @@ class Keeper:
         return kind in self._useful
 
     def result(self, x: np.ndarray, memory: Any, kind: Hashable) -> None:
-        """Note a result that arrived; ``memory`` has its bytes, if it is not ``None``. It is kept then if results of this kind came
-        again as operands."""
+        """Note a result that arrived; ``memory`` has its bytes, if it is not ``None``. It is kept
+        then if results of this kind came again as operands."""
         with self._lock:
             owner, *_ = self._owner(x, new=True)
             if owner is not None and x.nbytes == owner.nbytes:
@@ -173,16 +182,19 @@ class Keeper:
                 owner.kind = kind
 
     def leave(self, x: np.ndarray) -> None:
-        """Drop the copy of an array that a call is about to write over: writes to it cost nothing then."""
+        """Drop the copy of an array that a call is about to write over: writes to it cost nothing
+        then."""
         with self._lock:
             owner, *_ = self._owner(x)
             if owner is not None and 2 * x.nbytes >= owner.nbytes:
                 self._drop(owner)
 
     def distrust(self, memories: Iterable[Any]) -> None:
-        """Drop copies in some memory of the device, which an error may have left without all of their elements."""
+        """Drop copies in some memory of the device, which an error may have left without all of
+        their elements."""
         with self._lock:
-            for owner in [owner for owner in self._copies if any(owner.memory is memory for memory in memories)]:
+            for owner in [owner for owner in self._copies
+                          if any(owner.memory is memory for memory in memories)]:
                 self._drop(owner)
 
     def expected(self, x: np.ndarray) -> int:
@@ -191,7 +203,8 @@ class Keeper:
             return x.nbytes if self._owner(x)[0] in self._copies else 0
 
     def shrink(self, nbytes: float) -> int:
-        """Drop copies of so many bytes, those that were used least recently first; returns the bytes."""
+        """Drop copies of so many bytes, those that were used least recently first; returns the
+        bytes."""
         with self._lock:
             self._bury()
             before = self.nbytes
@@ -205,8 +218,10 @@ class Keeper:
             self.shrink(inf)
             self._owners.clear()
 
-    def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int, tuple[int, int]]:
-        """The record of the memory of an array's owner, the bytes before its first element, and the array's addresses."""
+    def _owner(self, x: np.ndarray, new: bool = False) -> tuple[_Owner | None, int,
+                                                                tuple[int, int]]:
+        """The record of the memory of an array's owner, the bytes before its first element, and the
+        array's addresses."""
         self._bury()
         base = _base(x)
         key = base.__array_interface__["data"][0], base.nbytes
@@ -224,7 +239,8 @@ class Keeper:
         return self._owners[key] if inside else None, here.address - key[0], (low, high)
 
     def _keep(self, owner: _Owner, x: np.ndarray, memory: Any = None) -> None:
-        """Track the owner of an array, with memory that has its bytes or gets those that are asked for; or leave it as it is."""
+        """Track the owner of an array, with memory that has its bytes or gets those that are asked
+        for; or leave it as it is."""
         low, high = owner.low, owner.low + owner.nbytes
         if owner.nbytes > self.limit or self._device.pinned(low, high):
             return
@@ -238,7 +254,7 @@ class Keeper:
             tally("arrays", "kept", f"not: {error}").tick()
             return
         owner.memory, owner.saved = memory, 0
-        if is_owned(x):                                 # else its memory lives longer than this array, nobody knows how long
+        if is_owned(x):        # else its memory lives longer than this array, nobody knows how long
             owner.array = ref(_base(x), lambda array: self._died(owner, array))
         self._copies[owner] = None
         self.nbytes += owner.nbytes
@@ -263,8 +279,8 @@ class Keeper:
                 tally("arrays", "kept", why).tick()
 
     def _died(self, owner: _Owner, array: Any) -> None:
-        """Called before memory is freed, in the middle of anything: while another thread has the lock, the copy stays until it is
-        asked for something."""
+        """Called before memory is freed, in the middle of anything: while another thread has the
+        lock, the copy stays until it is asked for something."""
         self._dead.append((owner, array))
         if self._lock.acquire(blocking=False):
             self._bury()
@@ -285,7 +301,8 @@ def keepers() -> list[Keeper]:
 def expected(arrays: Iterable[Any]) -> int:
     """The bytes of NumPy arrays that a call probably does not have to move."""
     filled = [keeper for keeper in keepers() if keeper.nbytes]
-    return sum({id(x): keeper.expected(x) for keeper in filled for x in arrays if is_large(x)}.values())
+    return sum({id(x): keeper.expected(x) for keeper in filled for x in arrays
+                if is_large(x)}.values())
 
 
 def is_on() -> bool:
@@ -304,12 +321,15 @@ def is_owned(x: np.ndarray) -> bool:
 
 
 def wanted(x: np.ndarray, nbytes: int) -> bool:
-    """Whether an array should be kept, after one more call that would have gained the time in which so many bytes move."""
-    return max([keeper.wanted(x, nbytes) for keeper in keepers()], default=False)        # all of which take note
+    """Whether an array should be kept, after one more call that would have gained the time in which
+    so many bytes move."""
+    # all of which take note
+    return max([keeper.wanted(x, nbytes) for keeper in keepers()], default=False)
 
 
 def release() -> None:
-    """Free the device memory that holds copies of NumPy arrays, and memory of the host that large arrays have left.
+    """Free the device memory that holds copies of NumPy arrays, and memory of the host that large
+    arrays have left.
 
     Returns
     -------
@@ -331,8 +351,8 @@ def keep_limit(nbytes: int | None) -> int | None:
     Parameters
     ----------
     nbytes : int or None
-        The most bytes; 0 keeps none. ``None`` is 0, or with ``CUTEBLAS_KEEP_ARRAYS=1`` half of the memory that is free when a
-        device is used first.
+        The most bytes; 0 keeps none. ``None`` is 0, or with ``CUTEBLAS_KEEP_ARRAYS=1`` half of the
+        memory that is free when a device is used first.
 
     Returns
     -------

@@ -1,6 +1,7 @@
 """Arrays without their data: shapes, strides and addresses, on whatever device.
 
-All decisions of this package are taken on :class:`Memory`, so they are the same for NumPy and CuPy arrays and need no device.
+All decisions of this package are taken on :class:`Memory`, so they are the same for NumPy and CuPy
+arrays and need no device.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ __all__ = ["Memory", "array_at", "contiguous_strides", "is_contiguous", "overlap
            "overlaps_itself", "same_elements", "shadow", "strides_by_order",
            "without_imaginary_part"]
 
-# The exact overlap test solves a bounded Diophantine equation; past this many steps the operands count as overlapping.
+# The exact overlap test solves a bounded Diophantine equation; past this many steps the operands
+# count as overlapping.
 _OVERLAP_STEPS = 10_000
 
 
@@ -58,21 +60,27 @@ class Memory:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Bytes that the elements may touch, relative to the address: from the first to one past the last."""
+        """Bytes that the elements may touch, relative to the address: from the first to one past
+        the last."""
         if not self.size:
             return 0, 0
-        reach = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        reach = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides,
+                                                                 strict=True)]
         return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + self.dtype.itemsize
 
     @property
     def whole_elements(self) -> bool:
-        """Whether the address and all strides that matter are multiples of the element's size: what kernels can read."""
+        """Whether the address and all strides that matter are multiples of the element's size: what
+        kernels can read."""
         size = self.dtype.itemsize
-        return self.address % size == 0 and all(s % size == 0 for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
+        return self.address % size == 0 and all(s % size == 0
+                                                for s, n in zip(self.strides, self.shape,
+                                                                strict=True) if n > 1)
 
     @property
     def aligned(self) -> bool:
-        """Whether NumPy calls the array aligned: to what the element's parts need, a float for a complex number."""
+        """Whether NumPy calls the array aligned: to what the element's parts need, a float for a
+        complex number."""
         size = self.dtype.alignment
         return self.size == 0 or (self.address % size == 0 and all(
             s % size == 0 for s, n in zip(self.strides, self.shape, strict=True) if n > 1))
@@ -95,18 +103,22 @@ def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], typ
     return np.asarray(_Addresses(shape, strides, typestr, (address, read_only)))
 
 
-def shadow(shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|i1", address: int = 16) -> np.ndarray:
-    """An array whose elements must not be read: NumPy decides by its strides on the order of a result's axes."""
+def shadow(shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|i1",
+           address: int = 16) -> np.ndarray:
+    """An array whose elements must not be read: NumPy decides by its strides on the order of a
+    result's axes."""
     return array_at(address, shape, strides, typestr, True)
 
 
 def overlap(x: Memory, y: Memory, doubt: bool = True) -> bool:
-    """Whether an element of ``x`` shares a byte with an element of ``y``; ``doubt`` if that is too hard to tell."""
+    """Whether an element of ``x`` shares a byte with an element of ``y``; ``doubt`` if that is too
+    hard to tell."""
     (xlo, xhi), (ylo, yhi) = x.span, y.span
     if x.address + xhi <= y.address + ylo or y.address + yhi <= x.address + xlo:
         return False
     try:
-        first, second = (shadow(z.shape, z.strides, f"|V{z.dtype.itemsize}", z.address) for z in (x, y))
+        first, second = (shadow(z.shape, z.strides, f"|V{z.dtype.itemsize}", z.address)
+                         for z in (x, y))
         return np.shares_memory(first, second, max_work=_OVERLAP_STEPS)     # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return doubt
@@ -124,23 +136,26 @@ def overlaps_itself(x: Memory, doubt: bool = True) -> bool:
     reach = x.dtype.itemsize
     for stride, extent in modes:
         if stride < reach:
-            return x.size > 0 and any(_meets_itself(x.dtype, modes[i:], doubt) for i in range(len(modes)))
+            return x.size > 0 and any(_meets_itself(x.dtype, modes[i:], doubt)
+                                      for i in range(len(modes)))
         reach += stride * (extent - 1)
     return False
 
 
 def _meets_itself(dtype: np.dtype, modes: Sequence[tuple[int, int]], doubt: bool) -> bool:
-    """Whether two elements share a byte that have other indices along the first mode: the first element's row of the other modes
-    and all later rows."""
+    """Whether two elements share a byte that have other indices along the first mode: the first
+    element's row of the other modes and all later rows."""
     (stride, extent), *rest = modes
     strides, shape = tuple(s for s, _n in rest), tuple(n for _s, n in rest)
     first = 1 << 40                         # any address but NULL
-    return overlap(Memory(shape, strides, dtype, first), Memory((extent - 1, *shape), (stride, *strides), dtype, first + stride),
-                   doubt)
+    return overlap(Memory(shape, strides, dtype, first),
+                   Memory((extent - 1, *shape), (stride, *strides), dtype, first + stride), doubt)
 
 
-def contiguous_strides(shape: tuple[int, ...], itemsize: int, axes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Strides in bytes of a gapless array whose axes are in memory in the order ``axes``, outermost first (C order by default)."""
+def contiguous_strides(shape: tuple[int, ...], itemsize: int,
+                       axes: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Strides in bytes of a gapless array whose axes are in memory in the order ``axes``, outermost
+    first (C order by default)."""
     strides, step = [0] * len(shape), itemsize
     for axis in reversed(range(len(shape)) if axes is None else axes):
         strides[axis] = step
@@ -149,14 +164,17 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int, axes: Sequence[int
 
 
 def is_contiguous(x: Memory, order: str) -> bool:
-    """Whether ``x`` is C-contiguous (``"C"``) or Fortran-contiguous (``"F"``) as NumPy's flags say it."""
+    """Whether ``x`` is C-contiguous (``"C"``) or Fortran-contiguous (``"F"``) as NumPy's flags say
+    it."""
     axes = range(len(x.shape)) if order == "C" else range(len(x.shape))[::-1]
     expected = contiguous_strides(x.shape, x.dtype.itemsize, axes)
-    return x.size == 0 or all(s == e for s, e, n in zip(x.strides, expected, x.shape, strict=True) if n > 1)
+    return x.size == 0 or all(s == e for s, e, n in zip(x.strides, expected, x.shape, strict=True)
+                              if n > 1)
 
 
 def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
-    """Strides in bytes of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"`` or ``"K"``."""
+    """Strides in bytes of a new array that copies ``x`` in NumPy's order ``"C"``, ``"F"``, ``"A"``
+    or ``"K"``."""
     axes = list(range(len(x.shape)))
     unlike = order in "AK" and not is_contiguous(x, "C")
     if order == "F" or (unlike and is_contiguous(x, "F")):
@@ -167,5 +185,6 @@ def strides_by_order(x: Memory, order: str) -> tuple[int, ...]:
 
 
 def without_imaginary_part(src: Any, dtype: np.dtype) -> Any:
-    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts before the call ran; once is enough."""
+    """The array that is to be cast to ``dtype``. NumPy warned of losing imaginary parts before the
+    call ran; once is enough."""
     return src.real if src.dtype.kind == "c" and dtype.kind not in "bc" else src

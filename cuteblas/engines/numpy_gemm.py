@@ -1,4 +1,5 @@
-"""``alpha A B + beta C`` by NumPy's BLAS: BLAS routines on NumPy arrays, in kernels' types and with their rules."""
+"""``alpha A B + beta C`` by NumPy's BLAS: BLAS routines on NumPy arrays, in kernels' types and with
+their rules."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from .exact import matmul
 __all__ = ["QUIET", "Multiplication", "new_array", "product_in"]
 
 QUIET = Context()
-"""``QUIET.copy().run`` calls a function without NumPy's warnings, in a quarter of the time of ``numpy.errstate``."""
+"""``QUIET.copy().run`` calls a function without NumPy's warnings, in a quarter of the time of
+``numpy.errstate``."""
 QUIET.run(np.seterr, all="ignore")
 
 
@@ -43,7 +45,8 @@ class Multiplication:
     conj_b: bool
     plain: bool
 
-    def run(self, a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray | None, out: np.ndarray | None) -> np.ndarray:
+    def run(self, a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray | None,
+            out: np.ndarray | None) -> np.ndarray:
         """The result; overflow is infinite, without a warning, as on a GPU."""
         target = new_array(self.shape, self.kind, self.order) if out is None else out
         with np.errstate(all="ignore"):
@@ -60,10 +63,12 @@ def new_array(shape: tuple[int, ...], kind: np.dtype, order: str) -> np.ndarray:
     if len(shape) == 2:
         return np.empty(shape, kind, order)             # type: ignore[call-overload]
     *batch, m, n = shape
-    return np.empty(shape, kind) if order == "C" else np.empty((*batch, n, m), kind).swapaxes(-1, -2)
+    return np.empty(shape, kind) if order == "C" else np.empty((*batch, n, m),
+                                                               kind).swapaxes(-1, -2)
 
 
-def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray | None, target: np.ndarray, sums: np.dtype) -> None:
+def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray | None,
+             target: np.ndarray, sums: np.dtype) -> None:
     """``target = alpha A B + beta C``; what is multiplied by zero is not looked at."""
     if beta == 0:
         c = None
@@ -77,7 +82,8 @@ def _combine(a: np.ndarray, b: np.ndarray, alpha: Any, beta: Any, c: np.ndarray 
         if alpha != 1:
             scaled = scaled * alpha
     if c is not None:
-        before = c.astype(sums, copy=False)             # one times an infinite complex number is not that number
+        # one times an infinite complex number is not that number
+        before = c.astype(sums, copy=False)
         scaled = scaled + (before if beta == 1 else before * beta)
     target[...] = scaled
 

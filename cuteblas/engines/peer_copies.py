@@ -1,4 +1,5 @@
-"""Copies of arrays between GPUs: by the driver where runs are long, else packed by kernels before they move."""
+"""Copies of arrays between GPUs: by the driver where runs are long, else packed by kernels before
+they move."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ from .memory import Memory, strides_by_order
 
 __all__ = ["assign", "copy_box"]
 
-_RUN_BYTES = 1 << 30                    # of one run, which the driver takes
-_MOST_COPIES = 64                       # for one box, before it is packed
-_LEAST_RUN = 512                        # bytes: shorter runs are packed by a kernel before they move
+_RUN_BYTES = 1 << 30                   # of one run, which the driver takes
+_MOST_COPIES = 64                      # for one box, before it is packed
+_LEAST_RUN = 512                       # bytes: shorter runs are packed by a kernel before they move
 
 Stream = tuple[int, Lane]
 """A device and one of its streams."""
 
 
-def copy_box(between: Peers, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> None:
+def copy_box(between: Peers, lane: Stream, target: tuple[int, Any],
+             source: tuple[int, Any]) -> None:
     """Begin to copy an array to another one of its shape and type, each on a device."""
     (to, dst), (origin, src) = target, source
     between.connected(to, origin)
@@ -33,11 +35,13 @@ def copy_box(between: Peers, lane: Stream, target: tuple[int, Any], source: tupl
         _by_kernels(between, lane, target, source)
         return
     for address, other in way.starts:
-        between.copy(lane, (to, dst.data.ptr + address), (origin, src.data.ptr + other), way.width, way.modes)
+        between.copy(lane, (to, dst.data.ptr + address), (origin, src.data.ptr + other), way.width,
+                     way.modes)
 
 
 class _Way(NamedTuple):
-    """Copies by the driver: the bytes of a run, the modes of one copy, and where each begins in target and source."""
+    """Copies by the driver: the bytes of a run, the modes of one copy, and where each begins in
+    target and source."""
 
     width: int
     modes: tuple[Mode, ...]
@@ -45,8 +49,10 @@ class _Way(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...], itemsize: int) -> _Way | None:
-    """How the driver copies a box; ``None`` where runs are short or backwards, or copies are many."""
+def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...],
+         itemsize: int) -> _Way | None:
+    """How the driver copies a box; ``None`` where runs are short or backwards, or copies are
+    many."""
     if not prod(shape):
         return _Way(0, (), ())
     modes: list[Any] = [*merged(tuple(zip(shape, target, source, strict=True)))]
@@ -64,7 +70,8 @@ def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...
             parts += 1
         width //= parts
         modes.insert(0, (parts, width, width))
-    inner = 2 if len(modes) < 2 or not any(modes[1][i] % modes[0][i] for i in (1, 2)) else 1        # a plane is whole rows
+    # a plane is whole rows
+    inner = 2 if len(modes) < 2 or not any(modes[1][i] % modes[0][i] for i in (1, 2)) else 1
     outer = modes[inner:]
     if prod(mode[0] for mode in outer) > _MOST_COPIES:
         return None
@@ -74,8 +81,10 @@ def _way(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...
     return _Way(width, tuple(modes[:inner]), starts)
 
 
-def _by_kernels(between: Peers, lane: Stream, target: tuple[int, Any], source: tuple[int, Any]) -> None:
-    """Copy a box whose runs are short or backwards: kernels pack the elements at the source and unpack them at the target."""
+def _by_kernels(between: Peers, lane: Stream, target: tuple[int, Any],
+                source: tuple[int, Any]) -> None:
+    """Copy a box whose runs are short or backwards: kernels pack the elements at the source and
+    unpack them at the target."""
     (to, dst), (origin, src) = target, source
     if to == origin:
         _move(between, lane, to, src, dst)
@@ -110,14 +119,17 @@ def _move(between: Peers, lane: Stream, device: int, src: Any, dst: Any) -> None
 
 
 def assign(between: Peers, target: Any, source: Any) -> None:
-    """Copy all elements of a :class:`~cuteblas.ShardedArray` into another one of its shape and type, in whatever shards."""
+    """Copy all elements of a :class:`~cuteblas.ShardedArray` into another one of its shape and
+    type, in whatever shards."""
     devices = sorted({*target.devices, *source.devices})
     begun = [between.record(device, "kernels") for device in devices]
     for device in {*target.devices}:
         for event in begun:
             between.wait(device, "in", event)
-    for (to, start), dst in zip(zip(target.devices, target.starts, strict=True), target.shards, strict=True):
-        for (origin, first), src in zip(zip(source.devices, source.starts, strict=True), source.shards, strict=True):
+    for (to, start), dst in zip(zip(target.devices, target.starts, strict=True), target.shards,
+                                strict=True):
+        for (origin, first), src in zip(zip(source.devices, source.starts, strict=True),
+                                        source.shards, strict=True):
             low = [0] * target.ndim
             high = list(target.shape)
             for axis, at, x in ((target.axis, start, dst), (source.axis, first, src)):

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["empty_pinned"]
 
 
-def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: Literal["C", "F"] = "C") -> NDArray[Any]:
-    """A new NumPy array in pinned memory, as ``numpy.empty``: the GPU reads and writes it without a copy on the host.
+def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float,
+                 order: Literal["C", "F"] = "C") -> NDArray[Any]:
+    """A new NumPy array in pinned memory, as ``numpy.empty``: the GPU reads and writes it without a
+    copy on the host.
 
     Parameters
     ----------
@@ -50,7 +52,9 @@ def empty_pinned(shape: int | tuple[int, ...], dtype: Any = float, order: Litera
     """
     like = np.empty(0, dtype, order=order)
     if like.dtype.hasobject:
-        raise TypeError(f"empty_pinned takes an element type without references to Python objects, got {like.dtype}")
+        raise TypeError(
+            f"empty_pinned takes an element type without references to Python objects, got {like.dtype}"
+        )
     extents = np.broadcast_shapes(shape)
     from .placement import require_cuda
 

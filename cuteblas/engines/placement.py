@@ -1,8 +1,9 @@
 """Where a call on NumPy arrays runs: on this CPU or on the GPU.
 
-``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA, planning and compilation are jobs
-of other threads (:mod:`.background`), while calls stay on the host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at
-once where a program asked for it. A call waits for such a job if that is expected to take less than the GPU saves it. The times of
+``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA,
+planning and compilation are jobs of other threads (:mod:`.background`), while calls stay on the
+host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at once where a program asked for
+it. A call waits for such a job if that is expected to take less than the GPU saves it. The times of
 longer calls correct what is expected of others.
 """
 
@@ -46,7 +47,8 @@ FEW = 1 << 17
 
 _FASTER = "NumPy is expected to be faster"
 _GAIN = 4e-3
-"""Seconds that the GPU would save, from which CUDA is started: its start costs a program nothing but idle processors."""
+"""Seconds that the GPU would save, from which CUDA is started: its start costs a program nothing
+but idle processors."""
 
 _START = 1.0
 """Seconds that CUDA takes to start, with the import of CuPy."""
@@ -81,7 +83,8 @@ class Work:
     kept: int = 0
 
     def never_moves(self) -> bool:
-        """Whether the host is expected to be faster, whatever has been started, in a time from which nothing is learned."""
+        """Whether the host is expected to be faster, whatever has been started, in a time from
+        which nothing is learned."""
         here, there = self.seconds()
         return there >= here < _NOTICED
 
@@ -89,7 +92,8 @@ class Work:
         """The expected times by NumPy and by the GPU."""
         count, costs, name = _processors(), _costs(), self.kind
         if self.products:
-            here = costs.host_product(name, self.products / (1 + self.symmetric), self.up + self.down, count)
+            here = costs.host_product(name, self.products / (1 + self.symmetric),
+                                      self.up + self.down, count)
         else:
             here = costs.host_copy(self.up, self.transposes, count)
         there = costs.gpu_call(name, self.products, self.up - self.kept, self.down, count)
@@ -98,7 +102,8 @@ class Work:
 
     @property
     def kind(self) -> str:
-        """The kind of calls whose times say something about this one: by type, or by the order of a copy."""
+        """The kind of calls whose times say something about this one: by type, or by the order of a
+        copy."""
         return _name(self.dtype) if self.products else "transposes" if self.transposes else "copies"
 
 
@@ -126,23 +131,28 @@ def gpu_seconds(dtype: np.dtype, products: float) -> float:
     return _costs().gpu_product(dtype.name, products)
 
 
-# -- what calls have taken --------------------------------------------------------------------------------------------------------
-_NOTICED = 1e-3                         # seconds of a call from which others are corrected
-_FORGOTTEN = 30.0                       # seconds of calls on one side after which a correction of the other one has faded
+# -- what calls have taken -------------------------------------------------------------------------
+_NOTICED = 1e-3    # seconds of a call from which others are corrected
+_FORGOTTEN = 30.0  # seconds of calls on one side after which a correction of the other one has
+                   # faded
 _MOST_KINDS = 4096
-_BESIDE = " beside a BLAS"              # of calls that move while its threads keep the processors busy, in the names of kinds
-_busy = _alternating = 0.0              # until when they do, after any product of NumPy, and after one that is faster there
+_BESIDE = " beside a BLAS"  # of calls that move while its threads keep the processors busy, in the
+                            # names of kinds
+_busy = _alternating = 0.0  # until when they do, after any product of NumPy, and after one that is
+                            # faster there
 
 
 @cache
 def _spin() -> float:
-    """For how many seconds OpenBLAS's threads keep processors busy when they have no more work: a third of one by default."""
+    """For how many seconds OpenBLAS's threads keep processors busy when they have no more work: a
+    third of one by default."""
     clocks = os.environ.get("OPENBLAS_THREAD_TIMEOUT", "")
     return 2.0 ** min(int(clocks), 30) / 2e9 if clocks.isdecimal() else 0.35
 
 
 staying: set[tuple[Any, ...]] = set()
-"""Shapes and types of operands that the host is expected to multiply faster; empty again when that has to be reconsidered."""
+"""Shapes and types of operands that the host is expected to multiply faster; empty again when that
+has to be reconsidered."""
 
 
 _corrections: defaultdict[tuple[bool, str], float] = defaultdict(lambda: 1.0)
@@ -152,8 +162,9 @@ _carried: set[tuple[Any, ...]] = set()  # kinds of calls whose kernels are loade
 
 
 def _learn(moved: bool, work: Work, seconds: float) -> None:
-    """Let the time of a call correct what is expected of its kind there, and the correction of the other side fade. What moves
-    beside busy threads of a BLAS says nothing of others, unless its products come between."""
+    """Let the time of a call correct what is expected of its kind there, and the correction of the
+    other side fade. What moves beside busy threads of a BLAS says nothing of others, unless its
+    products come between."""
     if seconds < _NOTICED or (moved and _alternating <= perf_counter() - seconds < _busy):
         return
     kind, ratio = work.kind, seconds / work.seconds()[moved]
@@ -179,8 +190,8 @@ def _rates(work: Work) -> str:
     return f"{source}, corrected by {calls} call{'s' * (calls > 1)}" if calls else source
 
 
-# -- whether there is a GPU -------------------------------------------------------------------------------------------------------
-_compiling: dict[tuple[Any, ...], Job] = {}                 # by the kind of call that it compiles for
+# -- whether there is a GPU ------------------------------------------------------------------------
+_compiling: dict[tuple[Any, ...], Job] = {}               # by the kind of call that it compiles for
 _saved = 0.0                            # seconds that the GPU would have saved
 _ready = False                          # whether the modules that compare times are imported
 _preparing: Job | None = None           # the import of those modules
@@ -233,7 +244,8 @@ def stays(*arrays: Any) -> bool:
 
 
 def may_move(*arrays: Any) -> bool:
-    """Whether a call on these operands compares times, or has to move: for :func:`cuteblas.explain`, which waits for that."""
+    """Whether a call on these operands compares times, or has to move: for
+    :func:`cuteblas.explain`, which waits for that."""
     _prepare()
     return not stays(*arrays) and host_engine().moves
 
@@ -256,7 +268,8 @@ def _prepared() -> bool:
 
         _preparing = later(_prepare)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=_preparing.exception)        # a child would wait for imports that have begun here
+            # a child would wait for imports that have begun here
+            os.register_at_fork(before=_preparing.exception)
     return _ready
 
 
@@ -276,7 +289,8 @@ def _begin_to_start() -> None:
     if _starting is None:
         from .background import later
 
-        use_cuda()                      # children that are forked meanwhile must not wait for imports that have begun here
+        # children that are forked meanwhile must not wait for imports that have begun here
+        use_cuda()
         _starting = later(_start_and_make_ready, expected=_START)
 
 
@@ -339,7 +353,7 @@ def _start_and_make_ready() -> None:
     context, threads = later(create_context), later(_build_threads)
     if not usage("calls").files:        # those that are on disk need no plans
         later(_import_planning)
-    if _start() and main_thread().is_alive():       # else the program has ended, and should not wait
+    if _start() and main_thread().is_alive():      # else the program has ended, and should not wait
         _import_engines()
         for job in (context, threads):
             job.exception()
@@ -359,7 +373,7 @@ def _import_planning() -> None:
     from .. import planning
     from ..runtime import supported_architectures
 
-    planning.plan_gemm, planning.plan_copy, planning.plan_contraction               # noqa: B018     # imported when they are used
+    planning.plan_gemm, planning.plan_copy, planning.plan_contraction  # noqa: B018     # imported when they are used
     supported_architectures()           # which imports the compiler
 
 
@@ -372,7 +386,8 @@ def _import_engines() -> None:
 
 
 def _stays(work: Work, kind: tuple[Any, ...], arrays: Sequence[np.ndarray] = ()) -> str | None:
-    """Why a call that is about to run is not for the GPU; ``None`` if it is. Those that would gain start CUDA."""
+    """Why a call that is about to run is not for the GPU; ``None`` if it is. Those that would gain
+    start CUDA."""
     global _saved
     if current_backend() == "cuda":
         return None
@@ -401,7 +416,8 @@ def _kept(arrays: Sequence[Any]) -> int:
 
 
 def _starts(gain: float) -> bool:
-    """Whether CUDA starts, or did so, when a call that the GPU would have saved so many seconds is added to those before."""
+    """Whether CUDA starts, or did so, when a call that the GPU would have saved so many seconds is
+    added to those before."""
     global _saved
     _saved += gain
     if _starting is None and _saved >= _GAIN:
@@ -410,8 +426,8 @@ def _starts(gain: float) -> bool:
 
 
 def _wish(work: Work, here: float, arrays: Sequence[np.ndarray]) -> None:
-    """Note what a call would gain if its large operands stayed on the GPU, and begin to move those whose calls would have gained
-    as much as that costs."""
+    """Note what a call would gain if its large operands stayed on the GPU, and begin to move those
+    whose calls would have gained as much as that costs."""
     global _moving
     from .keeping import is_on, is_owned, wanted
 
@@ -445,8 +461,9 @@ def _ended(job: Job, gain: float) -> bool:
     return job.done()
 
 
-def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray], out: np.ndarray | None,
-            stay: Callable[[], Any], written: Sequence[np.ndarray] = (), stream: Callable[[], Any] | None = None) -> Any:
+def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence[np.ndarray],
+            out: np.ndarray | None, stay: Callable[[], Any], written: Sequence[np.ndarray] = (),
+            stream: Callable[[], Any] | None = None) -> Any:
     """Run a call on the GPU if it is expected to be faster there, else by NumPy.
 
     Parameters
@@ -462,7 +479,8 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
     stay : callable
         The call itself. It is made with NumPy's backend.
     stream : callable, optional
-        Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it cannot.
+        Runs the call in tiles, so that arrays move while others are multiplied; ``None`` if it
+        cannot.
     """
     global _busy, _alternating
     kind = function, work.dtype, work.transposes, *[(x.shape, x.strides) for x in arrays]
@@ -473,7 +491,9 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         from .host_cuda import carry
 
         compiled = _compiling.pop(kind, None)
-        waits = current_backend() == "cuda" or (compiled is not None and compiled.exception() is not None)      # raised once more
+        # raised once more
+        waits = current_backend() == "cuda" or (compiled is not None
+                                                and compiled.exception() is not None)
         limit = workspace_limit()
         begin = perf_counter()
         try:
@@ -500,14 +520,16 @@ def offload(function: str, work: Work, run: Callable[..., Any], arrays: Sequence
         _busy = perf_counter() + _spin()
         if why == _FASTER:
             _alternating = _busy
-    if all(job is None or job.done() for job in (_starting, *_compiling.values())):      # which take processors
+    # which take processors
+    if all(job is None or job.done() for job in (_starting, *_compiling.values())):
         _learn(False, work, perf_counter() - begin)
     return result
 
 
 def copy_work(source: np.ndarray, strides: Sequence[int]) -> Work:
     """The cost of a copy into memory with these strides."""
-    transposes = any(s != t for s, t, n in zip(source.strides, strides, source.shape, strict=True) if n > 1)
+    transposes = any(s != t for s, t, n in zip(source.strides, strides, source.shape, strict=True)
+                     if n > 1)
     return Work(source.dtype, 0.0, source.nbytes, source.nbytes, transposes, kept=_kept([source]))
 
 
@@ -520,15 +542,20 @@ def where_it_runs(work: Work, device: str) -> str:
 
 
 def bytes_of(arrays: Iterable[Any]) -> int:
-    """The bytes that move: those of memory that occurs twice once, an axis along which an array is broadcast once."""
-    return sum({x.__array_interface__["data"][0]: x.nbytes for x in arrays if isinstance(x, np.ndarray)}.values())
+    """The bytes that move: those of memory that occurs twice once, an axis along which an array is
+    broadcast once."""
+    return sum({x.__array_interface__["data"][0]: x.nbytes for x in arrays
+                if isinstance(x, np.ndarray)}.values())
 
 
-def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any, shape: Sequence[int]) -> Work:
+def work_of(products: float, dtype: Any, arrays: Sequence[Any], out: Any,
+            shape: Sequence[int]) -> Work:
     """The cost of a sum of products."""
     dtype = np.dtype(dtype)
-    return Work(dtype, max(products, 1.0), bytes_of(arrays), int(np.prod(shape, dtype=float)) * dtype.itemsize,
-                symmetric=dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays), kept=_kept(arrays))
+    return Work(dtype, max(products, 1.0), bytes_of(arrays),
+                int(np.prod(shape, dtype=float)) * dtype.itemsize,
+                symmetric=dtype.char in "fdFD" and len(arrays) == 2 and _is_transpose(*arrays),
+                kept=_kept(arrays))
 
 
 def _is_transpose(a: Any, b: Any) -> bool:

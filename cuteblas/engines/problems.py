@@ -16,8 +16,8 @@ from .memory import Memory, contiguous_strides, overlap, overlaps_itself, stride
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
-__all__ = ["Matrix", "Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem", "matrix", "new", "readable",
-           "writable"]
+__all__ = ["Matrix", "Staged", "copy_problem", "folded_problem", "has_kernels", "in_place_problem",
+           "matrix", "new", "readable", "writable"]
 
 # The widest word that kernels move, in bytes.
 _WORD = 16
@@ -36,7 +36,8 @@ class Staged:
     Attributes
     ----------
     memory : Memory
-        What kernels read or write. The address of a copy is not known yet; allocations are aligned to 16 bytes.
+        What kernels read or write. The address of a copy is not known yet; allocations are aligned
+        to 16 bytes.
     reason : str or None
         Why it is a copy; ``None`` if it is the operand itself.
     """
@@ -45,7 +46,8 @@ class Staged:
     reason: str | None = None
 
 
-def new(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, reason: str | None = None) -> Staged:
+def new(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype,
+        reason: str | None = None) -> Staged:
     """Memory that is to be allocated."""
     return Staged(Memory(shape, strides, dtype), reason)
 
@@ -69,7 +71,9 @@ def writable(out: Memory, inputs: Iterable[Staged], dtype: np.dtype) -> Staged:
         reason = "shares memory with an input"
     if reason is None and overlaps_itself(out):
         reason = "shares memory with itself"
-    return Staged(out) if reason is None else new(out.shape, contiguous_strides(out.shape, dtype.itemsize), dtype, reason)
+    return Staged(out) if reason is None else new(out.shape,
+                                                  contiguous_strides(out.shape, dtype.itemsize),
+                                                  dtype, reason)
 
 
 @dataclass(frozen=True)
@@ -102,35 +106,43 @@ class Matrix:
         return Operand(self.dtype, strides, batch, self.conj, self.alignment)
 
 
-def matrix(x: Memory, core: tuple[int | None, int | None], batch: tuple[int, ...], *, conj: bool = False) -> Matrix:
-    """The stack of matrices whose rows and columns are counted by the axes ``core``; ``None`` for an axis that a vector lacks.
+def matrix(x: Memory, core: tuple[int | None, int | None], batch: tuple[int, ...], *,
+           conj: bool = False) -> Matrix:
+    """The stack of matrices whose rows and columns are counted by the axes ``core``; ``None`` for
+    an axis that a vector lacks.
 
     Strides of modes of extent 1 become 0.
     """
-    steps = [stride // x.dtype.itemsize if extent > 1 else 0 for stride, extent in zip(x.strides, x.shape, strict=True)]
+    steps = [stride // x.dtype.itemsize if extent > 1 else 0
+             for stride, extent in zip(x.strides, x.shape, strict=True)]
     rows, columns = (0 if axis is None else steps[axis] for axis in core)
     rest = [step for axis, step in enumerate(steps) if axis not in core]
-    return Matrix(x.dtype.name, rows, columns, (0,) * (len(batch) - len(rest)) + tuple(rest), x.alignment, conj)
+    return Matrix(x.dtype.name, rows, columns, (0,) * (len(batch) - len(rest)) + tuple(rest),
+                  x.alignment, conj)
 
 
-def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Matrix, b: Matrix, c: Matrix, *,
-                   graph: EpilogueGraph | None = None, operands: Mapping[str, Matrix] | None = None,
-                   outputs: Mapping[str, Matrix] | None = None, alpha: ScalarKind = "one", beta: ScalarKind = "zero",
-                   precision: str = "auto", variant: str | None = None, compute: str | None = None) -> GemmProblem:
-    """The problem of multiplying matrices A (m, k) and B (k, n) into C (m, n), with as few batch modes as possible.
+def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Matrix, b: Matrix,
+                   c: Matrix, *, graph: EpilogueGraph | None = None,
+                   operands: Mapping[str, Matrix] | None = None,
+                   outputs: Mapping[str, Matrix] | None = None, alpha: ScalarKind = "one",
+                   beta: ScalarKind = "zero", precision: str = "auto", variant: str | None = None,
+                   compute: str | None = None) -> GemmProblem:
+    """The problem of multiplying matrices A (m, k) and B (k, n) into C (m, n), with as few batch
+    modes as possible.
 
-    Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are merged; a mode along which B does not
-    move becomes part of M where the strides of A, of C and of everything that is laid out over C allow it, and likewise one of A
-    part of N.
+    Batch modes of extent 1 are dropped; neighbours that are one mode for every operand are merged;
+    a mode along which B does not move becomes part of M where the strides of A, of C and of
+    everything that is laid out over C allow it, and likewise one of A part of N.
     """
     over_c = [c, *(operands or {}).values(), *(outputs or {}).values()]
     rows = _Side(extents[0], (a.rows, *(x.rows for x in over_c)))
     columns = _Side(extents[1], (b.columns, *(x.columns for x in over_c)))
-    modes: list[tuple[int, ...]] = []                   # the extent, then the strides in A, in B and over C
+    modes: list[tuple[int, ...]] = []           # the extent, then the strides in A, in B and over C
     for mode in zip(batch, *(x.batch for x in (a, b, *over_c)), strict=True):
         if mode[0] == 1:
             continue
-        if modes and all(outer == inner * mode[0] for outer, inner in zip(modes[-1][1:], mode[1:], strict=True)):
+        if modes and all(outer == inner * mode[0]
+                         for outer, inner in zip(modes[-1][1:], mode[1:], strict=True)):
             mode = (modes.pop()[0] * mode[0], *mode[1:])
         modes.append(mode)
     for mode in modes[::-1]:
@@ -143,7 +155,8 @@ def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Mat
             continue
         modes.remove(mode)
 
-    left, batch_a, batch_b, *batches = (tuple(mode[i] for mode in modes) for i in range(3 + len(over_c)))
+    left, batch_a, batch_b, *batches = (tuple(mode[i] for mode in modes)
+                                        for i in range(3 + len(over_c)))
     first, *rest = (x.operand(strides, (rows.strides[i], columns.strides[i]))
                     for i, (x, strides) in enumerate(zip(over_c, batches, strict=True), 1))
     fusion = None
@@ -151,14 +164,16 @@ def folded_problem(extents: tuple[int, int, int], batch: tuple[int, ...], a: Mat
         named = list(zip((*(operands or {}), *(outputs or {})), rest, strict=True))
         reads = len(operands or {})
         fusion = Fusion(graph, tuple(named[:reads]), tuple(named[reads:]))
-    return GemmProblem(rows.extent, columns.extent, extents[2], a.operand(batch_a, (rows.strides[0], a.columns)),
-                       b.operand(batch_b, (columns.strides[0], b.rows)), first, left, alpha, beta, precision, variant, compute,
-                       fusion)
+    return GemmProblem(rows.extent, columns.extent, extents[2],
+                       a.operand(batch_a, (rows.strides[0], a.columns)),
+                       b.operand(batch_b, (columns.strides[0], b.rows)), first, left, alpha, beta,
+                       precision, variant, compute, fusion)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """M or N: its extent, and its strides in elements in A or B, in C and in everything that is laid out over C."""
+    """M or N: its extent, and its strides in elements in A or B, in C and in everything that is
+    laid out over C."""
 
     extent: int
     strides: tuple[int, ...]
@@ -173,7 +188,8 @@ class _Side:
 
 
 def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:
-    """The problem of moving ``x`` to ``out`` if both begin at one address and that transposes square matrices; ``None`` if not."""
+    """The problem of moving ``x`` to ``out`` if both begin at one address and that transposes
+    square matrices; ``None`` if not."""
     if (x.shape, x.dtype, x.address) != (out.shape, out.dtype, out.address) or overlaps_itself(out):
         return None
     problem = replace(copy_problem(x, out), in_place=True)
@@ -183,14 +199,17 @@ def in_place_problem(x: Memory, out: Memory) -> CopyProblem | None:
 
 
 def copy_problem(src: Memory, dst: Memory, variant: str | None = None) -> CopyProblem:
-    """The problem of copying ``src`` into ``dst``, which has the same shape and element size and does not overlap it.
+    """The problem of copying ``src`` into ``dst``, which has the same shape and element size and
+    does not overlap it.
 
-    Elements move as words of the largest size that divides both addresses, all strides and the element, so that any element type
-    and any alignment is a copy of words.
+    Elements move as words of the largest size that divides both addresses, all strides and the
+    element, so that any element type and any alignment is a copy of words.
     """
     itemsize = src.dtype.itemsize
-    modes = [(n, s, d) for n, s, d in zip(src.shape, src.strides, dst.strides, strict=True) if n != 1]
-    word = gcd(_WORD, itemsize, src.address, dst.address, *(stride for mode in modes for stride in mode[1:]))
+    modes = [(n, s, d) for n, s, d in zip(src.shape, src.strides, dst.strides, strict=True)
+             if n != 1]
+    word = gcd(_WORD, itemsize, src.address, dst.address,
+               *(stride for mode in modes for stride in mode[1:]))
     modes = [(n, s // word, d // word) for n, s, d in modes]
     if itemsize > word:
         modes.append((itemsize // word, 1, 1))

@@ -53,8 +53,9 @@ def _name() -> str:
 def prepare(everywhere: bool = False) -> None:
     """Compile the handler, or find it in the cache; :func:`empty_array` uses it from now on.
 
-    ``everywhere``: NumPy uses it in the main thread, too. Nothing changes without a compiler, on other
-    systems than Linux, with ``CUTEBLAS_REUSE_MEMORY=0``, and where the program has its own handler.
+    ``everywhere``: NumPy uses it in the main thread, too. Nothing changes without a compiler, on
+    other systems than Linux, with ``CUTEBLAS_REUSE_MEMORY=0``, and where the program has its own
+    handler.
     """
     global _handler, _library
     wanted = os.environ.get("CUTEBLAS_REUSE_MEMORY") != "0"

@@ -1,4 +1,5 @@
-"""Scratch memory on the host that is used again: pages that are touched first cost more than the arithmetic on them."""
+"""Scratch memory on the host that is used again: pages that are touched first cost more than the
+arithmetic on them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _MOST = 2                               # of them that wait for a call
 class Scratch:
     """Arrays that hold whatever was there, each with its piece of memory by its name.
 
-    :meth:`taken` gives one to a thread, which gives it back when it is done. What is not given back, as after an error, is freed.
+    :meth:`taken` gives one to a thread, which gives it back when it is done. What is not given
+    back, as after an error, is freed.
     """
 
     def __init__(self) -> None:
@@ -33,10 +35,12 @@ class Scratch:
     def give_back(self) -> None:
         """Let another call have it, but for what is large."""
         if len(_waiting) < _MOST:
-            self._pieces = {name: piece for name, piece in self._pieces.items() if piece.size <= _KEPT}
+            self._pieces = {name: piece for name, piece in self._pieces.items()
+                            if piece.size <= _KEPT}
             _waiting.append(self)
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: Any, like: np.ndarray | None = None) -> np.ndarray:
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any,
+              like: np.ndarray | None = None) -> np.ndarray:
         """An array in the piece of a name, with the order of another one's matrices."""
         turned = like is not None and abs(like.strides[-2]) < abs(like.strides[-1])
         dtype = np.dtype(dtype)
@@ -44,8 +48,8 @@ class Scratch:
         piece = self._pieces.get(name)
         if piece is None or piece.size < nbytes:
             piece = self._pieces[name] = np.empty(nbytes, np.uint8)
-        return np.ndarray((*shape[:-2], shape[-1], shape[-2]), dtype, piece).swapaxes(-1, -2) if turned else \
-            np.ndarray(shape, dtype, piece)
+        return np.ndarray((*shape[:-2], shape[-1], shape[-2]), dtype,
+                          piece).swapaxes(-1, -2) if turned else np.ndarray(shape, dtype, piece)
 
 
 _waiting: list[Scratch] = []

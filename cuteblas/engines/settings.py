@@ -1,4 +1,5 @@
-"""Settings of a program: the backend for NumPy arrays, and how much scratch memory a call may take."""
+"""Settings of a program: the backend for NumPy arrays, and how much scratch memory a call may
+take."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["BACKENDS", "Backend", "answered_libraries", "backend", "backend_of_environment", "checked_limit", "chosen_backend",
-           "current_backend", "devices_of_environment", "driver_is_there", "keeps_arrays", "limited", "planned_under_the_limit",
+__all__ = ["BACKENDS", "Backend", "answered_libraries", "backend", "backend_of_environment",
+           "checked_limit", "chosen_backend", "current_backend", "devices_of_environment",
+           "driver_is_there", "keeps_arrays", "limited", "planned_under_the_limit",
            "set_workspace_limit", "workspace_limit"]
 
 Backend = Literal["auto", "numpy", "cuda", "emulator"]
@@ -30,8 +32,10 @@ def _checked_backend(name: str, source: str) -> str:
     if name == "auto":
         return name if driver_is_there() else "numpy"
     if name not in BACKENDS:
-        raise ValueError(f"{source} is {name!r}, but it has to be one of {', '.join(map(repr, BACKENDS))}; it chooses what "
-                         f"computes on NumPy arrays, and CuPy arrays always use the GPU")
+        raise ValueError(
+            f"{source} is {name!r}, but it has to be one of {', '.join(map(repr, BACKENDS))}; it chooses what "
+            f"computes on NumPy arrays, and CuPy arrays always use the GPU"
+        )
     return name
 
 
@@ -40,7 +44,8 @@ _DRIVERS = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 
 @cache
 def driver_is_there() -> bool:
-    """Whether CuPy and a driver are installed, which is not a promise that they work; neither is started."""
+    """Whether CuPy and a driver are installed, which is not a promise that they work; neither is
+    started."""
     if find_spec("cupy") is None or sys.platform not in _DRIVERS or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     try:
@@ -54,8 +59,8 @@ _chosen: ContextVar[str | None] = ContextVar("cuteblas_backend", default=None)
 
 
 chosen_backend = _chosen.get
-"""The backend of the innermost ``with cuteblas.backend(...)``, or ``None``: with :func:`backend_of_environment`
-:func:`current_backend` without its frame."""
+"""The backend of the innermost ``with cuteblas.backend(...)``, or ``None``: with
+:func:`backend_of_environment` :func:`current_backend` without its frame."""
 
 
 @cache
@@ -66,7 +71,8 @@ def backend_of_environment() -> str:
 
 @cache
 def devices_of_environment() -> tuple[int, ...] | str | None:
-    """The devices that ``CUTEBLAS_DEVICES`` names: ``"all"``, ordinals, or ``None`` if it is not set. It is read once.
+    """The devices that ``CUTEBLAS_DEVICES`` names: ``"all"``, ordinals, or ``None`` if it is not
+    set. It is read once.
 
     Raises
     ------
@@ -79,25 +85,29 @@ def devices_of_environment() -> tuple[int, ...] | str | None:
     try:
         return tuple(int(ordinal) for ordinal in named.split(","))
     except ValueError:
-        raise ValueError(f"CUTEBLAS_DEVICES is {named!r}, but it has to be 'all' or ordinals separated by commas") from None
+        raise ValueError(
+            f"CUTEBLAS_DEVICES is {named!r}, but it has to be 'all' or ordinals separated by commas"
+        ) from None
 
 
 @cache
 def keeps_arrays() -> bool:
-    """Whether NumPy arrays that come again are kept on the GPU: ``CUTEBLAS_KEEP_ARRAYS=1`` turns it on. It is read once."""
+    """Whether NumPy arrays that come again are kept on the GPU: ``CUTEBLAS_KEEP_ARRAYS=1`` turns it
+    on. It is read once."""
     return os.environ.get("CUTEBLAS_KEEP_ARRAYS", "0") not in ("", "0")
 
 
 def current_backend() -> str:
     """The backend for NumPy arrays.
 
-    It is that of the innermost ``with cuteblas.backend(...)``, else that of the environment variable ``CUTEBLAS_BACKEND``, which is
-    read once, else ``"auto"``.
+    It is that of the innermost ``with cuteblas.backend(...)``, else that of the environment
+    variable ``CUTEBLAS_BACKEND``, which is read once, else ``"auto"``.
 
     Returns
     -------
     str
-        ``"auto"``, ``"numpy"``, ``"cuda"`` or ``"emulator"``; ``"numpy"`` replaces ``"auto"`` if CuPy or a driver is missing.
+        ``"auto"``, ``"numpy"``, ``"cuda"`` or ``"emulator"``; ``"numpy"`` replaces ``"auto"`` if
+        CuPy or a driver is missing.
 
     Raises
     ------
@@ -120,9 +130,10 @@ def backend(name: Backend) -> Iterator[None]:
     Parameters
     ----------
     name : {"auto", "numpy", "cuda", "emulator"}
-        ``"numpy"`` uses NumPy's BLAS. ``"cuda"`` moves arrays to the GPU, and results back. ``"auto"``, the default, estimates for
-        each call which of the two is faster; without a GPU it uses NumPy. ``"emulator"`` runs the generated GPU kernels on the CPU.
-        CuPy arrays always use the GPU.
+        ``"numpy"`` uses NumPy's BLAS. ``"cuda"`` moves arrays to the GPU, and results back.
+        ``"auto"``, the default, estimates for each call which of the two is faster; without a GPU
+        it uses NumPy. ``"emulator"`` runs the generated GPU kernels on the CPU. CuPy arrays always
+        use the GPU.
 
     Returns
     -------
@@ -148,10 +159,11 @@ def backend(name: Backend) -> Iterator[None]:
 
 
 answered_libraries: list[Callable[[], Sequence[str]]] = []
-"""What says which libraries' own functions are answered by those of this package: by their names."""
+"""What says which libraries' own functions are answered by those of this package: by their
+names."""
 
 
-# -- scratch memory ----------------------------------------------------------------------------------------------------------------
+# -- scratch memory --------------------------------------------------------------------------------
 _VARIABLE = "CUTEBLAS_WORKSPACE_LIMIT"
 planned_under_the_limit: list[Callable[[], object]] = []
 """What forgets recorded calls, which were planned under the limit that was."""
@@ -183,13 +195,14 @@ def workspace_limit() -> int | None:
 def set_workspace_limit(nbytes: int | None) -> int | None:
     """Limit the scratch memory of a call on the GPU, for the whole process.
 
-    A product that would need more is computed in blocks, one after the other, or by a kernel that needs less; ``explain`` shows
-    the choice.
+    A product that would need more is computed in blocks, one after the other, or by a kernel that
+    needs less; ``explain`` shows the choice.
 
     Parameters
     ----------
     nbytes : int or None
-        The most bytes; ``None`` removes the limit. The environment variable ``CUTEBLAS_WORKSPACE_LIMIT`` sets the first limit.
+        The most bytes; ``None`` removes the limit. The environment variable
+        ``CUTEBLAS_WORKSPACE_LIMIT`` sets the first limit.
 
     Returns
     -------

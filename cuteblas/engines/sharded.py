@@ -16,12 +16,14 @@ __all__ = ["ShardedArray", "as_sharded"]
 class ShardedArray:
     """An array that is divided along one axis among GPUs of this host.
 
-    Calls with ``devices=`` take it as an operand or ``out``, and return it. It has no arithmetic; its parts are CuPy arrays.
+    Calls with ``devices=`` take it as an operand or ``out``, and return it. It has no arithmetic;
+    its parts are CuPy arrays.
 
     Parameters
     ----------
     shards : sequence of cupy.ndarray
-        The parts in order, each on any GPU. They have one type, and only their extents along ``axis`` may differ.
+        The parts in order, each on any GPU. They have one type, and only their extents along
+        ``axis`` may differ.
     axis : int
         The axis along which the array is divided.
 
@@ -60,18 +62,28 @@ class ShardedArray:
             raise ValueError("a ShardedArray needs at least one shard")
         for i, x in enumerate(self.shards):
             if kind_of(x) != "cupy":
-                raise TypeError(f"shards have to be CuPy arrays, but shard {i} is {type(x).__module__}.{type(x).__name__}")
+                raise TypeError(
+                    f"shards have to be CuPy arrays, but shard {i} is {type(x).__module__}.{type(x).__name__}"
+                )
         first = self.shards[0]
         self.axis = np.lib.array_utils.normalize_axis_index(axis, first.ndim)
         self.dtype = first.dtype
         for i, x in enumerate(self.shards):
             if x.dtype != first.dtype:
-                raise ValueError(f"shards have to have one type, but shard 0 is {first.dtype} and shard {i} {x.dtype}")
-            if x.ndim != first.ndim or any(n != m for j, (n, m) in enumerate(zip(x.shape, first.shape, strict=True))
-                                           if j != self.axis):
-                raise ValueError(f"shards may differ only along axis {self.axis}, but shard 0 has shape {first.shape} and shard "
-                                 f"{i} {x.shape}")
-        self.shape = tuple(sum(x.shape[j] for x in self.shards) if j == self.axis else n for j, n in enumerate(first.shape))
+                raise ValueError(
+                    f"shards have to have one type, but shard 0 is {first.dtype} and shard {i} {x.dtype}"
+                )
+            if x.ndim != first.ndim or any(
+                n != m
+                for j, (n, m) in enumerate(zip(x.shape, first.shape, strict=True))
+                if j != self.axis
+            ):
+                raise ValueError(
+                    f"shards may differ only along axis {self.axis}, but shard 0 has shape {first.shape} and shard "
+                    f"{i} {x.shape}"
+                )
+        self.shape = tuple(sum(x.shape[j] for x in self.shards) if j == self.axis else n
+                           for j, n in enumerate(first.shape))
 
     @property
     def ndim(self) -> int:
@@ -99,7 +111,8 @@ class ShardedArray:
         return f"ShardedArray(shape={self.shape}, dtype={self.dtype}, axis={self.axis}, devices=({where}))"
 
     @classmethod
-    def like(cls, shape: Sequence[int], dtype: Any, devices: Sequence[int], axis: int = 0) -> ShardedArray:
+    def like(cls, shape: Sequence[int], dtype: Any, devices: Sequence[int],
+             axis: int = 0) -> ShardedArray:
         """A new array whose elements are not initialised, divided equally among devices.
 
         Parameters
@@ -165,7 +178,8 @@ class ShardedArray:
 
 
 def as_sharded(x: Any) -> ShardedArray:
-    """An operand in shards: a CuPy array is one shard, and arrays of ``cupyx.distributed`` are those of their chunks.
+    """An operand in shards: a CuPy array is one shard, and arrays of ``cupyx.distributed`` are
+    those of their chunks.
 
     Raises
     ------
@@ -176,12 +190,15 @@ def as_sharded(x: Any) -> ShardedArray:
     """
     if isinstance(x, ShardedArray):
         return x
-    if type(x).__module__.startswith("cupyx.distributed"):      # whose arrays are CuPy's by type, without memory of their own
+    # whose arrays are CuPy's by type, without memory of their own
+    if type(x).__module__.startswith("cupyx.distributed"):
         return _from_chunks(x)
     if kind_of(x) == "cupy":
         return ShardedArray([x] if x.ndim else [x.reshape(1)])
-    raise TypeError(f"calls with devices= take CuPy arrays, cuteblas.ShardedArray and arrays of cupyx.distributed, got "
-                    f"{type(x).__module__}.{type(x).__name__}")
+    raise TypeError(
+        f"calls with devices= take CuPy arrays, cuteblas.ShardedArray and arrays of cupyx.distributed, got "
+        f"{type(x).__module__}.{type(x).__name__}"
+    )
 
 
 def _from_chunks(x: Any) -> ShardedArray:
@@ -199,11 +216,15 @@ def _from_chunks(x: Any) -> ShardedArray:
             chunks.setdefault(key, array)
     divided = [axis for axis in range(len(x.shape)) if len({key[axis] for key in chunks}) > 1]
     if len(divided) > 1:
-        raise ValueError(f"a distributed array has to be divided along one axis, but this one is divided along axes "
-                         f"{', '.join(map(str, divided))}; reshard divides it differently")
+        raise ValueError(
+            f"a distributed array has to be divided along one axis, but this one is divided along axes "
+            f"{', '.join(map(str, divided))}; reshard divides it differently"
+        )
     axis = divided[0] if divided else 0
     ordered = sorted(chunks, key=lambda key: key[axis])
     for one, other in pairwise(ordered):
         if one[axis][1] != other[axis][0]:
-            raise ValueError(f"chunks of a distributed array overlap or leave gaps along axis {axis}")
+            raise ValueError(
+                f"chunks of a distributed array overlap or leave gaps along axis {axis}"
+            )
     return ShardedArray([chunks[key] for key in ordered], axis)

@@ -1,4 +1,5 @@
-"""Products over several GPUs: operands move between them, tiles are multiplied, and results leave at the same time.
+"""Products over several GPUs: operands move between them, tiles are multiplied, and results leave
+at the same time.
 
 :mod:`cuteblas.planning.sharding` says which device computes what, in which tiles.
 """
@@ -12,7 +13,18 @@ from typing import Any
 
 import cupy
 
-from ..planning.sharding import AXES, Cost, Extents, Held, Operands, Panel, Part, Share, Spread, spread
+from ..planning.sharding import (
+    AXES,
+    Cost,
+    Extents,
+    Held,
+    Operands,
+    Panel,
+    Part,
+    Share,
+    Spread,
+    spread,
+)
 from ..runtime.peers import LANES, Peers, peers
 from .counters import tally
 from .cuda import CUDA
@@ -29,8 +41,8 @@ Multiply = Callable[[Any, Any, Any], None]
 """A product of CuPy arrays of one device: A, B and where C goes."""
 
 
-def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, cost: Cost,
-                  multiply: Multiply, reads_c: bool = False) -> Spread:
+def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
+                  c: ShardedArray, cost: Cost, multiply: Multiply, reads_c: bool = False) -> Spread:
     """Compute C of matrices, or of one batch axis of them, over devices.
 
     Parameters
@@ -40,7 +52,8 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     devices : sequence of int
         Which may compute.
     a, b, c : ShardedArray
-        Of shapes (batch, m, k), (batch, k, n) and (batch, m, n), or without the batch; C is written where it is.
+        Of shapes (batch, m, k), (batch, k, n) and (batch, m, n), or without the batch; C is written
+        where it is.
     cost : Cost
         The expected time of it and of its parts on one device.
     multiply : callable
@@ -62,12 +75,15 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
     extents = Extents(c.shape[0] if c.ndim == 3 else 1, a.shape[-2], b.shape[-1], a.shape[-1])
     held = Operands(_held("a", a), _held("b", b), replace(_held("c", c), read=reads_c))
     for halving in range(_MOST_HALVINGS + 1):
-        plan = spread(extents, held, tuple(devices), cost, between.rate, 2**halving, _FEW_SLOTS if halving else None)
-        workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply, reads_c) for share in plan.shares]
+        plan = spread(extents, held, tuple(devices), cost, between.rate, 2**halving,
+                      _FEW_SLOTS if halving else None)
+        workers = [_Worker(between, share, {"a": a, "b": b, "c": c}, multiply, reads_c)
+                   for share in plan.shares]
         try:
             for worker in workers:
                 worker.reserve()
-            _run(between, workers, sorted({*(share.device for share in plan.shares), *a.devices, *b.devices, *c.devices}))
+            _run(between, workers, sorted({*(share.device for share in plan.shares), *a.devices,
+                                           *b.devices, *c.devices}))
             break
         except CUDA.out_of_memory:
             if halving == _MOST_HALVINGS or any(worker.began for worker in workers):
@@ -84,8 +100,15 @@ def multiply_over(function: str, devices: Sequence[int], a: ShardedArray, b: Sha
 
 def _held(name: str, x: ShardedArray) -> Held:
     axes = AXES[name][-x.ndim:]
-    return Held(axes, axes[x.axis], tuple(Part(device, start, start + part.shape[x.axis])
-                                          for device, start, part in zip(x.devices, x.starts, x.shards, strict=True)), x.nbytes)
+    return Held(
+        axes,
+        axes[x.axis],
+        tuple(
+            Part(device, start, start + part.shape[x.axis])
+            for device, start, part in zip(x.devices, x.starts, x.shards, strict=True)
+        ),
+        x.nbytes
+    )
 
 
 def _run(between: Peers, workers: Sequence[_Worker], devices: Sequence[int]) -> None:
@@ -96,7 +119,7 @@ def _run(between: Peers, workers: Sequence[_Worker], devices: Sequence[int]) -> 
             for event in begun:
                 between.wait(worker.device, lane, event)
     steps = [worker.run() for worker in sorted(workers, key=lambda worker: -worker.share.up)]
-    while steps:                                        # copies for the first tiles of all, their first tiles, and so on
+    while steps:                   # copies for the first tiles of all, their first tiles, and so on
         steps = [step for step in steps if next(step, None) is not None]
     ended = [between.record(worker.device, lane) for worker in workers for lane in LANES]
     for device in devices:
@@ -120,9 +143,11 @@ class _Slot:
 class _Worker:
     """One device at its share."""
 
-    def __init__(self, between: Peers, share: Share, arrays: dict[str, ShardedArray], multiply: Multiply, reads_c: bool):
+    def __init__(self, between: Peers, share: Share, arrays: dict[str, ShardedArray],
+                 multiply: Multiply, reads_c: bool):
         self.between, self.share, self.device, self.arrays = between, share, share.device, arrays
-        self.multiply, self.read, self.began = multiply, ("a", "b", "c") if reads_c else ("a", "b"), False
+        self.multiply, self.read, self.began = multiply, ("a", "b",
+                                                          "c") if reads_c else ("a", "b"), False
         self.slots: dict[tuple[str, int], _Slot] = {}
 
     def reserve(self) -> None:
@@ -150,7 +175,8 @@ class _Worker:
             with self.between.on(self.device):
                 c = found["c"] if "c" in found else self._target(step.c)
                 self.multiply(found["a"], found["b"], c)
-            used = [slot for name in self.read if (slot := self._slot(name, getattr(step, name))) is not None]
+            used = [slot for name in self.read
+                    if (slot := self._slot(name, getattr(step, name))) is not None]
             if used or step.c.slot is not None:
                 ended = self.between.record(self.device, "kernels")
                 for slot in used:
@@ -169,7 +195,8 @@ class _Worker:
     def _array(self, name: str, panel: Panel, slot: _Slot) -> Any:
         """An array in a slot, its axes in memory as in the shards, so that runs stay long."""
         x = self.arrays[name].shards[panel.pieces[0].shard]
-        return cupy.ndarray(panel.shape, x.dtype, slot.memory, strides_by_order(Memory(panel.shape, x.strides, x.dtype), "K"))
+        return cupy.ndarray(panel.shape, x.dtype, slot.memory,
+                            strides_by_order(Memory(panel.shape, x.strides, x.dtype), "K"))
 
     def _bring(self, name: str, panel: Panel) -> None:
         slot = self._slot(name, panel)
@@ -180,7 +207,8 @@ class _Worker:
         slot.key, slot.array = panel.key, self._array(name, panel, slot)
         for piece in panel.pieces:
             source = self.arrays[name].shards[piece.shard][piece.inside]
-            copy_box(self.between, (self.device, "in"), (self.device, slot.array[piece.within]), (piece.device, source))
+            copy_box(self.between, (self.device, "in"), (self.device, slot.array[piece.within]),
+                     (piece.device, source))
         slot.filled = self.between.record(self.device, "in")
 
     def _taken(self, name: str, panel: Panel) -> Any:
@@ -203,7 +231,8 @@ class _Worker:
         self.between.wait(self.device, "out", ended)
         for piece in panel.pieces:
             target = self.arrays["c"].shards[piece.shard][piece.inside]
-            copy_box(self.between, (self.device, "out"), (piece.device, target), (self.device, c[piece.within]))
+            copy_box(self.between, (self.device, "out"), (piece.device, target),
+                     (self.device, c[piece.within]))
         slot = self._slot("c", panel)
         assert slot is not None
         slot.free = self.between.record(self.device, "out")

@@ -1,4 +1,5 @@
-"""Calls on NumPy arrays on the GPU in tiles: operands arrive, tiles are computed, and results leave at the same time.
+"""Calls on NumPy arrays on the GPU in tiles: operands arrive, tiles are computed, and results leave
+at the same time.
 
 :mod:`cuteblas.planning.streaming` says which tiles, in which order.
 """
@@ -30,7 +31,7 @@ from .settings import workspace_limit
 
 __all__ = ["Operand", "Tiled", "exchanged", "stream_copy", "stream_product", "stream_tiles"]
 
-_SURELY_FREE = 256 << 20                # bytes: whether there are so many is found out by asking for them
+_SURELY_FREE = 256 << 20          # bytes: whether there are so many is found out by asking for them
 _MOST_HALVINGS = 4
 _PATIENCE = 2.0                         # seconds before progress is shown
 _MOMENT = 20e-6                         # seconds
@@ -38,7 +39,8 @@ _MOST_RESULTS = 1                       # that leave while the next one is compu
 
 
 exchanged: ContextVar[Exchange | None] = ContextVar("cuteblas_exchanged", default=None)
-"""The operand that other devices bring in parts, too, while they compute theirs of the same product."""
+"""The operand that other devices bring in parts, too, while they compute theirs of the same
+product."""
 
 
 class Operand(NamedTuple):
@@ -49,7 +51,8 @@ class Operand(NamedTuple):
     array : numpy.ndarray
         All of it.
     axes : tuple of int or None
-        The axes of the array that are batch, rows, columns and sum of tiles; ``None`` for a missing one.
+        The axes of the array that are batch, rows, columns and sum of tiles; ``None`` for a missing
+        one.
     """
 
     array: np.ndarray
@@ -57,7 +60,7 @@ class Operand(NamedTuple):
 
     def part(self, tile: Tile, whole: Any = None) -> Any:
         """The part that a tile needs; of ``whole`` if that has been moved."""
-        box: list[Any] = [*[_ALL] * self.array.ndim, ...]           # an array without axes stays one
+        box: list[Any] = [*[_ALL] * self.array.ndim, ...]          # an array without axes stays one
         for axis, part in zip(self.axes, tile, strict=True):
             if axis is not None:
                 box[axis] = part
@@ -65,8 +68,9 @@ class Operand(NamedTuple):
 
     def key(self, tile: Tile) -> tuple[Any, ...]:
         """What tiles have in common that need the same elements."""
-        return tuple((part.start, part.stop) if self.array.strides[axis] else (part.stop or 0) - (part.start or 0)
-                     for axis, part in zip(self.axes, tile, strict=True) if axis is not None)
+        return tuple((part.start, part.stop) if self.array.strides[axis] else (part.stop or 0)
+                     - (part.start or 0) for axis, part in zip(self.axes, tile, strict=True)
+                     if axis is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +101,9 @@ class Tiled:
     add: Callable[[Sequence[Any], Any], Any] | None = None
 
 
-def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, others: Mapping[str, np.ndarray],
-                   compute: Callable[[Sequence[Any], Any], None], add: Callable[[Sequence[Any], Any], Any] | None = None) -> bool:
+def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray,
+                   others: Mapping[str, np.ndarray], compute: Callable[[Sequence[Any], Any], None],
+                   add: Callable[[Sequence[Any], Any], Any] | None = None) -> bool:
     """Compute something of products of matrices in tiles.
 
     Parameters
@@ -106,7 +111,8 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, o
     function : str
         On whose account.
     a, b, c : numpy.ndarray
-        Operands of shapes (..., m, k) and (..., k, n), and the result, (..., m, n), which shares no memory with them.
+        Operands of shapes (..., m, k) and (..., k, n), and the result, (..., m, n), which shares no
+        memory with them.
     others : mapping of str to numpy.ndarray
         Further operands, of the shape of the result or of no dimensions.
     compute, add : callable
@@ -119,17 +125,20 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, o
     """
     if max(a.ndim, b.ndim) > c.ndim:                        # axes of extent 1 that out lacks
         return False
-    over_c = {name: Operand(x, (0 if c.ndim > 2 else None, x.ndim - 2, x.ndim - 1, None) if x.ndim else (None,) * 4)
-              for name, x in others.items()}
+    over_c = {name: Operand(x, (0 if c.ndim > 2 else None, x.ndim - 2, x.ndim - 1, None) if x.ndim
+                            else (None,) * 4) for name, x in others.items()}
     batch, many = (c.shape[0], prod(c.shape[1:-2])) if c.ndim > 2 else (1, 1)
     moved = sum(x.itemsize for x in others.values() if x.ndim and all(x.strides[-2:]))
-    extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize, c.itemsize + moved,
-                      _has_batch(a, c), _has_batch(b, c), np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
+    extents = Extents(c.shape[-2], c.shape[-1], a.shape[-1], batch, many, a.itemsize, b.itemsize,
+                      c.itemsize + moved, _has_batch(a, c), _has_batch(b, c),
+                      np.may_share_memory(a, b), abs(c.strides[-2]) >= abs(c.strides[-1]),
                       add is not None, seconds=gpu_seconds(c.dtype, prod(c.shape) * a.shape[-1]),
                       a_kept=expected([a]) > 0, b_kept=expected([b]) > 0)
-    a, b = (x[:1] if x.ndim == c.ndim > 2 and not _has_batch(x, c) else x for x in (a, b))      # repeated along the batch
+    # repeated along the batch
+    a, b = (x[:1] if x.ndim == c.ndim > 2 and not _has_batch(x, c) else x for x in (a, b))
     operands = (Operand(a, (0 if _has_batch(a, c) else None, a.ndim - 2, None, a.ndim - 1)),
-                Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)), *over_c.values())
+                Operand(b, (0 if _has_batch(b, c) else None, None, b.ndim - 1, b.ndim - 2)),
+                *over_c.values())
     result = Operand(c, (0 if c.ndim > 2 else None, c.ndim - 2, c.ndim - 1, None))
     if stream_tiles(Tiled(function, extents, operands, result, compute, add)):
         return True
@@ -138,8 +147,9 @@ def stream_product(function: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, o
     def each(x: np.ndarray, i: int) -> np.ndarray:
         return x if x.ndim < c.ndim else x[i] if x.shape[0] > 1 else x[0]
 
-    return all(stream_product(function, each(a, i), each(b, i), c[i], {name: each(x, i) for name, x in others.items()}, compute,
-                              add) for i in range(batch))
+    return all(stream_product(function, each(a, i), each(b, i), c[i],
+                              {name: each(x, i) for name, x in others.items()}, compute, add)
+               for i in range(batch))
 
 
 def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | None) -> bool:
@@ -163,17 +173,19 @@ def stream_copy(function: str, a: np.ndarray, new: np.ndarray, variant: str | No
         return False
     if not a.ndim:
         return False
-    axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i])) * a.shape[i], abs(new.strides[i])))
+    axis = max(range(a.ndim), key=lambda i: (min(abs(a.strides[i]), abs(new.strides[i]))
+                                             * a.shape[i], abs(new.strides[i])))
     run = Execution(f"{function}: tiles", CUDA)
     each = a.nbytes // a.shape[axis]
-    extents = Extents(a.shape[axis], 1, 1, a_bytes=each, b_bytes=0, c_bytes=each, may_divide_k=False, grain=1,
-                      a_kept=expected([a]) > 0)
+    extents = Extents(a.shape[axis], 1, 1, a_bytes=each, b_bytes=0, c_bytes=each,
+                      may_divide_k=False, grain=1, a_kept=expected([a]) > 0)
     axes = None, axis, None, None
     if stream_tiles(Tiled(function, extents, (Operand(a, axes),), Operand(new, axes),
                           lambda there, target: run.move(there[0], target, variant))):
         return True
     first, second = np.moveaxis(a, axis, 0), np.moveaxis(new, axis, 0)
-    return a.ndim > 1 and all(stream_copy(function, *both, variant=variant) for both in zip(first, second, strict=True))
+    return a.ndim > 1 and all(stream_copy(function, *both, variant=variant)
+                              for both in zip(first, second, strict=True))
 
 
 def stream_tiles(call: Tiled) -> bool:
@@ -189,7 +201,8 @@ def stream_tiles(call: Tiled) -> bool:
     if (limit := workspace_limit()) is not None:
         room = min(room, limit)
     exchange = exchanged.get()
-    if exchange is not None and not any(exchange.is_of(operand.array) for operand in call.operands[:2]):
+    if exchange is not None and not any(exchange.is_of(operand.array)
+                                        for operand in call.operands[:2]):
         exchange = None
     for _ in range(_MOST_HALVINGS):
         plan = schedule(x, room) if exchange is None else exchange.schedule(x, room)
@@ -228,8 +241,8 @@ def _has_batch(x: np.ndarray, c: np.ndarray) -> bool:
 
 
 def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
-    """The tiles; with ``CUTEBLAS_PROGRESS=1`` and tqdm, a bar on stderr shows those that are done once there are some seconds of
-    them."""
+    """The tiles; with ``CUTEBLAS_PROGRESS=1`` and tqdm, a bar on stderr shows those that are done
+    once there are some seconds of them."""
     if len(tiles) < 2 or os.environ.get("CUTEBLAS_PROGRESS", "0") in ("", "0"):
         return tiles
     try:
@@ -240,16 +253,18 @@ def shown(tiles: Sequence[Tile]) -> Iterable[Tile]:
 
 
 class _Panels:
-    """The panels of the operands that are on the device or on their way; none move if all operands are there as a whole."""
+    """The panels of the operands that are on the device or on their way; none move if all operands
+    are there as a whole."""
 
-    def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool, exchange: Exchange | None):
+    def __init__(self, way: Crossing, operands: Sequence[Operand], together: bool,
+                 exchange: Exchange | None):
         self._way, self._operands = way, operands
         self._exchanges = {} if exchange is None else {
             i: exchange for i, operand in enumerate(operands[:2]) if exchange.is_of(operand.array)}
         self._there: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
         kept = ((i, way.kept(operand.array)) for i, operand in enumerate(operands))
         self._whole = {i: there for i, there in kept if there is not None}
-        if together and not self._whole.keys() & {0, 1}:        # A and B are one memory, which moves once
+        if together and not self._whole.keys() & {0, 1}:  # A and B are one memory, which moves once
             self._whole |= enumerate(way.begin([operand.array for operand in operands[:2]])[0])
         self._first = [*way.uploads]
         self.move = len(self._whole) < len(operands)
@@ -285,7 +300,8 @@ class _Panels:
 
     def keep(self, tiles: Sequence[Tile]) -> None:
         """Give up all that these tiles do not need."""
-        wanted = {(i, operand.key(tile)) for tile in tiles for i, operand in enumerate(self._operands)}
+        wanted = {(i, operand.key(tile)) for tile in tiles
+                  for i, operand in enumerate(self._operands)}
         for key in self._there.keys() - wanted:
             del self._there[key]
 
@@ -293,13 +309,16 @@ class _Panels:
 class _Streamed:
     """One call on its way."""
 
-    def __init__(self, way: Crossing, plan: Schedule, call: Tiled, exchange: Exchange | None = None):
+    def __init__(self, way: Crossing, plan: Schedule, call: Tiled,
+                 exchange: Exchange | None = None):
         self.way, self.plan, self.call = way, plan, call
         way.kind = call.function
         way.keeper.leave(call.result.array)
-        self.whole = None if any(tile.k != _ALL for tile in plan.tiles) else way.home_of(call.result.array)
+        self.whole = None if any(tile.k != _ALL
+                                 for tile in plan.tiles) else way.home_of(call.result.array)
         self.panels = _Panels(way, call.operands, plan.together, exchange)
-        self._computed: tuple[np.ndarray, Any, Any] | None = None       # a tile that leaves when the next one has been launched
+        # a tile that leaves when the next one has been launched
+        self._computed: tuple[np.ndarray, Any, Any] | None = None
 
     def run(self) -> None:
         """Compute all tiles, and wait for the result."""
@@ -309,15 +328,16 @@ class _Streamed:
         sum_so_far: Any = None
         for i, tile in enumerate(shown(tiles)):
             if asked and asked < len(tiles):
-                self.way.ring.link.uploads_follow_kernels()         # panels may get the memory of others
+                self.way.ring.link.uploads_follow_kernels()    # panels may get the memory of others
             while asked < min(i + ahead + 1, len(tiles)):
                 self.panels.ask(tiles[asked])
                 if not asked and self.way.uploads and isinstance(self.way.ring, Ring):
-                    sleep(_MOMENT)                              # threads that wait for the interpreter begin
+                    sleep(_MOMENT)                     # threads that wait for the interpreter begin
                 asked += 1
             there = self.panels.take(tile)
             here = call.result.part(tile)
-            same = [i + d for d in (-1, 1) if 0 <= i + d < len(tiles) and tiles[i + d][:3] == tile[:3]]
+            same = [i + d for d in (-1, 1) if 0 <= i + d < len(tiles)
+                    and tiles[i + d][:3] == tile[:3]]
             if same and call.add is not None:
                 first, last = i - 1 not in same, i + 1 not in same
                 sum_so_far = call.add(there, None if first else sum_so_far)
@@ -339,8 +359,8 @@ class _Streamed:
         self.way.arrive(call.result.array, self.whole)
 
     def _leave(self, here: np.ndarray, there: Any) -> None:
-        """Begin to bring a tile of the result or, if no operand moves, the one before: kernels are then launched long before they
-        run, and what follows all of them waits for the last one."""
+        """Begin to bring a tile of the result or, if no operand moves, the one before: kernels are
+        then launched long before they run, and what follows all of them waits for the last one."""
         link = self.way.ring.link
         if self.panels.move:
             link.downloads_follow_kernels()

@@ -1,6 +1,7 @@
 """NumPy's semantics over the kernels: shapes, dtypes, casting, broadcasting and ``out``.
 
-The modules of its functions are imported when a function is first used: a process that multiplies needs no ``einsum``.
+The modules of its functions are imported when a function is first used: a process that multiplies
+needs no ``einsum``.
 """
 
 import sys as _sys
@@ -25,24 +26,28 @@ if TYPE_CHECKING:
     from .vecdot import matvec, vecdot, vecmat
     from .warmup import record, warmup
 
-__all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy", "current_backend", "dot",
-           "einsum", "einsum_path", "empty_pinned", "explain", "explain_copy", "inner", "keep_limit", "kron", "matmul",
-           "matrix_transpose", "matvec", "moveaxis", "outer", "permute_dims", "record", "release", "reset_stats", "rollaxis",
-           "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "tune", "vdot", "vecdot", "vecmat", "warmup"]
+__all__ = ["Explanation", "ShardedArray", "ascontiguousarray", "asfortranarray", "backend", "copy",
+           "current_backend", "dot", "einsum", "einsum_path", "empty_pinned", "explain",
+           "explain_copy", "inner", "keep_limit", "kron", "matmul", "matrix_transpose", "matvec",
+           "moveaxis", "outer", "permute_dims", "record", "release", "reset_stats", "rollaxis",
+           "set_workspace_limit", "stats", "swapaxes", "tensordot", "transpose", "tune", "vdot",
+           "vecdot", "vecmat", "warmup"]
 
-_MODULES = {
-    "..engines.counters": ("reset_stats", "stats"), "..engines.pinned": ("empty_pinned",), "..engines.sharded": ("ShardedArray",),
-    "..engines.keeping": ("keep_limit", "release"), "..engines.settings": ("backend", "current_backend", "set_workspace_limit"),
-    "..engines.tuning": ("tune",),
-    ".copy": ("ascontiguousarray", "asfortranarray", "copy"), ".dot": ("dot", "inner", "kron", "outer", "tensordot", "vdot"),
-    ".einsum": ("einsum", "einsum_path"), ".explain": ("Explanation", "explain", "explain_copy"), ".matmul": ("matmul",),
-    ".transpose": ("matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes", "transpose"),
-    ".vecdot": ("matvec", "vecdot", "vecmat"), ".warmup": ("record", "warmup")}
+_MODULES = {"..engines.counters": ("reset_stats", "stats"), "..engines.pinned": ("empty_pinned",),
+            "..engines.sharded": ("ShardedArray",), "..engines.keeping": ("keep_limit", "release"),
+            "..engines.settings": ("backend", "current_backend", "set_workspace_limit"),
+            "..engines.tuning": ("tune",), ".copy": ("ascontiguousarray", "asfortranarray", "copy"),
+            ".dot": ("dot", "inner", "kron", "outer", "tensordot", "vdot"),
+            ".einsum": ("einsum", "einsum_path"),
+            ".explain": ("Explanation", "explain", "explain_copy"), ".matmul": ("matmul",),
+            ".transpose": ("matrix_transpose", "moveaxis", "permute_dims", "rollaxis", "swapaxes",
+                           "transpose"), ".vecdot": ("matvec", "vecdot", "vecmat"),
+            ".warmup": ("record", "warmup")}
 
 
 class _Functions(_ModuleType):
-    """This package, whose functions are found in their modules. A property is one of the class, so that it stays where Python
-    makes a module of the same name an attribute of the package."""
+    """This package, whose functions are found in their modules. A property is one of the class, so
+    that it stays where Python makes a module of the same name an attribute of the package."""
 
 
 def _property(name: str, module: str) -> property:

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from .signatures import PRECISIONS, Precision
 
-__all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant", "checked_algorithm", "checked_precision",
-           "refuse_variant", "refuse_with_devices"]
+__all__ = ["AS_PLANNED", "BY_NUMPY", "NATIVE", "PRECISIONS", "Algorithm", "check_variant",
+           "checked_algorithm", "checked_precision", "refuse_variant", "refuse_with_devices"]
 
 NATIVE = frozenset(("auto", "ieee"))
-"""Those that every product has. The others are refused for some types and shapes, on every backend."""
+"""Those that every product has. The others are refused for some types and shapes, on every
+backend."""
 
 BY_NUMPY = "kernels run on a GPU (CuPy arrays) or in the emulator (backend('emulator')), not in NumPy"
 
@@ -47,7 +48,9 @@ def checked_precision(precision: str | None) -> Precision:
     if precision is None:
         return "auto"
     if precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}")
+        raise ValueError(
+            f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {precision!r}"
+        )
     return precision  # type: ignore[return-value]
 
 
@@ -67,7 +70,8 @@ def checked_algorithm(precision: str | None, variant: str | None = None,
 
 
 def check_variant(name: str | None, *operations: str) -> None:
-    """See that a variant computes one of some operations: ``"gemm"``, ``"copy"`` or ``"contraction"``.
+    """See that a variant computes one of some operations: ``"gemm"``, ``"copy"`` or
+    ``"contraction"``.
 
     Raises
     ------

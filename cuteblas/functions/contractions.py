@@ -1,4 +1,5 @@
-"""From sums of products to kernels: an expression is contracted pair by pair, as nested modes of GEMMs and without reshaping."""
+"""From sums of products to kernels: an expression is contracted pair by pair, as nested modes of
+GEMMs and without reshaping."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ from .subscripts import whole_path
 __all__ = ["evaluate"]
 
 
-# A sum over an index that one operand has alone is part of the product, as in NumPy, unless there are more products than this and
-# than so many times the elements: then it comes first.
+# A sum over an index that one operand has alone is part of the product, as in NumPy, unless there
+# are more products than this and than so many times the elements: then it comes first.
 _MOST_AT_ONCE = 1 << 22
 _MOST_OF_ELEMENTS = 8
 _TILE = 64
 _MOST_TERMS = 1 << 26                   # products that are written before they are summed
-_WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
+_WIDER = {np.dtype(np.float32): np.dtype(np.float64),
+          np.dtype(np.complex64): np.dtype(np.complex128)}
 """Types of sums that do not overflow, whose kernels only have to read what they sum."""
 
 
@@ -82,14 +84,16 @@ def evaluate(run: Execution, expression: Expression, arrays: Sequence[Any], out:
     Raises
     ------
     ValueError
-        For an algorithm or a kernel that does not take a product, or if nothing is multiplied by a kernel that was named.
+        For an algorithm or a kernel that does not take a product, or if nothing is multiplied by a
+        kernel that was named.
     """
     if len(arrays) < 2:
         refuse_variant(algorithm.variant, "nothing is multiplied")
     evaluation = _Evaluation(run, expression.extents, expression.dtype, algorithm, len(arrays) == 2)
     factors = [evaluation.factor(x, term) for x, term in zip(arrays, expression.terms, strict=True)]
     kept, path = frozenset("".join(expression.axes)), expression.path
-    if empty := [c for term in expression.terms for axis in term.axes for c in axis if not expression.extents[c] and c not in kept]:
+    if empty := [c for term in expression.terms for axis in term.axes for c in axis
+                 if not expression.extents[c] and c not in kept]:
         factors, path = evaluation.empty(empty[0]), ()          # whatever it is multiplied by
     for positions in _pairs(path, len(factors)):
         chosen = [factors[i] for i in positions]
@@ -126,13 +130,14 @@ class _Evaluation:
     extents: Mapping[str, int]
     dtype: np.dtype
     algorithm: Algorithm
-    of_two: bool = False                # operands: calls like this one are known by whether they begin at one address
+    # operands: calls like this one are known by whether they begin at one address
+    of_two: bool = False
 
     def size(self, indices: Iterable[str]) -> int:
         """Number of elements over these indices."""
         return prod(self.extents[c] for c in indices)
 
-    # -- tensors ------------------------------------------------------------------------------------------------------------------
+    # -- tensors -----------------------------------------------------------------------------------
     def factor(self, x: Any, term: Term) -> _Factor:
         """An operand as kernels can read it."""
         staged = readable(self.run.memory(x), self.dtype)
@@ -140,10 +145,12 @@ class _Evaluation:
             self.run.count("copies", f"operand: {staged.reason}")
             x = self.run.staged(x, staged)
         memory = self.run.memory(x)
-        return _Factor(x, memory, self.strides(memory, term.axes), term.conj and self.dtype.kind == "c", staged.reason is None)
+        return _Factor(x, memory, self.strides(memory, term.axes),
+                       term.conj and self.dtype.kind == "c", staged.reason is None)
 
     def strides(self, memory: Memory, axes: tuple[str, ...]) -> dict[str, int]:
-        """The stride of every index. An axis of extent 1 does not move; an index on several axes moves along all of them."""
+        """The stride of every index. An axis of extent 1 does not move; an index on several axes
+        moves along all of them."""
         result: dict[str, int] = {}
         for extent, stride, indices in zip(memory.shape, memory.strides, axes, strict=True):
             if extent == 1:
@@ -156,14 +163,17 @@ class _Evaluation:
 
     def view(self, x: _Factor, indices: Collection[str]) -> Any:
         """A tensor as an array with an axis for each of these indices."""
-        return self.run.view(x.array, tuple(self.extents[c] for c in indices), tuple(x.strides.get(c, 0) for c in indices))
+        return self.run.view(x.array, tuple(self.extents[c] for c in indices),
+                             tuple(x.strides.get(c, 0) for c in indices))
 
-    # -- products of two tensors --------------------------------------------------------------------------------------------------
+    # -- products of two tensors -------------------------------------------------------------------
     def intermediate(self, factors: Sequence[_Factor], later: Collection[str]) -> _Factor:
         """The product of one or two tensors, summed over the indices that are not needed later."""
         shared = [c for c in factors[0].strides if all(c in factor.strides for factor in factors)]
-        indices = dict.fromkeys(c for group in (shared, *(factor.strides for factor in factors)) for c in group if c in later)
-        of = dtype(self.dtype.name).computed if len(factors) > 1 else factors[0].memory.dtype       # rounded once, at the end
+        indices = dict.fromkeys(c for group in (shared, *(factor.strides for factor in factors))
+                                for c in group if c in later)
+        # rounded once, at the end
+        of = dtype(self.dtype.name).computed if len(factors) > 1 else factors[0].memory.dtype
         target = self.new(list(indices), np.dtype(of))
         self.multiply(factors, target)
         return target
@@ -196,15 +206,18 @@ class _Evaluation:
             self.run.assign(out, new)
         return new if out is None else out
 
-    def strides_as_written(self, expression: Expression, factors: Sequence[_Factor]) -> tuple[int, ...]:
-        """Strides of a new result of a product of matrices: axes of a stack outermost, then those that one tensor has alone, with
-        the last among them innermost, each in its tensor's order, so that as many merge as can. Of anything else, as they are."""
+    def strides_as_written(self, expression: Expression,
+                           factors: Sequence[_Factor]) -> tuple[int, ...]:
+        """Strides of a new result of a product of matrices: axes of a stack outermost, then those
+        that one tensor has alone, with the last among them innermost, each in its tensor's order,
+        so that as many merge as can. Of anything else, as they are."""
         if len(factors) != 2:
             return expression.strides
         first, second = factors
         if self.is_elementwise(first, second, frozenset("".join(expression.axes))):
             return expression.strides
-        alone = [[c for c in x.strides if c not in y.strides] for x, y in ((first, second), (second, first))]
+        alone = [[c for c in x.strides if c not in y.strides]
+                 for x, y in ((first, second), (second, first))]
         last = next((c for c in reversed(expression.axes) if c in alone[0] or c in alone[1]), "")
         inner, outer = (first, second) if last in alone[0] else (second, first)
 
@@ -212,18 +225,22 @@ class _Evaluation:
             c = expression.axes[axis]
             if (c in inner.strides) == (c in outer.strides):
                 return 0, 0, axis
-            return (2, -abs(inner.strides[c]), axis) if c in inner.strides else (1, -abs(outer.strides[c]), axis)
+            return (2, -abs(inner.strides[c]),
+                    axis) if c in inner.strides else (1, -abs(outer.strides[c]), axis)
 
-        return contiguous_strides(expression.shape, self.dtype.itemsize, sorted(range(len(expression.shape)), key=place))
+        return contiguous_strides(expression.shape, self.dtype.itemsize,
+                                  sorted(range(len(expression.shape)), key=place))
 
     def multiply(self, factors: Sequence[_Factor], target: _Factor) -> None:
-        """``target = product of one or two factors``, summed over the indices that the target lacks."""
+        """``target = product of one or two factors``, summed over the indices that the target
+        lacks."""
         kept = target.strides
         if not target.memory.size:
             self.run.count("calls", "nothing")
         elif len(factors) == 1:
             x, = factors
-            if self.dtype.kind != "b" and all(c in kept for c in x.strides):       # copies keep bytes that are not 0 or 1
+            # copies keep bytes that are not 0 or 1
+            if self.dtype.kind != "b" and all(c in kept for c in x.strides):
                 self.run.move(self.view(x, kept), self.view(target, kept))
             else:
                 self.reduce(x, target)
@@ -232,10 +249,12 @@ class _Evaluation:
             first, second = _moving(first, second), _moving(second, first)
             halvings = 0
             if self.sums_first(first, second, kept):
-                (first, once), (second, twice) = self.summed(first, second, kept), self.summed(second, first, kept)
+                (first, once), (second, twice) = self.summed(first, second,
+                                                             kept), self.summed(second, first, kept)
                 halvings = once + twice
             if self.algorithm.variant is None and self.is_elementwise(first, second, kept):
-                self.run.multiply(self.view(first, kept), self.view(second, kept), self.view(target, kept))
+                self.run.multiply(self.view(first, kept), self.view(second, kept),
+                                  self.view(target, kept))
                 self.run.count("calls", "element by element")
             elif self.are_written(first, second, kept):
                 terms = self.new(list({**first.strides, **second.strides}), first.memory.dtype)
@@ -250,36 +269,43 @@ class _Evaluation:
     def sums_first(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
         """Whether sums over indices that one tensor has alone come before the product.
 
-        They are the same for integers, which wrap. A sum of floating-point numbers may overflow where the product with small ones
-        would not, and has no NaN where infinities of both signs would meet: it is part of the product, as in NumPy, unless that is
-        far more work, or an algorithm was named that multiplies matrices. In ``einsum``, which leaves open which infinity or NaN a
-        sum is, it comes first if there is a type in which it does not overflow and the product is less work than the sum.
+        They are the same for integers, which wrap. A sum of floating-point numbers may overflow
+        where the product with small ones would not, and has no NaN where infinities of both signs
+        would meet: it is part of the product, as in NumPy, unless that is far more work, or an
+        algorithm was named that multiplies matrices. In ``einsum``, which leaves open which
+        infinity or NaN a sum is, it comes first if there is a type in which it does not overflow
+        and the product is less work than the sum.
         """
         if self.dtype.kind in "biu" or self.algorithm.precision not in ("auto", "ieee"):
             return True
         elements = self.size(first.strides) + self.size(second.strides)
-        rest = {c for c in {*first.strides, *second.strides} if c in kept or (c in first.strides and c in second.strides)}
+        rest = {c for c in {*first.strides, *second.strides} if c in kept
+                or (c in first.strides and c in second.strides)}
         if self.run.function == "einsum" and self.dtype not in _WIDER.values() and self.size(rest) <= elements:
             return True
         common = self.size(c for c in kept if c in first.strides and c in second.strides)
-        alone = common > 1 and common == self.size(kept)              # one element of each matrix of a stack
+        alone = common > 1 and common == self.size(kept)     # one element of each matrix of a stack
         work = self.size({*first.strides, *second.strides}) * (_TILE if alone else 1)
-        return work > max(_MOST_AT_ONCE, _MOST_OF_ELEMENTS * elements) and not self.are_written(first, second, kept)
+        return work > max(_MOST_AT_ONCE, _MOST_OF_ELEMENTS
+                          * elements) and not self.are_written(first, second, kept)
 
     def are_written(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
-        """Whether all products are written and then summed, as in NumPy: they are no more than the elements of one tensor, each
-        element of the result is the sum of some of them, and a kernel for matrices would have one element in each tile."""
+        """Whether all products are written and then summed, as in NumPy: they are no more than the
+        elements of one tensor, each element of the result is the sum of some of them, and a kernel
+        for matrices would have one element in each tile."""
         every = {*first.strides, *second.strides}
         lost = [c for c in every if c not in kept and self.extents[c] > 1]
         alone = any((c in first.strides) != (c in second.strides) for c in lost)
-        in_both = self.size(c for c in kept if c in first.strides and c in second.strides) == self.size(kept)
-        few = self.size(every) == max(self.size(first.strides), self.size(second.strides)) <= _MOST_TERMS
+        in_both = self.size(c for c in kept if c in first.strides
+                            and c in second.strides) == self.size(kept)
+        few = self.size(every) == max(self.size(first.strides),
+                                      self.size(second.strides)) <= _MOST_TERMS
         plain = self.algorithm == AS_PLANNED and first.memory.dtype == second.memory.dtype == self.dtype and self.dtype.kind in "fc"
         return alone and in_both and few and plain and not dtype(self.dtype.name).is_stored and not (first.conj or second.conj)
 
     def summed(self, x: _Factor, other: _Factor, kept: Collection[str]) -> tuple[_Factor, int]:
-        """A tensor summed over the indices that nothing else has, in the type in which sums are accumulated, and how often it was
-        halved so that the sum does not overflow."""
+        """A tensor summed over the indices that nothing else has, in the type in which sums are
+        accumulated, and how often it was halved so that the sum does not overflow."""
         alone = [c for c in x.strides if c not in kept and c not in other.strides]
         if not alone:
             return x, 0
@@ -297,11 +323,13 @@ class _Evaluation:
         return replace(target, conj=x.conj), halvings
 
     def parts(self, x: _Factor) -> Any:
-        """A tensor of floating-point numbers with an axis for each of its indices; of complex ones, another for both parts."""
+        """A tensor of floating-point numbers with an axis for each of its indices; of complex ones,
+        another for both parts."""
         if x.memory.dtype.kind != "c":
             return self.view(x, x.strides)
         shape, strides = tuple(self.extents[c] for c in x.strides), tuple(x.strides.values())
-        return self.run.view(self.run.derived(x.array.real, x.array), (*shape, 2), (*strides, x.memory.dtype.itemsize // 2))
+        return self.run.view(self.run.derived(x.array.real, x.array), (*shape, 2),
+                             (*strides, x.memory.dtype.itemsize // 2))
 
     def of_one_type(self, first: _Factor, second: _Factor) -> tuple[_Factor, _Factor]:
         """Two tensors in the wider of their types: a sum of float16 is one of float32."""
@@ -318,51 +346,82 @@ class _Evaluation:
         return replace(copy, conj=x.conj)
 
     def reduce(self, x: _Factor, target: _Factor) -> None:
-        """Sum a tensor over the indices that the target lacks, one group of modes after the other, the longest first."""
-        kept = [(self.extents[c], x.strides.get(c, 0), stride) for c, stride in target.strides.items()]
-        lost = [(self.extents[c], stride) for c, stride in x.strides.items() if c not in target.strides]
+        """Sum a tensor over the indices that the target lacks, one group of modes after the other,
+        the longest first."""
+        kept = [(self.extents[c], x.strides.get(c, 0), stride)
+                for c, stride in target.strides.items()]
+        lost = [(self.extents[c], stride) for c, stride in x.strides.items()
+                if c not in target.strides]
         if not lost or 0 in (extent for extent, _stride in lost):
             lost = [(0 if lost else 1, 0)]
         array, memory, result = x.array, x.memory, target.array
-        if memory.dtype.kind == "c" and memory.dtype != target.memory.dtype:            # both parts, each by itself
+        # both parts, each by itself
+        if memory.dtype.kind == "c" and memory.dtype != target.memory.dtype:
             kept.append((2, memory.dtype.itemsize // 2, target.memory.dtype.itemsize // 2))
             array, result = self.parts(x), self.parts(target)
             memory = self.run.memory(array)
         into = self.run.memory(result).dtype
-        steps: Sequence[tuple[int, ...]] = sorted(merged(tuple(lost)), key=lambda mode: (-mode[0], abs(mode[1])))
+        steps: Sequence[tuple[int, ...]] = sorted(merged(tuple(lost)),
+                                                  key=lambda mode: (-mode[0], abs(mode[1])))
         source = [stride for _extent, stride, _into in kept]
         while len(steps) > 1:
             between = into if into == np.float64 else np.dtype(dtype(memory.dtype.name).accumulator)
-            modes = [*((extent, stride) for (extent, _s, _t), stride in zip(kept, source, strict=True)), *steps[1:]]
+            modes = [
+                *((extent, stride) for (extent, _s, _t), stride in zip(kept, source, strict=True)),
+                *steps[1:]
+            ]
             order = sorted(range(len(modes)), key=lambda q: -abs(modes[q][1]))
             shape = tuple(extent for extent, _stride in modes)
-            new = self.run.empty(Memory(shape, contiguous_strides(shape, between.itemsize, order), between))
-            self.sum(array, memory, steps[0], [(*mode, into) for mode, into in zip(modes, new.strides, strict=True)], new)
+            new = self.run.empty(Memory(shape, contiguous_strides(shape, between.itemsize, order),
+                                        between))
+            self.sum(array, memory, steps[0], [(*mode, into)
+                                               for mode, into in zip(modes, new.strides,
+                                                                     strict=True)], new)
             array, memory, source = new, self.run.memory(new), list(new.strides[:len(kept)])
-            steps = [(extent, stride) for (extent, _s), stride in zip(steps[1:], new.strides[len(kept):], strict=True)]
-        self.sum(array, memory, steps[0], [(extent, stride, into) for (extent, _s, into), stride in zip(kept, source, strict=True)],
-                 result)
+            steps = [(extent, stride) for (extent, _s), stride in zip(steps[1:],
+                                                                      new.strides[len(kept):],
+                                                                      strict=True)]
+        self.sum(
+            array,
+            memory,
+            steps[0],
+            [
+                (extent, stride, into)
+                for (extent, _s, into), stride in zip(kept, source, strict=True)
+            ],
+            result
+        )
 
-    def sum(self, array: Any, memory: Memory, summed: tuple[int, ...], kept: Sequence[tuple[int, int, int]], new: Any) -> None:
-        """One sum along one mode; modes are extents and strides in bytes, in the tensor and in the new one."""
+    def sum(self, array: Any, memory: Memory, summed: tuple[int, ...],
+            kept: Sequence[tuple[int, int, int]], new: Any) -> None:
+        """One sum along one mode; modes are extents and strides in bytes, in the tensor and in the
+        new one."""
         into = self.run.memory(new)
         (i, x_i, r_i), *batch = kept or [(1, 0, 0)]
-        x, r = (Operand(of.dtype.name, strides, tuple(mode[column] // of.dtype.itemsize for mode in batch), alignment=of.alignment)
-                for of, column, strides in ((memory, 1, (x_i // memory.dtype.itemsize, summed[1] // memory.dtype.itemsize)),
+        x, r = (Operand(of.dtype.name, strides,
+                        tuple(mode[column] // of.dtype.itemsize for mode in batch),
+                        alignment=of.alignment)
+                for of, column, strides in ((memory, 1,
+                                             (x_i // memory.dtype.itemsize,
+                                              summed[1] // memory.dtype.itemsize)),
                                             (into, 2, (r_i // into.dtype.itemsize, 0))))
         compute = "float64" if into.dtype == np.float64 else dtype(memory.dtype.name).accumulator
-        problem = ReductionProblem(i, summed[0], x, r, tuple(mode[0] for mode in batch), compute=compute)
+        problem = ReductionProblem(i, summed[0], x, r, tuple(mode[0] for mode in batch),
+                                   compute=compute)
         self.run.run(problem, {"src": array, "dst": new})
 
     def is_elementwise(self, first: _Factor, second: _Factor, kept: Collection[str]) -> bool:
-        """Whether nothing is summed and one tensor has all indices of the other: then no element is read twice by a block."""
-        own = [self.size(c for c in x.strides if c not in y.strides) for x, y in ((first, second), (second, first))]
+        """Whether nothing is summed and one tensor has all indices of the other: then no element is
+        read twice by a block."""
+        own = [self.size(c for c in x.strides if c not in y.strides)
+               for x, y in ((first, second), (second, first))]
         summed = self.size(c for c in {*first.strides, *second.strides} if c not in kept)
         return summed == 1 and min(own) == 1 and not (first.conj or second.conj)
 
     def contract(self, first: _Factor, second: _Factor, target: _Factor) -> None:
         """One contraction by the kernels."""
-        if first.memory.dtype.kind == "c" and first.memory.dtype != target.memory.dtype:        # kernels round no complex sums
+        # kernels round no complex sums
+        if first.memory.dtype.kind == "c" and first.memory.dtype != target.memory.dtype:
             wide = self.new(list(target.strides), first.memory.dtype)
             self.contract(first, second, wide)
             self.run.assign(self.view(target, target.strides), wide.array)
@@ -370,16 +429,19 @@ class _Evaluation:
         from ..planning.gemm.contraction import contraction_problem
 
         missing = [c for c in target.strides if c not in first.strides and c not in second.strides]
-        first = replace(first, strides={**first.strides, **dict.fromkeys(missing, 0)})       # the same for all of them
+        # the same for all of them
+        first = replace(first, strides={**first.strides, **dict.fromkeys(missing, 0)})
         a, b, c = ("".join(x.strides) for x in (first, second, target))
-        steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values()) for x in (first, second, target))
+        steps = tuple(tuple(stride // x.memory.dtype.itemsize for stride in x.strides.values())
+                      for x in (first, second, target))
         shapes = (tuple(self.extents[i] for i in a), tuple(self.extents[i] for i in b))
         storage = (_storage(first), _storage(second), _storage(target))
         algorithm = self.algorithm
         kinds: dict[str, Any] = {} if algorithm.variant is None else {"variant": algorithm.variant}
         if self.of_two and first.given and second.given and first.memory.address == second.memory.address != 0:
             kinds["same"] = True
-        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage, precision=algorithm.precision, **kinds)
+        problem = contraction_problem(f"{a},{b}->{c}", shapes, steps, storage,
+                                      precision=algorithm.precision, **kinds)
         self.run.run(problem, {"a": first.array, "b": second.array, "c": target.array})
 
 
@@ -388,10 +450,12 @@ def _storage(x: _Factor) -> Storage:
 
 
 def _moving(x: _Factor, other: _Factor) -> _Factor:
-    """A tensor without the indices along which it does not move although the other tensor does. An empty one keeps them: without
-    them it would have an element, and there is none to read."""
-    still = {c for c, stride in x.strides.items() if stride == 0 and other.strides.get(c)} if x.memory.size else set()
-    return replace(x, strides={c: s for c, s in x.strides.items() if c not in still}) if still else x
+    """A tensor without the indices along which it does not move although the other tensor does. An
+    empty one keeps them: without them it would have an element, and there is none to read."""
+    still = {c for c, stride in x.strides.items() if stride == 0
+             and other.strides.get(c)} if x.memory.size else set()
+    return replace(x, strides={c: s for c, s in x.strides.items()
+                               if c not in still}) if still else x
 
 
 def _why_not_into(out: Memory, expression: Expression, factors: Sequence[_Factor]) -> str | None:

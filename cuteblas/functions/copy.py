@@ -1,4 +1,5 @@
-"""Copies that rearrange elements with the copy kernels: ``copy``, ``ascontiguousarray`` and ``asfortranarray``."""
+"""Copies that rearrange elements with the copy kernels: ``copy``, ``ascontiguousarray`` and
+``asfortranarray``."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ from .signatures import Order, typed_conversion, typed_copy
 if TYPE_CHECKING:
     from ..engines.execution import Execution
 
-__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy", "why_not_words"]
+__all__ = ["ascontiguousarray", "asfortranarray", "check_out", "checked_order", "copy",
+           "why_not_words"]
 
 
 @typed_copy
-def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = None, variant: str | None = None) -> Any:
+def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = None,
+         variant: str | None = None) -> Any:
     """A copy of an array, as ``numpy.copy`` makes it.
 
     Parameters
@@ -36,14 +39,17 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out. Any strides and any element type.
     order : {"K", "C", "F", "A"}
-        Layout of the copy: like ``a``, C, Fortran, or Fortran if ``a`` is Fortran contiguous and C otherwise.
+        Layout of the copy: like ``a``, C, Fortran, or Fortran if ``a`` is Fortran contiguous and C
+        otherwise.
     subok : bool
         Whether the copy of a subclass of ``numpy.ndarray`` has that class.
     out : array, optional
-        Receives the copy and is returned. It has the shape and type of ``a`` and any strides, and ``order`` has no effect. It may
-        overlap ``a``: ``copy(x.T, out=x)`` transposes a square matrix in place, ``copy(x.mT, out=x)`` every matrix of a stack.
+        Receives the copy and is returned. It has the shape and type of ``a`` and any strides, and
+        ``order`` has no effect. It may overlap ``a``: ``copy(x.T, out=x)`` transposes a square
+        matrix in place, ``copy(x.mT, out=x)`` every matrix of a stack.
     variant : str, optional
-        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists
+        the names.
 
     Returns
     -------
@@ -55,8 +61,9 @@ def copy(a: Any, order: Order | None = "K", subok: bool = False, *, out: Any = N
     TypeError
         If ``out`` is not an array.
     ValueError
-        For an unknown order, in NumPy's words; for a variant that is unknown, does not take this copy or cannot run here; for an
-        ``out`` of another shape or type, on another device, or that cannot be written to.
+        For an unknown order, in NumPy's words; for a variant that is unknown, does not take this
+        copy or cannot run here; for an ``out`` of another shape or type, on another device, or that
+        cannot be written to.
 
     Examples
     --------
@@ -92,7 +99,8 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
         return by_numpy("copy", "numpy", _copy_into_by_numpy, np.asarray(a), out)
     in_place = kind_of(a) == kind_of(out) == "cupy" and a.data.ptr == out.data.ptr
     inputs: tuple[Any, ...] = () if in_place else (a,)
-    head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id, variant) if in_place else ("copy", "out", variant)
+    head = ("copy", "in place", a.shape, a.strides, a.dtype, a.data.device_id,
+            variant) if in_place else ("copy", "out", variant)
     replay = replays[type(out)]
     if replay is not None and replay(head, inputs, out) is not None:
         return out
@@ -112,7 +120,8 @@ def _into(a: Any, out: Any, variant: str | None) -> Any:
                 run.record(head, inputs, out, out, ("dst",) if in_place else ("src", "dst"))
             return out
         resolved = route_of(reason)
-    return delegate("copy", resolved, _copy_into_by_numpy, (array, out), {}, Algorithm(variant=variant))
+    return delegate("copy", resolved, _copy_into_by_numpy, (array, out), {},
+                    Algorithm(variant=variant))
 
 
 def _into_in_blocks(a: np.ndarray, out: np.ndarray) -> bool:
@@ -138,7 +147,8 @@ def _copy_into_by_numpy(array: np.ndarray, out: np.ndarray) -> np.ndarray:
     return out
 
 
-def _arranged(function: str, resolved: Resolved, order: str, variant: str | None, stay: Callable[[], Any]) -> Any:
+def _arranged(function: str, resolved: Resolved, order: str, variant: str | None,
+              stay: Callable[[], Any]) -> Any:
     """A new array with the elements of an array in an order; ``stay`` makes it on the host."""
     from ..engines.execution import Execution
 
@@ -156,7 +166,8 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex1
 """By their size, elements that CuPy has arrays of, whatever they mean."""
 
 
-def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None, strides: tuple[int, ...] | None, variant: str | None,
+def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None,
+               strides: tuple[int, ...] | None, variant: str | None,
                stay: Callable[[], Any]) -> Any:
     """A copy that may be made on the GPU: into ``out``, or a new array with these strides."""
     if (word := _WORDS.get(a.itemsize)) is None:
@@ -173,7 +184,8 @@ def _offloaded(function: str, a: np.ndarray, out: np.ndarray | None, strides: tu
 
         return new if stream_copy(function, a.view(word), new.view(word), variant) else None
 
-    result = offload(function, copy_work(a, new.strides), move, [a.view(word)], new.view(word), stay, stream=stream)
+    result = offload(function, copy_work(a, new.strides), move, [a.view(word)], new.view(word),
+                     stay, stream=stream)
     return new if type(result) is np.ndarray and result.dtype == word else result
 
 
@@ -186,25 +198,33 @@ def check_out(a: Any, out: Any) -> None:
         If it has another shape or type, or elements that share memory.
     """
     if (a.shape, a.dtype) != (out.shape, out.dtype):
-        raise ValueError(f"out must have the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}")
+        raise ValueError(
+            f"out must have the shape and type of the array, {a.shape} {a.dtype}, got {out.shape} {out.dtype}"
+        )
     if overlaps_itself(Memory(out.shape, out.strides, out.dtype)):
-        raise ValueError(f"elements of out share memory: its shape is {out.shape} and its strides are {out.strides} bytes")
+        raise ValueError(
+            f"elements of out share memory: its shape is {out.shape} and its strides are {out.strides} bytes"
+        )
 
 
 @typed_conversion
-def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str | None = None) -> Any:
-    """The array itself if it is C-contiguous, else a C-contiguous copy, as ``numpy.ascontiguousarray``; 1-D for a scalar.
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None,
+                      variant: str | None = None) -> Any:
+    """The array itself if it is C-contiguous, else a C-contiguous copy, as
+    ``numpy.ascontiguousarray``; 1-D for a scalar.
 
     Parameters
     ----------
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
-        Element type of the result. NumPy or CuPy changes the type, and kernels do where CuPy would change numbers.
+        Element type of the result. NumPy or CuPy changes the type, and kernels do where CuPy would
+        change numbers.
     like : array, optional
         An array whose type implements NumPy's functions; that type makes the result.
     variant : str, optional
-        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists
+        the names.
 
     Returns
     -------
@@ -214,7 +234,8 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
     Raises
     ------
     TypeError
-        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from a type without kernels.
+        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from a type without
+        kernels.
     ValueError
         For a variant that is unknown, does not take this copy or cannot run here.
 
@@ -230,19 +251,23 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None, variant: s
 
 
 @typed_conversion
-def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str | None = None) -> Any:
-    """The array itself if it is Fortran-contiguous, else a Fortran-contiguous copy, as ``numpy.asfortranarray``; 1-D for a scalar.
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None,
+                   variant: str | None = None) -> Any:
+    """The array itself if it is Fortran-contiguous, else a Fortran-contiguous copy, as
+    ``numpy.asfortranarray``; 1-D for a scalar.
 
     Parameters
     ----------
     a : array_like
         NumPy in, NumPy out; CuPy in, CuPy out.
     dtype : dtype, optional
-        Element type of the result. NumPy or CuPy changes the type, and kernels do where CuPy would change numbers.
+        Element type of the result. NumPy or CuPy changes the type, and kernels do where CuPy would
+        change numbers.
     like : array, optional
         An array whose type implements NumPy's functions; that type makes the result.
     variant : str, optional
-        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists
+        the names.
 
     Returns
     -------
@@ -252,7 +277,8 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     Raises
     ------
     TypeError
-        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from a type without kernels.
+        For an unknown dtype, in NumPy's words; on a GPU also for a change to or from a type without
+        kernels.
     ValueError
         For a variant that is unknown, does not take this copy or cannot run here.
 
@@ -266,7 +292,8 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None, variant: str 
     return _contiguous("asfortranarray", np.asfortranarray, "F", a, dtype, variant, like)
 
 
-def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None, like: Any = None) -> Any:
+def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, variant: str | None,
+                like: Any = None) -> Any:
     """An array that is contiguous in that order."""
     check_variant(variant, "copy")
     if like is not None:
@@ -289,7 +316,8 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
             reason = f"changes {array.dtype} to {target}"
         if reason is None:
             if not (array.flags.c_contiguous if order == "C" else array.flags.f_contiguous):
-                return _arranged(function, resolved, order, variant, partial(_contiguous, function, call, order, a, dtype, variant))
+                return _arranged(function, resolved, order, variant,
+                                 partial(_contiguous, function, call, order, a, dtype, variant))
             tally(function, "calls", "nothing").tick()
             return call(a) if on_host else a if a.ndim else a.reshape(1)
         resolved = route_of(reason)
@@ -297,7 +325,8 @@ def _contiguous(function: str, call: Any, order: str, a: Any, dtype: Any, varian
 
 
 def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant: str | None) -> Any:
-    """A new array in an order with the elements of ``a`` in another type, by CuPy where that keeps them."""
+    """A new array in an order with the elements of ``a`` in another type, by CuPy where that keeps
+    them."""
     from .._dtypes import element_of
 
     head = function, order, "cast", dtype.char
@@ -321,7 +350,8 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
         run = Execution(function, CUDA)
         if not cast_by_kernels(without_imaginary_part(np.zeros(0, a.dtype), dtype).dtype, dtype):
             run.count("calls", f"delegated to CuPy: {reason}")
-            return getattr(CUDA.library, function)(without_imaginary_part(run.aligned(a), dtype), dtype)
+            return getattr(CUDA.library, function)(without_imaginary_part(run.aligned(a), dtype),
+                                                   dtype)
         source = a if a.ndim else run.derived(a.reshape(1), a)
         memory = replace(run.memory(source), dtype=dtype)
         new = run.empty(replace(memory, strides=strides_by_order(memory, order)))
@@ -333,14 +363,16 @@ def _of_type_on_gpu(function: str, a: Any, order: str, dtype: np.dtype, variant:
 
 
 _NDARRAY = np.ndarray                  # a look-up less
-_ITSELF = {name: tally(name, "calls", "nothing").tick for name in ("ascontiguousarray", "asfortranarray")}
+_ITSELF = {name: tally(name, "calls", "nothing").tick
+           for name in ("ascontiguousarray", "asfortranarray")}
 _NUMPYS = {call.__name__: (call, tally(call.__name__, "calls", "numpy").tick)
            for call in (np.ndarray.copy, np.ascontiguousarray, np.asfortranarray)}
 
 
 def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
-    """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it has been made before, without
-    further questions; a CuPy array itself if that is asked for; ``None`` if there are questions."""
+    """A plain NumPy array by NumPy's function, or a copy of a plain CuPy array if the like of it
+    has been made before, without further questions; a CuPy array itself if that is asked for;
+    ``None`` if there are questions."""
     if type(a) is _NDARRAY:
         # stays takes longer
         if out is not None or not (current_backend() == "numpy" or stays(a)):
@@ -358,7 +390,8 @@ def _fast(function: str, a: Any, order: Any, out: Any = None) -> Any:
     if replay is None:
         return None
     if out is not None:
-        return replay(("copy", "out", None), (a,), out) if type(order) is str and order == "K" else None
+        return replay(("copy", "out", None), (a,),
+                      out) if type(order) is str and order == "K" else None
     new = replay((function, order, None), (a,), None)
     if new is None and function != "copy" and a.ndim:
         flags = a.flags

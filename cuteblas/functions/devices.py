@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
     from ..planning.sharding import Cost
 
-__all__ = ["as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result", "on_host_alone", "put",
-           "shares_memory", "spread_product", "stand_in_of"]
+__all__ = ["as_devices", "contraction_over", "matmul_of_host", "matmul_over", "new_result",
+           "on_host_alone", "put", "shares_memory", "spread_product", "stand_in_of"]
 
-_ROWS = 128                             # of which parts have a multiple
-_EACH = 7e-3                            # seconds that a further device costs: its thread, and copies that begin
-_HOST_BYTES = 88e9                      # that a host moves to and from several devices in a second
+_ROWS = 128                 # of which parts have a multiple
+_EACH = 7e-3                # seconds that a further device costs: its thread, and copies that begin
+_HOST_BYTES = 88e9          # that a host moves to and from several devices in a second
 
 
 def as_devices(function: str, devices: Any) -> tuple[int, ...]:
@@ -52,19 +52,28 @@ def as_devices(function: str, devices: Any) -> tuple[int, ...]:
     if isinstance(devices, str) and devices == "all":
         return tuple(range(peers().count()))
     found = tuple(devices) if isinstance(devices, Iterable) else (None,)
-    if not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool) for device in found):
+    if not all(isinstance(device, (int, np.integer)) and not isinstance(device, bool)
+               for device in found):
         wrong = ValueError if isinstance(devices, str) else TypeError
-        raise wrong(f"{function} takes devices='all' or a sequence of device numbers, got {devices!r}")
+        raise wrong(
+            f"{function} takes devices='all' or a sequence of device numbers, got {devices!r}"
+        )
     if not found or len({*found}) < len(found) or min(found) < 0:
-        raise ValueError(f"{function} takes device numbers from 0 up, each once and at least one, got devices={devices!r}")
+        raise ValueError(
+            f"{function} takes device numbers from 0 up, each once and at least one, got devices={devices!r}"
+        )
     if max(found) >= (count := peers().count()):
-        raise ValueError(f"{function} takes devices 0 to {count - 1} of this host, got devices={devices!r}")
+        raise ValueError(
+            f"{function} takes devices 0 to {count - 1} of this host, got devices={devices!r}"
+        )
     return tuple(map(int, found))
 
 
 def on_host_alone(*arrays: Any) -> bool:
-    """Whether all arrays of a call with ``devices=`` are NumPy's, or what NumPy converts to them."""
-    return all(kind_of(x) not in ("cupy", "foreign") and not isinstance(x, ShardedArray) for x in arrays if x is not None)
+    """Whether all arrays of a call with ``devices=`` are NumPy's, or what NumPy converts to
+    them."""
+    return all(kind_of(x) not in ("cupy", "foreign") and not isinstance(x, ShardedArray)
+               for x in arrays if x is not None)
 
 
 def matmul_over(x1: Any, x2: Any, out: Any, devices: Any, precision: str) -> Any:
@@ -102,8 +111,10 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
     first, second = HOST_CUDA.memory(a), HOST_CUDA.memory(b)
     product = resolve_product(first, second, None if out is None else HOST_CUDA.memory(out), {})
     whole = out
-    if whole is None or whole.dtype != product.dtype or any(np.may_share_memory(whole, x) for x in (a, b)):
-        whole = empty_array(product.shape, product.dtype, resolve_product(first, second, None, {}).strides)
+    if whole is None or whole.dtype != product.dtype or any(np.may_share_memory(whole, x)
+                                                            for x in (a, b)):
+        whole = empty_array(product.shape, product.dtype,
+                            resolve_product(first, second, None, {}).strides)
     missing = a.ndim == 1, b.ndim == 1
     matrices = (operand_matrices(a, product.core1, 0), operand_matrices(b, product.core2, 1),
                 result_matrices(whole, product.core3, missing))
@@ -125,10 +136,12 @@ def matmul_of_host(function: str, x1: Any, x2: Any, out: np.ndarray | None, devi
                 exchange.leave(device)
         if not done:
             np.matmul(part[0], part[1], part[2])
-        tally(function, "spread", f"on cuda:{device}" if done else "no memory on the GPU: by NumPy").tick()
+        tally(function, "spread", f"on cuda:{device}" if done
+              else "no memory on the GPU: by NumPy").tick()
 
     with short_turns(), ThreadPoolExecutor(max(1, len(parts))) as pool:
-        running = [pool.submit(copy_context().run, work, device, part) for device, part in zip(ordinals, parts, strict=False)]
+        running = [pool.submit(copy_context().run, work, device, part)
+                   for device, part in zip(ordinals, parts, strict=False)]
     for each in running:
         each.result()
     if out is None:
@@ -144,12 +157,14 @@ def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:
 
     work = work_of(c.size * a.shape[-1], c.dtype, [a, b], None, c.shape)
     alone, least = work.seconds()[1], (work.up + work.down) / _HOST_BYTES
-    return min(range(1, most + 1), key=lambda count: (max(alone / count, least) if count > 1 else alone) + count * _EACH)
+    return min(range(1, most + 1), key=lambda count: (max(alone / count, least) if count > 1
+                                                      else alone) + count * _EACH)
 
 
 def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarray,
               parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
-    """How devices share the operand that all of them need, where they reach each other faster than the host."""
+    """How devices share the operand that all of them need, where they reach each other faster than
+    the host."""
     from ..engines.settings import keeps_arrays
     from ..planning.streaming import passing
 
@@ -164,13 +179,17 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
     from ..runtime.peers import peers
 
     between = peers()
-    if any(between.rate(one, other) <= host_costs().link_bytes for one in devices for other in devices if one != other):
+    if any(between.rate(one, other) <= host_costs().link_bytes for one in devices
+           for other in devices if one != other):
         return None
-    return Exchange(shared, devices, passing(c.shape, (shared.nbytes + c.nbytes) // len(devices), by_rows))
+    return Exchange(shared, devices, passing(c.shape, (shared.nbytes + c.nbytes) // len(devices),
+                                             by_rows))
 
 
-def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """A product in at most so many parts along the outermost axis of the batch, else along rows or columns."""
+def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray,
+                   count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """A product in at most so many parts along the outermost axis of the batch, else along rows or
+    columns."""
     batch = c.ndim > 2 and c.shape[0] >= count
     axis = 0 if batch else c.ndim - 2 if c.shape[-2] >= c.shape[-1] else c.ndim - 1
     step = -(-c.shape[axis] // count)
@@ -180,29 +199,36 @@ def _parts_of_host(a: np.ndarray, b: np.ndarray, c: np.ndarray, count: int) -> l
         box: Any = (..., part, *inner)
         return x[box] if has else x
 
-    own_a, own_b = (x.ndim == c.ndim and x.shape[0] > 1 if batch else axis == c.ndim - last for x, last in ((a, 2), (b, 1)))
+    own_a, own_b = (x.ndim == c.ndim and x.shape[0] > 1 if batch else axis == c.ndim - last
+                    for x, last in ((a, 2), (b, 1)))
     parts = [slice(start, start + step) for start in range(0, c.shape[axis], step)]
     return [(cut(a, part, own_a), cut(b, part, own_b), cut(c, part, True)) for part in parts]
 
 
-def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray, c: ShardedArray, precision: str,
-                   multiply: Callable[[Any, Any, Any], None], reads_c: bool = False) -> None:
-    """Compute C of matrices, or of one batch axis of them, over devices: see :func:`cuteblas.engines.spread.multiply_over`."""
+def spread_product(function: str, devices: Sequence[int], a: ShardedArray, b: ShardedArray,
+                   c: ShardedArray, precision: str, multiply: Callable[[Any, Any, Any], None],
+                   reads_c: bool = False) -> None:
+    """Compute C of matrices, or of one batch axis of them, over devices: see
+    :func:`cuteblas.engines.spread.multiply_over`."""
     from ..engines.cuda import CUDA
     from ..engines.spread import multiply_over
 
     if c.nbytes and a.shape[-1]:
-        cost = _cost(stand_in_of(a, None), stand_in_of(b, None), precision, CUDA.device(c.shards[0]))
+        cost = _cost(stand_in_of(a, None), stand_in_of(b, None), precision,
+                     CUDA.device(c.shards[0]))
         multiply_over(function, devices, a, b, c, cost, multiply, reads_c)
         return
     for shard in c.shards if c.nbytes else ():          # sums of nothing
         with CUDA.on_device_of(shard):
             first, second = (CUDA.empty(Memory(shape, (a.dtype.itemsize,) * shard.ndim, a.dtype))
-                             for shape in ((*shard.shape[:-1], 0), (*shard.shape[:-2], 0, shard.shape[-1])))
+                             for shape in ((*shard.shape[:-1], 0),
+                                           (*shard.shape[:-2], 0, shard.shape[-1])))
             multiply(first, second, shard)
 
 
-_resolved = lru_cache(maxsize=1024)(lambda first, second, out: resolve_product(first, second, out, {}))
+_resolved = lru_cache(maxsize=1024)(
+    lambda first, second, out: resolve_product(first, second, out, {})
+)
 
 
 @lru_cache(maxsize=1024)
@@ -214,7 +240,8 @@ def _cost(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> 
     if n < 4 * _ROWS:
         return Cost(whole)
     half = Memory((*second.shape[:-1], n // 2), second.strides, second.dtype)
-    return Cost.from_halves(whole, _seconds(first, half, precision, device), first.size, second.size)
+    return Cost.from_halves(whole, _seconds(first, half, precision, device), first.size,
+                            second.size)
 
 
 def _seconds(first: Memory, second: Memory, precision: str, device: DeviceInfo) -> float:
@@ -234,7 +261,8 @@ def _shape(x: ShardedArray, like: Any) -> tuple[int, ...]:
 
 
 def stand_in_of(x: ShardedArray, like: Any) -> Memory:
-    """What NumPy's rules ask of an operand; of shards the first says in which order elements lie."""
+    """What NumPy's rules ask of an operand; of shards the first says in which order elements
+    lie."""
     shape = x.shape if like is None else _shape(x, like)
     first = x.shards[0].strides
     axes = sorted(range(len(shape)), key=lambda axis: -abs(first[axis]))
@@ -250,23 +278,27 @@ def _cast(x: ShardedArray, dtype: np.dtype) -> ShardedArray:
     shards = []
     for shard in x.shards:
         with CUDA.on_device_of(shard):
-            new = CUDA.empty(Memory(shard.shape, contiguous_strides(shard.shape, dtype.itemsize), dtype))
+            new = CUDA.empty(Memory(shard.shape, contiguous_strides(shard.shape, dtype.itemsize),
+                                    dtype))
             Execution("matmul", CUDA).assign(new, shard)
             shards.append(new)
     return ShardedArray(shards, x.axis)
 
 
 def shares_memory(c: ShardedArray, others: Sequence[ShardedArray]) -> bool:
-    """Whether C shares memory with an operand: another device may still read what one has written."""
+    """Whether C shares memory with an operand: another device may still read what one has
+    written."""
     from ..engines.cuda import CUDA
     from ..engines.memory import overlap
 
-    return any(overlap(CUDA.memory(x), CUDA.memory(y)) for x in c.shards for other in others for y in other.shards)
+    return any(overlap(CUDA.memory(x), CUDA.memory(y)) for x in c.shards for other in others
+               for y in other.shards)
 
 
-def new_result(shape: tuple[int, ...], dtype: np.dtype, a: ShardedArray, b: ShardedArray, order: str = "C") -> ShardedArray:
-    """A new array for C, its matrices in an order: divided as the batch or the rows of A are, or the columns of B; else on A's
-    first device."""
+def new_result(shape: tuple[int, ...], dtype: np.dtype, a: ShardedArray, b: ShardedArray,
+               order: str = "C") -> ShardedArray:
+    """A new array for C, its matrices in an order: divided as the batch or the rows of A are, or
+    the columns of B; else on A's first device."""
     import cupy
 
     axis, devices, cuts = 0, a.devices[:1], [shape[0]]
@@ -293,16 +325,19 @@ def put(function: str, c: ShardedArray, target: ShardedArray) -> None:
     source = _cast(c, target.dtype)
     if source.shape != target.shape:
         if len(target.shards) > 1 or len(source.shards) > 1:
-            raise ValueError(f"{function} with devices= writes shards of shape {c.shape}, but out has shape {target.shape}")
+            raise ValueError(
+                f"{function} with devices= writes shards of shape {c.shape}, but out has shape {target.shape}"
+            )
         source = ShardedArray([source.shards[0].reshape(target.shape)])
     assign(peers(), target, source)
 
 
-# -- contractions -----------------------------------------------------------------------------------------------------------------
+# -- contractions ----------------------------------------------------------------------------------
 def contraction_over(function: str, settle: Callable[..., Expression | None],
                      call: Callable[..., Any], arrays: tuple[Any, Any, Any],
                      devices: Any, precision: str) -> Any:
-    """A contraction of two arrays over devices, as one product of matrices: axes are brought into the order of its groups.
+    """A contraction of two arrays over devices, as one product of matrices: axes are brought into
+    the order of its groups.
 
     Parameters
     ----------
@@ -342,11 +377,13 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
     x1, x2, out = arrays
     a, b = as_sharded(x1), as_sharded(x2)
     target = None if out is None else as_sharded(out)
-    settled = settle(stand_in_of(a, x1), stand_in_of(b, x2), None if target is None else stand_in_of(target, out))
+    settled = settle(stand_in_of(a, x1), stand_in_of(b, x2),
+                     None if target is None else stand_in_of(target, out))
     if target is not None and _shape(target, out) != settled.shape:
         raise ValueError(f"{function} with devices= writes a result of shape {settled.shape}, but "
                          f"out has shape {_shape(target, out)}")
-    divided = tuple(settled.terms[i].axes[x.axis] if len(x.shards) > 1 else None for i, x in enumerate((a, b)))
+    divided = tuple(settled.terms[i].axes[x.axis] if len(x.shards) > 1 else None
+                    for i, x in enumerate((a, b)))
     groups = _groups(function, settled, divided, core)
     names = ["batch"] * bool(groups["batch"]) + ["m", "n"]
 
@@ -376,7 +413,8 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
         shards.append(shard.reshape(extents).transpose(order))
     if len(shards) == 1 and target is None:
         return shards[0]
-    result = ShardedArray(shards, order.index(at) if len(c.shards) > 1 else 0) if order else as_sharded(shards[0])
+    result = ShardedArray(shards, order.index(at) if len(c.shards) > 1
+                          else 0) if order else as_sharded(shards[0])
     if target is None:
         return result
     put(function, result, target)
@@ -385,15 +423,20 @@ def _over(function: str, settle: Callable[..., Expression], arrays: tuple[Any, A
 
 def _groups(function: str, settled: Expression, divided: Sequence[str | None],
             core: str = "") -> dict[str, list[str]]:
-    """The indices of a contraction by their part in a product of matrices, in the order in which they are merged: first the one
-    along which an operand is divided."""
+    """The indices of a contraction by their part in a product of matrices, in the order in which
+    they are merged: first the one along which an operand is divided."""
     first, second = (term.axes for term in settled.terms)
     axes = [*first, *second, *settled.axes]
-    if any(len(letter) != 1 for letter in axes) or len({*first}) < len(first) or len({*second}) < len(second):
-        raise ValueError(f"{function} with devices= takes no diagonals: an index may be on one axis of each operand")
+    if any(len(letter) != 1
+           for letter in axes) or len({*first}) < len(first) or len({*second}) < len(second):
+        raise ValueError(
+            f"{function} with devices= takes no diagonals: an index may be on one axis of each operand"
+        )
     alone = [letter for letter in {*first} ^ {*second} if letter not in settled.axes]
     if alone:
-        raise ValueError(f"{function} with devices= sums only over indices that both operands have; sum over the others first")
+        raise ValueError(
+            f"{function} with devices= sums only over indices that both operands have; sum over the others first"
+        )
     batch = [x for x in dict.fromkeys((*first, *second))
              if x in settled.axes and (x not in core if core else x in first and x in second)]
     groups = {"batch": batch, "m": [x for x in first if x not in (*second, *batch)],
@@ -402,13 +445,16 @@ def _groups(function: str, settled: Expression, divided: Sequence[str | None],
     for name, group in groups.items():
         leading = {letter for letter in divided if letter in group}
         if len(leading) > 1:
-            raise ValueError(f"{function} with devices= takes operands divided along the same index, but they are divided along "
-                             f"two {'summed' if name == 'k' else 'shared'} indices")
+            raise ValueError(
+                f"{function} with devices= takes operands divided along the same index, but they are divided along "
+                f"two {'summed' if name == 'k' else 'shared'} indices"
+            )
         group.sort(key=lambda letter: letter not in leading)
     return groups
 
 
-def _as_matrices(x: ShardedArray, axes: Sequence[str], groups: Sequence[Sequence[str]]) -> ShardedArray:
+def _as_matrices(x: ShardedArray, axes: Sequence[str],
+                 groups: Sequence[Sequence[str]]) -> ShardedArray:
     """Shards as arrays of one axis for each group of indices; copies where axes do not merge."""
     from ..engines.cuda import CUDA
     from ..engines.execution import Execution
@@ -418,17 +464,21 @@ def _as_matrices(x: ShardedArray, axes: Sequence[str], groups: Sequence[Sequence
     for shard in x.shards:
         part = shard.transpose(order) if order else shard.reshape(())
         bounds = np.cumsum([0, *map(len, groups)])
-        merged = [_merged_mode(part.shape[i:j], part.strides[i:j], part.itemsize) for i, j in pairwise(bounds)]
+        merged = [_merged_mode(part.shape[i:j], part.strides[i:j], part.itemsize)
+                  for i, j in pairwise(bounds)]
         if any(mode is None for mode in merged):
             with CUDA.on_device_of(shard):
                 part = Execution("copy", CUDA).new_like(part, "C")
-            merged = [_merged_mode(part.shape[i:j], part.strides[i:j], part.itemsize) for i, j in pairwise(bounds)]
+            merged = [_merged_mode(part.shape[i:j], part.strides[i:j], part.itemsize)
+                      for i, j in pairwise(bounds)]
         shape, strides = zip(*(mode for mode in merged if mode is not None), strict=True)
         shards.append(CUDA.view(part, shape, strides))
-    return ShardedArray(shards, next(i for i, j in enumerate(np.cumsum([*map(len, groups)])) if at < j) if order else 0)
+    return ShardedArray(shards, next(i for i, j in enumerate(np.cumsum([*map(len, groups)]))
+                                     if at < j) if order else 0)
 
 
-def _merged_mode(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int] | None:
+def _merged_mode(shape: Sequence[int], strides: Sequence[int],
+                 itemsize: int) -> tuple[int, int] | None:
     """Axes as one: its extent and stride; ``None`` if they do not merge."""
     modes = [(n, stride) for n, stride in zip(shape, strides, strict=True) if n != 1]
     if 0 in shape or not modes:
@@ -445,17 +495,24 @@ def _contraction_of_host(function: str, settle: Callable[..., Expression],
     from ..engines.emulator import HOST_CUDA
 
     x1, x2, out = np.asarray(arrays[0]), np.asarray(arrays[1]), arrays[2]
-    settled = settle(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2), None if out is None else HOST_CUDA.memory(out))
+    settled = settle(HOST_CUDA.memory(x1), HOST_CUDA.memory(x2),
+                     None if out is None else HOST_CUDA.memory(out))
     groups = _groups(function, settled, ())
     extents = {name: prod(settled.extents[c] for c in group) for name, group in groups.items()}
     matrices = []
-    for x, term, named in ((x1, settled.terms[0], ("batch", "m", "k")), (x2, settled.terms[1], ("batch", "k", "n"))):
+    for x, term, named in ((x1, settled.terms[0], ("batch", "m", "k")),
+                           (x2, settled.terms[1], ("batch", "k", "n"))):
         order = [term.axes.index(letter) for name in named for letter in groups[name]]
-        matrices.append(x.astype(settled.dtype, copy=False).transpose(order).reshape([extents[name] for name in named]))
+        matrices.append(
+            x.astype(settled.dtype, copy=False)
+            .transpose(order)
+            .reshape([extents[name] for name in named])
+        )
     first, second = matrices
     product = matmul_of_host(function, first, second, None, ordinals, precision)
     letters = [*groups["batch"], *groups["m"], *groups["n"]]
-    result = product.reshape([settled.extents[letter] for letter in letters]).transpose(*map(letters.index, settled.axes))
+    result = product.reshape([settled.extents[letter]
+                              for letter in letters]).transpose(*map(letters.index, settled.axes))
     if out is None:
         return result[()] if settled.scalar and not result.ndim else result
     np.copyto(out, result, casting="unsafe")

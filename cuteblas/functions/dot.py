@@ -1,4 +1,5 @@
-"""``dot``, ``inner``, ``outer`` ...: NumPy's products of two arrays that are not generalized ufuncs."""
+"""``dot``, ``inner``, ``outer`` ...: NumPy's products of two arrays that are not generalized
+ufuncs."""
 
 from __future__ import annotations
 
@@ -11,32 +12,43 @@ import numpy as np
 
 from ..engines.dispatch import kind_of, own_call
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
-from .algorithms import AS_PLANNED, Algorithm, checked_algorithm, checked_precision, refuse_with_devices
+from .algorithms import (
+    AS_PLANNED,
+    Algorithm,
+    checked_algorithm,
+    checked_precision,
+    refuse_with_devices,
+)
 from .copy import ascontiguousarray
 from .expressions import Expression, Term, common_type, expression, letter, stand_in
 from .routing import answer, at_once
 from .signatures import Devices, Precision, typed_product
 
-__all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot", "tensordot_for", "vdot"]
+__all__ = ["dot", "dot_for", "inner", "kron", "outer", "outer_for", "settle_dot", "tensordot",
+           "tensordot_for", "vdot"]
 
 Letters = tuple[str, ...]
 _NDARRAY = np.ndarray                  # a look-up less
 
 
 @typed_product
-def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, variant: str | None = None) -> Any:
-    """Dot product of two arrays, as ``numpy.dot``: the sum over the last axis of ``a`` and the last but one of ``b``.
+def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None,
+        variant: str | None = None) -> Any:
+    """Dot product of two arrays, as ``numpy.dot``: the sum over the last axis of ``a`` and the last
+    but one of ``b``.
 
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies the other; two vectors give their inner product.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. A scalar multiplies the other; two
+        vectors give their inner product.
     out : array, optional
         Receives the result; C-contiguous, with exactly its shape and type.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists
+        the names.
 
     Returns
     -------
@@ -46,8 +58,9 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, 
     Raises
     ------
     TypeError, ValueError
-        The errors of ``numpy.dot``, in its words and before anything runs; also for operands on different devices, and for an
-        algorithm or a kernel that is unknown or does not take this product.
+        The errors of ``numpy.dot``, in its words and before anything runs; also for operands on
+        different devices, and for an algorithm or a kernel that is unknown or does not take this
+        product.
 
     Examples
     --------
@@ -60,14 +73,17 @@ def dot(a: Any, b: Any, out: Any = None, *, precision: Precision | None = None, 
     return dot_for("dot", a, b, out, checked_algorithm(precision, variant))
 
 
-def dot_for(function: str, a: Any, b: Any, out: Any = None, algorithm: Algorithm = AS_PLANNED) -> Any:
+def dot_for(function: str, a: Any, b: Any, out: Any = None,
+            algorithm: Algorithm = AS_PLANNED) -> Any:
     """``dot`` on the account of a function that uses it."""
     result = answer(function, np.dot, settle_dot, _typed(a, b), out, algorithm)
-    return result[()] if type(result) is np.ndarray and result.ndim == 0 else result          # NumPy's, of ``out`` too
+    # NumPy's, of ``out`` too
+    return result[()] if type(result) is np.ndarray and result.ndim == 0 else result
 
 
 @typed_product
-def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str | None = None) -> Any:
+def inner(a: Any, b: Any, /, *, precision: Precision | None = None,
+          variant: str | None = None) -> Any:
     """Sum of products over the last axes of two arrays, as ``numpy.inner``.
 
     Parameters
@@ -77,7 +93,8 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists
+        the names.
 
     Returns
     -------
@@ -87,8 +104,9 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str
     Raises
     ------
     TypeError, ValueError
-        The errors of ``numpy.inner``, in its words and before anything runs; also for operands on different devices, and for an
-        algorithm or a kernel that is unknown or does not take this product.
+        The errors of ``numpy.inner``, in its words and before anything runs; also for operands on
+        different devices, and for an algorithm or a kernel that is unknown or does not take this
+        product.
 
     Examples
     --------
@@ -97,7 +115,8 @@ def inner(a: Any, b: Any, /, *, precision: Precision | None = None, variant: str
     """
     if type(a) is _NDARRAY and precision is variant is None and (result := at_once("inner", np.inner, a, b)) is not None:
         return result
-    return answer("inner", np.inner, _settle_inner, _typed(a, b), algorithm=checked_algorithm(precision, variant))
+    return answer("inner", np.inner, _settle_inner, _typed(a, b),
+                  algorithm=checked_algorithm(precision, variant))
 
 
 def vdot(a: Any, b: Any, /) -> Any:
@@ -106,8 +125,9 @@ def vdot(a: Any, b: Any, /) -> Any:
     Parameters
     ----------
     a, b : array_like
-        Of equal size. Any strides. Arrays of different shapes are read in place if their axes split into common ones, as those of
-        (6,) and (2, 3) do. Otherwise, as for (4, 6) and (6, 4), the first one is copied unless it is C-contiguous.
+        Of equal size. Any strides. Arrays of different shapes are read in place if their axes split
+        into common ones, as those of (6,) and (2, 3) do. Otherwise, as for (4, 6) and (6, 4), the
+        first one is copied unless it is C-contiguous.
 
     Returns
     -------
@@ -117,7 +137,8 @@ def vdot(a: Any, b: Any, /) -> Any:
     Raises
     ------
     TypeError, ValueError
-        The errors of ``numpy.vdot``, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vdot``, in its words and before anything runs; also for operands on
+        different devices.
 
     Examples
     --------
@@ -134,7 +155,8 @@ def vdot(a: Any, b: Any, /) -> Any:
 
 @typed_product
 def outer(a: Any, b: Any, out: Any = None) -> Any:
-    """Products of every element of ``a`` with every element of ``b``, as ``numpy.outer``; arrays are read as vectors.
+    """Products of every element of ``a`` with every element of ``b``, as ``numpy.outer``; arrays
+    are read as vectors.
 
     Parameters
     ----------
@@ -151,7 +173,8 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
     Raises
     ------
     TypeError, ValueError
-        The errors of ``numpy.outer``, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.outer``, in its words and before anything runs; also for operands on
+        different devices.
 
     Examples
     --------
@@ -170,20 +193,24 @@ def outer_for(function: str, a: Any, b: Any, out: Any = None) -> Any:
 
 
 @typed_product
-def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = None, variant: str | None = None,
-              devices: Devices | None = None) -> Any:
-    """Sum of products over given axes of two arrays, as ``numpy.tensordot``, without reshaping them.
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = None,
+              variant: str | None = None, devices: Devices | None = None) -> Any:
+    """Sum of products over given axes of two arrays, as ``numpy.tensordot``, without reshaping
+    them.
 
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the kernel nests the modes of the contraction.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides: the kernel nests the modes of the
+        contraction.
     axes : int or pair of (sequence of) int
-        The number of last axes of ``a`` and first axes of ``b``, or the axes of ``a`` and those of ``b``.
+        The number of last axes of ``a`` and first axes of ``b``, or the axes of ``a`` and those of
+        ``b``.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists
+        the names.
     devices : "all" or sequence of int, optional
         The GPUs of this host that may compute, as in :func:`cuteblas.matmul`.
 
@@ -195,8 +222,9 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     Raises
     ------
     TypeError, ValueError, IndexError
-        The errors of ``numpy.tensordot``, in its words and before anything runs; also for operands on different devices, and for an
-        algorithm or a kernel that is unknown or does not take this product.
+        The errors of ``numpy.tensordot``, in its words and before anything runs; also for operands
+        on different devices, and for an algorithm or a kernel that is unknown or does not take this
+        product.
 
     Examples
     --------
@@ -211,7 +239,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Precision | None = No
     return tensordot_for("tensordot", a, b, axes, checked_algorithm(precision, variant))
 
 
-def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, variant: str | None) -> Any:
+def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str,
+                    variant: str | None) -> Any:
     """``tensordot`` over several GPUs."""
     refuse_with_devices("tensordot", {"variant": variant})
     if (call := own_call(a, b)) is not None:
@@ -222,7 +251,8 @@ def _tensordot_over(a: Any, b: Any, axes: Any, devices: Any, precision: str, var
                             partial(np.tensordot, axes=axes), (a, b, None), devices, precision)
 
 
-def tensordot_for(function: str, a: Any, b: Any, axes: Any, algorithm: Algorithm = AS_PLANNED) -> Any:
+def tensordot_for(function: str, a: Any, b: Any, axes: Any,
+                  algorithm: Algorithm = AS_PLANNED) -> Any:
     """``tensordot`` on the account of a function that uses it."""
     return answer(function, np.tensordot, _settle_tensordot, (a, b), algorithm=algorithm, axes=axes)
 
@@ -234,7 +264,8 @@ def kron(a: Any, b: Any) -> Any:
     Parameters
     ----------
     a, b : array_like
-        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. The one with fewer axes gets axes of extent 1 in front.
+        NumPy in, NumPy out; CuPy in, CuPy out. Any strides. The one with fewer axes gets axes of
+        extent 1 in front.
 
     Returns
     -------
@@ -244,7 +275,8 @@ def kron(a: Any, b: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        The errors of ``numpy.kron``, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.kron``, in its words and before anything runs; also for operands on
+        different devices.
 
     Examples
     --------
@@ -257,7 +289,8 @@ def kron(a: Any, b: Any) -> Any:
 
 
 def _typed(a: Any, b: Any) -> tuple[Any, Any]:
-    """Operands of NumPy's oldest products: a list without elements has the type of the other, before NumPy 2.5 only ``b``."""
+    """Operands of NumPy's oldest products: a list without elements has the type of the other,
+    before NumPy 2.5 only ``b``."""
     return _typed_as(b, a) if _EITHER_SIDE else a, _typed_as(a, b)
 
 
@@ -275,7 +308,7 @@ def _is_empty(x: Any) -> bool:
     return type(x) in (list, tuple) and all(map(_is_empty, x))
 
 
-# -- what they compute ------------------------------------------------------------------------------------------------------------
+# -- what they compute -----------------------------------------------------------------------------
 def _letters(*shapes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
     """A new letter for each axis of each shape."""
     start = 0
@@ -284,11 +317,12 @@ def _letters(*shapes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
         start += len(shape)
 
 
-def _products(a: Memory, b: Memory, first: Letters, second: Letters, result: Sequence[str], call: Any,
-              scalar: bool = True) -> Expression:
+def _products(a: Memory, b: Memory, first: Letters, second: Letters, result: Sequence[str],
+              call: Any, scalar: bool = True) -> Expression:
     """The products of elements with these letters, in the type of the result of ``call``."""
     extents = dict(zip((*first, *second), (*a.shape, *b.shape), strict=True))
-    return expression((Term(first), Term(second)), result, extents, common_type(call, a.dtype, b.dtype), scalar)
+    return expression((Term(first), Term(second)), result, extents,
+                      common_type(call, a.dtype, b.dtype), scalar)
 
 
 def _matched(a: Memory, b: Memory, axes_a: Sequence[int], axes_b: Sequence[int], call: Any,
@@ -312,7 +346,8 @@ def _last_axes(a: Memory, b: Memory, axis: int, call: Any) -> Expression | None:
 
 
 def _by_blas(settled: Expression) -> bool:
-    """Whether NumPy leaves a product with a scalar to BLAS: then the rules are those of ``dot``, else of ``multiply``."""
+    """Whether NumPy leaves a product with a scalar to BLAS: then the rules are those of ``dot``,
+    else of ``multiply``."""
     return settled.dtype.char in "fdFD" and len(settled.shape) < 3
 
 
@@ -322,7 +357,8 @@ def _scaled(settled: Expression, a: Memory, b: Memory) -> Expression:
     if rank < 2 or (a.shape and b.shape):
         return settled
     other = a if a.shape else b
-    walk = np.nditer([shadow(tuple(min(n, 2) for n in other.shape), other.strides), None], ["zerosize_ok"], order="K")
+    walk = np.nditer([shadow(tuple(min(n, 2) for n in other.shape), other.strides), None],
+                     ["zerosize_ok"], order="K")
     strides = walk.operands[1].strides
     axes = sorted(range(rank), key=lambda axis: -strides[axis])
     return replace(settled, strides=contiguous_strides(settled.shape, settled.dtype.itemsize, axes))
@@ -361,7 +397,9 @@ def settle_dot(a: Memory, b: Memory, out: Memory | None) -> Expression | None:
         return settled if _fits(settled, a, b, out) else None
     if (out.dtype, len(out.shape)) != (settled.dtype, len(settled.shape)) or not (
             is_contiguous(out, "C") and out.writeable and out.aligned):
-        raise ValueError("output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array)")
+        raise ValueError(
+            "output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array)"
+        )
     if out.shape != settled.shape:
         raise ValueError("output array has wrong dimensions")
     return settled
@@ -377,11 +415,13 @@ def _settle_tensordot(a: Memory, b: Memory, out: None, axes: Any) -> Expression 
         axes_a, axes_b = axes
     except TypeError:
         axes_a, axes_b = range(-axes, 0), range(axes)
-    axes_a, axes_b = ([named] if not np.iterable(named) else list(named) for named in (axes_a, axes_b))
+    axes_a, axes_b = ([named] if not np.iterable(named) else list(named)
+                      for named in (axes_a, axes_b))
     if any(isinstance(i, bool) for i in (*axes_a, *axes_b)):
         return None
     try:
-        axes_a, axes_b = ([range(len(x.shape))[i] for i in named] for x, named in ((a, axes_a), (b, axes_b)))
+        axes_a, axes_b = ([range(len(x.shape))[i] for i in named]
+                          for x, named in ((a, axes_a), (b, axes_b)))
     except (IndexError, TypeError):
         return None
     if len(axes_a) != len(axes_b) or len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b):
@@ -394,13 +434,16 @@ def _settle_vdot(a: Memory, b: Memory, out: None) -> Expression | None:
     if axes is None:
         return None
     first, second, extents = axes
-    return expression((Term(first, conj=True), Term(second)), (), extents, common_type(np.vdot, a.dtype, b.dtype))
+    return expression((Term(first, conj=True), Term(second)), (), extents,
+                      common_type(np.vdot, a.dtype, b.dtype))
 
 
-def _common_axes(shape1: tuple[int, ...],
-                 shape2: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
-    """Letters for the axes of two arrays of one size that count their elements alike, and their extents: those of (6,) and (2, 3)
-    are (ab,) and (a, b). ``None`` if no extents divide both shapes.
+def _common_axes(
+    shape1: tuple[int, ...], shape2: tuple[int, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, int]] | None:
+    """Letters for the axes of two arrays of one size that count their elements alike, and their
+    extents: those of (6,) and (2, 3) are (ab,) and (a, b). ``None`` if no extents divide both
+    shapes.
     """
     if 0 in shape1:
         axes1, axes2 = (tuple("" if n else "a" for n in shape) for shape in (shape1, shape2))
@@ -436,4 +479,5 @@ def _settle_kron(a: Memory, b: Memory, out: None) -> Expression | None:
     first, second = _letters(a.shape, b.shape)
     rank = max(len(first), len(second))
     blocks = zip(*(("",) * (rank - len(axes)) + axes for axes in (first, second)), strict=True)
-    return _scaled(_products(a, b, first, second, ["".join(block) for block in blocks], np.multiply), a, b)
+    return _scaled(_products(a, b, first, second, ["".join(block) for block in blocks],
+                             np.multiply), a, b)

@@ -27,7 +27,15 @@ from .algorithms import (
 from .expressions import Expression, Term, expression, stand_in
 from .routing import answer_anew, by_numpy, key_of, resolve
 from .signatures import Array, Casting, Devices, Order, Precision, Promoted
-from .subscripts import Subscripts, contraction_path, operands_of, optimal_path, read, text_of, with_operands
+from .subscripts import (
+    Subscripts,
+    contraction_path,
+    operands_of,
+    optimal_path,
+    read,
+    text_of,
+    with_operands,
+)
 
 __all__ = ["einsum", "einsum_path"]
 
@@ -35,10 +43,11 @@ _by_numpy = tally("einsum", "calls", "numpy")
 _as_view = tally("einsum", "calls", "a view").tick
 _NUMBERS = frozenset("?bhilqBHILQefdFD")        # characters of the types that kernels multiply
 _ARGUMENTS = frozenset({"dtype", "order", "casting"})
-SMALL = 2048                                    # products that NumPy's plain loop does before a product of matrices has begun
-_MOST_OPERANDS = 32                             # that NumPy's plain loop takes, less the result (64 from NumPy 2 on)
-_MOST_FOR_OPTIMAL = 12                          # terms; 3^12 pairs of subsets take a quarter of a second
-_MOST_FOR_NUMPY = 7                             # terms; NumPy's search for the optimal path takes factorial time
+SMALL = 2048            # products that NumPy's plain loop does before a product of matrices has
+                        # begun
+_MOST_OPERANDS = 32     # that NumPy's plain loop takes, less the result (64 from NumPy 2 on)
+_MOST_FOR_OPTIMAL = 12  # terms; 3^12 pairs of subsets take a quarter of a second
+_MOST_FOR_NUMPY = 7     # terms; NumPy's search for the optimal path takes factorial time
 
 
 Optimize = bool | Literal["auto", "greedy", "optimal"] | list[Any] | tuple[Any, ...]
@@ -52,31 +61,36 @@ class EinsumArguments(TypedDict, total=False):
     casting: Casting
 
 
-def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = False, precision: Precision | None = None,
-           variant: str | None = None, devices: Devices | None = None, **arguments: Unpack[EinsumArguments]) -> Array:
+def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = False,
+           precision: Precision | None = None, variant: str | None = None,
+           devices: Devices | None = None, **arguments: Unpack[EinsumArguments]) -> Array:
     """Sums of products in Einstein's notation, as ``numpy.einsum``.
 
     Parameters
     ----------
     *operands
-        Subscripts and arrays, ``einsum("ij,jk->ik", a, b)``, or arrays and lists of numbers in turn. NumPy in, NumPy out; CuPy in,
-        CuPy out. Any strides: kernels read diagonals, traces, transposes and broadcast axes in place, and nothing is reshaped.
+        Subscripts and arrays, ``einsum("ij,jk->ik", a, b)``, or arrays and lists of numbers in
+        turn. NumPy in, NumPy out; CuPy in, CuPy out. Any strides: kernels read diagonals, traces,
+        transposes and broadcast axes in place, and nothing is reshaped.
     out : array, optional
         Receives the result.
     optimize : bool, str, tuple or list
-        The order in which more than two arrays are multiplied, as in ``numpy.einsum_path``. The default (``False`` or ``"auto"``)
-        is the order with the fewest multiplications for up to 8 arrays, and a greedy order for more. Arrays are multiplied in
-        pairs; a path for NumPy arrays may name more than two at once. NumPy's single loop over all indices runs where there are so
+        The order in which more than two arrays are multiplied, as in ``numpy.einsum_path``. The
+        default (``False`` or ``"auto"``) is the order with the fewest multiplications for up to 8
+        arrays, and a greedy order for more. Arrays are multiplied in pairs; a path for NumPy arrays
+        may name more than two at once. NumPy's single loop over all indices runs where there are so
         few elements that it is faster.
     dtype, order, casting
         As in ``numpy.einsum``. All products are computed in the type of the result.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm of every product on the GPU, as in :func:`cuteblas.matmul`.
     variant : str, optional
-        The name of a kernel to use for every product instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use for every product instead of the planned one;
+        ``python -m cuteblas kernels`` lists the names.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute a product of two arrays, as in :func:`cuteblas.matmul`. There may be no diagonals
-        and no sums over indices of one array alone.
+        The GPUs of this host that may compute a product of two arrays, as in
+        :func:`cuteblas.matmul`. There may be no diagonals and no sums over indices of one array
+        alone.
 
     Returns
     -------
@@ -86,8 +100,9 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
     Raises
     ------
     TypeError, ValueError, KeyError, IndexError, RuntimeError
-        The errors of ``numpy.einsum``, in its words and before anything runs; also for operands on different devices, and for an
-        algorithm or a kernel that is unknown or does not take a product.
+        The errors of ``numpy.einsum``, in its words and before anything runs; also for operands on
+        different devices, and for an algorithm or a kernel that is unknown or does not take a
+        product.
 
     Examples
     --------
@@ -110,8 +125,10 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
         else:
             if out is None and optimize is False:
                 count = len(operands)
-                if not half and (count == 2 or (most <= SMALL and count <= _MOST_OPERANDS) or (count == 3 and (
-                        operands[0], operands[1].shape, operands[2].shape) in _small)):
+                if not half and (count == 2 or (most <= SMALL and count <= _MOST_OPERANDS)
+                                 or (count == 3
+                                     and (operands[0], operands[1].shape,
+                                          operands[2].shape) in _small)):
                     result = np.einsum(*operands)
                 else:
                     program = _programs.get(_key_of_arrays(operands))
@@ -127,8 +144,9 @@ def einsum(*operands: Promoted[Array], out: Any = None, optimize: Optimize = Fal
             ones = [np.zeros((1,) * np.ndim(x), np.asarray(x).dtype) for x in operands_of(operands)]
             np.einsum(*with_operands(operands, ones), optimize=optimize, **arguments)  # type: ignore[arg-type]
         arguments["dtype"] = swapped.newbyteorder("=")
-        native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant, **arguments)
-        return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native    # type: ignore[return-value]
+        native = einsum(*operands, out=out, optimize=optimize, precision=precision, variant=variant,
+                        **arguments)
+        return native.astype(swapped) if out is None and isinstance(native, np.ndarray) else native  # type: ignore[return-value]
     if not operands:
         return np.einsum(*operands)                 # type: ignore[arg-type]  # NumPy's to refuse
     if len(operands) == 1 and type(operands[0]) is not str:
@@ -162,14 +180,16 @@ def _again(operands: Sequence[Any], given: Mapping[str, Any], *arrays: Any, **na
     return einsum(*with_operands(operands, arrays), **given, **named)
 
 
-def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
+def _over_devices(operands: Sequence[Any], out: Any, devices: Any, precision: str,
+                  refused: Mapping[str, Any]) -> Any:
     """A product of two arrays over several GPUs."""
     refuse_with_devices("einsum", refused)
     arrays = operands_of(operands)
     if len(arrays) != 2:
         raise TypeError(f"einsum with devices= takes two arrays, not {len(arrays)}")
     if (call := own_call(*arrays, out)) is not None:
-        return call(einsum, tuple(operands), {"out": out, "precision": precision, "devices": devices})
+        return call(einsum, tuple(operands), {"out": out, "precision": precision,
+                                              "devices": devices})
     from .devices import contraction_over
 
     def settle(first: Memory, second: Memory, target: Memory | None) -> Expression | None:
@@ -209,7 +229,8 @@ def _settle(operands: Sequence[Any], optimize: Any, *memories: Memory | None,
 
 
 def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool = False) -> Any:
-    """The order in which ``einsum`` multiplies several arrays, and what it costs, as ``numpy.einsum_path``.
+    """The order in which ``einsum`` multiplies several arrays, and what it costs, as
+    ``numpy.einsum_path``.
 
     Parameters
     ----------
@@ -241,9 +262,11 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
     arrays = operands_of(operands)
     unread = [kind_of(x) == "cupy" or type(x) in own_types for x in arrays]
     if any(unread):
-        shown = (stand_in(Memory(x.shape, (), np.dtype(bool))) if hidden else x for x, hidden in zip(arrays, unread, strict=True))
+        shown = (stand_in(Memory(x.shape, (), np.dtype(bool))) if hidden else x
+                 for x, hidden in zip(arrays, unread, strict=True))
         operands = with_operands(operands, [*shown])
-    if isinstance(optimize, str) and (optimize == "auto" or (optimize == "optimal" and len(arrays) > _MOST_FOR_NUMPY)):
+    if isinstance(optimize, str) and (optimize == "auto"
+                                      or (optimize == "optimal" and len(arrays) > _MOST_FOR_NUMPY)):
         subscripts = read(operands, [np.shape(x) for x in operands_of(operands)])
         if subscripts is not None:
             optimize = ["einsum_path", *_own_path(subscripts, optimize)]
@@ -255,7 +278,8 @@ def einsum_path(*operands: Any, optimize: Optimize = "greedy", einsum_call: bool
 
 
 def _of_other_byte_order(kind: Any) -> np.dtype | None:
-    """A type in the other byte order, in which NumPy sums as if it were in the machine's; ``None`` for any other."""
+    """A type in the other byte order, in which NumPy sums as if it were in the machine's; ``None``
+    for any other."""
     if isinstance(kind, (str, np.dtype)):
         with suppress(TypeError):               # NumPy's to refuse
             kind = np.dtype(kind)
@@ -263,11 +287,12 @@ def _of_other_byte_order(kind: Any) -> np.dtype | None:
     return None
 
 
-# -- NumPy arrays by NumPy --------------------------------------------------------------------------------------------------------
+# -- NumPy arrays by NumPy -------------------------------------------------------------------------
 _programs: dict[Any, Any] = {}                  # by all of a call that decides what it does
 _MOST_PROGRAMS = 4096
 _small: set[tuple[Any, ...]] = set()
-"""Subscripts and shapes of calls with two operands and few products, which NumPy's plain loop computes whatever they are."""
+"""Subscripts and shapes of calls with two operands and few products, which NumPy's plain loop
+computes whatever they are."""
 
 
 def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
@@ -279,21 +304,23 @@ def _key_of_arrays(operands: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None, **arguments: Any) -> Any:
+def _on_host(operands: Sequence[Any], *given: Any, optimize: Any = False, out: Any = None,
+             **arguments: Any) -> Any:
     """Compute ``einsum`` of NumPy arrays, and of objects that NumPy makes arrays of: in pairs by
     BLAS, or by NumPy's plain loop. Everything else goes to ``numpy.einsum`` unchanged."""
     arrays = [x if type(x) is np.ndarray else np.asarray(x) if _is_converted(x) else x
               for x in given]
-    if out is not None and isinstance(out, np.ndarray):         # as if the operands were copied first
+    if out is not None and isinstance(out, np.ndarray):       # as if the operands were copied first
         arrays = [x.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, out) else x
                   for x in arrays]
     text = operands[0] if type(operands[0]) is str else text_of(operands)
-    key: list[Any] = [text, None if optimize is False and not arguments else _key(optimize, arguments)]
+    key: list[Any] = [text, None if optimize is False and not arguments
+                      else _key(optimize, arguments)]
     for x in (*arrays, out) if out is not None else arrays:
         if type(x) is not np.ndarray:
             return _by_numpys_loops(operands, arrays, optimize, out, arguments)
         dtype = x.dtype
-        key.append((x.shape, x.strides, dtype.num, dtype.isnative))             # which are all of a number
+        key.append((x.shape, x.strides, dtype.num, dtype.isnative))      # which are all of a number
     if out is not None:
         key.append(out.flags.writeable)
     settled = tuple(key)
@@ -322,18 +349,22 @@ _NO_KEY, _LOOP, _UNKNOWN = object(), object(), object()
 
 
 def _key(optimize: Any, arguments: Mapping[str, Any]) -> Any:
-    """All of a call besides its arrays and subscripts as part of a key; ``_NO_KEY`` if that cannot be."""
+    """All of a call besides its arrays and subscripts as part of a key; ``_NO_KEY`` if that cannot
+    be."""
     named = dict(arguments)
     kind = named.get("dtype")
-    if isinstance(kind, np.dtype) or (isinstance(kind, type) and issubclass(kind, (np.generic, int, float, complex))):
+    if isinstance(kind, np.dtype) or (isinstance(kind, type)
+                                      and issubclass(kind, (np.generic, int, float, complex))):
         kind = np.dtype(kind)
         named["dtype"] = (kind.str, kind.num)
     key = key_of({"optimize": optimize, **named})
     return _NO_KEY if key is None else key
 
 
-def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any, arguments: Mapping[str, Any]) -> Any:
-    """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked for."""
+def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: Any, out: Any,
+                     arguments: Mapping[str, Any]) -> Any:
+    """``numpy.einsum``; more than two numeric arrays in the order of choice, unless a cast is asked
+    for."""
     casts = out is not None or not {"dtype", "casting"}.isdisjoint(arguments)
     if len(arrays) > 2 and _is_default(optimize) and not casts:
         shapes = [np.shape(x) for x in arrays]
@@ -345,9 +376,11 @@ def _by_numpys_loops(operands: Sequence[Any], arrays: Sequence[Any], optimize: A
     return _by_plain_numpy(operands, *arrays, optimize=optimize, **named)
 
 
-def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False, **named: Any) -> Any:
+def _by_plain_numpy(operands: Sequence[Any], *arrays: Any, optimize: Any = False,
+                    **named: Any) -> Any:
     """``numpy.einsum`` on these arrays; our name for the order of choice means its plain loop."""
-    return np.einsum(*with_operands(operands, arrays), optimize=False if _is_default(optimize) else optimize, **named)
+    return np.einsum(*with_operands(operands, arrays),
+                     optimize=False if _is_default(optimize) else optimize, **named)
 
 
 def _is_default(optimize: Any) -> bool:
@@ -355,9 +388,10 @@ def _is_default(optimize: Any) -> bool:
     return optimize is False or (isinstance(optimize, str) and optimize == "auto")
 
 
-def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any, out: np.ndarray | None,
-             arguments: Mapping[str, Any]) -> Any:
-    """What a call on NumPy arrays does: a program, NumPy's plain loop, or what NumPy makes of it (``None``).
+def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: Any,
+             out: np.ndarray | None, arguments: Mapping[str, Any]) -> Any:
+    """What a call on NumPy arrays does: a program, NumPy's plain loop, or what NumPy makes of it
+    (``None``).
 
     Raises
     ------
@@ -366,16 +400,19 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
     """
     memories = [_without_address(x) for x in arrays]
     out_memory = None if out is None else _without_address(out)
-    subscripts = read(operands, [x.shape for x in memories], None if out_memory is None else out_memory.shape)
+    subscripts = read(operands, [x.shape for x in memories],
+                      None if out_memory is None else out_memory.shape)
     if subscripts is None or not arguments.keys() <= _ARGUMENTS or not all(_is_number(x.dtype) for x in arrays):
         return None
     ours = _is_default(optimize)
     products = prod(subscripts.extents.values())
     may_loop = ours and len(arrays) < _MOST_OPERANDS and SMALL > 0
     order = arguments.get("order", "K")
-    once = all(n < 2 or c in subscripts.result for c, n in subscripts.extents.items())          # nothing is summed
+    # nothing is summed
+    once = all(n < 2 or c in subscripts.result for c, n in subscripts.extents.items())
     loops = may_loop and (products <= SMALL or len(arrays) < 2)
-    if loops and (once or (arguments.get("dtype") is None and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
+    if loops and (once or (arguments.get("dtype") is None
+                           and "e" not in {x.dtype.char for x in (*memories, out_memory) if x})):
         if len(arrays) == 2 and out is None and not arguments and type(operands[0]) is str and len(_small) < _MOST_PROGRAMS:
             _small.add((operands[0], *[x.shape for x in arrays]))
         return _LOOP
@@ -390,10 +427,13 @@ def _program(operands: Sequence[Any], arrays: Sequence[np.ndarray], optimize: An
 
     if not loops:
         found = program(subscripts, _settled(subscripts, memories, dtype, scalar, order), path,
-                        [x.shape for x in memories], None if out is None else (out.strides, out.dtype))
-        if not (may_loop and found is not None and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)):
+                        [x.shape for x in memories],
+                        None if out is None else (out.strides, out.dtype))
+        if not (may_loop and found is not None
+                and loop_ns(dtype, len(arrays), products) < found.expected_ns(arrays)):
             return found
-    return RoundedOnce(text_of(operands), order, dtype, np.dtype("f4") if dtype.char == "e" else dtype) if half else _LOOP
+    return RoundedOnce(text_of(operands), order, dtype,
+                       np.dtype("f4") if dtype.char == "e" else dtype) if half else _LOOP
 
 
 def _without_address(x: np.ndarray) -> Memory:
@@ -425,20 +465,25 @@ def _path(operands: Sequence[Any], subscripts: Subscripts, memories: Sequence[Me
     if _is_default(optimize) or (named == "optimal" and len(memories) > _MOST_FOR_NUMPY):
         return tuple(_own_path(subscripts, named)) if len(memories) > 2 else ()
     arrays = [stand_in(x) for x in memories]
-    steps: Any = np.einsum_path(*with_operands(operands, arrays), optimize=optimize, einsum_call=True)[1]  # type: ignore[arg-type]
+    steps: Any = np.einsum_path(
+        *with_operands(operands, arrays), optimize=optimize, einsum_call=True  # type: ignore[arg-type]
+    )[1]
     left, path = list(range(len(memories))), list[tuple[int, ...]]()
-    for inds, *_rest in steps:                  # NumPy takes them out one after the other, so that (0, 0) means (0, 1)
+    # NumPy takes them out one after the other, so that (0, 0) means (0, 1)
+    for inds, *_rest in steps:
         before = list(left)
         path.append(tuple(sorted(before.index(left.pop(i)) for i in inds)))
         left.append(len(memories) + len(path))
     return tuple(path)
 
 
-def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None, path: Sequence[tuple[int, ...]],
-            optimize: Any, arguments: Mapping[str, Any]) -> tuple[np.dtype, bool]:
+def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Memory | None,
+                   path: Sequence[tuple[int, ...]], optimize: Any,
+                   arguments: Mapping[str, Any]) -> tuple[np.dtype, bool]:
     """The type in which NumPy computes and whether it returns a scalar, asked for on small arrays.
 
-    NumPy's answer depends on its path, so it is asked with the path that it would take, and without one for the order of choice.
+    NumPy's answer depends on its path, so it is asked with the path that it would take, and without
+    one for the order of choice.
 
     Raises
     ------
@@ -447,13 +492,15 @@ def _resolve_dtype(operands: Sequence[Any], memories: Sequence[Memory], out: Mem
     """
     ours = _is_default(optimize)
     path = () if ours and len(memories) < _MOST_OPERANDS else path
-    most = 2 if path and max(len(x.shape) for x in memories) < 8 else 1         # NumPy's own products see the difference
+    # NumPy's own products see the difference
+    most = 2 if path and max(len(x.shape) for x in memories) < 8 else 1
     arrays = [stand_in(x, tuple(min(n, most) for n in x.shape)) for x in memories]
     shown = dict(arguments)
     if out is not None:
         shown["out"] = np.zeros(tuple(min(n, most) for n in out.shape), out.dtype)
         shown["out"].flags.writeable = out.writeable
-    result = np.einsum(*with_operands(operands, arrays), optimize=["einsum_path", *path] if path else False, **shown)
+    result = np.einsum(*with_operands(operands, arrays),
+                       optimize=["einsum_path", *path] if path else False, **shown)
     dtype = np.asarray(result).dtype if out is None else np.result_type(*(x.dtype for x in memories), out.dtype)
     if arguments.get("dtype") is not None:
         dtype = np.dtype(arguments["dtype"])
@@ -495,7 +542,8 @@ def _view(operands: Sequence[Any], optimize: Any, arrays: Sequence[Any], call: C
 
 @lru_cache(maxsize=4096)
 def _viewed(text: str, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
-    """What makes the view that subscripts ask for of a CuPy array of that shape; ``None`` if they ask for anything else."""
+    """What makes the view that subscripts ask for of a CuPy array of that shape; ``None`` if they
+    ask for anything else."""
     subscripts = read((text,), [shape])
     if subscripts is None or 0 in shape or {*subscripts.result} != {*subscripts.terms[0]}:
         return None
@@ -503,7 +551,8 @@ def _viewed(text: str, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
 
 
 def _by_methods(term: str, result: str) -> Callable[[Any], Any]:
-    """Diagonals and a permutation of axes by CuPy's methods, whose views say of which array they are views."""
+    """Diagonals and a permutation of axes by CuPy's methods, whose views say of which array they
+    are views."""
     axes, diagonals = list(term), []
     for c in term:
         while axes.count(c) > 1:
@@ -529,29 +578,33 @@ def _diagonal(term: str, x: Memory) -> Memory:
     return replace(x, shape=tuple(extents.values()), strides=tuple(strides.values()))
 
 
-def _settled(subscripts: Subscripts, memories: Sequence[Memory], dtype: np.dtype, scalar: bool, order: str | None) -> Expression:
+def _settled(subscripts: Subscripts, memories: Sequence[Memory], dtype: np.dtype, scalar: bool,
+             order: str | None) -> Expression:
     terms = [Term(tuple(term)) for term in subscripts.terms]
     settled = expression(terms, tuple(subscripts.result), subscripts.extents, dtype, scalar)
     axes = _order_of_axes(subscripts, memories, order)
     return replace(settled, strides=contiguous_strides(settled.shape, dtype.itemsize, axes))
 
 
-def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory], order: str | None) -> Sequence[int]:
+def _order_of_axes(subscripts: Subscripts, memories: Sequence[Memory],
+                   order: str | None) -> Sequence[int]:
     """Axes of a new result in the order, outermost first, in which NumPy lays them out in memory.
 
-    NumPy is asked on arrays of the same strides, extents cut to 2, and one without elements, so that nothing is read.
+    NumPy is asked on arrays of the same strides, extents cut to 2, and one without elements, so
+    that nothing is read.
     """
     rank = len(subscripts.result)
     unused = sorted(set(ascii_letters) - set(str(subscripts)))
     if rank < 2 or not unused:
         return range(rank)
     text = f"{','.join(_abbreviated(term) for term in subscripts.terms)},{unused[0]}->{_abbreviated(subscripts.result)}"
-    if order in ("A", "a"):                     # a question about the true extents, and about diagonals
+    if order in ("A", "a"):                 # a question about the true extents, and about diagonals
         diagonals = [_diagonal(term, x) for term, x in zip(subscripts.terms, memories, strict=True)]
         order = "F" if all(is_contiguous(x, "F") for x in diagonals) else "C"
     shadows = [shadow(tuple(min(n, 2) for n in x.shape), x.strides) for x in memories]
-    strides = np.einsum(text, *shadows, np.empty(0, np.int8), order=order).strides          # type: ignore[arg-type]
-    return sorted(range(rank), key=lambda axis: (-strides[axis], subscripts.extents[subscripts.result[axis]] == 1))
+    strides = np.einsum(text, *shadows, np.empty(0, np.int8), order=order).strides  # type: ignore[arg-type]
+    return sorted(range(rank), key=lambda axis: (-strides[axis],
+                                                 subscripts.extents[subscripts.result[axis]] == 1))
 
 
 def _abbreviated(term: str) -> str:

@@ -34,15 +34,16 @@ if TYPE_CHECKING:
     from ..planning.plan import Plan
     from ..planning.problem import DeviceInfo
 
-__all__ = ["Explanation", "device_for", "explain", "explain_copy", "explain_copy_of", "explain_product_of"]
+__all__ = ["Explanation", "device_for", "explain", "explain_copy", "explain_copy_of",
+           "explain_product_of"]
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
     """The explanation of a call: the kernel that it would run, or why there is none.
 
-    ``print`` shows the kernel, the expected time and what bounds it, copies and fallbacks. :meth:`verbose` shows everything that is
-    known. A notebook displays an explanation as a page.
+    ``print`` shows the kernel, the expected time and what bounds it, copies and fallbacks.
+    :meth:`verbose` shows everything that is known. A notebook displays an explanation as a page.
 
     Attributes
     ----------
@@ -78,18 +79,20 @@ class Explanation:
 
     @property
     def source(self) -> str:
-        """The CUDA C++ of the plan's kernels, empty without a plan. :attr:`full_source` has the device functions too."""
+        """The CUDA C++ of the plan's kernels, empty without a plan. :attr:`full_source` has the
+        device functions too."""
         return "" if self.plan is None else self.plan.source
 
     @property
     def full_source(self) -> str:
-        """The CUDA C++ that the compiler gets, empty without a plan: each kernel with the device functions that it calls."""
+        """The CUDA C++ that the compiler gets, empty without a plan: each kernel with the device
+        functions that it calls."""
         return "" if self.plan is None else self.plan.full_source
 
     @property
     def estimate(self) -> Estimate | None:
-        """The expected time in seconds (``.seconds``), with that of ``copies``, what bounds it (``.bound``) and the floor of the
-        plan (``.floor``); ``None`` without a plan.
+        """The expected time in seconds (``.seconds``), with that of ``copies``, what bounds it
+        (``.bound``) and the floor of the plan (``.floor``); ``None`` without a plan.
         """
         return None if self.plan is None else self._expected(self.plan)
 
@@ -97,10 +100,12 @@ class Explanation:
         from ..planning.estimates import estimate
 
         found = estimate(plan)
-        return found if found.seconds is None else replace(found, seconds=found.seconds + self.copying_s)
+        return found if found.seconds is None else replace(found, seconds=found.seconds
+                                                           + self.copying_s)
 
     def verbose(self) -> str:
-        """Everything that is known: layouts, kernel, tile, launches, memory accesses, work and floor.
+        """Everything that is known: layouts, kernel, tile, launches, memory accesses, work and
+        floor.
 
         Examples
         --------
@@ -114,7 +119,8 @@ class Explanation:
 
             rows += plan_rows(self.plan)
         if answered := [library for libraries in answered_libraries for library in libraries()]:
-            rows.append(("installed in", f"{' and '.join(answered)}, whose own functions run this way too"))
+            rows.append(("installed in",
+                         f"{' and '.join(answered)}, whose own functions run this way too"))
         return "\n".join((*_columns(self._rows()), "", self.call, *_columns(rows)))
 
     @property
@@ -125,12 +131,14 @@ class Explanation:
         here = self.runs_on.partition(";")[0].partition(",")[0]
         if here.startswith("cuda:"):
             return f"on {here}, "
-        return {"NumPy": "NumPy does this here; on a GPU ", "the emulator": "in the emulator, "}.get(here, "")
+        return {"NumPy": "NumPy does this here; on a GPU ",
+                "the emulator": "in the emulator, "}.get(here, "")
 
     def _rows(self) -> list[tuple[str, str]]:
         """What a user needs: kernel, time, copies and fallbacks."""
         if self.plan is None:
-            return [("kernel", f"none, {self.runs_on}"), ("time", "NumPy's, not estimated"), ("copies", "none")]
+            return [("kernel", f"none, {self.runs_on}"), ("time", "NumPy's, not estimated"),
+                    ("copies", "none")]
         from ..planning.words import kernel_words, time_words
 
         kernel = kernel_words(self.plan)
@@ -138,8 +146,8 @@ class Explanation:
         return [("kernel", self._where + kernel),
                 ("time", time_words(self.plan, self._expected(self.plan))),
                 ("copies", "; ".join(copies) or "none"),
-                *(row for row in (("measured", self.plan.measured), ("fallback", self.plan.fallback))
-                  if row[1])]
+                *(row for row in (("measured", self.plan.measured),
+                                  ("fallback", self.plan.fallback)) if row[1])]
 
     def __str__(self) -> str:
         return "\n".join(_columns([*self._rows(), ("call", f"{self.call}; .verbose() says more")]))
@@ -149,7 +157,8 @@ class Explanation:
     def _repr_html_(self) -> str:
         from ..planning.pages import page
 
-        return page(self.call, [*self._rows(), *([("runs on", self.runs_on)] if self.plan else [])], self.plan)
+        return page(self.call, [*self._rows(), *([("runs on", self.runs_on)] if self.plan else [])],
+                    self.plan)
 
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:
@@ -164,7 +173,8 @@ def _columns(rows: list[tuple[str, str]]) -> list[str]:
 
 
 def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = None,
-            precision: Precision | None = None, variant: str | None = None, device: Card | DeviceInfo | None = None,
+            precision: Precision | None = None, variant: str | None = None,
+            device: Card | DeviceInfo | None = None,
             **arguments: Unpack[MatmulArguments]) -> Explanation:
     """Explain what :func:`cuteblas.matmul` would run for these arguments, and why.
 
@@ -175,12 +185,14 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     x1, x2, out, epilogue, precision, variant, axes, axis, keepdims, casting, order, dtype, subok, signature
         As in :func:`cuteblas.matmul`. Elements are not read.
     device : {"a100", "l40s", "rtx4090", "h100", "h200", "b200"} or DeviceInfo, optional
-        Plan for this card, whatever this machine has. Only the H200 was measured; plans for the others use their data sheets.
+        Plan for this card, whatever this machine has. Only the H200 was measured; plans for the
+        others use their data sheets.
 
     Returns
     -------
     Explanation
-        ``print`` it, or use ``.plan``, ``.estimate``, ``.copies``, ``.runs_on``, ``.source``, ``.full_source`` and ``.verbose()``.
+        ``print`` it, or use ``.plan``, ``.estimate``, ``.copies``, ``.runs_on``, ``.source``,
+        ``.full_source`` and ``.verbose()``.
 
     Raises
     ------
@@ -201,7 +213,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     checked_precision(precision)
     out = single_out(out)
     if (call := own_call(x1, x2, out, epilogue)) is not None:
-        options = {"epilogue": epilogue, "precision": precision, "variant": variant, "device": device, **arguments}
+        options = {"epilogue": epilogue, "precision": precision, "variant": variant,
+                   "device": device, **arguments}
         return call(explain, (x1, x2, out), options)
     algorithm = checked_algorithm(precision, variant, "gemm")
     card = device_for(device)
@@ -210,7 +223,8 @@ def explain(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = No
     resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=EMULATOR, call=np.matmul)
     if isinstance(resolved, str):
         refuse_variant(variant, reason_of(resolved))
-        return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}", f"NumPy: {reason_of(resolved)}")
+        return Explanation(f"matmul: {type(x1).__name__} @ {type(x2).__name__}",
+                           f"NumPy: {reason_of(resolved)}")
     if not resolved.engine.on_host:
         resolve_matmul(x1, x2, out, arguments)
     planned, runs_on = _place(resolved, resolved.arrays[0], card,
@@ -239,7 +253,8 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
     algorithm, arguments
         As in :func:`explain`.
     element : str, optional
-        What operands and result really hold, if NumPy has no such type: kernels' name of a type of the same size.
+        What operands and result really hold, if NumPy has no such type: kernels' name of a type of
+        the same size.
 
     Raises
     ------
@@ -262,7 +277,8 @@ def explain_product_of(x1: Memory, x2: Memory, out: Memory | None, device: Devic
         a, b, c = (replace(x, dtype=element) for x in (problem.a, problem.b, problem.c))
         problem = replace(problem, a=a, b=b, c=c)
     given = (x1, staging.a), (x2, staging.b), (out, staging.c)
-    copying = sum(_copying_seconds(before, staged.memory, device) for before, staged in given if before and staged.reason)
+    copying = sum(_copying_seconds(before, staged.memory, device) for before, staged in given
+                  if before and staged.reason)
     return Explanation(call, runs_on, staging.copies, plan_for(problem, device), copying)
 
 
@@ -282,8 +298,10 @@ def _explain_fused(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorit
     resolved, call, casts = fused_call(x1, x2, out, epilogue, algorithm, arguments)
     device, runs_on = _place(resolved, call.arrays["a"], card,
                              partial(_work_of_product, resolved, arguments))
-    shown = (f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
-             f"{_described(call.result if resolved.out is None else resolved.out)}")
+    shown = (
+        f"matmul with an epilogue: {_described(call.arrays['a'])} @ {_described(call.arrays['b'])} -> "
+        f"{_described(call.result if resolved.out is None else resolved.out)}"
+    )
     copies = (*(reason for reason, _memory in casts), *call.copies)
     computed = np.dtype(call.problem.a.dtype)
     copying = sum(_copying_seconds(x, replace(x, dtype=computed), device) for _reason, x in casts)
@@ -294,8 +312,8 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
                  device: Card | DeviceInfo | None = None) -> Explanation:
     """Explain what :func:`cuteblas.copy` would run, and why.
 
-    ``explain_copy(a.T)`` explains a materialised transpose, ``explain_copy(a.T, out=a)`` one in place. Without a GPU,
-    and for NumPy arrays, plans are made for an H200.
+    ``explain_copy(a.T)`` explains a materialised transpose, ``explain_copy(a.T, out=a)`` one in
+    place. Without a GPU, and for NumPy arrays, plans are made for an H200.
 
     Parameters
     ----------
@@ -312,7 +330,8 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
     Raises
     ------
     ValueError
-        For an unknown order, in NumPy's words; for a variant that is unknown or does not take this copy; for an unknown device.
+        For an unknown order, in NumPy's words; for a variant that is unknown or does not take this
+        copy; for an unknown device.
 
     Examples
     --------
@@ -338,12 +357,15 @@ def explain_copy(a: Any, order: Order = "C", *, out: Any = None, variant: str | 
         apart = out is None or not np.may_share_memory(array, out)
         found = method(array.shape, strides, array.strides, array.dtype) if apart else None
         if found is not None:
-            runs_on = runs_on.replace("NumPy;", f"NumPy, in blocks, {found.threads} thread{'s' * (found.threads > 1)};", 1)
+            runs_on = runs_on.replace(
+                "NumPy;", f"NumPy, in blocks, {found.threads} thread{'s' * (found.threads > 1)};", 1
+            )
     return explain_copy_of(memory, resolved.out_memory, planned, runs_on, order, variant)
 
 
-def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs_on: str, order: str = "C",
-                    variant: str | None = None, element: str | None = None) -> Explanation:
+def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs_on: str,
+                    order: str = "C", variant: str | None = None,
+                    element: str | None = None) -> Explanation:
     """The explanation of a copy of an array that need not exist.
 
     Parameters
@@ -358,13 +380,15 @@ def explain_copy_of(source: Memory, out: Memory | None, device: DeviceInfo, runs
     from ..engines.execution import plan_for
     from ..engines.problems import copy_problem, in_place_problem
 
-    call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}" if out is None else "into out")
+    call = f"copy: {element or source.dtype} {source.shape} " + (f"in order {order!r}"
+                                                                 if out is None else "into out")
     if (reason := why_not_words(source.dtype)) is not None:
         refuse_variant(variant, reason)
         return Explanation(call, f"NumPy: {reason}")
     target = Memory(source.shape, strides_by_order(source, order), source.dtype)
     if out is None or not overlap(source, out):
-        return Explanation(call, runs_on, (), plan_for(copy_problem(source, out or target, variant), device))
+        return Explanation(call, runs_on, (), plan_for(copy_problem(source, out or target, variant),
+                                                       device))
     if (problem := in_place_problem(source, out)) is not None:
         return Explanation(call, runs_on, (), plan_for(replace(problem, variant=variant), device))
     copied = ("out: shares memory with the array",)

@@ -1,8 +1,9 @@
 """Sums of products: what NumPy's products have in common, written with a letter for every index.
 
-An :class:`Expression` says which axes of which operands share an index, and which indices the result has. An axis may stand for
-several indices (the axis of ``outer``'s result over all axes of an operand), an index may occur on several axes of one operand (a
-diagonal), and an axis of extent 1 follows an index of any extent. All of this is a matter of strides, so nothing is reshaped.
+An :class:`Expression` says which axes of which operands share an index, and which indices the
+result has. An axis may stand for several indices (the axis of ``outer``'s result over all axes of
+an operand), an index may occur on several axes of one operand (a diagonal), and an axis of extent 1
+follows an index of any extent. All of this is a matter of strides, so nothing is reshaped.
 """
 
 from __future__ import annotations
@@ -88,11 +89,12 @@ class Expression:
         return total
 
 
-def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int], dtype: np.dtype,
-               scalar: bool = True) -> Expression:
+def expression(terms: Sequence[Term], axes: Sequence[str], extents: Mapping[str, int],
+               dtype: np.dtype, scalar: bool = True) -> Expression:
     """An expression whose new results are in C order."""
     shape = tuple(prod(extents[c] for c in axis) for axis in axes)
-    return Expression(tuple(terms), tuple(axes), extents, dtype, shape, contiguous_strides(shape, dtype.itemsize), scalar)
+    return Expression(tuple(terms), tuple(axes), extents, dtype, shape,
+                      contiguous_strides(shape, dtype.itemsize), scalar)
 
 
 def letter(i: int) -> str:
@@ -100,27 +102,33 @@ def letter(i: int) -> str:
     return ascii_letters[i] if i < len(ascii_letters) else chr(0x100 + i)
 
 
-def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...], conj: bool) -> Expression:
-    """What a generalized ufunc multiplies as an expression; ``conj`` conjugates its first operand."""
+def of_product(product: Product, shape1: tuple[int, ...], shape2: tuple[int, ...],
+               conj: bool) -> Expression:
+    """What a generalized ufunc multiplies as an expression; ``conj`` conjugates its first
+    operand."""
     # none of those below
     batch = [letter(len(ascii_letters) + i) for i in range(len(product.batch))]
-    extents = dict(zip("mkn", (product.m, product.k, product.n), strict=True)) | dict(zip(batch, product.batch, strict=True))
+    extents = dict(zip("mkn", (product.m, product.k, product.n),
+                       strict=True)) | dict(zip(batch, product.batch, strict=True))
 
     def axes(rank: int, named: dict[int, str]) -> tuple[str, ...]:
         rest = iter(batch[len(batch) - (rank - len(named)):])
         return tuple(named[axis] if axis in named else next(rest) for axis in range(rank))
 
     core = ("m",) * (len(product.core1) - 1) + ("n",) * (len(product.core2) - 1)
-    kept = dict(zip(product.core3, core or ("",) * len(product.core3), strict=True))      # keepdims: an axis without an index
+    # keepdims: an axis without an index
+    kept = dict(zip(product.core3, core or ("",) * len(product.core3), strict=True))
     first = dict(zip(product.core1[::-1], "km", strict=False))
     second = dict(zip(product.core2, "kn", strict=False))
     extents = {c: n for c, n in extents.items() if c in (*first.values(), *second.values(), *batch)}
-    return Expression((Term(axes(len(shape1), first), conj), Term(axes(len(shape2), second))), axes(len(product.shape), kept),
-                      extents, product.dtype, product.shape, product.strides)
+    return Expression((Term(axes(len(shape1), first), conj), Term(axes(len(shape2), second))),
+                      axes(len(product.shape), kept), extents, product.dtype, product.shape,
+                      product.strides)
 
 
 def stand_in(x: Memory, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """An array of that type and shape in which one element stands for all, so that NumPy resolves a call without data."""
+    """An array of that type and shape in which one element stands for all, so that NumPy resolves a
+    call without data."""
     shape = x.shape if shape is None else shape
     new = as_strided(np.zeros(1, x.dtype), shape, (0,) * len(shape))
     if not x.writeable:
@@ -140,6 +148,8 @@ def common_type(call: Callable[..., Any], *dtypes: np.dtype) -> np.dtype:
 
 
 @lru_cache(maxsize=1024)
-def _common_type(call: Callable[..., Any], dtypes: tuple[np.dtype, ...], numbers: tuple[int, ...]) -> np.dtype:
-    """As above. Types that are equal but not the same (``long`` and ``longlong``) differ by their numbers."""
+def _common_type(call: Callable[..., Any], dtypes: tuple[np.dtype, ...],
+                 numbers: tuple[int, ...]) -> np.dtype:
+    """As above. Types that are equal but not the same (``long`` and ``longlong``) differ by their
+    numbers."""
     return call(*(np.zeros(1, dtype) for dtype in dtypes)).dtype

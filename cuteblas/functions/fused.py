@@ -1,4 +1,5 @@
-"""``matmul`` with an epilogue: NumPy's rules for the product, and the kernels or NumPy for what follows it."""
+"""``matmul`` with an epilogue: NumPy's rules for the product, and the kernels or NumPy for what
+follows it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _NDARRAY, _quiet = np.ndarray, QUIET.copy               # look-ups less
 
 def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
                arguments: Mapping[str, Any]) -> tuple[Resolved, GemmCall, list[tuple[str, Memory]]]:
-    """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or after it, each with its reason.
+    """What :func:`fused_matmul` would run by kernels, and the operands that are cast before or
+    after it, each with its reason.
 
     Nothing is written.
     """
@@ -53,7 +55,8 @@ def fused_call(x1: Any, x2: Any, out: Any, epilogue: Any, algorithm: Algorithm,
     given = GemmArguments(out=out, epilogue=bound, algorithm=algorithm, order="C")
     with resolved.on_device() as arrays:
         _fused(reader, multiply, product, arrays, given)
-    reasons = [(f"{name}: {reason}", x) for name, x in zip(("x1", "x2"), resolved.memories, strict=True)
+    reasons = [(f"{name}: {reason}", x) for name, x in zip(("x1", "x2"), resolved.memories,
+                                                           strict=True)
                if (reason := readable(x, product.dtype).reason)]
     if out is not None and out.dtype != product.dtype:
         reasons.append((f"out: is {out.dtype}, computed in {product.dtype}", reader.memory(out)))
@@ -67,8 +70,8 @@ class _Reader(Execution):
         """Leave ``dst`` as it is."""
 
 
-def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | None, variant: str | None,
-                 arguments: Mapping[str, Any]) -> Any:
+def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | None,
+                 variant: str | None, arguments: Mapping[str, Any]) -> Any:
     """``matmul`` with an epilogue: see :func:`cuteblas.matmul`."""
     bound = epilogue if type(epilogue) is Bound else as_bound(epilogue)
     records = not arguments and variant is None
@@ -107,8 +110,10 @@ def fused_matmul(x1: Any, x2: Any, out: Any, epilogue: Any, precision: str | Non
 
 
 def _key_of(x1: np.ndarray, x2: np.ndarray, bound: Bound, precision: str) -> tuple[Any, ...] | None:
-    """What calls on NumPy arrays have in common that NumPy computes in the same way; ``None`` if they have to be checked."""
-    if bound.outputs or (state := bound.epilogue.known) is None or not state.holds():           # trace_state in line
+    """What calls on NumPy arrays have in common that NumPy computes in the same way; ``None`` if
+    they have to be checked."""
+    # trace_state in line
+    if bound.outputs or (state := bound.epilogue.known) is None or not state.holds():
         return None
     key: tuple[Any, ...] = state, precision, x1.shape, x1.dtype, x2.shape, x2.dtype
     for name, x in bound.operands.items():
@@ -126,34 +131,42 @@ def _key_of(x1: np.ndarray, x2: np.ndarray, bound: Bound, precision: str) -> tup
     return key
 
 
-def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bound, precision: str) -> None:
-    """Record how NumPy computes a product of two matrices and an epilogue that takes no more of them than their sum."""
+def _record_by_numpy(x1: np.ndarray, x2: np.ndarray, product: Product, bound: Bound,
+                     precision: str) -> None:
+    """Record how NumPy computes a product of two matrices and an epilogue that takes no more of
+    them than their sum."""
     epilogue, shape, kind = bound.epilogue, product.shape, product.dtype
-    arrays = [x1, x2, *(x for x in {**epilogue.operands, **bound.operands}.values() if hasattr(x, "dtype"))]
+    arrays = [x1, x2, *(x for x in {**epilogue.operands, **bound.operands}.values()
+                        if hasattr(x, "dtype"))]
     if (key := _key_of(x1, x2, bound, precision)) is None or not x1.ndim == x2.ndim == 2 or not all(x.size for x in arrays) \
             or len(epilogue.parameters) > 1 + len(epilogue.operands):
         return
     sums = np.dtype(accumulator_of(*[kind.name] * 3))
     if kind == sums and kind.kind in "fc" and all(x.dtype.char in COMPUTED for x in arrays):
-        named = (f", {name}={'operands' if name in bound.operands else 'defaults'}[{name!r}]" for name in epilogue.operands)
+        named = (f", {name}={'operands' if name in bound.operands else 'defaults'}[{name!r}]"
+                 for name in epilogue.operands)
         compute = eval(f"lambda x1, x2, operands: epilogue.function(x1 @ x2{''.join(named)})",
                        {"epilogue": epilogue, "defaults": epilogue.operands})
         if sum(x.size for x in arrays) <= FEW:
-            value = _quiet().run(compute, x1, x2, bound.operands)               # what it returns is of the same kind every time
+            # what it returns is of the same kind every time
+            value = _quiet().run(compute, x1, x2, bound.operands)
             if type(value) is _NDARRAY and value.dtype is kind and value.shape == shape and value.base is None \
                     and value.flags.c_contiguous and not any(x is value for x in arrays):
                 return record_key(key, "matmul", compute, arrays)
     else:
         def compute(x1: np.ndarray, x2: np.ndarray, operands: Mapping[str, Any]) -> Any:
-            return epilogue.computed({**epilogue.operands, **operands, "acc": product_in(x1, x2, sums, shape)})
+            return epilogue.computed({**epilogue.operands, **operands,
+                                      "acc": product_in(x1, x2, sums, shape)})
 
-    record_key(key, "matmul", lambda *call: np.broadcast_to(compute(*call), shape).astype(kind, "C"), arrays)
+    record_key(key, "matmul", lambda *call: np.broadcast_to(compute(*call),
+                                                            shape).astype(kind, "C"), arrays)
 
 
 _FLOATING = frozenset({float, complex, np.float32, np.float64, np.complex64, np.complex128})
 """Types of numbers whose values decide about no call."""
 _BITS = 7, 8, 15, 16, 31, 32, 63, 64
-"""Of integers that are not negative, in the types that kernels have: a kernel whose type does not hold a number would wrap it."""
+"""Of integers that are not negative, in the types that kernels have: a kernel whose type does not
+hold a number would wrap it."""
 
 
 def _size_of(x: int) -> tuple[bool, int]:
@@ -162,10 +175,11 @@ def _size_of(x: int) -> tuple[bool, int]:
 
 
 def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Replayable | None:
-    """A call on CuPy arrays that may be replayed; ``None`` if such calls are not recorded, or without a trace.
+    """A call on CuPy arrays that may be replayed; ``None`` if such calls are not recorded, or
+    without a trace.
 
-    Of the epilogue's operands, what is neither an array nor a number is part of the head, by name; of numbers their types are, and
-    of integers which types hold them.
+    Of the epilogue's operands, what is neither an array nor a number is part of the head, by name;
+    of numbers their types are, and of integers which types hold them.
     """
     replay = replays[type(x1)]
     if replay is None or bound.outputs or (state := trace_state(bound.epilogue)) is None:
@@ -191,7 +205,8 @@ def _replayable(x1: Any, x2: Any, out: Any, bound: Bound, precision: str) -> Rep
     return Replayable(replay, head, tuple(arrays), out, (*roles, "c"), (1, 0, numbers))
 
 
-def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, Any]) -> tuple[Resolved, Product]:
+def _resolved(x1: Any, x2: Any, out: Any, bound: Bound,
+              arguments: Mapping[str, Any]) -> tuple[Resolved, Product]:
     """The operands, and the product that NumPy makes of them.
 
     Raises
@@ -206,8 +221,8 @@ def _resolved(x1: Any, x2: Any, out: Any, bound: Bound, arguments: Mapping[str, 
     if kind_of(out) in ("scalar", "like") and out is not None:
         np.matmul(np.zeros((1, 1)), np.zeros((1, 1)), out=out)
     reason = reason_of(found)
-    raise TypeError(f"{reason}, so no epilogue can run" if reason.startswith("there are no kernels") else
-                    f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
+    raise TypeError(f"{reason}, so no epilogue can run" if reason.startswith("there are no kernels")
+                    else f"matmul with an epilogue takes plain NumPy or CuPy arrays, but {reason}")
 
 
 def _fused(run: Execution, multiply: Callable[..., Any], product: Product, arrays: Sequence[Any],
@@ -216,7 +231,8 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
     refuse_shared_outputs(run.engine, bound, {"x1": x1, "x2": x2, "out": out})
     a, b = (operand_matrices(run.staged(x, readable(run.memory(x), product.dtype)), core, missing)
             for missing, (x, core) in enumerate(((x1, product.core1), (x2, product.core2))))
-    result = run.empty(Memory(product.shape, product.strides, product.dtype)) if out is None else out
+    result = run.empty(Memory(product.shape, product.strides,
+                              product.dtype)) if out is None else out
     missing = (len(product.core1) == 1, len(product.core2) == 1)
     rank = len(product.shape)
     if product.core3 != (rank - 2, rank - 1):           # operands are matrices as the result is
@@ -225,7 +241,8 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
             if name in bound.outputs:
                 return x
             check_shape(bound.epilogue, name, x.shape, product.shape)
-            return result_matrices(x.reshape((1,) * (rank - x.ndim) + x.shape), product.core3, missing)
+            return result_matrices(x.reshape((1,) * (rank - x.ndim) + x.shape), product.core3,
+                                   missing)
 
         bound = bound.converted(over_matrices)
     name, output = product.dtype.name, _stored(result.dtype)
@@ -235,12 +252,14 @@ def _fused(run: Execution, multiply: Callable[..., Any], product: Product, array
                              given._replace(out=c, output=output, compute=compute, epilogue=bound))
     beyond = max(a.ndim, b.ndim) - c.ndim               # axes of extent 1 that out lacks
     if beyond > 0:
-        auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:]) for name, x in auxiliary.items()}
+        auxiliary = {name: x if name in bound.outputs else x.reshape(x.shape[beyond:])
+                     for name, x in auxiliary.items()}
     if out is None and product.shape == () and isinstance(result, np.ndarray):
         result = result[()]
     return (result, auxiliary) if auxiliary else result
 
 
 def _stored(dtype: np.dtype) -> str:
-    """The type that an epilogue's results are rounded to: that of the array they go to, or the widest that kernels have."""
+    """The type that an epilogue's results are rounded to: that of the array they go to, or the
+    widest that kernels have."""
     return dtype.name if has_kernels(dtype) else "complex128" if dtype.kind == "c" else "float64"

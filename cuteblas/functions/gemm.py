@@ -1,4 +1,5 @@
-"""``C = epilogue(alpha A B + beta C)`` of arrays by kernels: what BLAS routines run, and ``matmul`` with an epilogue."""
+"""``C = epilogue(alpha A B + beta C)`` of arrays by kernels: what BLAS routines run, and ``matmul``
+with an epilogue."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ class GemmCall:
     copies : tuple of str
         Which operands are copies, and why.
     later : tuple of (array, array)
-        What the caller gave and kernels cannot write, and the array in its place that is copied into it in the end.
+        What the caller gave and kernels cannot write, and the array in its place that is copied
+        into it in the end.
     """
 
     problem: GemmProblem
@@ -176,7 +178,8 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
         return run.staged(x, stage)
 
     def written(name: str, array: Any, new: Memory) -> Any:
-        """An array for kernels to write: the given one, or a new one, from which the given one is copied in the end."""
+        """An array for kernels to write: the given one, or a new one, from which the given one is
+        copied in the end."""
         reason = None if array is None else writable(run.memory(array), (), new.dtype).reason
         if array is not None and reason is None:
             return array
@@ -194,8 +197,9 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     if epilogue is not None:
         from .epilogues import resolve
 
-        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape, alpha=kinds[0], beta=kinds[1],
-                           has_c=c is not None, inputs={"a": a.shape, "b": b.shape})
+        resolved = resolve(epilogue, accumulator=sums, output=kind.name, shape=shape,
+                           alpha=kinds[0], beta=kinds[1], has_c=c is not None,
+                           inputs={"a": a.shape, "b": b.shape})
         reads_c = bool(resolved.graph.leaves("c"))
     graph = resolved.graph if resolved else None
     operands = dict(resolved.operands) if resolved else {}
@@ -228,37 +232,45 @@ def prepare(run: Execution, a: Any, b: Any, given: GemmArguments) -> GemmCall:
     if graph is not None:
         operands = {node.name: operands[node.name] for node in graph.leaves("operand")}
     operands = {name: staged(name, x) for name, x in operands.items()}
-    problem = folded_problem(
-        (m, n, k), shape[:-2], replace(laid_out(a), conj=given.conj_a),
-        replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
-        operands={name: laid_out(x) for name, x in operands.items()}, outputs={name: laid_out(x) for name, x in outputs.items()},
-        alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero",
-        compute=given.compute, **given.algorithm._asdict())
+    problem = folded_problem((m, n, k), shape[:-2], replace(laid_out(a), conj=given.conj_a),
+                             replace(laid_out(b), conj=given.conj_b), laid_out(target), graph=graph,
+                             operands={name: laid_out(x) for name, x in operands.items()},
+                             outputs={name: laid_out(x) for name, x in outputs.items()},
+                             alpha=kinds[0], beta=kinds[1] if reads_c or resolved else "zero",
+                             compute=given.compute, **given.algorithm._asdict())
     if given.triangle is not None:
         problem = replace(problem, triangle=given.triangle, hermitian=given.hermitian)
-    arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x for name, x in (*operands.items(), *outputs.items())},
-              **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds, strict=True) if what == "device"}}
+    arrays = {"a": a, "b": b, "c": target, **{epilogue_role(name): x
+                                              for name, x in (*operands.items(), *outputs.items())},
+              **{name: x for name, x, what in zip(("alpha", "beta"), (alpha, beta), kinds,
+                                                  strict=True) if what == "device"}}
     numbers = {epilogue_role(name): x for name, x in resolved.scalars} if resolved else {}
     reduced = {"a": a, "b": b, "c": target, **outputs}
     reductions = tuple((name, op, axis, reduced[source],
-                        written(name, array, _vector(reduced[source], axis, np.dtype(dtype), array)))
-                       for name, op, axis, source, dtype, array in (resolved.reductions if resolved else ()))
-    auxiliary = {name: x for name, x in outputs.items() if not (resolved and name in resolved.hidden)}
+                        written(name, array, _vector(reduced[source], axis, np.dtype(dtype),
+                                                     array)))
+                       for name, op, axis, source, dtype, array in (resolved.reductions if resolved
+                                                                    else ()))
+    auxiliary = {name: x for name, x in outputs.items()
+                 if not (resolved and name in resolved.hidden)}
     auxiliary |= {name: x for name, _op, _axis, _source, x in reductions}
     if epilogue is not None:
         auxiliary |= epilogue.outputs
     result = target if out is None else out
-    return GemmCall(problem, arrays, alpha, beta, numbers, result, auxiliary, reductions, tuple(copies), tuple(later))
+    return GemmCall(problem, arrays, alpha, beta, numbers, result, auxiliary, reductions,
+                    tuple(copies), tuple(later))
 
 
 def _run(run: Execution, call: GemmCall, note: str = "") -> Result:
-    """Run a product, count it, perhaps with a note on its route, and return C and the epilogue's further results."""
+    """Run a product, count it, perhaps with a note on its route, and return C and the epilogue's
+    further results."""
     run.run(call.problem, call.arrays, call.alpha, call.beta, call.numbers, note)
     return finish(run, call)
 
 
 def finish(run: Execution, call: GemmCall) -> Result:
-    """Do what remains when C was computed: count copies, reduce, and put results where they belong. As :func:`gemm` returns."""
+    """Do what remains when C was computed: count copies, reduce, and put results where they belong.
+    As :func:`gemm` returns."""
     for copied in call.copies:
         run.count("copies", copied)
     for _name, op, axis, source, into in call.reductions:
@@ -271,7 +283,8 @@ def finish(run: Execution, call: GemmCall) -> Result:
 def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[Result]:
     """Run products that do not depend on each other, in as few launches as their types allow.
 
-    Every product is counted: by the family of its kernel and that it was one of a group, or by its own family and why it was not.
+    Every product is counted: by the family of its kernel and that it was one of a group, or by its
+    own family and why it was not.
 
     Returns
     -------
@@ -292,10 +305,12 @@ def run_group(run: Execution, calls: Sequence[GemmCall]) -> list[Result]:
         if plan.launches:
             table = table_of(plan, [_values(run.engine, call) for call in group])
             run.run_table(plan, table, [x for call in group for x in call.arrays.values()])
-        families = {member.index: f"{part.family} in a group" for part in plan.config.parts for member in part.members}
+        families = {member.index: f"{part.family} in a group" for part in plan.config.parts
+                    for member in part.members}
         for i in range(len(group)):
             run.count("calls", families.get(i, "nothing"))
-    return [finish(run, call) if shares and reason is None else _run(run, call, f", not in a group: {reason}" if reason else "")
+    return [finish(run, call) if shares and reason is None
+            else _run(run, call, f", not in a group: {reason}" if reason else "")
             for call, reason in zip(calls, reasons, strict=True)]
 
 
@@ -313,7 +328,8 @@ def new_matrices(shape: tuple[int, ...], kind: np.dtype, order: str) -> Memory:
 
 
 def _unequal_overlap(engine: Engine, out: Any, others: Mapping[str, Any]) -> str | None:
-    """Why ``out`` cannot be written while operands over C are read: each element may only be read where it is written."""
+    """Why ``out`` cannot be written while operands over C are read: each element may only be read
+    where it is written."""
     for name, x in others.items():
         memory, target = engine.memory(x), engine.memory(out)
         if not same_elements(memory, target) and overlap(memory, target):
@@ -321,32 +337,41 @@ def _unequal_overlap(engine: Engine, out: Any, others: Mapping[str, Any]) -> str
     return None
 
 
-def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str, beta: str) -> EpilogueGraph:
-    """The graph that reads C as an operand; a beta in device memory that is zero keeps what was read out of the result."""
+def _from_another_array(graph: EpilogueGraph | None, sums: str, alpha: str,
+                        beta: str) -> EpilogueGraph:
+    """The graph that reads C as an operand; a beta in device memory that is zero keeps what was
+    read out of the result."""
     def c_of(kind: str) -> Node:
         operand = Node("operand", kind, name=SOURCE)
         if beta != "device" or (graph is not None and not graph.leaves("beta")):
             return operand
         zero = Node("constant", kind, value=0)
-        return Node("where", kind, (Node("equal", "bool", (Node("beta", sums), Node("constant", sums, value=0))), zero, operand))
+        return Node("where", kind, (Node("equal", "bool",
+                                         (Node("beta", sums), Node("constant", sums, value=0))),
+                                    zero, operand))
 
     if graph is not None:
         return graph.substituted(lambda leaf: c_of(leaf.dtype) if leaf.op == "c" else leaf)
     scaled = ((Node("acc", sums), "alpha", alpha), (c_of(sums), "beta", beta))
-    return EpilogueGraph("axpby", Node("add", sums, tuple(
-        x if kind == "one" else Node("multiply", sums, (Node(name, sums), x)) for x, name, kind in scaled)))
+    return EpilogueGraph("axpby", Node("add", sums,
+                                       tuple(x if kind == "one"
+                                             else Node("multiply", sums, (Node(name, sums), x))
+                                             for x, name, kind in scaled)))
 
 
 def refuse_self_overlap(who: str, name: str, memory: Memory) -> None:
-    """Refuse to write an array of which elements surely share memory: the order of the writes would decide."""
+    """Refuse to write an array of which elements surely share memory: the order of the writes would
+    decide."""
     if overlaps_itself(memory, doubt=False):
-        raise ValueError(f"{who} writes every element of {name} once, but elements of {name} share memory: shape {memory.shape}, "
-                         f"strides {memory.strides} bytes")
+        raise ValueError(
+            f"{who} writes every element of {name} once, but elements of {name} share memory: shape {memory.shape}, "
+            f"strides {memory.strides} bytes"
+        )
 
 
 def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, Any]) -> None:
-    """See that elements of ``out`` share no memory, and arrays for an epilogue's auxiliary outputs none with what the product reads
-    or writes.
+    """See that elements of ``out`` share no memory, and arrays for an epilogue's auxiliary outputs
+    none with what the product reads or writes.
 
     Parameters
     ----------
@@ -374,15 +399,19 @@ def refuse_shared_outputs(engine: Engine, epilogue: Any, others: Mapping[str, An
         refuse_self_overlap(f"epilogue {epilogue.epilogue}", f"the output {name!r}", memory)
         for other, y in seen.items():
             if overlap(memory, y):
-                raise ValueError(f"the output {name!r} of epilogue {epilogue.epilogue} shares memory with {other}; it needs memory "
-                                 f"of its own")
+                raise ValueError(
+                    f"the output {name!r} of epilogue {epilogue.epilogue} shares memory with {other}; it needs memory "
+                    f"of its own"
+                )
         seen[f"the output {name!r}"] = memory
 
 
-# -- reductions of what was computed ----------------------------------------------------------------------------------------------
+# -- reductions of what was computed ---------------------------------------------------------------
 def _vector(source: Any, axis: int, dtype: np.dtype, array: Any) -> Memory:
-    """Memory for a reduction along the last axis (-1) or the one before (-2); of the shape of a given array."""
-    shape = (*source.shape[:-2], source.shape[-2 if axis == -1 else -1]) if array is None else array.shape
+    """Memory for a reduction along the last axis (-1) or the one before (-2); of the shape of a
+    given array."""
+    shape = (*source.shape[:-2], source.shape[-2 if axis == -1
+                                              else -1]) if array is None else array.shape
     return Memory(shape, contiguous_strides(shape, dtype.itemsize), dtype)
 
 
@@ -395,6 +424,13 @@ def _reduce(run: Execution, op: str, axis: int, source: Any, into: Any) -> None:
     whole, result = matrix(x, (kept, summed), batch), matrix(r, (rank - 2, None), batch)
     wide = "float64" if result.dtype == "float64" and np.dtype(x.dtype).kind == "f" else None
     compute = result.dtype if np.dtype(r.dtype).kind in "iu" else wide
-    problem = ReductionProblem(x.shape[kept], x.shape[summed], whole.operand(whole.batch, (whole.rows, whole.columns)),
-                               result.operand(result.batch, (result.rows, 0)), batch, op, compute)     # type: ignore[arg-type]
+    problem = ReductionProblem(
+        x.shape[kept],
+        x.shape[summed],
+        whole.operand(whole.batch, (whole.rows, whole.columns)),
+        result.operand(result.batch, (result.rows, 0)),
+        batch,
+        op,  # type: ignore[arg-type]
+        compute
+    )
     run.run(problem, {"src": source, "dst": into})

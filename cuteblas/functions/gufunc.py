@@ -1,14 +1,16 @@
-"""NumPy's rules for a call of matmul and other generalized ufuncs, applied before anything runs and without computing anything.
+"""NumPy's rules for a call of matmul and other generalized ufuncs, applied before anything runs and
+without computing anything.
 
-The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the words of their refusals are
-NumPy's own: :func:`resolve_product` calls ``numpy.matmul`` itself (or ``vecdot``, ``matvec``, ``vecmat``), on stand-ins that
-cost nothing.
+The rules of generalized ufuncs (arguments, promotion, casting, axes, broadcasting, ``out``) and the
+words of their refusals are NumPy's own: :func:`resolve_product` calls ``numpy.matmul`` itself (or
+``vecdot``, ``matvec``, ``vecmat``), on stand-ins that cost nothing.
 
 * Types: operands of shape (1, 1) with the true dtypes.
-* Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type of the loop. NumPy casts inputs
-  after it has checked everything and before it multiplies, and the element's conversion raises: then NumPy has accepted the call.
-* Order of the result: true strides, extents cut to at most 2 and K to 0, so that no element is read. The strides of that result
-  give the order of the axes of the true one.
+* Shapes: one element with stride 0 for every operand, of ``object`` dtype, to be cast to the type
+  of the loop. NumPy casts inputs after it has checked everything and before it multiplies, and the
+  element's conversion raises: then NumPy has accepted the call.
+* Order of the result: true strides, extents cut to at most 2 and K to 0, so that no element is
+  read. The strides of that result give the order of the axes of the true one.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ from numpy.lib.stride_tricks import as_strided
 from ..engines.memory import Memory, contiguous_strides, is_contiguous, shadow
 from .signatures import Casting, Order
 
-__all__ = ["UFUNCS", "MatmulArguments", "Product", "operand_matrices", "resolve_product", "result_matrices", "single_out"]
+__all__ = ["UFUNCS", "MatmulArguments", "Product", "operand_matrices", "resolve_product",
+           "result_matrices", "single_out"]
 
-UFUNCS = frozenset({"matmul", "matvec", "vecdot", "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
-"""Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one anyhow."""
+UFUNCS = frozenset({"matmul", "matvec", "vecdot",
+                    "vecmat"}) if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else frozenset()
+"""Functions that take ``out=...`` for an array in place of a scalar; a result on a GPU is one
+anyhow."""
 
 
-_CORE_RANKS = {"matmul": (2, 2), "vecdot": (1, 1), "matvec": (2, 1), "vecmat": (1, 2)}       # at most
+_CORE_RANKS = {"matmul": (2, 2), "vecdot": (1, 1), "matvec": (2, 1), "vecmat": (1, 2)}     # at most
 _SHAPE_ARGUMENTS = frozenset({"axes", "axis", "keepdims"})
 _TYPE_ARGUMENTS = frozenset({"casting", "dtype", "sig", "signature"})
 
@@ -63,8 +68,8 @@ class Product:
     batch : tuple of int
         Extents of the batch modes, broadcast over both operands and ``out``.
     core1, core2, core3 : tuple of int
-        Axes of the operands and of the result that are not batch modes: (m, k), (k, n) and (m, n), without those that vectors lack.
-        With ``keepdims``, ``core3`` is an axis of extent 1.
+        Axes of the operands and of the result that are not batch modes: (m, k), (k, n) and (m, n),
+        without those that vectors lack. With ``keepdims``, ``core3`` is an axis of extent 1.
     shape, strides : tuple of int
         Of a new array for the result; strides in bytes.
     """
@@ -105,7 +110,8 @@ _SCRATCH = np.zeros(1, np.int8)
 _LARGE = 1 << 24                        # elements
 
 
-def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any = np.matmul) -> Product:
+def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
+                    ufunc: Any = np.matmul) -> Product:
     """What ``numpy.matmul(x1, x2, out, **arguments)`` would compute.
 
     Parameters
@@ -133,13 +139,15 @@ def resolve_product(x1: Memory, x2: Memory, out: Memory | None, arguments: Mappi
     n = x2.shape[core2[1]] if len(core2) == 2 else 1
     if out is not None:
         wider = _without(out.shape, core3)
-        batch = (1,) * (len(batch) - len(wider)) + wider            # NumPy lets ``out`` lack axes of extent 1
+        batch = (1,) * (len(batch) - len(wider)) + wider  # NumPy lets ``out`` lack axes of extent 1
         shape, strides = out.shape, out.strides
     else:
         extents = iter(batch)
-        core = dict(zip(core3, (m,) * (len(core1) - 1) + (n,) * (len(core2) - 1) or (1,) * len(core3), strict=True))
+        core = dict(zip(core3, (m,) * (len(core1) - 1) + (n,) * (len(core2) - 1) or (1,)
+                        * len(core3), strict=True))
         shape = tuple(core[axis] if axis in core else next(extents) for axis in range(rank))
-        strides = contiguous_strides(shape, dtype.itemsize, _order_of_axes(x1, x2, core1, core2, arguments, ufunc))
+        strides = contiguous_strides(shape, dtype.itemsize,
+                                     _order_of_axes(x1, x2, core1, core2, arguments, ufunc))
     return Product(dtype, m, n, x1.shape[core1[-1]], batch, core1, core2, core3, shape, strides)
 
 
@@ -158,9 +166,11 @@ def single_out(out: Any) -> Any:
     return out
 
 
-def _resolve_dtype(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> np.dtype:
+def _resolve_dtype(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
+                   ufunc: Any) -> np.dtype:
     operands = [np.zeros((1, 1), x.dtype) for x in (x1, x2)]
-    typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS or _malformed(name, arguments)}
+    typed = {name: value for name, value in arguments.items() if name not in _SHAPE_ARGUMENTS
+             or _malformed(name, arguments)}
     if out is not None:                     # whether it can be written is NumPy's first question
         result = np.zeros((1, 1), out.dtype)
         result.flags.writeable = out.writeable
@@ -173,14 +183,16 @@ def _malformed(name: str, arguments: Mapping[str, Any]) -> bool:
     return not isinstance(arguments[name], bool) if name == "keepdims" else {"axes", "axis"} <= arguments.keys()
 
 
-def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any], ufunc: Any) -> None:
+def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
+                  ufunc: Any) -> None:
     shaped = {name: value for name, value in arguments.items() if name not in _TYPE_ARGUMENTS}
     shapes = [x.shape for x in (x1, x2, out) if x is not None]
 
     def called(first: tuple[int, ...], second: tuple[int, ...], *result: tuple[int, ...]) -> None:
         operands = (_one_element(_WITNESS, shape) for shape in (first, second))
         with suppress(_Accepted):
-            ufunc(*operands, out=_one_element(_SCRATCH, result[0]) if result else None, dtype=np.int8, casting="unsafe", **shaped)
+            ufunc(*operands, out=_one_element(_SCRATCH, result[0]) if result else None,
+                  dtype=np.int8, casting="unsafe", **shaped)
 
     if max(map(prod, shapes)) > _LARGE:
         with suppress(TypeError, ValueError):       # its words are about the true extents
@@ -190,8 +202,10 @@ def _check_shapes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping
 
 
 def _small(shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Shapes as small as may be in which the same extents are equal: NumPy asks for memory for the cast before the cast raises."""
-    ranks = {extent: rank for rank, extent in enumerate(sorted({n for shape in shapes for n in shape if n > 1}), 2)}
+    """Shapes as small as may be in which the same extents are equal: NumPy asks for memory for the
+    cast before the cast raises."""
+    ranks = {extent: rank for rank, extent in enumerate(sorted({n for shape in shapes for n in shape
+                                                                if n > 1}), 2)}
     return [tuple(ranks.get(n, n) for n in shape) for shape in shapes]
 
 
@@ -201,9 +215,11 @@ def _one_element(element: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[str, Any],
                ufunc: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Core axes of both inputs, and those of the result as they are given: they may count from the end.
+    """Core axes of both inputs, and those of the result as they are given: they may count from the
+    end.
 
-    An ``out`` with too few axes for matrices makes NumPy read operands as vectors, the first before the second.
+    An ``out`` with too few axes for matrices makes NumPy read operands as vectors, the first before
+    the second.
     """
     ranks = len(x1.shape), len(x2.shape)
     kept = 1 if arguments.get("keepdims") else 0
@@ -213,7 +229,8 @@ def _core_axes(x1: Memory, x2: Memory, out: Memory | None, arguments: Mapping[st
     elif arguments.get("axis") is not None:
         named = [(arguments["axis"],)] * (2 + kept) + [()] * (1 - kept)
     else:
-        cores = [min(rank, most) for rank, most in zip(ranks, _CORE_RANKS[ufunc.__name__], strict=True)]
+        cores = [min(rank, most) for rank, most in zip(ranks, _CORE_RANKS[ufunc.__name__],
+                                                       strict=True)]
         if ufunc is np.matmul and out is not None:
             for i in (0, 1):
                 if cores[i] == 2 and len(out.shape) < sum(cores) - 2:
@@ -231,19 +248,23 @@ def _order_of_axes(x1: Memory, x2: Memory, core1: tuple[int, ...], core2: tuple[
                    arguments: Mapping[str, Any], ufunc: Any) -> list[int]:
     """Axes of the result in the order, outermost first, in which NumPy lays them out in memory."""
     order = arguments.get("order", "K")
-    if order in ("A", "a"):             # empty arrays are contiguous in both orders, so this question needs the true shapes
+    # empty arrays are contiguous in both orders, so this question needs the true shapes
+    if order in ("A", "a"):
         order = "F" if is_contiguous(x1, "F") and is_contiguous(x2, "F") else "C"
     named = {name: arguments[name] for name in _SHAPE_ARGUMENTS if arguments.get(name) is not None}
     result = ufunc(_shadow(x1, core1[-1]), _shadow(x2, core2[0]), order=order, **named)
-    return sorted(range(result.ndim), key=lambda axis: (-result.strides[axis], result.shape[axis] == 1))
+    return sorted(range(result.ndim), key=lambda axis: (-result.strides[axis],
+                                                        result.shape[axis] == 1))
 
 
 def _shadow(x: Memory, k: int) -> np.ndarray:
-    return shadow(tuple(0 if axis == k else min(extent, 2) for axis, extent in enumerate(x.shape)), x.strides)
+    return shadow(tuple(0 if axis == k else min(extent, 2) for axis, extent in enumerate(x.shape)),
+                  x.strides)
 
 
 def operand_matrices(x: Any, core: tuple[int, ...], missing: int) -> Any:
-    """A view of shape (..., rows, columns): the axes ``core`` last, and one of extent 1 where a vector lacks it."""
+    """A view of shape (..., rows, columns): the axes ``core`` last, and one of extent 1 where a
+    vector lacks it."""
     others = [axis for axis in range(x.ndim) if axis not in core]
     view = x.transpose((*others, *core))
     if len(core) == 2:

@@ -24,15 +24,18 @@ from .signatures import Array, Precision, Promoted, typed_conversion, typed_prod
 from .transpose import matrix_transpose
 from .vecdot import vecdot_for
 
-__all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "tensordot", "vecdot"]
+__all__ = ["matmul", "matrix_power", "matrix_transpose", "multi_dot", "outer", "tensordot",
+           "vecdot"]
 
 # A chain of products: the number of an array, or the two chains that are multiplied.
 _Tree = int | tuple["_Tree", "_Tree"]
 
 
 @typed_product
-def matmul(x1: Any, x2: Any, /, *, precision: Precision | None = None, variant: str | None = None) -> Any:
-    """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without the arguments of ufuncs.
+def matmul(x1: Any, x2: Any, /, *, precision: Precision | None = None,
+           variant: str | None = None) -> Any:
+    """Matrix product of two arrays, as ``numpy.linalg.matmul``: :func:`cuteblas.matmul` without the
+    arguments of ufuncs.
 
     Parameters
     ----------
@@ -73,7 +76,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``numpy.linalg.vecdot``, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.linalg.vecdot``, in its words and before anything runs; also for
+        operands on different devices.
 
     Examples
     --------
@@ -84,8 +88,10 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 @typed_product
-def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None = None, variant: str | None = None) -> Any:
-    """Sum of products over given axes, as ``numpy.linalg.tensordot``: see :func:`cuteblas.tensordot`.
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None = None,
+              variant: str | None = None) -> Any:
+    """Sum of products over given axes, as ``numpy.linalg.tensordot``: see
+    :func:`cuteblas.tensordot`.
 
     Parameters
     ----------
@@ -111,7 +117,8 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: Precision | None
 
 @typed_product
 def outer(x1: Any, x2: Any, /) -> Any:
-    """Products of every element of one vector with every element of another, as ``numpy.linalg.outer``.
+    """Products of every element of one vector with every element of another, as
+    ``numpy.linalg.outer``.
 
     Parameters
     ----------
@@ -144,15 +151,19 @@ def outer(x1: Any, x2: Any, /) -> Any:
     return outer_for("linalg.outer", *resolved.arrays)
 
 
-def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: Precision | None = None) -> Array:
-    """Product of a chain of matrices in the order with the fewest multiplications, as ``numpy.linalg.multi_dot``.
+def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None,
+              precision: Precision | None = None) -> Array:
+    """Product of a chain of matrices in the order with the fewest multiplications, as
+    ``numpy.linalg.multi_dot``.
 
     Parameters
     ----------
     arrays : sequence of array_like
-        At least two matrices; the first and the last may be vectors, a row and a column. NumPy in, NumPy out; CuPy in, CuPy out.
+        At least two matrices; the first and the last may be vectors, a row and a column. NumPy in,
+        NumPy out; CuPy in, CuPy out.
     out : array, optional
-        Receives the result; C-contiguous, with exactly its shape and type, as in :func:`cuteblas.dot`.
+        Receives the result; C-contiguous, with exactly its shape and type, as in
+        :func:`cuteblas.dot`.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
         The algorithm of every product on the GPU, as in :func:`cuteblas.matmul`.
 
@@ -164,8 +175,8 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: 
     Raises
     ------
     TypeError, ValueError, numpy.linalg.LinAlgError
-        The errors of ``numpy.linalg.multi_dot``, in its words and before anything runs; also for operands on different devices, and
-        for an unknown precision.
+        The errors of ``numpy.linalg.multi_dot``, in its words and before anything runs; also for
+        operands on different devices, and for an unknown precision.
 
     Examples
     --------
@@ -187,7 +198,8 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: 
     if isinstance(resolved, str):
         return delegate(function, resolved, _multi_dot_by_numpy, operands, named, algorithm,
                         lambda *given, **named: multi_dot(given, precision=precision, **named),
-                        lambda: _multiplied_on_host(operands, out) if _all_stay(operands, out) else None)
+                        lambda: _multiplied_on_host(operands, out) if _all_stay(operands, out)
+                        else None)
     from ..engines.problems import has_kernels
 
     strange = next((x.dtype for x in resolved.memories if not has_kernels(x.dtype)), None)
@@ -204,9 +216,16 @@ def multi_dot(arrays: Sequence[Promoted[Array]], *, out: Any = None, precision: 
     multiply = partial(dot_for, function, algorithm=algorithm)
     if resolved.engine.moves:
         shape = matrices[0].shape[0], matrices[-1].shape[1]
-        work = work_of(_products(tree, [x.shape for x in matrices])[0], np.result_type(*matrices), matrices, out, shape)
-        result = offload(function, work, lambda run, there, out: _multiplied(tree, there, multiply, out), matrices, out,
-                         lambda: _multiplied(tree, matrices, multiply, out))
+        work = work_of(_products(tree, [x.shape for x in matrices])[0], np.result_type(*matrices),
+                       matrices, out, shape)
+        result = offload(
+            function,
+            work,
+            lambda run, there, out: _multiplied(tree, there, multiply, out),
+            matrices,
+            out,
+            lambda: _multiplied(tree, matrices, multiply, out)
+        )
     else:
         result = _multiplied(tree, matrices, multiply, resolved.out)
     return _of_ranks(result, ranks)
@@ -227,7 +246,8 @@ def _multi_dot_by_numpy(*arrays: Any, **named: Any) -> Any:
     return np.linalg.multi_dot(arrays, **named)
 
 
-def _multiplied(tree: _Tree, matrices: Sequence[Any], multiply: Callable[..., Any], out: Any = None) -> Any:
+def _multiplied(tree: _Tree, matrices: Sequence[Any], multiply: Callable[..., Any],
+                out: Any = None) -> Any:
     """The product of a chain of matrices."""
     if isinstance(tree, int):
         return matrices[tree]
@@ -242,8 +262,8 @@ def _of_ranks(result: Any, ranks: Sequence[int]) -> Any:
 
 
 def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
-    """The product of a chain of NumPy arrays of which some have a type without a BLAS; ``None`` where all products are small, and
-    for what is left to NumPy."""
+    """The product of a chain of NumPy arrays of which some have a type without a BLAS; ``None``
+    where all products are small, and for what is left to NumPy."""
     for x in arrays:
         if x.size > SMALL and x.dtype.char in WITHOUT_BLAS:
             break
@@ -256,10 +276,12 @@ def _multiplied_on_host(arrays: Sequence[Any], out: Any) -> Any:
         return at_once("linalg.multi_dot", np.dot, *arrays)
     matrices = _matrices(arrays)
     shapes = [x.shape for x in matrices]
-    if prod(sorted([shapes[0][0], *[columns for _rows, columns in shapes]])[-3:]) < least_products(*arrays) \
-            or any(x[1] != y[0] for x, y in pairwise(shapes)):
+    if prod(sorted([shapes[0][0], *[columns for _rows, columns in shapes]])[-3:]) < least_products(
+        *arrays
+    ) or any(x[1] != y[0] for x, y in pairwise(shapes)):
         return None
-    return _of_ranks(_multiplied(_cheapest(shapes), matrices, partial(at_once, "linalg.multi_dot", np.dot)), ranks)
+    return _of_ranks(_multiplied(_cheapest(shapes), matrices,
+                                 partial(at_once, "linalg.multi_dot", np.dot)), ranks)
 
 
 def _are_chain(ranks: Sequence[int]) -> bool:
@@ -270,7 +292,8 @@ def _are_chain(ranks: Sequence[int]) -> bool:
 def _matrices(arrays: Sequence[Any]) -> list[Any]:
     """The arrays of a chain as matrices."""
     first, *between, last = arrays
-    return [first[None, :] if first.ndim == 1 else first, *between, last[:, None] if last.ndim == 1 else last]
+    return [first[None, :] if first.ndim == 1 else first, *between,
+            last[:, None] if last.ndim == 1 else last]
 
 
 def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
@@ -285,7 +308,8 @@ def _cheapest(shapes: Sequence[tuple[int, ...]]) -> _Tree:
         for i in range(len(shapes) - length):
             j = i + length
             around = extents[i] * extents[j + 1]
-            cost, k = min((best[i, k][0] + best[k + 1, j][0] + around * extents[k + 1], k) for k in range(i, j))
+            cost, k = min((best[i, k][0] + best[k + 1, j][0] + around * extents[k + 1], k)
+                          for k in range(i, j))
             best[i, j] = cost, (best[i, k][1], best[k + 1, j][1])
     return best[0, len(shapes) - 1][1]
 
@@ -299,7 +323,8 @@ def _products(tree: _Tree, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int,
 
 
 def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None = None) -> Memory:
-    """What a chain will be. Its products are resolved in the order in which they are made, before any is made."""
+    """What a chain will be. Its products are resolved in the order in which they are made, before
+    any is made."""
     if isinstance(tree, int):
         return matrices[tree]
     first, second = (_resolve_chain(part, matrices) for part in tree)
@@ -312,9 +337,11 @@ def _resolve_chain(tree: _Tree, matrices: Sequence[Memory], out: Memory | None =
 
 @typed_conversion
 def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
-    """A square matrix, or each matrix of a stack, raised to an integer power, as ``numpy.linalg.matrix_power``.
+    """A square matrix, or each matrix of a stack, raised to an integer power, as
+    ``numpy.linalg.matrix_power``.
 
-    :func:`cuteblas.matmul` computes the products; for a negative power, NumPy or CuPy inverts the matrix first.
+    :func:`cuteblas.matmul` computes the products; for a negative power, NumPy or CuPy inverts the
+    matrix first.
 
     Parameters
     ----------
@@ -333,7 +360,8 @@ def matrix_power(a: Any, n: int, *, precision: Precision | None = None) -> Any:
     Raises
     ------
     TypeError, ValueError, numpy.linalg.LinAlgError
-        The errors of ``numpy.linalg.matrix_power``, in its words and before anything runs; also for an unknown precision.
+        The errors of ``numpy.linalg.matrix_power``, in its words and before anything runs; also for
+        an unknown precision.
 
     Examples
     --------
@@ -391,7 +419,8 @@ _powers_by_numpy = tally("linalg.matrix_power", "calls", "numpy").tick
 
 
 def _powered_on_host(a: Any, n: Any) -> Any:
-    """A power of NumPy arrays of a type without a BLAS; ``None`` for small ones and any other, which are left to NumPy."""
+    """A power of NumPy arrays of a type without a BLAS; ``None`` for small ones and any other,
+    which are left to NumPy."""
     if a.dtype.char not in WITHOUT_BLAS or type(n) is not int or n < 2 or a.ndim < 2 or a.shape[-1] != a.shape[-2] \
             or a.size * a.shape[-1] < LEAST:
         return None
@@ -400,7 +429,8 @@ def _powered_on_host(a: Any, n: Any) -> Any:
 
 
 def _powered(x: Any, n: int, multiply: Callable[[Any, Any], Any]) -> Any:
-    """A positive power, in the order of products that NumPy takes: the results are the same to the last bit."""
+    """A positive power, in the order of products that NumPy takes: the results are the same to the
+    last bit."""
     if n == 1:
         return x
     if n == 3:

@@ -14,7 +14,12 @@ from ..engines.exact import FLOAT32, FLOAT64, SMALL, WITHOUT_BLAS
 from ..engines.exact import matmul as matmul_by_blas
 from ..engines.placement import FEW, Work, offload, staying, stays, work_of
 from ..engines.replay.registry import replays
-from ..engines.settings import backend_of_environment, chosen_backend, current_backend, devices_of_environment
+from ..engines.settings import (
+    backend_of_environment,
+    chosen_backend,
+    current_backend,
+    devices_of_environment,
+)
 from .algorithms import (
     AS_PLANNED,
     NATIVE,
@@ -33,55 +38,62 @@ if TYPE_CHECKING:
 __all__ = ["matmul"]
 
 _NDARRAY = np.ndarray                  # a look-up less
-_MANY = (FEW // 2)**2                   # of the sizes of operands that may be worth the way to a GPU
+_MANY = (FEW // 2)**2                  # of the sizes of operands that may be worth the way to a GPU
 _count = tally("matmul", "calls", "numpy").tick
 
 
 @typed_product
-def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = None, precision: Precision | None = None,
-           variant: str | None = None, devices: Devices | None = None, **arguments: Unpack[MatmulArguments]) -> Any:
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = None,
+           precision: Precision | None = None, variant: str | None = None,
+           devices: Devices | None = None, **arguments: Unpack[MatmulArguments]) -> Any:
     """Matrix product of two arrays, as ``numpy.matmul`` defines it.
 
     Parameters
     ----------
     x1, x2 : array_like
-        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; a vector is a row on the left and a column on
-        the right, and its dimension is dropped from the result. Both on the host (NumPy arrays and what NumPy converts to them)
-        or both CuPy arrays on one device. Any strides: an operand is copied only to cast it, or if it is not aligned to
-        its elements.
+        Operands of shapes (..., m, k) and (..., k, n), batch dimensions broadcast; a vector is a
+        row on the left and a column on the right, and its dimension is dropped from the result.
+        Both on the host (NumPy arrays and what NumPy converts to them) or both CuPy arrays on one
+        device. Any strides: an operand is copied only to cast it, or if it is not aligned to its
+        elements.
     out : array or 1-tuple of array, optional
         Receives the result and is returned. It may have any strides and may overlap the inputs.
     epilogue : epilogue, optional
-        A function that the kernel applies to every element before it rounds and writes it: one decorated with
-        :func:`cuteblas.epilogue`, with its operands, or the name of a predefined one (:mod:`cuteblas.epilogues`). The result has
-        the same type as without an epilogue.
+        A function that the kernel applies to every element before it rounds and writes it: one
+        decorated with :func:`cuteblas.epilogue`, with its operands, or the name of a predefined one
+        (:mod:`cuteblas.epilogues`). The result has the same type as without an epilogue.
     precision : {"auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular"}, optional
-        The algorithm on the GPU. ``"ieee"`` uses the native arithmetic of the dtype. ``"auto"`` (the default) uses the fastest
-        algorithm that is not less accurate on these operands. The others name an algorithm for float32, whatever the operands are:
-        sums of products of float16 or bfloat16 on tensor cores, or one product of operands rounded to 11 bits (``"tf32"``). Only
-        ``"tf32"`` is less accurate than native arithmetic: errors are up to 2^-11 of each operand. Operands below 2^-126 are
-        rounded to multiples of 2^-136; up to 2^-137 they become 0.
+        The algorithm on the GPU. ``"ieee"`` uses the native arithmetic of the dtype. ``"auto"``
+        (the default) uses the fastest algorithm that is not less accurate on these operands. The
+        others name an algorithm for float32, whatever the operands are: sums of products of float16
+        or bfloat16 on tensor cores, or one product of operands rounded to 11 bits (``"tf32"``).
+        Only ``"tf32"`` is less accurate than native arithmetic: errors are up to 2^-11 of each
+        operand. Operands below 2^-126 are rounded to multiples of 2^-136; up to 2^-137 they
+        become 0.
     variant : str, optional
-        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists the names.
+        The name of a kernel to use instead of the planned one; ``python -m cuteblas kernels`` lists
+        the names.
     devices : "all" or sequence of int, optional
-        The GPUs of this host that may compute. Operands may then be NumPy arrays, CuPy arrays on any of them,
-        :class:`cuteblas.ShardedArray` or arrays of ``cupyx.distributed``. The result goes to ``out`` if it is given. Otherwise it
-        is divided like the rows of ``x1`` or the columns of ``x2``; if neither is divided, it is where ``x1`` is.
+        The GPUs of this host that may compute. Operands may then be NumPy arrays, CuPy arrays on
+        any of them, :class:`cuteblas.ShardedArray` or arrays of ``cupyx.distributed``. The result
+        goes to ``out`` if it is given. Otherwise it is divided like the rows of ``x1`` or the
+        columns of ``x2``; if neither is divided, it is where ``x1`` is.
     axes, axis, keepdims, casting, order, dtype, subok, signature
         As in ``numpy.matmul``.
 
     Returns
     -------
     array or scalar
-        NumPy in, NumPy out; CuPy in, CuPy out. The product of two vectors is a scalar on the host, a 0-d array on the GPU. With an
-        epilogue that has auxiliary outputs, a pair: the product and a dict of these outputs.
+        NumPy in, NumPy out; CuPy in, CuPy out. The product of two vectors is a scalar on the host,
+        a 0-d array on the GPU. With an epilogue that has auxiliary outputs, a pair: the product and
+        a dict of these outputs.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``numpy.matmul``, in its words and before anything runs; also for operands on different devices, an
-        unknown precision, a variant that is unknown, does not take this product or cannot run here, and an epilogue that does not
-        fit.
+        The errors of ``numpy.matmul``, in its words and before anything runs; also for operands on
+        different devices, an unknown precision, a variant that is unknown, does not take this
+        product or cannot run here, and an epilogue that does not fit.
 
     See Also
     --------
@@ -98,12 +110,15 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
     """
     if variant is None and epilogue is None and devices is None and not arguments:
         kind = type(x1)
-        if kind is _NDARRAY:                            # plain arrays by BLAS or by NumPy's loop, without further questions
+        if kind is _NDARRAY:    # plain arrays by BLAS or by NumPy's loop, without further questions
             result = None
-            if type(x2) is _NDARRAY and precision is None and (out is None or type(out) is _NDARRAY):
+            if type(x2) is _NDARRAY and precision is None and (out is None
+                                                               or type(out) is _NDARRAY):
                 where = chosen_backend() or backend_of_environment()
-                if where == "numpy" or (where == "auto" and (x1.size * x2.size <= _MANY or stays(x1, x2)
-                                                             or (x1.shape, x1.dtype.char, x2.shape, x2.dtype.char) in staying)):
+                if where == "numpy" or (where == "auto"
+                                        and (x1.size * x2.size <= _MANY or stays(x1, x2)
+                                             or (x1.shape, x1.dtype.char, x2.shape,
+                                                 x2.dtype.char) in staying)):
                     dtype = x1.dtype
                     if dtype is not FLOAT64 and dtype is not FLOAT32 and dtype.char in WITHOUT_BLAS \
                             and (x1.size > SMALL or x2.size > SMALL) \
@@ -117,7 +132,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
             result = replay(("matmul", precision), (x1, x2), out)
         elif (fast := fast_paths.get(kind)) is not None:
             result = fast(x1, x2, out, precision)
-        elif (replay := replays[kind]) is not None:                     # the first CuPy array of this process
+        elif (replay := replays[kind]) is not None:           # the first CuPy array of this process
             result = replay(("matmul", precision), (x1, x2), out)
         else:
             result = None
@@ -125,11 +140,13 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, epilogue: EpilogueLike = Non
             return result
     if devices is not None:
         refused = {"epilogue": epilogue, "variant": variant, **arguments}
-        return _over_devices(x1, x2, single_out(out), devices, checked_precision(precision), refused)
+        return _over_devices(x1, x2, single_out(out), devices, checked_precision(precision),
+                             refused)
     if epilogue is not None:
         return _fused_matmul()(x1, x2, out, epilogue, precision, variant, arguments)
     if (call := own_call(x1, x2, single_out(out))) is not None:
-        return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant, **arguments})
+        return call(matmul, (x1, x2, out), {"precision": precision, "variant": variant,
+                                            **arguments})
     return _matmul(x1, x2, out, checked_algorithm(precision, variant, "gemm"), arguments)
 
 
@@ -141,7 +158,8 @@ def _fused_matmul() -> Callable[..., Any]:
     return fused_matmul
 
 
-def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str, refused: Mapping[str, Any]) -> Any:
+def _over_devices(x1: Any, x2: Any, out: Any, devices: Any, precision: str,
+                  refused: Mapping[str, Any]) -> Any:
     """The product over several GPUs."""
     refuse_with_devices("matmul", refused)
     if (call := own_call(x1, x2, out)) is not None:
@@ -164,7 +182,8 @@ def _like_before(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, where: 
     if not _known or where == "emulator":
         return None
     found = _known.get((x1.shape, x1.strides, x1.dtype.char, x2.shape, x2.strides, x2.dtype.char))
-    if found is None or (out is not None and (out.shape != found[0].shape or out.dtype is not found[0].dtype
+    if found is None or (out is not None and (out.shape != found[0].shape
+                                              or out.dtype is not found[0].dtype
                                               or not out.flags.writeable)) or stays(x1, x2):
         return None
     return _offloaded(*found, x1, x2, out, AS_PLANNED, {})
@@ -185,15 +204,17 @@ def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping
     out = single_out(out)
     precision, variant = algorithm
     if variant is None and stays(x1, x2, out) \
-            and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):                 # without further questions
+            and "cupy" not in (kind_of(x1), kind_of(x2), kind_of(out)):  # without further questions
         if precision not in NATIVE:
             rehearse(partial(_matmul, x1, x2, out, algorithm, arguments))
-        if not arguments and type(x1) is type(x2) is np.ndarray and (out is None or type(out) is np.ndarray):
+        if not arguments and type(x1) is type(x2) is np.ndarray and (out is None
+                                                                     or type(out) is np.ndarray):
             return matmul(x1, x2, out)
         result = np.matmul(x1, x2, out=out, **arguments)
         _count()
         return result
-    if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):      # files are arrays to NumPy, too
+    # files are arrays to NumPy, too
+    if np.memmap in (type(x1), type(x2), type(out)) and current_backend() in ("auto", "cuda"):
         result = _matmul(_in_memory(x1), _in_memory(x2), _in_memory(out), algorithm, arguments)
         return result if out is None else out
     found = resolve_matmul(x1, x2, out, arguments)
@@ -212,7 +233,8 @@ def _matmul(x1: Any, x2: Any, out: Any, algorithm: Algorithm, arguments: Mapping
                 _known.clear()
             if a.dtype.isnative and b.dtype.isnative and not np.may_share_memory(a, b):
                 new = product if out is None else resolve_product(first, second, None, {})
-                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides, b.dtype.char] = new, work
+                _known[a.shape, a.strides, a.dtype.char, b.shape, b.strides,
+                       b.dtype.char] = new, work
         return _offloaded(product, work, a, b, out, algorithm, arguments)
     from ..engines.execution import Execution
     from .staging import run_staged, stage
@@ -242,8 +264,10 @@ def _on_gpu(product: Product, algorithm: Algorithm, run: Execution, arrays: Sequ
     return run_staged(run, arrays, out, stage(first, second, target, product, algorithm))
 
 
-def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str, product: Product) -> np.ndarray | None:
-    """The product in tiles on the current GPU; a large one on all GPUs that ``CUTEBLAS_DEVICES`` names."""
+def _in_tiles(x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None, precision: str,
+              product: Product) -> np.ndarray | None:
+    """The product in tiles on the current GPU; a large one on all GPUs that ``CUTEBLAS_DEVICES``
+    names."""
     if x1.nbytes + x2.nbytes >= _SEVERAL_BYTES and (devices := devices_of_environment()) is not None:
         from .devices import matmul_of_host
 

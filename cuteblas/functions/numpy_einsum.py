@@ -1,6 +1,8 @@
-"""``einsum`` of NumPy arrays by NumPy: in pairs, each a product of matrices where it is one, by NumPy's BLAS.
+"""``einsum`` of NumPy arrays by NumPy: in pairs, each a product of matrices where it is one, by
+NumPy's BLAS.
 
-What is to be done follows from subscripts, shapes, strides and types alone, so it is settled once for calls that repeat.
+What is to be done follows from subscripts, shapes, strides and types alone, so it is settled once
+for calls that repeat.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from .subscripts import Subscripts, whole_path
 
 __all__ = ["Program", "RoundedOnce", "loop_ns", "program"]
 
-_FEW = 64                                       # products of a matrix that do not repay a call of BLAS for each matrix of a stack
-# Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product of elements by NumPy's loop over
-# one to four operands.
+_FEW = 64         # products of a matrix that do not repay a call of BLAS for each matrix of a stack
+# Nanoseconds, on one core of a Xeon of 2023: of a call and of each of its steps, and of a product
+# of elements by NumPy's loop over one to four operands.
 _CALL, _STEP, _LOOP_CALL, _OF_A_STACK = 5000.0, 4500.0, 2000.0, 150.0
 _RATES = {"b": (0.1, 1.7, 2.0, 4.0), "i": (0.9, 0.45, 1.2, 3.0), "f": (0.8, 0.3, 0.8, 2.5),
           "c": (1.0, 1.1, 2.3, 4.0), "e": (3.0, 4.5, 9.0, 13.0)}
@@ -39,8 +41,9 @@ def loop_ns(dtype: np.dtype, operands: int, products: int) -> float:
 
 @dataclass(frozen=True)
 class _Load:
-    """An operand as a tensor with an axis for each of its indices whose extent is not 1, in the type of the products: rounded to
-    that of the result first if it is float16, whose products are float32."""
+    """An operand as a tensor with an axis for each of its indices whose extent is not 1, in the
+    type of the products: rounded to that of the result first if it is float16, whose products are
+    float32."""
 
     diagonal: str | None
     shape: tuple[int, ...] | None
@@ -87,7 +90,9 @@ class RoundedOnce:
     def run(self, arrays: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
         """The result. ``out``, if there is one, shares no memory with the arrays."""
         with np.errstate(all="ignore"):
-            factors = [x if x.dtype == self.dtype else without_imaginary_part(x, self.dtype).astype(self.dtype) for x in arrays]
+            factors = [x if x.dtype == self.dtype
+                       else without_imaginary_part(x, self.dtype).astype(self.dtype)
+                       for x in arrays]
             result = np.einsum(self.subscripts, *factors, dtype=self.wide, order=self.order)
             if out is None:
                 return result.astype(self.dtype)
@@ -112,14 +117,16 @@ class _Pair:
     shapes : pair of tuple of int
         Of the stacks of matrices; where nothing is summed, of arrays that broadcast.
     stacked, groups : tuple of int
-        The shape of the result as such a stack, and how many of its axes each axis of the stack is made of: those of the
-        stack, of the rows of the left factor and of the columns of the right one.
+        The shape of the result as such a stack, and how many of its axes each axis of the stack is
+        made of: those of the stack, of the rows of the left factor and of the columns of the right
+        one.
     shape : tuple of int
         Of the result.
     multiplies : numpy.ufunc
         ``numpy.matmul``, or ``numpy.multiply`` where nothing is summed.
     loop : _Loop or None
-        The same by NumPy's plain loop, where sums that come first may overflow and their products with small numbers would not.
+        The same by NumPy's plain loop, where sums that come first may overflow and their products
+        with small numbers would not.
     """
 
     positions: tuple[int, ...]
@@ -155,7 +162,8 @@ class _Pair:
 
     def multiplied(self, factors: Sequence[np.ndarray], out: np.ndarray | None = None) -> Any:
         """The product as a stack of matrices, in ``out`` if there is one."""
-        first, second = (self._matrices(x, i) for i, x in enumerate(factors[::-1] if self.swapped else factors))
+        first, second = (self._matrices(x, i) for i, x in enumerate(factors[::-1] if self.swapped
+                                                                    else factors))
         multiply = np.multiply if self.multiplies is np.multiply else partial(product_of, "einsum")
         result = multiply(first, second, out)
         if self.loop is None or np.isfinite(result).all():
@@ -173,15 +181,19 @@ class _Pair:
         return x if self.multiplies is np.multiply or x.dtype.char in WITHOUT_BLAS else _for_blas(x)
 
     def writes(self, modes: Sequence[tuple[int, int]], itemsize: int) -> bool:
-        """Whether the result can be written at once to an array of these extents and strides (in bytes)."""
+        """Whether the result can be written at once to an array of these extents and strides (in
+        bytes)."""
         if self.multiplies is np.multiply:
             return True
         stack, rows, _columns = self.groups
-        parts = _one_mode(modes[:stack]), _one_mode(modes[stack:stack + rows]), _one_mode(modes[stack + rows:])
+        parts = _one_mode(modes[:stack]), _one_mode(modes[stack:stack
+                                                          + rows]), _one_mode(modes[stack + rows:])
         if None in parts:
             return False
         _batch, (m, down), (n, along) = parts               # type: ignore[misc]
-        return (along == itemsize and (m == 1 or down >= n * itemsize)) or (down == itemsize and (n == 1 or along >= m * itemsize))
+        return (along == itemsize and (m == 1 or down >= n * itemsize)) or (
+            down == itemsize and (n == 1 or along >= m * itemsize)
+        )
 
 
 _Step = _Loop | _Pair
@@ -196,8 +208,8 @@ class Program:
     loads : tuple of _Load
         How each operand is read.
     steps : tuple
-        The products, in their order; each puts its result at the end of the list of what is left. Without steps, an index has no
-        elements and the result, if it has any, is zero.
+        The products, in their order; each puts its result at the end of the list of what is left.
+        Without steps, an index has no elements and the result, if it has any, is zero.
     shape, strides, dtype
         Of a new array for the result; strides in bytes.
     wide : numpy.dtype or None
@@ -207,10 +219,11 @@ class Program:
     axes : tuple of int
         From the axes of the last product to those of the result.
     shown : tuple of int
-        The shape of the last product with an axis of extent 1 wherever the result has an index that no operand has.
+        The shape of the last product with an axis of extent 1 wherever the result has an index that
+        no operand has.
     written : tuple or None
-        Where the last product can be written at once: the result's shape without extents of 1, the order of its axes that is that
-        product's, and the shape of these as a stack of matrices.
+        Where the last product can be written at once: the result's shape without extents of 1, the
+        order of its axes that is that product's, and the shape of these as a stack of matrices.
     """
 
     loads: tuple[_Load, ...]
@@ -237,7 +250,7 @@ class Program:
         if not self.steps:
             result[...] = 0
         else:
-            with np.errstate(all="ignore"):                     # as NumPy's einsum, which warns of nothing
+            with np.errstate(all="ignore"):              # as NumPy's einsum, which warns of nothing
                 left = [load.of(x) for load, x in zip(self.loads, arrays, strict=True)]
                 *first, last = self.steps
                 for step in first:
@@ -247,14 +260,17 @@ class Program:
                 factors = [left[i] for i in last.positions]
                 if self.written is not None and isinstance(last, _Pair):
                     squeezed, axes, shape = self.written
-                    last.multiplied(factors, result.reshape(squeezed).transpose(axes).reshape(shape))
+                    last.multiplied(factors,
+                                    result.reshape(squeezed).transpose(axes).reshape(shape))
                 else:
                     product = last.run(factors).transpose(self.axes).reshape(self.shown)
-                    np.copyto(result, without_imaginary_part(product, result.dtype), casting="unsafe")
+                    np.copyto(result, without_imaginary_part(product, result.dtype),
+                              casting="unsafe")
         return result[()] if out is None and self.scalar and not self.shape else result
 
 
-def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]],
+def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[int, ...]],
+            shapes: Sequence[tuple[int, ...]],
             out: tuple[tuple[int, ...], np.dtype] | None = None) -> Program | None:
     """What a call does; ``None`` if a product has more indices than NumPy has letters.
 
@@ -278,7 +294,8 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
     native = settled.dtype.newbyteorder("=")
     row = element_of(native)
     wide = native if row is None else np.dtype(row.computed)
-    loaded = [_load(term, shape, native, wide) for term, shape in zip(subscripts.terms, shapes, strict=True)]
+    loaded = [_load(term, shape, native, wide)
+              for term, shape in zip(subscripts.terms, shapes, strict=True)]
     loads, terms = (tuple(part) for part in zip(*loaded, strict=True))
     result = "".join(c for c in subscripts.result if any(c in term for term in terms))
     left, steps = list(terms), list[_Step]()
@@ -286,7 +303,8 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
         chosen = [left[i] for i in positions]
         left = [term for i, term in enumerate(left) if i not in positions]
         later = {*result}.union(*left)
-        kept = "".join(dict.fromkeys(c for x in chosen for c in x if c in later)) if left else result
+        kept = "".join(dict.fromkeys(c for x in chosen for c in x
+                                     if c in later)) if left else result
         step, kept = _step(positions, chosen, kept, extents, wide)
         if step is None:
             return None
@@ -298,9 +316,11 @@ def program(subscripts: Subscripts, settled: Expression, path: Sequence[tuple[in
     strides, kind = (settled.strides, settled.dtype) if out is None else out
     written = None
     if isinstance(steps[-1], _Pair) and kind == wide and shown == settled.shape:
-        modes = {c: (extents[c], stride) for c, stride in zip(subscripts.result, strides, strict=True) if c in result}
+        modes = {c: (extents[c], stride) for c, stride in zip(subscripts.result, strides,
+                                                              strict=True) if c in result}
         if steps[-1].writes([modes[c] for c in term], wide.itemsize):
-            written = tuple(extents[c] for c in result), tuple(result.index(c) for c in term), steps[-1].stacked
+            written = tuple(extents[c] for c in result), tuple(result.index(c)
+                                                               for c in term), steps[-1].stacked
     return Program(loads, tuple(steps), *ends, wide, axes, shown, written)
 
 
@@ -312,7 +332,8 @@ def _load(term: str, shape: tuple[int, ...], dtype: np.dtype, wide: np.dtype) ->
     if len(letters) < len(term):
         diagonal = f"{''.join(letters[c] for c in term)}->{''.join(letters.values())}"
     left = "".join(c for c in letters if extents[c] != 1)
-    return _Load(diagonal, tuple(extents[c] for c in left) if len(left) < len(letters) else None, dtype, wide), left
+    return _Load(diagonal, tuple(extents[c] for c in left) if len(left) < len(letters) else None,
+                 dtype, wide), left
 
 
 def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: Mapping[str, int],
@@ -330,7 +351,8 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: 
         terms, rows, columns = terms[::-1], columns, rows
     first, second = terms
     batch = [c for c in kept if c in first and c in second]
-    summed = [c for c in (first if size(first) >= size(second) else second) if c in first and c in second and c not in kept]
+    summed = [c for c in (first if size(first) >= size(second) else second) if c in first
+              and c in second and c not in kept]
     alone = [[c for c in x if c not in y and c not in kept] for x, y in (terms, terms[::-1])]
     order = "".join((*batch, *rows, *columns))
     m, n, k, stack = map(size, (rows, columns, summed, batch))
@@ -346,25 +368,36 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: 
     left = ["".join(c for c in x if c not in y) for x, y in zip(terms, alone, strict=True)]
     if any(alone) and loop is None:
         return None, order
-    sums = tuple(_loop((0,), [x], y, extents) if x != y else None for x, y in zip(terms, left, strict=True))
+    sums = tuple(_loop((0,), [x], y, extents) if x != y else None
+                 for x, y in zip(terms, left, strict=True))
     overflows = any(alone) and wide.kind in "fc"
-    pair = _Pair(positions, swapped, sums,                                                                  # type: ignore[arg-type]
-                 tuple(tuple(x.index(c) for c in group) for x, group in zip(left, groups, strict=True)),    # type: ignore[arg-type]
-                 (first_shape, second_shape), (*both, *down, *along), (len(batch), len(rows), len(columns)),
-                 tuple(extents[c] for c in order), np.matmul if summed else np.multiply, loop if overflows else None)
+    pair = _Pair(
+        positions,
+        swapped,
+        sums,  # type: ignore[arg-type]
+        tuple(tuple(x.index(c) for c in group) for x, group in zip(left, groups, strict=True)),  # type: ignore[arg-type]
+        (first_shape, second_shape),
+        (*both, *down, *along),
+        (len(batch), len(rows), len(columns)),
+        tuple(extents[c] for c in order),
+        np.matmul if summed else np.multiply,
+        loop if overflows else None
+    )
     if loop is not None and loop.expected_ns(wide) < pair.expected_ns(wide):
         return _loop(positions, given, kept, extents), kept
     return pair, order
 
 
-def _loop(positions: tuple[int, ...], terms: Sequence[str], kept: str, extents: Mapping[str, int]) -> _Loop | None:
+def _loop(positions: tuple[int, ...], terms: Sequence[str], kept: str,
+          extents: Mapping[str, int]) -> _Loop | None:
     """NumPy's plain loop; ``None`` if there are more indices than letters."""
     indices = dict.fromkeys("".join(terms))
     if len(indices) > len(ascii_letters):
         return None
     named = dict(zip(indices, ascii_letters, strict=False))
     inputs = ",".join("".join(named[c] for c in term) for term in terms)
-    return _Loop(positions, f"{inputs}->{''.join(named[c] for c in kept)}", prod(extents[c] for c in indices))
+    return _Loop(positions, f"{inputs}->{''.join(named[c] for c in kept)}",
+                 prod(extents[c] for c in indices))
 
 
 def _for_blas(x: np.ndarray) -> np.ndarray:

@@ -30,8 +30,8 @@ __all__ = ["COPY", "UFUNC", "Resolved", "Settle", "answer", "answer_anew", "at_o
            "resolve_matmul", "route_of", "without_kernels"]
 
 Settle = Callable[..., "Expression | None"]
-"""From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to what it computes; ``None`` for a
-call that NumPy has to refuse."""
+"""From the memories of the operands, ``out`` (or ``None``) and the keyword arguments of a call to
+what it computes; ``None`` for a call that NumPy has to refuse."""
 
 _REDISPATCHED = "dispatched again"
 _DELEGATED = "delegated to NumPy: "
@@ -45,7 +45,8 @@ class Rules(NamedTuple):
     names : tuple of str
         Of the operands, for refusals.
     answered : str or None
-        What operands of other types may answer themselves in its place; ``None`` if they are all converted.
+        What operands of other types may answer themselves in its place; ``None`` if they are all
+        converted.
     numbers : bool
         Whether numbers and CuPy arrays may be operands of one call.
     """
@@ -87,21 +88,26 @@ class Resolved:
 
     @contextmanager
     def on_device(self) -> Iterator[tuple[Any, ...]]:
-        """Make the device of the arrays the current one: there are the operands, numbers too, and none of them twice, because an
-        operand that is given twice may be two in a call like this one."""
+        """Make the device of the arrays the current one: there are the operands, numbers too, and
+        none of them twice, because an operand that is given twice may be two in a call like this
+        one."""
         if self.engine.on_host:
             yield self.arrays
             return
-        with self.engine.on_device_of(next(x for x in (*self.arrays, self.out) if kind_of(x) == "cupy")):
-            arrays = tuple(x if kind_of(x) == "cupy" else self.engine.number(np.asarray(x)) for x in self.arrays)
-            yield tuple(x.view() if any(x is y for y in arrays[:i]) else x for i, x in enumerate(arrays))
+        with self.engine.on_device_of(next(x for x in (*self.arrays, self.out)
+                                           if kind_of(x) == "cupy")):
+            arrays = tuple(x if kind_of(x) == "cupy" else self.engine.number(np.asarray(x))
+                           for x in self.arrays)
+            yield tuple(x.view() if any(x is y for y in arrays[:i]) else x
+                        for i, x in enumerate(arrays))
 
 
-def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: Rules = FUNCTION, host: Engine | None = None,
-            call: Callable[..., Any] | None = None, arguments: Mapping[str, Any] = MappingProxyType({}),
+def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: Rules = FUNCTION,
+            host: Engine | None = None, call: Callable[..., Any] | None = None,
+            arguments: Mapping[str, Any] = MappingProxyType({}),
             given: Mapping[str, Any] = MappingProxyType({})) -> Resolved | str:
-    """Who takes a call, and on which arrays, by NumPy's rules: the operands that kernels take, or the route of a call that goes to
-    NumPy.
+    """Who takes a call, and on which arrays, by NumPy's rules: the operands that kernels take, or
+    the route of a call that goes to NumPy.
 
     Parameters
     ----------
@@ -125,7 +131,8 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
     Raises
     ------
     TypeError
-        If ``out`` is not an array; what NumPy raises for an operand that is not, and that it cannot convert to numbers.
+        If ``out`` is not an array; what NumPy raises for an operand that is not, and that it cannot
+        convert to numbers.
     ValueError
         For CuPy arrays on different devices, and for CuPy arrays together with arrays on the host.
     """
@@ -141,7 +148,8 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
         return "numpy"
     if "foreign" in kinds or "like" in kinds:
         for x, kind in zip(arrays, kinds, strict=True):
-            answers = kind == "foreign" or (rules is FUNCTION and kind == "like" and hasattr(type(x), "__array_function__"))
+            answers = kind == "foreign" or (rules is FUNCTION and kind == "like"
+                                            and hasattr(type(x), "__array_function__"))
             if answers and rules.answered is not None:
                 return route_of(f"{type(x).__name__} answers {rules.answered} itself")
     if on_gpu:
@@ -157,17 +165,20 @@ def resolve(function: str, operands: Sequence[Any], out: Any = None, *, rules: R
     engine = host_engine() if host is None else host
     converted = tuple(np.asarray(x) for x in operands)
     if function in UFUNCS and not all(x.ndim for x in converted):
-        getattr(np, function)(*operands, out=out, **arguments)  # NumPy's to refuse, as a number that does not fit
+        # NumPy's to refuse, as a number that does not fit
+        getattr(np, function)(*operands, out=out, **arguments)
     return Resolved(engine, converted, tuple(map(engine.memory, converted)), out)
 
 
 _ARRAYS = frozenset({"cupy", "numpy", "subclass"})
 _BY_OPERANDS = frozenset({"dot", "inner", "kron", "outer", "tensordot", "vdot"})
-"""Functions of NumPy that refuse what is not an array by its type or shape, whatever their other arguments are."""
+"""Functions of NumPy that refuse what is not an array by its type or shape, whatever their other
+arguments are."""
 
 
-def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rules, call: Callable[..., Any] | None,
-                    arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Resolved:
+def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rules,
+                    call: Callable[..., Any] | None, arguments: Mapping[str, Any],
+                    given: Mapping[str, Any]) -> Resolved:
     """The operands of a call of which one is a CuPy array: see :func:`resolve`."""
     from ..engines.cuda import CUDA, require_one_device
 
@@ -175,20 +186,26 @@ def _resolve_on_gpu(function: str, operands: Sequence[Any], out: Any, rules: Rul
         out = None
     if out is not None and kind_of(out) not in _ARRAYS:
         if call is not None:
-            call(*(stand_in(Memory(x.shape, (), np.dtype(bool))) if kind_of(x) == "cupy" else x for x in operands), out=out)
+            call(*(stand_in(Memory(x.shape, (), np.dtype(bool))) if kind_of(x) == "cupy" else x
+                   for x in operands), out=out)
         raise TypeError("'out' must be an array")
     if function in _BY_OPERANDS and any(map(_is_no_array, operands)):
-        small = (np.zeros([min(n, 2) for n in x.shape], x.dtype) if kind_of(x) == "cupy" else x for x in operands)
+        small = (np.zeros([min(n, 2) for n in x.shape], x.dtype) if kind_of(x) == "cupy" else x
+                 for x in operands)
         getattr(np, function)(*small, **arguments)
     names = rules.names or [f"operand {i}" for i in range(len(operands))]
-    named = {**dict(zip(names, operands, strict=True)), **({} if out is None else {"out": out}), **given}
-    require_one_device(function, {name: x for name, x in named.items() if not (rules.numbers and kind_of(x) == "scalar")})
-    memories = (CUDA.memory(x) if kind_of(x) == "cupy" else Memory((), (), np.asarray(x).dtype) for x in operands)
+    named = {**dict(zip(names, operands, strict=True)), **({} if out is None else {"out": out}),
+             **given}
+    require_one_device(function, {name: x for name, x in named.items()
+                                  if not (rules.numbers and kind_of(x) == "scalar")})
+    memories = (CUDA.memory(x) if kind_of(x) == "cupy" else Memory((), (), np.asarray(x).dtype)
+                for x in operands)
     return Resolved(CUDA, tuple(operands), tuple(memories), out)
 
 
 def _is_no_array(x: Any) -> bool:
-    """Whether an object is neither an array, a number nor a list, and NumPy finds no numbers in it."""
+    """Whether an object is neither an array, a number nor a list, and NumPy finds no numbers in
+    it."""
     return kind_of(x) == "like" and not isinstance(x, (list, tuple)) and np.asarray(x).dtype.kind not in "biufc"
 
 
@@ -222,7 +239,8 @@ def rehearse(call: Callable[[], Any]) -> None:
         rehearsing.reset(token)
 
 
-def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any, **arguments: Any) -> Any:
+def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any,
+             **arguments: Any) -> Any:
     """Let NumPy answer, and count the route."""
     if rehearsing.get():
         raise _Unplanned
@@ -231,8 +249,9 @@ def by_numpy(function: str, route: str, call: Callable[..., Any], *operands: Any
     return result
 
 
-def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequence[Any], named: Mapping[str, Any],
-             algorithm: Algorithm = AS_PLANNED, again: Callable[..., Any] | None = None,
+def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequence[Any],
+             named: Mapping[str, Any], algorithm: Algorithm = AS_PLANNED,
+             again: Callable[..., Any] | None = None,
              by_blas: Callable[[], Any] | None = None) -> Any:
     """Let NumPy answer a call that kernels do not take.
 
@@ -250,7 +269,8 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
         The function with this algorithm. It is rehearsed, and it is called on the arrays that
         arrays of our own type hold, since NumPy would call us without the algorithm.
     by_blas : callable, optional
-        What computes products of types for which NumPy has only loops, and counts them; it returns ``None`` for others.
+        What computes products of types for which NumPy has only loops, and counts them; it returns
+        ``None`` for others.
 
     Raises
     ------
@@ -258,7 +278,8 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
         If a kernel was asked for by name.
     """
     if route == _REDISPATCHED:
-        if algorithm != AS_PLANNED and (answers := own_call(*operands, named.get("out"))) is not None:
+        if algorithm != AS_PLANNED and (answers := own_call(*operands,
+                                                            named.get("out"))) is not None:
             return answers(again, tuple(operands), dict(named))
         return call(*operands, **named)
     if again is not None and route == "numpy" and algorithm.precision not in NATIVE:
@@ -270,9 +291,11 @@ def delegate(function: str, route: str, call: Callable[..., Any], operands: Sequ
     return by_numpy(function, route, call, *operands, **named)
 
 
-def replay_product(function: str, operands: Sequence[Any], out: Any = None, algorithm: Algorithm = AS_PLANNED,
+def replay_product(function: str, operands: Sequence[Any], out: Any = None,
+                   algorithm: Algorithm = AS_PLANNED,
                    arguments: Mapping[str, Any] = MappingProxyType({})) -> tuple[Hashable, Any]:
-    """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if one like it was recorded."""
+    """The key of a call of one of NumPy's products, ``None`` if it has none, and its result if one
+    like it was recorded."""
     replay = replays[type(operands[0])]
     if replay is None:
         return None, None
@@ -285,7 +308,8 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 _ticks: dict[str, Callable[[], int]] = {}
 
 
-def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = None, arguments: Mapping[str, Any] = _NONE) -> Any:
+def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = None,
+            arguments: Mapping[str, Any] = _NONE) -> Any:
     """One of NumPy's products of plain arrays that stay on the host, without further questions.
 
     Parameters
@@ -298,10 +322,12 @@ def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = 
     array, scalar or None
         ``None`` for any other call.
     """
-    if type(a) is not _NDARRAY or type(b) is not _NDARRAY or not (out is None or type(out) is _NDARRAY):
+    if type(a) is not _NDARRAY or type(b) is not _NDARRAY or not (out is None
+                                                                  or type(out) is _NDARRAY):
         return None
     where = chosen_backend() or backend_of_environment()
-    if where != "numpy" and not (where == "auto" and out is None and a.size + b.size <= FEW) and not stays(a, b, out):
+    if where != "numpy" and not (where == "auto" and out is None and a.size
+                                 + b.size <= FEW) and not stays(a, b, out):
         return None
     dtype = a.dtype
     if dtype is not FLOAT64 and dtype is not FLOAT32 and (a.size > SMALL or b.size > SMALL) and dtype.char in WITHOUT_BLAS \
@@ -320,8 +346,8 @@ def at_once(function: str, call: Callable[..., Any], a: Any, b: Any, out: Any = 
     return result
 
 
-def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any], out: Any = None,
-           algorithm: Algorithm = AS_PLANNED, **arguments: Any) -> Any:
+def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Sequence[Any],
+           out: Any = None, algorithm: Algorithm = AS_PLANNED, **arguments: Any) -> Any:
     """Answer one of NumPy's products of two arrays.
 
     Parameters
@@ -344,8 +370,9 @@ def answer(function: str, call: Callable[..., Any], settle: Settle, operands: Se
     Raises
     ------
     TypeError, ValueError, IndexError
-        What NumPy raises, in its words and before anything runs; also for operands on different devices, for types without a
-        kernel on the GPU, and for an algorithm or a kernel that does not take this product.
+        What NumPy raises, in its words and before anything runs; also for operands on different
+        devices, for types without a kernel on the GPU, and for an algorithm or a kernel that does
+        not take this product.
     """
     if type(operands[0]) is _NDARRAY and algorithm is AS_PLANNED \
             and (result := at_once(function, call, operands[0], operands[1], out, arguments)) is not None:
@@ -393,12 +420,17 @@ def answer_anew(head: Hashable, function: str, call: Callable[..., Any], settle:
         settled = replace(settled, any_order=False)
     if resolved.engine.moves:
         work = work_of(settled.products, settled.dtype, resolved.arrays, out, settled.shape)
-        result = offload(function, work, lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
-                         resolved.arrays, out,
-                         partial(again, *operands, **named),
-                         stream=None if len(operands) != 2 or algorithm.variant else
-                         partial(_in_tiles, function, call, settled, resolved.arrays, out,
-                                 algorithm))
+        result = offload(
+            function,
+            work,
+            lambda run, there, out: evaluate(run, settled, there, out, algorithm=algorithm),
+            resolved.arrays,
+            out,
+            partial(again, *operands, **named),
+            stream=None
+            if len(operands) != 2 or algorithm.variant
+            else partial(_in_tiles, function, call, settled, resolved.arrays, out, algorithm)
+        )
         return result[()] if out is None and settled.scalar and type(result) is np.ndarray and not result.ndim else result
     with resolved.on_device() as arrays:
         run = Execution(function, resolved.engine)
@@ -422,13 +454,14 @@ def _in_tiles(function: str, call: Callable[..., Any], settled: Expression,
 
 
 def key_of(arguments: Mapping[str, Any], *rest: Hashable) -> Hashable:
-    """All of a call besides its arrays, as a key of which equal ones mean the same; ``None`` if there is none.
+    """All of a call besides its arrays, as a key of which equal ones mean the same; ``None`` if
+    there is none.
 
     Parameters
     ----------
     arguments : mapping
-        Those that are not arrays. Numbers, names and lists of them can be part of a key; anything else may change, or equal what
-        NumPy would not take in its place.
+        Those that are not arrays. Numbers, names and lists of them can be part of a key; anything
+        else may change, or equal what NumPy would not take in its place.
     *rest : hashable
         The function, and the algorithm.
     """
@@ -448,7 +481,8 @@ def _frozen(x: Any) -> Hashable:
     if kind is int or kind is str or x is None:
         return x
     if kind is tuple or kind is list or kind is range:
-        return kind, *[_frozen(y) for y in x]           # NumPy takes lists where it refuses tuples, and the other way round
+        # NumPy takes lists where it refuses tuples, and the other way round
+        return kind, *[_frozen(y) for y in x]
     if kind is bool:
         return bool, x                                  # 1 == True, but they are different axes
     raise TypeError
@@ -464,17 +498,20 @@ def _refused(function: str, call: Callable[..., Any], resolved: Resolved, operan
     TypeError
         For arrays on the GPU that NumPy would take.
     """
-    shown = {**named, "out": stand_in(resolved.out_memory)} if resolved.out_memory is not None else named
+    shown = {**named,
+             "out": stand_in(resolved.out_memory)} if resolved.out_memory is not None else named
     call(*(stand_in(x) for x in resolved.memories), **shown)
     if resolved.engine.on_host:
         refuse_variant(algorithm.variant, "only NumPy can interpret this call")
-        return by_numpy(function, route_of("only NumPy can interpret this call"), call, *operands, **named)
+        return by_numpy(function, route_of("only NumPy can interpret this call"), call, *operands,
+                        **named)
     raise TypeError(f"{function} has no kernel on the GPU for operands of shapes "
                     f"{' and '.join(str(x.shape) for x in resolved.memories)}")
 
 
-def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved, dtype: np.dtype, operands: Sequence[Any],
-                    named: dict[str, Any], algorithm: Algorithm = AS_PLANNED) -> Any:
+def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved, dtype: np.dtype,
+                    operands: Sequence[Any], named: dict[str, Any],
+                    algorithm: Algorithm = AS_PLANNED) -> Any:
     """Leave types that kernels do not multiply to NumPy on the host.
 
     Raises
@@ -484,22 +521,32 @@ def without_kernels(function: str, call: Callable[..., Any], resolved: Resolved,
     """
     if resolved.engine.on_host:
         refuse_variant(algorithm.variant, f"there are no kernels for {dtype}")
-        return by_numpy(function, route_of(f"there are no kernels for {dtype}"), call, *operands, **named)
-    raise TypeError(f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, which NumPy "
-                    f"computes in {dtype}")
+        return by_numpy(function, route_of(f"there are no kernels for {dtype}"), call, *operands,
+                        **named)
+    raise TypeError(
+        f"{function} has no kernel on the GPU for {' and '.join(str(x.dtype) for x in resolved.memories)}, which NumPy "
+        f"computes in {dtype}"
+    )
 
 
-def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], host: Engine | None = None,
-                   given: Mapping[str, Any] = MappingProxyType({})) -> tuple[Resolved, Product] | str:
-    """The operands of a call of ``matmul`` and the product that NumPy makes of them, or the route of one that goes to NumPy: see
-    :func:`resolve`.
+def resolve_matmul(
+    x1: Any,
+    x2: Any,
+    out: Any,
+    arguments: Mapping[str, Any],
+    host: Engine | None = None,
+    given: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Resolved, Product] | str:
+    """The operands of a call of ``matmul`` and the product that NumPy makes of them, or the route
+    of one that goes to NumPy: see :func:`resolve`.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
         The errors of ``numpy.matmul``, in its words; for types without a kernel on the GPU.
     """
-    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul, arguments=arguments, given=given)
+    resolved = resolve("matmul", (x1, x2), out, rules=UFUNC, host=host, call=np.matmul,
+                       arguments=arguments, given=given)
     if isinstance(resolved, str):
         return resolved
     from ..engines.problems import has_kernels
@@ -510,6 +557,8 @@ def resolve_matmul(x1: Any, x2: Any, out: Any, arguments: Mapping[str, Any], hos
         return (resolved, product) if has_kernels(product.dtype) else route_of(f"there are no kernels for {product.dtype}")
     dtypes = [x.dtype for x in (first, second, resolved.out_memory) if x is not None]
     if not has_kernels(product.dtype) or not all(dtype.isnative for dtype in dtypes):
-        raise TypeError(f"matmul has no kernel on the GPU for {' and '.join(map(str, dtypes))}, which NumPy computes "
-                        f"in {product.dtype}")
+        raise TypeError(
+            f"matmul has no kernel on the GPU for {' and '.join(map(str, dtypes))}, which NumPy computes "
+            f"in {product.dtype}"
+        )
     return resolved, product

@@ -1,4 +1,5 @@
-"""The types and words in the signatures of public functions: an array in, an array of that kind out."""
+"""The types and words in the signatures of public functions: an array in, an array of that kind
+out."""
 
 from __future__ import annotations
 
@@ -89,11 +90,13 @@ def typed_product(function: Callable[Concatenate[Any, Any, _P], Any]) -> _Produc
     return function         # type: ignore[return-value]
 
 
-def typed_copy(function: Callable[Concatenate[Any, _P], Any]) -> Callable[Concatenate[Operand[Array], _P], Array]:
+def typed_copy(function: Callable[Concatenate[Any, _P],
+                                  Any]) -> Callable[Concatenate[Operand[Array], _P], Array]:
     """Let type checkers see a result of the operand's kind and element type."""
     return function
 
 
-def typed_conversion(function: Callable[Concatenate[Any, _P], Any]) -> Callable[Concatenate[Promoted[Array], _P], Array]:
+def typed_conversion(function: Callable[Concatenate[Any, _P],
+                                        Any]) -> Callable[Concatenate[Promoted[Array], _P], Array]:
     """Let type checkers see a result of the operand's kind."""
     return function

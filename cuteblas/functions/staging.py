@@ -49,9 +49,9 @@ def stage(x1: Memory, x2: Memory, out: Memory | None, product: Product,
           algorithm: Algorithm = AS_PLANNED) -> Staging:
     """Decide which operands have to be copied, and write down the problem.
 
-    Kernels take any strides, so an operand is copied only to change its type or byte order, or if its elements are not aligned to
-    their own size. ``out`` is computed elsewhere and then assigned if it has another type or alignment, or if it shares memory
-    with an input or with itself.
+    Kernels take any strides, so an operand is copied only to change its type or byte order, or if
+    its elements are not aligned to their own size. ``out`` is computed elsewhere and then assigned
+    if it has another type or alignment, or if it shares memory with an input or with itself.
     """
     a, b = readable(x1, product.dtype), readable(x2, product.dtype)
     c = new(product.shape, product.strides, product.dtype) if out is None else writable(out, (a, b), product.dtype)
@@ -68,7 +68,8 @@ def gemm_problem(product: Product, a: Memory, b: Memory, c: Memory,
     c_m = core_c.pop(0) if a_m else None
     c_n = core_c.pop(0) if b_n else None
     core_a, core_b = (a_m[0] if a_m else None, a_k), (b_k, b_n[0] if b_n else None)
-    operands = (matrix(x, core, product.batch) for x, core in ((a, core_a), (b, core_b), (c, (c_m, c_n))))
+    operands = (matrix(x, core, product.batch)
+                for x, core in ((a, core_a), (b, core_b), (c, (c_m, c_n))))
     return folded_problem((product.m, product.n, product.k), product.batch, *operands,
                           **algorithm._asdict())
 

@@ -1,5 +1,6 @@
-"""The notation of ``einsum``: subscripts, ellipses, implicit results and the interleaved form; and in which order terms are
-multiplied: optimal by dynamic programming for few of them, greedy for many."""
+"""The notation of ``einsum``: subscripts, ellipses, implicit results and the interleaved form; and
+in which order terms are multiplied: optimal by dynamic programming for few of them, greedy for
+many."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from operator import index
 from string import ascii_letters
 from typing import Any
 
-__all__ = ["MOST_FOR_OPTIMAL", "Subscripts", "contraction_path", "greedy_path", "operands_of", "optimal_path", "read", "text_of",
-           "whole_path", "with_operands"]
+__all__ = ["MOST_FOR_OPTIMAL", "Subscripts", "contraction_path", "greedy_path", "operands_of",
+           "optimal_path", "read", "text_of", "whole_path", "with_operands"]
 
-_SORTED = "".join(sorted(ascii_letters))         # what the numbers of the interleaved form stand for
+_SORTED = "".join(sorted(ascii_letters))        # what the numbers of the interleaved form stand for
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Subscripts:
     Attributes
     ----------
     terms : tuple of str
-        A letter for each axis of each operand. The axes of an ellipsis have letters beyond the alphabet.
+        A letter for each axis of each operand. The axes of an ellipsis have letters beyond the
+        alphabet.
     result : str
         A letter for each axis of the result.
     extents : dict of str to int
@@ -55,8 +57,10 @@ def with_operands(arguments: Sequence[Any], operands: Sequence[Any]) -> tuple[An
     return tuple(rest)
 
 
-def read(arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], out: tuple[int, ...] | None = None) -> Subscripts | None:
-    """What the positional arguments of ``einsum`` say about operands of these shapes; ``None`` if that makes no sense.
+def read(arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]],
+         out: tuple[int, ...] | None = None) -> Subscripts | None:
+    """What the positional arguments of ``einsum`` say about operands of these shapes; ``None`` if
+    that makes no sense.
 
     Parameters
     ----------
@@ -88,7 +92,8 @@ def read(arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], out: tuple
         result = result.replace("...", _ellipsis(longest))
     else:
         letters = inputs.replace(",", "").replace(".", "")
-        result = _ellipsis(longest) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+        result = _ellipsis(longest) + "".join(sorted(c for c in set(letters)
+                                                     if letters.count(c) == 1))
     if len(set(result)) != len(result) or not set(result) <= set("".join(terms)):
         return None
     extents = _extents(terms, shapes, (result, out))
@@ -96,7 +101,8 @@ def read(arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], out: tuple
 
 
 def text_of(arguments: Sequence[Any]) -> str | None:
-    """The subscripts among the positional arguments of ``einsum``, also of the interleaved form; ``None`` if there are none."""
+    """The subscripts among the positional arguments of ``einsum``, also of the interleaved form;
+    ``None`` if there are none."""
     try:
         return arguments[0] if isinstance(arguments[0], str) else _written(arguments)
     except (IndexError, TypeError):
@@ -159,15 +165,17 @@ def _extents(terms: Sequence[str], shapes: Sequence[tuple[int, ...]],
     return extents
 
 
-# -- in which order ----------------------------------------------------------------------------------------------------------------
+# -- in which order --------------------------------------------------------------------------------
 MOST_FOR_OPTIMAL = 8
-"""Up to this many terms all orders are compared: 3^8 pairs of subsets, which take some milliseconds."""
+"""Up to this many terms all orders are compared: 3^8 pairs of subsets, which take some
+milliseconds."""
 
 Path = list[tuple[int, ...]]
 
 
 @lru_cache(maxsize=1024)
-def contraction_path(terms: tuple[str, ...], result: str, extents: tuple[tuple[str, int], ...]) -> tuple[tuple[int, ...], ...]:
+def contraction_path(terms: tuple[str, ...], result: str,
+                     extents: tuple[tuple[str, int], ...]) -> tuple[tuple[int, ...], ...]:
     """The order that is used unless the caller names one, as ``numpy.einsum_path`` writes it.
 
     Parameters
@@ -184,10 +192,12 @@ def contraction_path(terms: tuple[str, ...], result: str, extents: tuple[tuple[s
 
 
 def optimal_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:
-    """The order with the fewest multiplications, outer products included, by dynamic programming over subsets of the terms.
+    """The order with the fewest multiplications, outer products included, by dynamic programming
+    over subsets of the terms.
 
-    The cheapest way to a subset is the cheapest pair of complementary parts of it, so each subset is solved once: 3^n steps for n
-    terms, in place of the (2n-3)!! orders. Of equally cheap ways the one with the smallest intermediate results is taken.
+    The cheapest way to a subset is the cheapest pair of complementary parts of it, so each subset
+    is solved once: 3^n steps for n terms, in place of the (2n-3)!! orders. Of equally cheap ways
+    the one with the smallest intermediate results is taken.
     """
     count = len(terms)
     if count < 2:
@@ -200,7 +210,8 @@ def optimal_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) 
     for subset in range(1, full + 1):
         low = subset & -subset
         inside[subset] = inside[subset ^ low] | masks[low.bit_length() - 1]
-    after = [inside[s] & (inside[full ^ s] | wanted) for s in range(full + 1)]         # those left when it has been multiplied
+    # those left when it has been multiplied
+    after = [inside[s] & (inside[full ^ s] | wanted) for s in range(full + 1)]
     sizes: dict[int, int] = {}
 
     def size(mask: int) -> int:
@@ -214,11 +225,12 @@ def optimal_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) 
             continue
         low, found = subset & -subset, (inf, inf, 0)
         rest = part = subset ^ low
-        while part:                             # every part that lacks the lowest term, so that each pair is met once
+        while part:           # every part that lacks the lowest term, so that each pair is met once
             other = subset ^ part
             cost, memory = (best[part][i] + best[other][i] for i in (0, 1))
             if cost <= found[0]:
-                candidate = (cost + size(after[part] | after[other]), memory + size(after[subset]), part)
+                candidate = (cost + size(after[part] | after[other]), memory + size(after[subset]),
+                             part)
                 found = min(found, candidate)
             part = (part - 1) & rest
         best[subset] = found
@@ -251,9 +263,11 @@ def whole_path(path: Sequence[tuple[int, ...]], count: int) -> Path:
 
 
 def greedy_path(terms: Sequence[str], result: str, extents: Mapping[str, int]) -> Path:
-    """Always the product that shrinks memory most, of pairs that share an index; at the end outer products, smallest first.
+    """Always the product that shrinks memory most, of pairs that share an index; at the end outer
+    products, smallest first.
 
-    The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those of its factors.
+    The measure is that of opt_einsum (Smith and Gray, 2018): elements of the product less those of
+    its factors.
     """
     def size(indices: frozenset[str]) -> int:
         return prod(extents[c] for c in indices)

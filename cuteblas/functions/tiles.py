@@ -1,4 +1,5 @@
-"""Products and contractions of NumPy arrays in tiles on the GPU: what a tile computes, for :mod:`cuteblas.engines.streamed`."""
+"""Products and contractions of NumPy arrays in tiles on the GPU: what a tile computes, for
+:mod:`cuteblas.engines.streamed`."""
 
 from __future__ import annotations
 
@@ -109,8 +110,8 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
     Returns
     -------
     numpy.ndarray or None
-        ``out`` or the new array; ``None`` if tiles cannot do it: ``out`` shares memory with an operand, there is nothing to
-        multiply, or there is no memory for it in any tiles.
+        ``out`` or the new array; ``None`` if tiles cannot do it: ``out`` shares memory with an
+        operand, there is nothing to multiply, or there is no memory for it in any tiles.
     """
     if out is not None and any(np.may_share_memory(out, x) for x in (x1, x2)):
         return None
@@ -140,8 +141,8 @@ def product_in_tiles(function: str, x1: np.ndarray, x2: np.ndarray, out: np.ndar
     return found and result
 
 
-def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray, out: np.ndarray | None,
-                         algorithm: Algorithm) -> np.ndarray | None:
+def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2: np.ndarray,
+                         out: np.ndarray | None, algorithm: Algorithm) -> np.ndarray | None:
     """Contract two NumPy arrays in tiles of indices of the result.
 
     Returns
@@ -156,10 +157,12 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
     if len(settled.terms) != 2 or not all(settled.extents.values()) or not settled.axes:
         return None
     places = [_places(settled, c) for c in settled.extents]
-    candidates = [(c, found) for c, found in zip(settled.extents, places, strict=True) if found is not None]
+    candidates = [(c, found) for c, found in zip(settled.extents, places, strict=True)
+                  if found is not None]
     index: list[str | None] = []                            # of the batch, of rows and of columns
     for has in ((True, True), (True, False), (False, True)):
-        of_kind = [c for c, (_at, *found) in candidates if tuple(axis is not None for axis in found) == has]
+        of_kind = [c for c, (_at, *found) in candidates
+                   if tuple(axis is not None for axis in found) == has]
         index.append(max(of_kind, key=lambda c: settled.extents[c], default=None))
     if index == [None] * 3:
         return None
@@ -169,25 +172,31 @@ def contraction_in_tiles(function: str, settled: Expression, x1: np.ndarray, x2:
     operands = tuple(Operand(x, (*axes, None)) for x, axes in zip((x1, x2), where[1:], strict=True))
     batch, m, n = (1 if c is None else settled.extents[c] for c in index)
     a_bytes, b_bytes = x1.nbytes // (batch * m), x2.nbytes // (batch * n)
-    by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(result.strides[where[0][2] or 0])
-    extents = Extents(m, n, 1, batch, 1, a_bytes, b_bytes, result.nbytes // (batch * m * n), batch > 1, batch > 1,
-                      np.may_share_memory(x1, x2), by_rows, False, 1, a_kept=expected([x1]) > 0, b_kept=expected([x2]) > 0)
+    by_rows = None in where[0][1:] or abs(result.strides[where[0][1] or 0]) >= abs(
+        result.strides[where[0][2] or 0]
+    )
+    extents = Extents(m, n, 1, batch, 1, a_bytes, b_bytes, result.nbytes // (batch * m * n),
+                      batch > 1, batch > 1, np.may_share_memory(x1, x2), by_rows, False, 1,
+                      a_kept=expected([x1]) > 0, b_kept=expected([x2]) > 0)
 
     def compute(there: Sequence[Any], target: Any) -> None:
         shorter = {c: target.shape[at[c][0] or 0] for c in at}
         part = replace(settled, extents={**settled.extents, **shorter}, shape=target.shape)
         evaluate(Execution(f"{function}: tiles", CUDA), part, there, target, algorithm=algorithm)
 
-    done = stream_tiles(Tiled(function, extents, operands, Operand(result, (*where[0], None)), compute))
+    done = stream_tiles(Tiled(function, extents, operands, Operand(result, (*where[0], None)),
+                              compute))
     return result if done else None
 
 
 def _places(settled: Expression, c: str) -> tuple[int | None, ...] | None:
-    """The axes of the result and of both operands along which an index goes; ``None`` if it cannot be divided."""
+    """The axes of the result and of both operands along which an index goes; ``None`` if it cannot
+    be divided."""
     axes = [[axis for axis, indices in enumerate(each) if c in indices]
             for each in (settled.axes, *(term.axes for term in settled.terms))]
     alone = all(len(found) <= 1 and all(len(each[axis]) == 1 for axis in found)
-                for found, each in zip(axes, (settled.axes, *(term.axes for term in settled.terms)), strict=True))
+                for found, each in zip(axes, (settled.axes, *(term.axes for term in settled.terms)),
+                                       strict=True))
     if not alone or not axes[0] or settled.extents[c] < 2:
         return None
     return tuple(found[0] if found else None for found in axes)

@@ -104,7 +104,8 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 @typed_copy
 def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
-    """A view with some axes moved to new positions, as ``numpy.moveaxis``; the others stay in order, and no element moves.
+    """A view with some axes moved to new positions, as ``numpy.moveaxis``; the others stay in
+    order, and no element moves.
 
     Parameters
     ----------
@@ -140,7 +141,8 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 @typed_copy
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    """A view with one axis moved back until it is before ``start``, as ``numpy.rollaxis``; no element moves.
+    """A view with one axis moved back until it is before ``start``, as ``numpy.rollaxis``; no
+    element moves.
 
     Parameters
     ----------
@@ -178,7 +180,8 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 
 def _permuted(call: Callable[..., Any], a: Any, *arguments: Any) -> Any:
     """A view of a CuPy array with the axes in the order that NumPy's function gives them."""
-    numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))        # each axis has its number for a stride
+    # each axis has its number for a stride
+    numbered = as_strided(np.empty(0, bool), (0,) * a.ndim, range(a.ndim))
     return a.transpose(call(numbered, *arguments).strides)
 
 
@@ -214,5 +217,6 @@ def matrix_transpose(x: Any, /) -> Any:
 
 
 def _shape_of(a: Any) -> np.ndarray:
-    """A NumPy array of the same shape, in which one element stands for all: NumPy checks the axes on it."""
+    """A NumPy array of the same shape, in which one element stands for all: NumPy checks the axes
+    on it."""
     return np.broadcast_to(np.False_, a.shape)

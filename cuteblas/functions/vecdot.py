@@ -24,8 +24,8 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Parameters
     ----------
     x1, x2 : array_like
-        Operands of shapes (..., n), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy out. Any strides; elements are
-        conjugated as they are read.
+        Operands of shapes (..., n), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy
+        out. Any strides; elements are conjugated as they are read.
     out : array or 1-tuple of array, optional
         Receives the result and is returned. It may have any strides and may overlap the inputs.
     axes, axis, keepdims, casting, order, dtype, subok, signature
@@ -39,14 +39,16 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``numpy.vecdot``, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vecdot``, in its words and before anything runs; also for operands on
+        different devices.
 
     Examples
     --------
     >>> cuteblas.vecdot(np.ones((5, 3)), np.array([1.0, 2.0, 3.0]))
     array([6., 6., 6., 6., 6.])
     """
-    if not arguments and type(x1) is _NDARRAY and (result := at_once("vecdot", np.vecdot, x1, x2, out)) is not None:
+    if not arguments and type(x1) is _NDARRAY and (result := at_once("vecdot", np.vecdot, x1, x2,
+                                                                     out)) is not None:
         return result
     return vecdot_for("vecdot", x1, x2, out, **arguments)
 
@@ -63,8 +65,8 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Parameters
     ----------
     x1, x2 : array_like
-        Operands of shapes (..., m, n) and (..., n), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy out. Any
-        strides.
+        Operands of shapes (..., m, n) and (..., n), batch dimensions broadcast. NumPy in, NumPy
+        out; CuPy in, CuPy out. Any strides.
     out : array or 1-tuple of array, optional
         Receives the result and is returned. It may have any strides and may overlap the inputs.
     axes, axis, keepdims, casting, order, dtype, subok, signature
@@ -78,14 +80,16 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``numpy.matvec``, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.matvec``, in its words and before anything runs; also for operands on
+        different devices.
 
     Examples
     --------
     >>> cuteblas.matvec(np.ones((5, 2, 3)), np.array([1.0, 2.0, 3.0])).shape
     (5, 2)
     """
-    if not arguments and type(x1) is _NDARRAY and (result := at_once("matvec", np.matvec, x1, x2, out)) is not None:
+    if not arguments and type(x1) is _NDARRAY and (result := at_once("matvec", np.matvec, x1, x2,
+                                                                     out)) is not None:
         return result
     return _gufunc("matvec", np.matvec, False, x1, x2, out, **arguments)
 
@@ -97,8 +101,8 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Parameters
     ----------
     x1, x2 : array_like
-        Operands of shapes (..., n) and (..., n, m), batch dimensions broadcast. NumPy in, NumPy out; CuPy in, CuPy out. Any
-        strides; elements are conjugated as they are read.
+        Operands of shapes (..., n) and (..., n, m), batch dimensions broadcast. NumPy in, NumPy
+        out; CuPy in, CuPy out. Any strides; elements are conjugated as they are read.
     out : array or 1-tuple of array, optional
         Receives the result and is returned. It may have any strides and may overlap the inputs.
     axes, axis, keepdims, casting, order, dtype, subok, signature
@@ -112,14 +116,16 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        The errors of ``numpy.vecmat``, in its words and before anything runs; also for operands on different devices.
+        The errors of ``numpy.vecmat``, in its words and before anything runs; also for operands on
+        different devices.
 
     Examples
     --------
     >>> cuteblas.vecmat(np.array([1.0, 2.0]), np.ones((5, 2, 3))).shape
     (5, 3)
     """
-    if not arguments and type(x1) is _NDARRAY and (result := at_once("vecmat", _vecmat_by_numpy, x1, x2, out)) is not None:
+    if not arguments and type(x1) is _NDARRAY and (result := at_once("vecmat", _vecmat_by_numpy, x1,
+                                                                     x2, out)) is not None:
         return result
     return _gufunc("vecmat", np.vecmat, True, x1, x2, out, numpy_call=_vecmat_by_numpy, **arguments)
 
@@ -127,8 +133,9 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **arguments: Unpack[MatmulArgum
 def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> Any:
     """``numpy.vecmat``, with results of any strides.
 
-    Its complex loop (NumPy 2.2 to 2.4) writes the elements of each vector side by side, whatever the strides of the result: what is
-    not contiguous along that axis is overwritten beyond its elements.
+    Its complex loop (NumPy 2.2 to 2.4) writes the elements of each vector side by side, whatever
+    the strides of the result: what is not contiguous along that axis is overwritten beyond its
+    elements.
     """
     if out is None and not arguments:
         return np.vecmat(x1, x2)
@@ -152,8 +159,8 @@ def _vecmat_by_numpy(x1: Any, x2: Any, /, out: Any = None, **arguments: Any) -> 
     return out
 
 
-def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *, numpy_call: Any = None,
-            **arguments: Any) -> Any:
+def _gufunc(function: str, ufunc: Any, conj: bool, x1: Any, x2: Any, out: Any, *,
+            numpy_call: Any = None, **arguments: Any) -> Any:
     def settle(a: Memory, b: Memory, result: Memory | None, **named: Any) -> Expression:
         return of_product(resolve_product(a, b, result, named, ufunc), a.shape, b.shape, conj)
 

@@ -1,4 +1,5 @@
-"""Programs that start without compiling: recorded calls are compiled and loaded before the first of them runs."""
+"""Programs that start without compiling: recorded calls are compiled and loaded before the first of
+them runs."""
 
 from __future__ import annotations
 
@@ -27,16 +28,19 @@ __all__ = ["Recording", "Warmup", "record", "warmup"]
 
 _FORM = "cuteblas problems 1"
 
-_START_SET = [*((n, n, n) for n in (1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000, 768)), (20000, 1024, 784),
-              (60000, 256, 100), (20000, 100, 1024), (256, 1024, 20000)]
-"""Rows, columns and length of the sum of products, the most probable first: kernels of these run many others."""
+_START_SET = [*((n, n, n) for n in (1024, 1000, 2048, 2000, 4096, 4000, 8192, 1200, 1536, 5000,
+                                    768)), (20000, 1024, 784), (60000, 256, 100),
+              (20000, 100, 1024), (256, 1024, 20000)]
+"""Rows, columns and length of the sum of products, the most probable first: kernels of these run
+many others."""
 
 
 @dataclass
 class Recording:
     """The problems that calls ran, each once.
 
-    A problem holds the operation, types, extents, strides and alignments of a call, but neither elements nor the card.
+    A problem holds the operation, types, extents, strides and alignments of a call, but neither
+    elements nor the card.
 
     Attributes
     ----------
@@ -56,7 +60,8 @@ class Recording:
         """
         import json
 
-        text = json.dumps({"form": _FORM, "problems": [_written(problem) for problem in self.problems]}, indent=1)
+        text = json.dumps({"form": _FORM, "problems": [_written(problem)
+                                                       for problem in self.problems]}, indent=1)
         Path(file).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -83,7 +88,9 @@ class Recording:
                 raise ValueError(f"its form is {data['form']!r}, not {_FORM!r}")
             return cls([_read(problem, _classes()) for problem in data["problems"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(file)} is not a recording of this version of cuteblas: {error}") from error
+            raise ValueError(
+                f"{os.fspath(file)} is not a recording of this version of cuteblas: {error}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -116,18 +123,22 @@ class Warmup:
 
     def __str__(self) -> str:
         where = f"loaded, with {self.workspace_bytes / 2**20:.1f} MiB of workspace" if self.loaded else "in the cache on disk"
-        return (f"{self.plans} {'plan' if self.plans == 1 else 'plans'} for {self.device}: {self.kernels} "
-                f"{'kernel' if self.kernels == 1 else 'kernels'}, {self.compiled} compiled, {where}; {self.seconds:.2f} s")
+        return (
+            f"{self.plans} {'plan' if self.plans == 1 else 'plans'} for {self.device}: {self.kernels} "
+            f"{'kernel' if self.kernels == 1 else 'kernels'}, {self.compiled} compiled, {where}; {self.seconds:.2f} s"
+        )
 
 
 @contextmanager
 def record() -> Iterator[Recording]:
-    """Record what calls run inside a ``with`` block, in all threads, so that :func:`warmup` can prepare them elsewhere.
+    """Record what calls run inside a ``with`` block, in all threads, so that :func:`warmup` can
+    prepare them elsewhere.
 
     Returns
     -------
     context manager
-        It yields a ``Recording`` with the ``problems`` of the calls and ``save(file)``. Calls that NumPy computes are not recorded.
+        It yields a ``Recording`` with the ``problems`` of the calls and ``save(file)``. Calls that
+        NumPy computes are not recorded.
 
     See Also
     --------
@@ -150,23 +161,27 @@ def record() -> Iterator[Recording]:
             recording.problems.extend(found)
 
 
-def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]] | None = None,
-           *, dtype: Any = np.float32, order: Literal["CC", "CF", "FC", "FF"] = "CC", precision: Precision = "auto",
-           device: Card | DeviceInfo | None = None) -> Warmup:
-    """Compile and load the kernels of calls, so that the first call does not wait and can be captured in a CUDA graph.
+def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[int], Sequence[int]]]
+           | None = None, *, dtype: Any = np.float32, order: Literal["CC", "CF", "FC", "FF"] = "CC",
+           precision: Precision = "auto", device: Card | DeviceInfo | None = None) -> Warmup:
+    """Compile and load the kernels of calls, so that the first call does not wait and can be
+    captured in a CUDA graph.
 
-    On the current device, ``warmup`` loads the kernels and puts scratch memory for the largest call into CuPy's pool, for the
-    current stream. For a named card, it compiles the kernels into the cache on disk; that needs no GPU.
+    On the current device, ``warmup`` loads the kernels and puts scratch memory for the largest call
+    into CuPy's pool, for the current stream. For a named card, it compiles the kernels into the
+    cache on disk; that needs no GPU.
 
     Parameters
     ----------
     calls : Recording, path, or iterable of pairs of shapes, optional
-        The recording of :func:`record`, the file that it was saved to, or shapes of operands of ``matmul``. Without it, the start
-        set: products and transposes of typical extents that NumPy programs move to the GPU, the most probable first.
+        The recording of :func:`record`, the file that it was saved to, or shapes of operands of
+        ``matmul``. Without it, the start set: products and transposes of typical extents that NumPy
+        programs move to the GPU, the most probable first.
     dtype : dtype
         The type of operands that are given by shapes; float32 by default.
     order : str
-        C or F for each operand, the order of its last two axes: ``"CF"`` is ``matmul(a, b.T)`` of arrays in C order.
+        C or F for each operand, the order of its last two axes: ``"CF"`` is ``matmul(a, b.T)`` of
+        arrays in C order.
     precision : str
         As in :func:`matmul`, for operands that are given by shapes.
     device : str or DeviceInfo, optional
@@ -180,7 +195,8 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     Raises
     ------
     ValueError
-        For operands that ``matmul`` refuses, a file that is not a recording, an unknown card, or without a GPU if no card is named.
+        For operands that ``matmul`` refuses, a file that is not a recording, an unknown card, or
+        without a GPU if no card is named.
     RuntimeError
         While CuPy's current stream is captured.
     CompileError, MissingDependency
@@ -211,17 +227,23 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
     here = card is None
     if card is None:
         if (reason := runtime.why_unavailable()) is not None:
-            raise ValueError(f"warmup needs a GPU or the name of a card (device='h200', --device h200): {reason}")
+            raise ValueError(
+                f"warmup needs a GPU or the name of a card (device='h200', --device h200): {reason}"
+            )
         if runtime.capturing():
-            raise RuntimeError("warmup cannot load kernels while a stream is being captured: call it before the capture")
+            raise RuntimeError(
+                "warmup cannot load kernels while a stream is being captured: call it before the capture"
+            )
         card = runtime.device_info()
     target = limited(card)
-    problems = _start_set() if calls is None else _problems(calls, np.dtype(dtype), order, precision)
+    problems = _start_set() if calls is None else _problems(calls, np.dtype(dtype), order,
+                                                            precision)
     if calls is None:
         with suppress(CompilerError):               # Python's threads move arrays, too
             build(SOURCE.read_text("utf-8"), **BUILT)
     plans = [_plan(problem, target) for problem in dict.fromkeys(problems)]
-    kernels = {(launch.kernel.name, launch.kernel.digest): launch.kernel for plan in plans for launch in plan.launches}
+    kernels = {(launch.kernel.name, launch.kernel.digest): launch.kernel for plan in plans
+               for launch in plan.launches}
 
     def compiled(kernel: Any) -> bool:
         arch = target_architecture(kernel.arch, target.arch)
@@ -238,7 +260,8 @@ def warmup(calls: Recording | str | os.PathLike[str] | Iterable[tuple[Sequence[i
         for plan in plans:
             launcher_for(plan, current_device())
         keep_in_pool(workspace)
-    return Warmup(target.name, len(plans), len(kernels), new, here, workspace, perf_counter() - start)
+    return Warmup(target.name, len(plans), len(kernels), new, here, workspace,
+                  perf_counter() - start)
 
 
 def _plan(problem: Problem, device: DeviceInfo) -> Plan:
@@ -251,7 +274,8 @@ def _plan(problem: Problem, device: DeviceInfo) -> Plan:
 
 
 def _start_set() -> Iterator[Any]:
-    """The problems of tiles of products, and of transposes, that move between the host and a GPU."""
+    """The problems of tiles of products, and of transposes, that move between the host and a
+    GPU."""
     from itertools import product
 
     from ..engines.placement import gpu_seconds
@@ -267,7 +291,8 @@ def _start_set() -> Iterator[Any]:
         for shape in {(len(range(m)[tile.m]), len(range(n)[tile.n])) for tile in plan.tiles}:
             yield from (found := _problems([((shape[0], k), (k, shape[1]))], dtype, order, "auto"))
             yield from (replace(each, triangle="both") for each in found if each.is_gram)
-            source, target = (Memory(shape, _strides(shape, letter, dtype), dtype) for letter in "FC")
+            source, target = (Memory(shape, _strides(shape, letter, dtype), dtype)
+                              for letter in "FC")
             yield copy_problem(source, target)
 
 
@@ -281,16 +306,22 @@ def _problems(calls: Any, dtype: np.dtype, order: str, precision: str) -> list[A
     from .staging import stage
 
     if len(order) != 2 or set(order) - {"C", "F"}:
-        raise ValueError(f"warmup takes order='CC', 'CF', 'FC' or 'FF', a letter for each operand, got {order!r}")
+        raise ValueError(
+            f"warmup takes order='CC', 'CF', 'FC' or 'FF', a letter for each operand, got {order!r}"
+        )
     if not has_kernels(dtype):
-        raise ValueError(f"warmup cannot prepare products of {dtype}: there are no kernels for that type")
+        raise ValueError(
+            f"warmup cannot prepare products of {dtype}: there are no kernels for that type"
+        )
     problems: list[Problem] = []
     for i, pair in enumerate(calls):
         try:
             first, second = pair
             shapes = tuple(map(index, first)), tuple(map(index, second))
         except (TypeError, ValueError):
-            raise ValueError(f"warmup takes pairs of shapes, ((m, k), (k, n)), got {pair!r}") from None
+            raise ValueError(
+                f"warmup takes pairs of shapes, ((m, k), (k, n)), got {pair!r}"
+            ) from None
         x1, x2 = (Memory(shape, _strides(shape, letter, dtype), dtype, (2 * i + j + 1) << 44)
                   for j, (shape, letter) in enumerate(zip(shapes, order, strict=True)))
         product = resolve_product(x1, x2, None, {})
@@ -310,15 +341,16 @@ def _classes() -> dict[str, type]:
     from ..codegen.epilogue import EpilogueGraph, Node
     from ..planning import problem as p
 
-    kinds = (p.GemmProblem, p.GroupedProblem, p.CopyProblem, p.ContractionProblem, p.ReductionProblem, p.Operand, p.Storage,
-             p.Fusion, EpilogueGraph, Node)
+    kinds = (p.GemmProblem, p.GroupedProblem, p.CopyProblem, p.ContractionProblem,
+             p.ReductionProblem, p.Operand, p.Storage, p.Fusion, EpilogueGraph, Node)
     return {kind.__name__: kind for kind in kinds}
 
 
 def _written(x: Any) -> Any:
     """A problem as values that JSON has."""
     if is_dataclass(x) and not isinstance(x, type):
-        return {"is": type(x).__name__} | {each.name: _written(getattr(x, each.name)) for each in fields(x) if each.init}
+        return {"is": type(x).__name__} | {each.name: _written(getattr(x, each.name))
+                                           for each in fields(x) if each.init}
     if isinstance(x, tuple):
         return [_written(each) for each in x]
     return {"complex": [x.real, x.imag]} if isinstance(x, complex) else x
@@ -332,4 +364,5 @@ def _read(x: Any, classes: Mapping[str, type]) -> Any:
         return x
     if "complex" in x:
         return complex(*x["complex"])
-    return classes[x["is"]](**{name: _read(value, classes) for name, value in x.items() if name != "is"})
+    return classes[x["is"]](**{name: _read(value, classes) for name, value in x.items()
+                               if name != "is"})

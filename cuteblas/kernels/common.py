@@ -1,4 +1,5 @@
-"""What kernels share: operand access, the order of tiles, transposes in registers, alpha and beta."""
+"""What kernels share: operand access, the order of tiles, transposes in registers, alpha and
+beta."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_te
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
-           "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
-           "operand", "packed_strides", "split_words", "tile_and_item", "tile_from", "tile_of_block", "transpose_words",
-           "vectors_along"]
+           "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster",
+           "join_words", "mapped", "operand", "packed_strides", "split_words", "tile_and_item",
+           "tile_from", "tile_of_block", "transpose_words", "vectors_along"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
 
-_RASTER_GROUP = 8                   # tiles along M that run one after the other before the next column of tiles
+_RASTER_GROUP = 8       # tiles along M that run one after the other before the next column of tiles
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class OperandAccess:
     unit : int or None
         The mode with stride 1: 0 (M of A and C, N of B), 1 (K of A and B, N of C), or ``None``.
     width : int
-        Elements of one vector access along the mode with stride 1; more than 1 where address, other strides and extent allow it.
+        Elements of one vector access along the mode with stride 1; more than 1 where address, other
+        strides and extent allow it.
     conj : bool
         Whether elements are conjugated as they are read.
     covering : bool
@@ -51,9 +53,13 @@ class OperandAccess:
 
     def __post_init__(self) -> None:
         if self.width != 1 and self.unit is None:
-            raise CodegenError(f"vectors of {self.width} elements need a mode with stride 1, got {self}")
+            raise CodegenError(
+                f"vectors of {self.width} elements need a mode with stride 1, got {self}"
+            )
         if self.covering and (self.unit is None or self.width != 1):
-            raise CodegenError(f"covering needs a mode with stride 1 and single elements (width 1), got {self}")
+            raise CodegenError(
+                f"covering needs a mode with stride 1 and single elements (width 1), got {self}"
+            )
 
     def letter(self, modes: str) -> str:
         """The letter of the mode with stride 1; "s" if there is none."""
@@ -61,11 +67,14 @@ class OperandAccess:
     def check_run(self, run: int) -> None:
         """Refuse vectors of C that are longer than the run along N that a thread has."""
         if self.width > run or (self.width > 1 and self.unit != 1):
-            raise CodegenError(f"a thread writes vectors of at most {run} elements of C along N, got {self}")
+            raise CodegenError(
+                f"a thread writes vectors of at most {run} elements of C along N, got {self}"
+            )
 
 
 def batch_letters(present_a: tuple[bool, ...], present_b: tuple[bool, ...]) -> str:
-    """The batch modes as a part of a kernel's name: a letter each that says which of A and B has it."""
+    """The batch modes as a part of a kernel's name: a letter each that says which of A and B has
+    it."""
     return "".join("nabc"[a + 2 * b] for a, b in zip(present_a, present_b, strict=True))
 
 
@@ -75,9 +84,11 @@ PAIRS = OperandAccess(1, 2)
 
 def operand(name: str, modes: str, element: str, access: OperandAccess, *, written: bool = False,
             mapped: bool = False) -> TensorParam:
-    """The declaration of an operand that is read or written so: only the stride of the mode with stride 1 is known."""
+    """The declaration of an operand that is read or written so: only the stride of the mode with
+    stride 1 is known."""
     strides = tuple(1 if access.unit == i else None for i in range(len(modes)))
-    return TensorParam(name, modes, element, strides, access.width, written, f"map{name}" if mapped else "")
+    return TensorParam(name, modes, element, strides, access.width, written,
+                       f"map{name}" if mapped else "")
 
 
 def mapped(name: str, modes: str, element: str) -> TensorParam:
@@ -97,17 +108,26 @@ def tile_from(corner: tuple[IntLike, IntLike], matrix: Tensor, extents: tuple[in
     return local_tile(domain_offset(corner, matrix), extents, (0, 0))
 
 
-def existing(k: KernelBuilder, name: str, partition: Callable[[Tensor], Tensor], extents: tuple[IntLike, ...]) -> Guard:
-    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the first."""
+def existing(k: KernelBuilder, name: str, partition: Callable[[Tensor], Tensor],
+             extents: tuple[IntLike, ...]) -> Guard:
+    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the
+    first."""
     return Guard(k.pin(name, partition(make_identity_tensor(extents))), extents)
 
 
-def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, IntLike], batched: bool, group: int = 0,
-                  inner: IntLike = 1) -> tuple[IntLike, IntLike, IntLike]:
+def tile_of_block(
+    k: KernelBuilder,
+    extents: tuple[IntLike, IntLike],
+    tile: tuple[int, IntLike],
+    batched: bool,
+    group: int = 0,
+    inner: IntLike = 1
+) -> tuple[IntLike, IntLike, IntLike]:
     """Tile coordinates of a block along two modes, and its flat batch index.
 
-    The first mode is fastest; with ``group``, strips of so many tiles along it run one after the other, each along all of the
-    second; in strips of one tile, ``inner`` indices of the batch have the same strip before its next.
+    The first mode is fastest; with ``group``, strips of so many tiles along it run one after the
+    other, each along all of the second; in strips of one tile, ``inner`` indices of the batch have
+    the same strip before its next.
     """
     block = k.each_block("block")
     tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
@@ -115,7 +135,8 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
         tile_0 = k.let("tile_0", block % tiles_0)
         if not batched:
             return tile_0, k.let("tile_1", block // tiles_0), 0
-        rest, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1", ceil_div(extents[1], tile[1]))
+        rest, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1",
+                                                                ceil_div(extents[1], tile[1]))
         return tile_0, k.let("tile_1", rest % tiles_1), k.let("batch", rest // tiles_1)
     tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
     if group == 1:
@@ -123,14 +144,17 @@ def tile_of_block(k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tupl
         if not batched:
             return rest, tile_1, 0
         strip = k.let("strip", rest // inner)
-        return k.let("tile_0", strip % tiles_0), tile_1, k.let("batch", rest % inner + strip // tiles_0 * inner)
+        return k.let("tile_0", strip % tiles_0), tile_1, k.let("batch", rest % inner
+                                                               + strip // tiles_0 * inner)
     if not batched:
         return *grouped_raster(k, block, tiles_0, tiles_1, group), 0
     tiles = k.let("tiles", tiles_0 * tiles_1)
-    return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1, group), k.let("batch", block // tiles)
+    return *grouped_raster(k, k.let("tile", block % tiles), tiles_0, tiles_1,
+                           group), k.let("batch", block // tiles)
 
 
-def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike, batched: bool) -> tuple[IntLike, IntLike]:
+def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike,
+                  batched: bool) -> tuple[IntLike, IntLike]:
     """The tile of a block among those of a matrix, and its flat batch index."""
     return (k.let("tile", block % tiles), k.let("item", block // tiles)) if batched else (block, 0)
 
@@ -138,8 +162,8 @@ def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike, batched: boo
 def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str = "word") -> None:
     """Transpose blocks of elements in registers, by words of a name.
 
-    A block is as many words of 4 bytes as a word has elements, 2 or 4: mode 0 of both fragments. Element ``i`` of word ``j``
-    becomes element ``j`` of word ``i``.
+    A block is as many words of 4 bytes as a word has elements, 2 or 4: mode 0 of both fragments.
+    Element ``i`` of word ``j`` becomes element ``j`` of word ``i``.
     """
     packed, *rest = (size(source.layout[i]) for i in range(rank(source.layout)))
     atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
@@ -151,7 +175,8 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
 
 
 def cut_words(k: KernelBuilder, source: Tensor, target: Tensor, bits: IntLike) -> None:
-    """Words of 4 bytes that begin ``bits`` after those of ``source``, which has one more; the two may be one fragment."""
+    """Words of 4 bytes that begin ``bits`` after those of ``source``, which has one more; the two
+    may be one fragment."""
     with k.loops((size(source.layout) - 1,)) as (w,):
         k.assign(target(w), k.call("between_words", source(w), source(w + 1), bits))
 
@@ -164,22 +189,26 @@ def split_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
 
 
 def join_words(k: KernelBuilder, source: Tensor, target: Tensor) -> None:
-    """A word from its elements, the first in its lowest bits: the reverse of :func:`split_words`."""
+    """A word from its elements, the first in its lowest bits: the reverse of
+    :func:`split_words`."""
     packed, dt, to = size(source.layout), source.engine.dtype, target.engine.dtype
     shifted = [cast(source(c), to.name) << 8 * dt.bytes * c for c in range(packed)]
     k.assign(target(0), reduce(or_, shifted) if packed > 1 else source(0))
 
 
 def butterfly(lanes: int, apart: int = 1) -> Iterator[int]:
-    """The masks by which so many lanes, ``apart`` from each other, combine what they have: nearest first."""
+    """The masks by which so many lanes, ``apart`` from each other, combine what they have: nearest
+    first."""
     return (apart << i for i in range(lanes.bit_length() - 1))
 
 
-def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLike, fragments: tuple[Tensor, Tensor],
-                by: str = "add", width: int = 1) -> None:
-    """Fold what threads have along the second mode of shared memory, half onto half: the first ones get all of it.
+def fold_halves(k: KernelBuilder, tiled: TiledCopy, shared: Tensor, along: IntLike,
+                fragments: tuple[Tensor, Tensor], by: str = "add", width: int = 1) -> None:
+    """Fold what threads have along the second mode of shared memory, half onto half: the first ones
+    get all of it.
 
-    ``fragments`` are what a thread has, and as many registers more; ``along`` is its place along the mode.
+    ``fragments`` are what a thread has, and as many registers more; ``along`` is its place along
+    the mode.
     """
     total, part = fragments
     mine, half = k.pin("tRsR", tiled.partition(shared, k.thread)), size(shared.layout[1])
@@ -217,7 +246,8 @@ def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:
 
 def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: IntLike,
                    group: int = _RASTER_GROUP) -> tuple[IntLike, IntLike]:
-    """Tile coordinate of a block: columns of a few tiles, so that blocks that run together share operands in L2."""
+    """Tile coordinate of a block: columns of a few tiles, so that blocks that run together share
+    operands in L2."""
     strip = tiles_n * group
     first = k.let("first_m", block // strip * group)
     height = k.let("height", minimum(tiles_m - first, group))
@@ -225,16 +255,17 @@ def grouped_raster(k: KernelBuilder, block: IntLike, tiles_m: IntLike, tiles_n: 
     return k.let("tile_m", first + within % height), k.let("tile_n", within // height)
 
 
-def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value | None, alpha: Value | None,
-            beta: Value | None) -> Value:
+def combine(k: KernelBuilder, output: str, accumulator: str, acc: Value, c: Value | None,
+            alpha: Value | None, beta: Value | None) -> Value:
     """``alpha * acc + beta * c``, rounded to the output type once.
 
-    ``alpha`` and ``beta`` are ``None`` where they are one, since one times an infinite complex number is not that number; ``c`` is
-    ``None`` where ``beta`` is zero.
+    ``alpha`` and ``beta`` are ``None`` where they are one, since one times an infinite complex
+    number is not that number; ``c`` is ``None`` where ``beta`` is zero.
     """
     def scaled(x: Value, factor: Value | None, of: str) -> Value:
         return k.call("scale", x, factor, of=of) if factor else k.convert(x, of)
 
     if c is None:
         return scaled(acc, alpha, output)
-    return k.convert(k.call("add", scaled(acc, alpha, accumulator), scaled(c, beta, accumulator)), output)
+    return k.convert(k.call("add", scaled(acc, alpha, accumulator), scaled(c, beta, accumulator)),
+                     output)

@@ -1,7 +1,8 @@
 """The end of a GEMM kernel: from sums to C, by alpha and beta or by an epilogue's graph.
 
-An epilogue reads and writes further matrices of C's extents. A vector along N is a matrix whose stride along M is 0, a number in
-device memory one with strides (0, 0), so that all of them are tiled and partitioned exactly as C is.
+An epilogue reads and writes further matrices of C's extents. A vector along N is a matrix whose
+stride along M is 0, a number in device memory one with strides (0, 0), so that all of them are
+tiled and partitioned exactly as C is.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Parked(Protocol):
         """That which they would have in registers."""
 
     def loaded(self, first: IntLike, count: int) -> Callable[..., Value]:
-        """Those of so many columns of the last mode, from ``first`` on, by their coordinates: they are loaded now."""
+        """Those of so many columns of the last mode, from ``first`` on, by their coordinates: they
+        are loaded now."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class FusedMatrix:
     strides : tuple
         Along M and N: 0 or 1 where that is fixed, ``None`` where it is a parameter.
     width : int
-        Elements of one vector access along the mode with stride 1, which then is the one along which threads hold runs of C.
+        Elements of one vector access along the mode with stride 1, which then is the one along
+        which threads hold runs of C.
     """
 
     name: str
@@ -62,7 +65,8 @@ class FusedMatrix:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        return dtype(self.dtype).tag + "".join("s" if s is None else str(s) for s in self.strides) + f"v{self.width}"
+        return dtype(self.dtype).tag + "".join("s" if s is None else str(s)
+                                               for s in self.strides) + f"v{self.width}"
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ class FusedEpilogue:
     @property
     def tag(self) -> str:
         """Its part of a kernel's name."""
-        return "_".join(("e" + self.graph.digest, *(m.tag for m in (*self.operands, *self.outputs))))
+        return "_".join(("e" + self.graph.digest,
+                         *(m.tag for m in (*self.operands, *self.outputs))))
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ class OutputTile:
     c : Tensor
         The tile of C.
     partition : callable
-        Gives a thread's part of a tile: (run, rest...), as its sums are. A run is contiguous in C if C is contiguous at all.
+        Gives a thread's part of a tile: (run, rest...), as its sums are. A run is contiguous in C
+        if C is contiguous at all.
     tile_of : callable
         Gives the tile of a matrix of C's extents.
     extents : tuple
@@ -130,8 +136,8 @@ class OutputTile:
     guard : Guard, optional
         Which elements exist, in the modes of sums.
     pieces : context manager, optional
-        Where C goes instead of memory, piece by piece along the last mode: yields the number of a piece and a thread's part of
-        it.
+        Where C goes instead of memory, piece by piece along the last mode: yields the number of a
+        piece and a thread's part of it.
     single : bool
         Whether elements are read and written one by one.
     triangle : OutputTriangle, optional
@@ -162,32 +168,37 @@ class Epilogue:
     k : KernelBuilder
         The kernel.
     config : object
-        What the kernel is specialised on: C's type (``output``) and how it is accessed (``c.width``), ``alpha`` ("one", "value" or
-        "device": it is in device memory), ``beta`` (these or "zero"), and the :class:`FusedEpilogue` that is done instead, if any.
+        What the kernel is specialised on: C's type (``output``) and how it is accessed
+        (``c.width``), ``alpha`` ("one", "value" or "device": it is in device memory), ``beta``
+        (these or "zero"), and the :class:`FusedEpilogue` that is done instead, if any.
     accumulator : str
         NumPy's name of the type of sums, alpha and beta.
     sums : str, optional
-        The type of the sums as they come, if they are converted first: of bytes, tensor cores have int32 alone.
+        The type of the sums as they come, if they are converted first: of bytes, tensor cores have
+        int32 alone.
     """
 
     def __init__(self, k: KernelBuilder, config: Any, accumulator: str, sums: str | None = None):
         self.k, self._config, self._accumulator, self._output = k, config, accumulator, config.output
         self._fused = fused = config.epilogue
         self._converts = sums not in (None, accumulator)
-        self._absent: dict[str, Expr] = {}                  # flags: a scalar in device memory turned out to be zero
-        self._addresses: dict[str, Pointer] = {}            # of scalars in device memory
+        self._absent: dict[str, Expr] = {}        # flags: a scalar in device memory turned out to
+                                                  # be zero
+        self._addresses: dict[str, Pointer] = {}  # of scalars in device memory
         self._alpha, self._beta = self._scalar("alpha", config.alpha), self._scalar("beta", config.beta)
         matrices = (*fused.operands, *fused.outputs) if fused else ()
         inputs = len(fused.operands) if fused else 0
         self._matrices = [self._matrix(m, i >= inputs) for i, m in enumerate(matrices)]
         scalars = fused.graph.leaves("scalar") if fused else ()
-        self._numbers = {node.name: k.scalar(epilogue_role(node.name), node.dtype) for node in scalars}
+        self._numbers = {node.name: k.scalar(epilogue_role(node.name), node.dtype)
+                         for node in scalars}
 
     def _scalar(self, name: str, kind: str) -> Value | None:
         if kind == "value":
             return self.k.scalar(name, self._accumulator)
         if kind == "device":
-            self._addresses[name] = self.k.pointer(name, self._accumulator, alignment=dtype(self._accumulator).bytes)
+            self._addresses[name] = self.k.pointer(name, self._accumulator,
+                                                   alignment=dtype(self._accumulator).bytes)
             return local(f"{name}_value", self._accumulator)
         return None
 
@@ -195,7 +206,7 @@ class Epilogue:
         declared = TensorParam(epilogue_role(m.name), "mn", m.dtype, m.strides, m.width, written)
         return self.k.tensors(declared)[0]
 
-    # -- scalars in device memory -------------------------------------------------------------------------------------------------
+    # -- scalars in device memory ------------------------------------------------------------------
     def load_scalars(self) -> None:
         """Load what is in device memory; to be called where a kernel's work starts."""
         for name, address in self._addresses.items():
@@ -205,7 +216,8 @@ class Epilogue:
 
     def depth(self, k: IntLike) -> IntLike:
         """The extent K that is summed over: none if alpha turns out to be zero."""
-        return self.k.let("K_summed", select(equal(self._absent["alpha"], 1), 0, k)) if "alpha" in self._absent else k
+        return self.k.let("K_summed", select(equal(self._absent["alpha"], 1), 0,
+                                             k)) if "alpha" in self._absent else k
 
     def clear(self, total: Tensor) -> None:
         """Forget sums that were made before alpha was known to be zero."""
@@ -222,7 +234,7 @@ class Epilogue:
         """Whether it reads or writes anything but the C that comes out."""
         return self._reads_c or bool(self._matrices)
 
-    # -- the work -----------------------------------------------------------------------------------------------------------------
+    # -- the work ----------------------------------------------------------------------------------
     def store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
         """Turn sums into C, rounded once.
 
@@ -258,11 +270,13 @@ class Epilogue:
         tCgC = tile.partition(tile.c)
         if reads_c or pieces is None:
             tCgC = k.pin("tCgC", tCgC)
-        parts = [k.pin(f"tCg_{matrix.param.name}", tile.partition(tile.tile_of(matrix.at(tile.item, tile.extents))))
+        parts = [k.pin(f"tCg_{matrix.param.name}",
+                       tile.partition(tile.tile_of(matrix.at(tile.item, tile.extents))))
                  for matrix in self._matrices]
         run, *rest = _extents(sums)
 
-        def one(at: tuple[IntLike, ...], target: Tensor, own: Callable[[IntLike], Value] | None = None) -> None:
+        def one(at: tuple[IntLike, ...], target: Tensor,
+                own: Callable[[IntLike], Value] | None = None) -> None:
             """One run of C."""
             here = (_, *at)
             inside = guard and guard[here]
@@ -282,13 +296,16 @@ class Epilogue:
             if fused is None:
                 with k.loops((run,)) as (i,):
                     k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i),
-                                              tCrD(i) if reads_c else None, self._alpha, self._beta))
+                                              tCrD(i) if reads_c else None, self._alpha,
+                                              self._beta))
             else:
                 self._apply(fused, summed, tCrD, parts, here, run, inside)
             if pieces is None:
                 k.copy(Vector(width), tCrD, target, guard=inside)
             else:
-                k.copy(Vector(1 if tile.single else min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD, target)
+                k.copy(Vector(1 if tile.single
+                              else min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD,
+                       target)
 
         if pieces is None:
             with k.loops(rest) as at:
@@ -299,15 +316,17 @@ class Epilogue:
             _run, *inner, last = _extents(target)
             columns = None if isinstance(sums, Tensor) else sums.loaded(last * piece, last)
             with k.loops((*inner, last)) as (*outer, i):
-                one((*outer, i + last * piece), target[(_, *outer, i)], columns and (lambda r: columns(r, *outer, i)))
+                one((*outer, i + last * piece), target[(_, *outer, i)],
+                    columns and (lambda r: columns(r, *outer, i)))
 
-    def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike], Value], tCrD: Tensor, parts: list[Tensor], here: tuple,
-               run: int, inside: Guard | None) -> None:
+    def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike], Value], tCrD: Tensor,
+               parts: list[Tensor], here: tuple, run: int, inside: Guard | None) -> None:
         """One run of C through the graph."""
         k, operands = self.k, len(fused.operands)
         inputs = zip(fused.operands, parts[:operands], strict=True)
         values = {m.name: self._loaded(m, part[here], run, inside) for m, part in inputs}
-        outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, Layout(run)) for m in fused.outputs]
+        outputs = [k.registers(f"tCr_{epilogue_role(m.name)}", m.dtype, Layout(run))
+                   for m in fused.outputs]
         with k.loops((run,)) as (i,):
             def leaf(node: Node) -> Value:
                 match node.op:
@@ -320,7 +339,8 @@ class Epilogue:
                     case "scalar":
                         return self._numbers[node.name]
                     case _:
-                        return {"alpha": self._alpha, "beta": self._beta}[node.op] or k.call("one", of=node.dtype)
+                        return {"alpha": self._alpha,
+                                "beta": self._beta}[node.op] or k.call("one", of=node.dtype)
 
             result, *others = emit(k, fused.graph, leaf)
             k.assign(tCrD(i), k.convert(result, self._output))
@@ -341,7 +361,8 @@ class Epilogue:
         def first(tensor: Tensor) -> Tensor:
             return tensor.map_domain(lambda layout: composition(layout, Layout(1)))
 
-        k.copy(Vector(1), first(source), fragment, guard=inside and Guard(first(inside.coordinates), inside.extents))
+        k.copy(Vector(1), first(source), fragment,
+               guard=inside and Guard(first(inside.coordinates), inside.extents))
         return Tensor(fragment.engine, Layout(run, 0))
 
 

@@ -1,17 +1,20 @@
-"""The guard on the device: an algorithm's condition on the elements, and the verdict by which later kernels compute or return.
+"""The guard on the device: an algorithm's condition on the elements, and the verdict by which later
+kernels compute or return.
 
-A *primary* algorithm is right under a condition on elements that it reads anyway. It leaves a *verdict*, a word in device memory:
-:data:`HOLDS`, or the number of the *fallback* that has to compute C in its place. Fallbacks are launched in any case; their kernels
-return at once unless the verdict is their number (:meth:`~cuteblas.codegen.builder.KernelBuilder.gate`), so that nothing waits for
-the host. Every call writes the verdict before anything reads it, so it need not be reset.
+A *primary* algorithm is right under a condition on elements that it reads anyway. It leaves a
+*verdict*, a word in device memory: :data:`HOLDS`, or the number of the *fallback* that has to
+compute C in its place. Fallbacks are launched in any case; their kernels return at once unless the
+verdict is their number (:meth:`~cuteblas.codegen.builder.KernelBuilder.gate`), so that nothing
+waits for the host. Every call writes the verdict before anything reads it, so it need not be reset.
 
 There are two ways to find it.
 
-* A pass before the product reads the operands, and each of its blocks leaves a :class:`Record` of what it has seen. From all
-  records one warp of each block of the product makes the :class:`Verdict`, while others multiply, and no block writes unless the
-  condition holds: C may be an input.
-* Blocks of the product see the elements themselves, and each leaves a verdict of its own at the end (:func:`leave_verdict`). C has
-  been written then: it may not be an input.
+* A pass before the product reads the operands, and each of its blocks leaves a :class:`Record` of
+  what it has seen. From all records one warp of each block of the product makes the
+  :class:`Verdict`, while others multiply, and no block writes unless the condition holds: C may be
+  an input.
+* Blocks of the product see the elements themselves, and each leaves a verdict of its own at the end
+  (:func:`leave_verdict`). C has been written then: it may not be an input.
 
 :mod:`cuteblas.planning.guard` puts the launches together; docs/architecture.md explains the whole.
 """
@@ -38,7 +41,8 @@ HOLDS = 0
 """The verdict if the condition holds: what the primary algorithm computes is the result."""
 
 NEXT, NATIVE = 1, 2
-"""The verdicts if it does not: the fallback of the algorithm's own, and native arithmetic, which takes any elements."""
+"""The verdicts if it does not: the fallback of the algorithm's own, and native arithmetic, which
+takes any elements."""
 
 _RECORDS_AT_ONCE = 4                # that a thread asks for before it looks at them
 
@@ -122,8 +126,8 @@ class Verdict:
     Parameters
     ----------
     k : KernelBuilder
-        The kernel. Its parameters are declared here: for each name the address of records, then for each how many there are, and
-        ``status``, the word that takes the verdict.
+        The kernel. Its parameters are declared here: for each name the address of records, then for
+        each how many there are, and ``status``, the word that takes the verdict.
     record : Record
         What a record is.
     names : sequence of str
@@ -133,11 +137,13 @@ class Verdict:
     def __init__(self, k: KernelBuilder, record: Record, names: Sequence[str]):
         self._k, self._record = k, record
         pointers = [k.pointer(name, "float32", alignment=4 * record.size) for name in names]
-        self._records = list(zip(pointers, [k.integer(f"{name}_count") for name in names], strict=True))
+        self._records = list(zip(pointers, [k.integer(f"{name}_count") for name in names],
+                                 strict=True))
         self._status = k.pointer("status", "uint32", const=False, alignment=4)
 
     def share(self) -> Mbarriers:
-        """Allocate what a block keeps of it in shared memory; the barrier that is returned is to be initialised."""
+        """Allocate what a block keeps of it in shared memory; the barrier that is returned is to be
+        initialised."""
         self._barrier = Mbarriers(self._k, "judged", 1, arrivals=1)
         self._of_block = self._k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
         return self._barrier
@@ -148,7 +154,8 @@ class Verdict:
         Parameters
         ----------
         condition : callable
-            Given the numbers of the records of each operand, folded, it returns the verdict: a ``uint32``.
+            Given the numbers of the records of each operand, folded, it returns the verdict: a
+            ``uint32``.
         comment : str
             What the source says of it.
         """
@@ -165,10 +172,12 @@ class Verdict:
         found, sources, exist, folded = [], [], [], []
         for pointer, count in self._records:
             name = pointer.name
-            folded.append([k.declare(f"{field.name}_{name}", "float32", field.start) for field in fields])
+            folded.append([k.declare(f"{field.name}_{name}", "float32", field.start)
+                           for field in fields])
             found.append(k.registers(f"found_{name}", "float32", at_once))
             sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((len(fields), count))))))
-            exist.append(replace(existing(k, f"t{name}_c", mine, (len(fields), count)), extents=(None, count)))
+            exist.append(replace(existing(k, f"t{name}_c", mine, (len(fields), count)),
+                                 extents=(None, count)))
         counts: list[IntLike] = [count for _pointer, count in self._records]
         with k.loop("i", ceil_div(reduce(maximum, counts), step[1]), unroll=False) as i:
             for source, fragment, exists in zip(sources, found, exist, strict=True):
@@ -188,7 +197,8 @@ class Verdict:
             self._barrier.arrive(0)
 
     def leave_unless_it_holds(self) -> None:
-        """Wait for the verdict, and end the block if the condition does not hold; all threads that write do this before."""
+        """Wait for the verdict, and end the block if the condition does not hold; all threads that
+        write do this before."""
         k = self._k
         self._barrier.wait(0, 0)
         given = k.registers("given", "uint32", Layout(1))
@@ -197,7 +207,9 @@ class Verdict:
 
 
 def leave_verdict(k: KernelBuilder, words: Pointer, fails: Value, fallback: int) -> None:
-    """Leave a block's own verdict, in its own word, at the end of a kernel: ``fallback`` if ``fails`` for one of its threads."""
-    word = k.declare("word", "uint32", choose(k.call("syncthreads_or", fails), fallback, HOLDS, "uint32"), const=True)
+    """Leave a block's own verdict, in its own word, at the end of a kernel: ``fallback`` if
+    ``fails`` for one of its threads."""
+    word = k.declare("word", "uint32", choose(k.call("syncthreads_or", fails), fallback, HOLDS,
+                                              "uint32"), const=True)
     with k.when(equal(k.thread, 0)):
         k.do("store_global", words[k.block_index("reporting", "x")], word, of=1)

@@ -123,25 +123,38 @@ from .tiling import (
                    zipped_divide,
                    zipped_product,
 )
-from .vectors import domain_distribute, downcast, max_alignment, max_common_layout, max_common_vector, recast_layout, upcast
+from .vectors import (
+    domain_distribute,
+    downcast,
+    max_alignment,
+    max_common_layout,
+    max_common_vector,
+    recast_layout,
+    upcast,
+)
 
-__all__ = ["ArithTuple", "BankReport", "ComposedLayout", "CoordinateIterator", "CountingIterator", "E", "Expr", "Figure", "Layout",
-           "LayoutError", "ScaledBasis", "Swizzle", "Tensor", "Var", "_", "append", "bank_picture", "bank_report",
-           "blocked_product", "ceil_div", "coalesce", "colex_leq", "colex_less", "compatible", "complement", "composition",
-           "congruent", "copy_picture", "coshape", "cosize", "counting_iterator", "crd2crd", "crd2idx", "depth", "dice",
-           "domain_distribute", "domain_offset", "downcast", "draw", "elem_geq", "elem_gtr", "elem_leq", "elem_less", "elem_scale",
-           "evenly_divides", "filter_zeros", "filtered", "flat_divide", "flat_product", "flatten", "gcd", "get", "get_1d_coord",
-           "get_flat_coord", "get_hier_coord", "group_modes", "idx2crd", "inner_partition", "inner_product", "is_bijective",
-           "is_injective", "layout_picture", "layout_table", "left_inverse", "lex_leq", "lex_less", "local_partition",
-           "local_tile", "logical_divide", "logical_product", "make_fragment_like", "make_identity_layout", "make_identity_tensor",
-           "make_layout", "make_layout_like", "make_layout_tv", "make_ordered_layout", "make_swizzle", "make_tensor",
-           "make_tma_tensor", "max_alignment", "max_common_layout", "max_common_vector", "mma_picture", "nullspace",
-           "outer_partition", "prepend", "print_layout", "print_tensor", "product", "product_each", "product_like",
-           "raked_product", "rank", "recast_layout", "repeat_like", "replace", "right_inverse", "round_up", "select", "shape_div",
-           "size", "slice_", "slice_and_offset", "take", "tensor_table", "tile_to_shape", "tiled_divide", "tiled_product",
-           "tiler_to_layout", "to_latex", "to_svg", "transform_leaf", "tuple_max", "tuple_min", "tuple_sum", "tv_owners",
-           "tv_picture", "tv_table", "unflatten", "unwrap", "upcast", "wavefronts", "weakly_congruent", "with_shape", "wrap",
-           "zero_of", "zipped_divide", "zipped_product"]
+__all__ = ["ArithTuple", "BankReport", "ComposedLayout", "CoordinateIterator", "CountingIterator",
+           "E", "Expr", "Figure", "Layout", "LayoutError", "ScaledBasis", "Swizzle", "Tensor",
+           "Var", "_", "append", "bank_picture", "bank_report", "blocked_product", "ceil_div",
+           "coalesce", "colex_leq", "colex_less", "compatible", "complement", "composition",
+           "congruent", "copy_picture", "coshape", "cosize", "counting_iterator", "crd2crd",
+           "crd2idx", "depth", "dice", "domain_distribute", "domain_offset", "downcast", "draw",
+           "elem_geq", "elem_gtr", "elem_leq", "elem_less", "elem_scale", "evenly_divides",
+           "filter_zeros", "filtered", "flat_divide", "flat_product", "flatten", "gcd", "get",
+           "get_1d_coord", "get_flat_coord", "get_hier_coord", "group_modes", "idx2crd",
+           "inner_partition", "inner_product", "is_bijective", "is_injective", "layout_picture",
+           "layout_table", "left_inverse", "lex_leq", "lex_less", "local_partition", "local_tile",
+           "logical_divide", "logical_product", "make_fragment_like", "make_identity_layout",
+           "make_identity_tensor", "make_layout", "make_layout_like", "make_layout_tv",
+           "make_ordered_layout", "make_swizzle", "make_tensor", "make_tma_tensor", "max_alignment",
+           "max_common_layout", "max_common_vector", "mma_picture", "nullspace", "outer_partition",
+           "prepend", "print_layout", "print_tensor", "product", "product_each", "product_like",
+           "raked_product", "rank", "recast_layout", "repeat_like", "replace", "right_inverse",
+           "round_up", "select", "shape_div", "size", "slice_", "slice_and_offset", "take",
+           "tensor_table", "tile_to_shape", "tiled_divide", "tiled_product", "tiler_to_layout",
+           "to_latex", "to_svg", "transform_leaf", "tuple_max", "tuple_min", "tuple_sum",
+           "tv_owners", "tv_picture", "tv_table", "unflatten", "unwrap", "upcast", "wavefronts",
+           "weakly_congruent", "with_shape", "wrap", "zero_of", "zipped_divide", "zipped_product"]
 __dir__ = __all__.copy
 
 _: None = None

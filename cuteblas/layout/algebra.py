@@ -30,8 +30,8 @@ INVERSE_LIMIT = 1 << 12
 def coalesce(layout: Layout, profile: Any = None) -> Layout:
     """Merge modes: an equal function of equally many coordinates, with as few modes as possible.
 
-    With a ``profile`` (a tuple; its leaves do not matter) each of its modes is coalesced on its own, so that the coordinates of
-    those modes stay coordinates.
+    With a ``profile`` (a tuple; its leaves do not matter) each of its modes is coalesced on its
+    own, so that the coordinates of those modes stay coordinates.
 
     Parameters
     ----------
@@ -57,9 +57,11 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
     """
     if isinstance(profile, tuple):
         if len(profile) > layout.rank:
-            raise LayoutError("coalesce", "the profile has more modes than the layout", layout, profile)
+            raise LayoutError("coalesce", "the profile has more modes than the layout", layout,
+                              profile)
         modes = list(layout)
-        return make_layout(*(coalesce(m, p) for m, p in zip(modes, profile, strict=False)), *modes[len(profile):])
+        return make_layout(*(coalesce(m, p) for m, p in zip(modes, profile, strict=False)),
+                           *modes[len(profile):])
     return merged(layout.pairs)
 
 
@@ -82,7 +84,8 @@ def filter_zeros(layout: Layout) -> Layout:
     >>> print(filter_zeros(Layout((4, 8, 2), (0, 1, 8))))
     (1,8,2):(0,1,8)
     """
-    return Layout(unflatten([1 if d == 0 else s for s, d in layout.pairs], layout.shape), layout.stride)
+    return Layout(unflatten([1 if d == 0 else s for s, d in layout.pairs], layout.shape),
+                  layout.stride)
 
 
 @on_domain
@@ -146,9 +149,10 @@ def _as_layout(op: str, x: Any) -> Layout:
     raise LayoutError(op, f"expected a layout, got {described(x)}")
 
 
-# -- complement -------------------------------------------------------------------------------------------------------------------
+# -- complement ------------------------------------------------------------------------------------
 def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
-    """Extent, stride and number of coordinates before each mode that has extent other than 1 and stride other than 0.
+    """Extent, stride and number of coordinates before each mode that has extent other than 1 and
+    stride other than 0.
 
     The smallest stride comes first; symbolic ones stay in their order.
     """
@@ -171,15 +175,17 @@ def _sorted_modes(layout: Layout, op: str) -> list[tuple[Any, Any, Any]]:
 
 @checked(cotarget=shape_like)
 def complement(layout: Layout, cotarget: Any = None) -> Layout:
-    """The layout of the gaps: ``(layout, complement)`` together reach every integer below ``cotarget`` once.
+    """The layout of the gaps: ``(layout, complement)`` together reach every integer below
+    ``cotarget`` once.
 
     Parameters
     ----------
     layout : Layout
-        Its distinct values repeat with the strides of the complement. Modes of stride 0 do not count.
+        Its distinct values repeat with the strides of the complement. Modes of stride 0 do not
+        count.
     cotarget : int, Expr or shape, optional
-        How far to reach; by default no further than needed to fill the gaps. Where the layout does not divide it, the
-        complement rounds up.
+        How far to reach; by default no further than needed to fill the gaps. Where the layout does
+        not divide it, the complement rounds up.
 
     Returns
     -------
@@ -189,8 +195,9 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
     Raises
     ------
     LayoutError
-        If the values of the layout are not distinct or their repetitions cannot fill an interval: with the modes sorted by
-        stride, each stride must be a multiple of extent times stride of the mode before.
+        If the values of the layout are not distinct or their repetitions cannot fill an interval:
+        with the modes sorted by stride, each stride must be a multiple of extent times stride of
+        the mode before.
 
     Examples
     --------
@@ -204,19 +211,24 @@ def complement(layout: Layout, cotarget: Any = None) -> Layout:
     for s, d, _ in _sorted_modes(layout, "complement"):
         gap = quotient(d, current)
         if gap is None:
-            raise LayoutError("complement", f"the mode {s}:{d} does not start at a multiple of {current}, their end",
-                              layout, target)
+            raise LayoutError(
+                "complement",
+                f"the mode {s}:{d} does not start at a multiple of {current}, their end",
+                layout,
+                target
+            )
         gaps.append((gap, current))
         current = d * s
     return merged([*gaps, (ceil_div(target, current), current)])
 
 
-# -- inverses ---------------------------------------------------------------------------------------------------------------------
+# -- inverses --------------------------------------------------------------------------------------
 def right_inverse(layout: Layout) -> Layout:
     """A layout ``R`` with ``layout(R(i)) == i`` for all ``i`` below its size.
 
-    ``R`` consists of the modes of ``layout`` that follow each other without a gap from stride 1. It is the whole inverse of a
-    layout that is one to one onto an interval, and ``1:0`` if no mode has stride 1.
+    ``R`` consists of the modes of ``layout`` that follow each other without a gap from stride 1. It
+    is the whole inverse of a layout that is one to one onto an interval, and ``1:0`` if no mode has
+    stride 1.
 
     Parameters
     ----------
@@ -250,11 +262,13 @@ def right_inverse(layout: Layout) -> Layout:
 def left_inverse(layout: Layout) -> Layout:
     """The layout ``G`` with ``G(layout(i)) == i`` for all ``i`` of a one-to-one layout.
 
-    Modes of stride 0 do not count: ``G`` then gives the coordinate that is 0 in them, and ``layout(G(layout(i))) == layout(i)``.
+    Modes of stride 0 do not count: ``G`` then gives the coordinate that is 0 in them, and
+    ``layout(G(layout(i))) == layout(i)``.
 
-    Sort the modes by stride. If each stride is a multiple of the stride before, and at least extent times stride of that mode,
-    then between two values of ``layout`` ``G`` repeats the coordinate of the lower one. For any other static layout, a search
-    (:mod:`~cuteblas.layout.interpolation`) decides whether some layout goes through the points ``layout(i) -> i``.
+    Sort the modes by stride. If each stride is a multiple of the stride before, and at least extent
+    times stride of that mode, then between two values of ``layout`` ``G`` repeats the coordinate of
+    the lower one. For any other static layout, a search (:mod:`~cuteblas.layout.interpolation`)
+    decides whether some layout goes through the points ``layout(i) -> i``.
 
     Parameters
     ----------
@@ -269,9 +283,9 @@ def left_inverse(layout: Layout) -> Layout:
     Raises
     ------
     LayoutError
-        If two coordinates share a value; if no layout goes through the points (a proof, by exhaustion); if a leaf is symbolic
-        and the divisibility is not certain; if a stride is negative; or undecided, if the values reach beyond
-        :data:`INVERSE_LIMIT`.
+        If two coordinates share a value; if no layout goes through the points (a proof, by
+        exhaustion); if a leaf is symbolic and the divisibility is not certain; if a stride is
+        negative; or undecided, if the values reach beyond :data:`INVERSE_LIMIT`.
 
     Examples
     --------
@@ -282,7 +296,8 @@ def left_inverse(layout: Layout) -> Layout:
     modes = _sorted_modes(layout, "left_inverse")
     found: list[tuple[Any, Any]] = []
     reach: Any = 1
-    extent, worth, last = 1, 0, 1                        # of the mode before, and how many coordinates one step of it is worth
+    # of the mode before, and how many coordinates one step of it is worth
+    extent, worth, last = 1, 0, 1
     for s, d, domain in modes:
         gap = quotient(d, last)
         if gap is None or not surely_less(reach - 1, d):
@@ -293,28 +308,42 @@ def left_inverse(layout: Layout) -> Layout:
 
 
 def _searched_inverse(layout: Layout, modes: list[tuple[Any, Any, Any]]) -> Layout:
-    """The left inverse of the layout that has the ``modes`` (extent, stride, number of coordinates before)."""
+    """The left inverse of the layout that has the ``modes`` (extent, stride, number of coordinates
+    before)."""
     if not layout.is_static:
-        raise LayoutError("left_inverse", "with symbolic leaves it is not certain that the strides divide each other", layout)
+        raise LayoutError(
+            "left_inverse",
+            "with symbolic leaves it is not certain that the strides divide each other",
+            layout
+        )
     reach = 1 + sum((s - 1) * d for s, d, _ in modes)
     if reach > INVERSE_LIMIT:
-        raise LayoutError("left_inverse", "the strides do not divide each other, "
-                                          f"and values up to {reach - 1} are too many to search", layout)
+        raise LayoutError(
+            "left_inverse",
+            "the strides do not divide each other, "
+            f"and values up to {reach - 1} are too many to search",
+            layout
+        )
     points: dict[int, int] = {}
     for digits in _cartesian(*(range(s) for s, _, _ in modes)):
         value = sum(x * d for x, (_, d, _) in zip(digits, modes, strict=True))
         index = sum(x * before for x, (_, _, before) in zip(digits, modes, strict=True))
         if (other := points.setdefault(value, index)) != index:
             first, second = sorted((other, index))
-            raise LayoutError("left_inverse", f"the coordinates {first} and {second} share the value {value}", layout)
+            raise LayoutError("left_inverse",
+                              f"the coordinates {first} and {second} share the value {value}",
+                              layout)
     found = layout_through(points)
     if found is None:
-        raise LayoutError("left_inverse", "the layout is one to one, but no layout maps all of its values back", layout)
+        raise LayoutError("left_inverse",
+                          "the layout is one to one, but no layout maps all of its values back",
+                          layout)
     return coalesce(found)
 
 
 def nullspace(layout: Layout) -> Layout:
-    """The layout of the coordinates within modes of stride 0: ``layout(nullspace(i)) == 0`` for all ``i``.
+    """The layout of the coordinates within modes of stride 0: ``layout(nullspace(i)) == 0`` for all
+    ``i``.
 
     Parameters
     ----------
@@ -341,7 +370,8 @@ def nullspace(layout: Layout) -> Layout:
 
 
 def is_bijective(layout: Layout) -> bool:
-    """Whether the layout reaches every integer below its size exactly once (certainly, where leaves are symbolic).
+    """Whether the layout reaches every integer below its size exactly once (certainly, where leaves
+    are symbolic).
 
     Parameters
     ----------
@@ -362,7 +392,8 @@ def is_bijective(layout: Layout) -> bool:
 
 
 def is_injective(layout: Layout) -> bool:
-    """Whether all coordinates have different values. If the strides do not tell, up to 2^20 values are compared.
+    """Whether all coordinates have different values. If the strides do not tell, up to 2^20 values
+    are compared.
 
     Parameters
     ----------
@@ -400,7 +431,8 @@ def is_injective(layout: Layout) -> bool:
     if nested:
         return True
     if not layout.is_static or size(layout) > 1 << 20:
-        raise LayoutError("is_injective", "the strides do not tell whether two coordinates share a value", layout)
+        raise LayoutError("is_injective",
+                          "the strides do not tell whether two coordinates share a value", layout)
     return len({layout(i) for i in range(size(layout))}) == size(layout)
 
 
@@ -409,10 +441,11 @@ def _by_stride(mode: tuple[Any, Any]) -> tuple[bool, int]:
     return not isinstance(scale, int), abs(scale) if isinstance(scale, int) else 0
 
 
-# -- coordinates of values --------------------------------------------------------------------------------------------------------
+# -- coordinates of values -------------------------------------------------------------------------
 @checked(layout=plain_layout, value=index)
 def get_hier_coord(layout: Layout, value: Any) -> Any:
-    """The inverse of a one-to-one layout: the coordinate, with the profile of the shape, whose value is ``value``.
+    """The inverse of a one-to-one layout: the coordinate, with the profile of the shape, whose
+    value is ``value``.
 
     Parameters
     ----------
@@ -445,7 +478,9 @@ def get_hier_coord(layout: Layout, value: Any) -> Any:
     while current != total:
         found = [s for s, d in order if d == current]
         if not found:
-            raise LayoutError("get_hier_coord", f"not one to one onto an interval: no mode has the stride {current}", layout)
+            raise LayoutError("get_hier_coord",
+                              f"not one to one onto an interval: no mode has the stride {current}",
+                              layout)
         s = found[0]
         digits[current] = value // current % s if current * s != total else value // current
         current = current * s
@@ -454,7 +489,8 @@ def get_hier_coord(layout: Layout, value: Any) -> Any:
 
 @checked(layout=plain_layout, value=index)
 def get_flat_coord(layout: Layout, value: Any) -> Any:
-    """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is ``value``.
+    """The inverse of a one-to-one layout: the coordinate, one integer for each mode, whose value is
+    ``value``.
 
     See :func:`get_hier_coord`.
 
@@ -481,7 +517,8 @@ def get_flat_coord(layout: Layout, value: Any) -> Any:
 
 @checked(layout=plain_layout, value=index)
 def get_1d_coord(layout: Layout, value: Any) -> Any:
-    """The inverse of a one-to-one layout: the index whose value is ``value``. See :func:`get_hier_coord`.
+    """The inverse of a one-to-one layout: the index whose value is ``value``. See
+    :func:`get_hier_coord`.
 
     Parameters
     ----------

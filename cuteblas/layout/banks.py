@@ -1,4 +1,5 @@
-"""Banks of shared memory: conflicts of a warp's access, and what a layout costs when its rows and columns are read."""
+"""Banks of shared memory: conflicts of a warp's access, and what a layout costs when its rows and
+columns are read."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
     Returns
     -------
     actual, ideal : int
-        A wavefront serves each of the 32 banks (4 bytes wide) once. Lanes are served 32, 16 or 8 at a time for accesses of up to 4,
-        of 8 and of 16 bytes, and lanes that read the same word share it.
+        A wavefront serves each of the 32 banks (4 bytes wide) once. Lanes are served 32, 16 or 8 at
+        a time for accesses of up to 4, of 8 and of 16 bytes, and lanes that read the same word
+        share it.
 
     Raises
     ------
@@ -53,7 +55,8 @@ def wavefronts(addresses: Sequence[int], nbytes: int) -> tuple[int, int]:
     group = lanes_together(nbytes)
     actual = 0
     for start in range(0, len(addresses), group):
-        words = {w for a in addresses[start:start + group] for w in range(a // BANK_BYTES, (a + nbytes - 1) // BANK_BYTES + 1)}
+        words = {w for a in addresses[start:start + group]
+                 for w in range(a // BANK_BYTES, (a + nbytes - 1) // BANK_BYTES + 1)}
         actual += max(Counter([w % BANKS for w in words]).values())
     return actual, -(-len(addresses) // group)
 
@@ -79,12 +82,14 @@ def bank_of(index: int, element_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class BankReport:
-    """The wavefronts of a warp that reads rows and columns of a layout: one element per lane, the first 32 of each.
+    """The wavefronts of a warp that reads rows and columns of a layout: one element per lane, the
+    first 32 of each.
 
     Attributes
     ----------
     rows, columns : tuple of (int, int)
-        Wavefronts and the fewest possible, for each coordinate of mode 0 and of the other modes counted together.
+        Wavefronts and the fewest possible, for each coordinate of mode 0 and of the other modes
+        counted together.
 
     Examples
     --------
@@ -97,7 +102,8 @@ class BankReport:
     columns: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        return "\n".join(f"reading a {name}: {_cost(max(costs))}" for name, costs in (("row", self.rows), ("column", self.columns)))
+        return "\n".join(f"reading a {name}: {_cost(max(costs))}"
+                         for name, costs in (("row", self.rows), ("column", self.columns)))
 
 
 def _cost(cost: tuple[int, int]) -> str:
@@ -134,7 +140,8 @@ def bank_report(layout: Any, element_bytes: int) -> BankReport:
     reading a column: 32 wavefronts where 1 would do: bank conflicts
     """
     if element_bytes not in (1, 2, 4, 8, 16):
-        raise LayoutError("bank_report", f"an element has 1, 2, 4, 8 or 16 bytes, got {element_bytes}", layout)
+        raise LayoutError("bank_report",
+                          f"an element has 1, 2, 4, 8 or 16 bytes, got {element_bytes}", layout)
     n = size(layout)
     rows = size(layout, 0) if layout.rank > 1 else 1
     if not isinstance(n, int) or not 0 < n <= _MOST:

@@ -1,8 +1,9 @@
 """Strides that are coordinates: scaled basis elements, and the tuples that they add up to.
 
-A stride has to support two things: multiplication by an integer (a coordinate) and addition. Integers do, and so do tuples of
-integers. ``E(1)`` is the tuple ``(0,1,0,...)``, ``E(0, 1)`` is ``((0,1,0,...),0,...)``: a layout with such strides maps a
-coordinate to a coordinate instead of an address, and is tiled, sliced and partitioned like any other layout.
+A stride has to support two things: multiplication by an integer (a coordinate) and addition.
+Integers do, and so do tuples of integers. ``E(1)`` is the tuple ``(0,1,0,...)``, ``E(0, 1)`` is
+``((0,1,0,...),0,...)``: a layout with such strides maps a coordinate to a coordinate instead of an
+address, and is tiled, sliced and partitioned like any other layout.
 
 Examples
 --------
@@ -44,13 +45,20 @@ class ScaledBasis:
     modes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if type(self.modes) is not tuple or not self.modes or any(type(m) is not int or not 0 <= m < _MODES for m in self.modes):
-            raise LayoutError("E", f"a basis element needs at least one position; positions are integers from 0 to {_MODES - 1}",
-                              self.modes)
+        if type(self.modes) is not tuple or not self.modes or any(type(m) is not int
+                                                                  or not 0 <= m < _MODES
+                                                                  for m in self.modes):
+            raise LayoutError(
+                "E",
+                f"a basis element needs at least one position; positions are integers from 0 to {_MODES - 1}",
+                self.modes
+            )
         if len(self.modes) > _NESTING:
             raise LayoutError("E", f"positions nest at most {_NESTING} levels deep")
         if isinstance(self.value, bool) or not isinstance(self.value, (int, Expr)):
-            raise LayoutError("E", f"the scale of a basis element is an integer, got {described(self.value)}")
+            raise LayoutError(
+                "E", f"the scale of a basis element is an integer, got {described(self.value)}"
+            )
 
     def __repr__(self) -> str:
         basis = f"E({', '.join(map(str, self.modes))})"
@@ -58,7 +66,8 @@ class ScaledBasis:
         return basis if self.value == 1 else f"{value}*{basis}"
 
     def __str__(self) -> str:
-        value = str(self.value) if isinstance(self.value, int) or self.value.op == "var" else f"({self.value})"
+        value = str(self.value) if isinstance(self.value,
+                                              int) or self.value.op == "var" else f"({self.value})"
         return value + "".join(f"@{m}" for m in reversed(self.modes))
 
     def __mul__(self, k: IntLike) -> ScaledBasis:
@@ -106,7 +115,8 @@ class ArithTuple(tuple):
 
     def __new__(cls, *entries: Any) -> ArithTuple:
         try:
-            return super().__new__(cls, [ArithTuple(*e) if isinstance(e, tuple) else e for e in entries])
+            return super().__new__(cls, [ArithTuple(*e) if isinstance(e, tuple) else e
+                                         for e in entries])
         except RecursionError:
             raise LayoutError("ArithTuple", "tuples nest too deep") from None
 
@@ -124,7 +134,9 @@ class ArithTuple(tuple):
             other = other.as_tuple()
         if isinstance(other, tuple):
             n = max(len(self), len(other))
-            return ArithTuple(*map(_add, _extend(self, n), _extend(other if type(other) is ArithTuple else ArithTuple(*other), n)))
+            return ArithTuple(*map(_add, _extend(self, n),
+                                   _extend(other if type(other) is ArithTuple
+                                           else ArithTuple(*other), n)))
         if isinstance(other, int) and other == 0:
             return self
         if isinstance(other, (int, Expr)):
@@ -137,8 +149,8 @@ class ArithTuple(tuple):
         return ArithTuple(*(-e for e in self))
 
     def __sub__(self, other: Any) -> ArithTuple:
-        return self + (ArithTuple(*(-e if not isinstance(e, tuple) else -ArithTuple(*e) for e in other))
-                       if isinstance(other, tuple) else -other)
+        return self + (ArithTuple(*(-e if not isinstance(e, tuple) else -ArithTuple(*e)
+                                    for e in other)) if isinstance(other, tuple) else -other)
 
     def __mul__(self, k: IntLike) -> ArithTuple:  # type: ignore[override]
         return ArithTuple(*(e * k for e in self)) if isinstance(k, (int, Expr)) else NotImplemented
@@ -159,7 +171,8 @@ def _plain(x: object) -> str:
 
 
 def E(*modes: int) -> ScaledBasis:
-    """The basis element with a 1 at a position: ``E(1)`` is ``(0,1,0,...)``, ``E(0, 1)`` is ``((0,1,0,...),0,...)``.
+    """The basis element with a 1 at a position: ``E(1)`` is ``(0,1,0,...)``, ``E(0, 1)`` is
+    ``((0,1,0,...),0,...)``.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """What functions of the algebra take, checked before anything is computed from it.
 
-A *kind* is a function of an argument and the name of the operation that returns the argument, perhaps as plain integers, or raises
-LayoutError. :func:`checked` gives the parameters of a public function their kinds.
+A *kind* is a function of an argument and the name of the operation that returns the argument,
+perhaps as plain integers, or raises LayoutError. :func:`checked` gives the parameters of a public
+function their kinds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .errors import LayoutError, described
 from .symbolic import Expr
 
 BITS = 1024
-"""Bits of an integer that is given, at most: each of them can be printed, and none makes a computation long."""
+"""Bits of an integer that is given, at most: each of them can be printed, and none makes a
+computation long."""
 
 NESTING = 64
 """How deep tuples nest, at most."""
@@ -67,7 +69,8 @@ def _tree(x: Any, op: str, leaf: Kind, levels: int = NESTING) -> Any:
         raise LayoutError(op, f"tuples nest at most {NESTING} levels deep")
     if len(x) > MODES:
         raise LayoutError(op, f"a tuple has at most {MODES} modes")
-    entries = [i if type(i) is int and _LEAST <= i <= _MOST else _tree(i, op, leaf, levels - 1) for i in x]
+    entries = [i if type(i) is int and _LEAST <= i <= _MOST else _tree(i, op, leaf, levels - 1)
+               for i in x]
     return ArithTuple(*entries) if isinstance(x, ArithTuple) else tuple(entries)
 
 
@@ -89,7 +92,7 @@ _free, _any = _leaf(_INTEGERS, NoneType), _leaf(_INTEGERS, NoneType, ScaledBasis
 _tile = _leaf("a tiler is a layout, an integer, None or a tuple", NoneType, Shaped)
 
 
-# -- kinds ------------------------------------------------------------------------------------------------------------------------
+# -- kinds -----------------------------------------------------------------------------------------
 def inttuple(x: Any, op: str) -> Any:
     """An integer or a tuple of them."""
     return x if type(x) is int and _LEAST <= x <= _MOST else _tree(x, op, _number)
@@ -150,22 +153,26 @@ def with_domain(x: Any, op: str) -> Any:
     return x
 
 
-# -- functions of checked arguments -----------------------------------------------------------------------------------------------
+# -- functions of checked arguments ----------------------------------------------------------------
 def checked(**kinds: Kind) -> Callable[[_F], _F]:
-    """Let parameters be of given kinds, by name; one without a kind is passed on, and so is ``None`` where it is the default."""
+    """Let parameters be of given kinds, by name; one without a kind is passed on, and so is
+    ``None`` where it is the default."""
     def decorate(f: _F) -> _F:
         op = f.__name__.rstrip("_")
         parameters = signature(f).parameters
-        by_name = {name: _or_none(kind) if parameters[name].default is None else kind for name, kind in kinds.items()}
+        by_name = {name: _or_none(kind) if parameters[name].default is None else kind
+                   for name, kind in kinds.items()}
         each = [by_name.get(name, _anything) for name in parameters]
         several = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
-        further = each.pop() if several else _anything   # no parameter follows one of several arguments
+        # no parameter follows one of several arguments
+        further = each.pop() if several else _anything
 
         @wraps(f)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if kwargs:
                 kwargs = {name: by_name.get(name, _anything)(x, op) for name, x in kwargs.items()}
-            return f(*[kind(x, op) for kind, x in zip(chain(each, repeat(further)), args, strict=False)], **kwargs)
+            return f(*[kind(x, op) for kind, x in zip(chain(each, repeat(further)), args,
+                                                      strict=False)], **kwargs)
 
         return wrapper  # type: ignore[return-value]
 

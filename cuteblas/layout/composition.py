@@ -1,15 +1,18 @@
 """Composition: the layout of a function of a function.
 
-``composition(A, B)`` is the layout ``R`` with ``R(c) == A(B(c))`` whose shape refines the shape of ``B``. It is found in two steps.
+``composition(A, B)`` is the layout ``R`` with ``R(c) == A(B(c))`` whose shape refines the shape of
+``B``. It is found in two steps.
 
-*By division.* A mode ``s:d`` of ``B`` walks through the modes of ``A`` from the left: a mode that ``d`` steps over completely is
-skipped; a mode that the walk divides evenly contributes a factor; the last mode takes what is left. This is right when the
-digits that the modes of ``B`` write into one mode of ``A`` cannot carry into the next, and it works on symbolic leaves wherever the
+*By division.* A mode ``s:d`` of ``B`` walks through the modes of ``A`` from the left: a mode that
+``d`` steps over completely is skipped; a mode that the walk divides evenly contributes a factor;
+the last mode takes what is left. This is right when the digits that the modes of ``B`` write into
+one mode of ``A`` cannot carry into the next, and it works on symbolic leaves wherever the
 divisibility is certain.
 
-*By fitting.* Where the division fails and everything is static, the values are computed and factored. The first factor of a
-sequence of ``s`` values is forced (the longest run with a constant difference), so this finds the layout whenever one exists, and
-otherwise the coordinate where it breaks is a proof that none does. Together the two steps are complete (docs/layout-semantics.md).
+*By fitting.* Where the division fails and everything is static, the values are computed and
+factored. The first factor of a sequence of ``s`` values is forced (the longest run with a constant
+difference), so this finds the layout whenever one exists, and otherwise the coordinate where it
+breaks is a proof that none does. Together the two steps are complete (docs/layout-semantics.md).
 """
 
 from __future__ import annotations
@@ -23,12 +26,22 @@ from .basis import ScaledBasis, scale_of
 from .checks import checked, tiler_like
 from .core import Layout, make_layout, on_domain, plain_layout, trusted
 from .errors import LayoutError, described
-from .inttuple import basis_like, dot_digits, entry_at, map_leaves, merge_modes, quotient, size, surely_less
+from .inttuple import (
+    basis_like,
+    dot_digits,
+    entry_at,
+    map_leaves,
+    merge_modes,
+    quotient,
+    size,
+    surely_less,
+)
 from .swizzle import ComposedLayout, Swizzle, compose_swizzles, swizzle_through
 from .symbolic import Expr, bounds
 
 FIT_LIMIT = 1 << 18
-"""Values that fitting looks at, at most; larger static layouts that the division refuses stay undecided and are refused."""
+"""Values that fitting looks at, at most; larger static layouts that the division refuses stay
+undecided and are refused."""
 
 _Factors = list[tuple[Any, Any]]                         # (extent, stride), leftmost fastest
 
@@ -40,12 +53,13 @@ def composition(layout: Any, tiler: Any) -> Any:
     Parameters
     ----------
     layout : Layout, ComposedLayout, Swizzle or Tensor
-        The outer function; of a composed layout or tensor, its domain side. A swizzle gives a ComposedLayout, or a Swizzle where
-        the inner function is one too.
+        The outer function; of a composed layout or tensor, its domain side. A swizzle gives a
+        ComposedLayout, or a Swizzle where the inner function is one too.
     tiler : Layout, int, None, tuple, ComposedLayout or Swizzle
-        The inner function. An integer ``n`` is ``n:1``; a tuple composes mode by mode (modes beyond it are dropped) and ``None``
-        leaves a mode as it is: see :func:`tiler_to_layout`. A stride ``d@i`` reads mode ``i`` of ``layout``. A swizzle as the
-        inner function becomes the outer swizzle with equal values, if there is one.
+        The inner function. An integer ``n`` is ``n:1``; a tuple composes mode by mode (modes beyond
+        it are dropped) and ``None`` leaves a mode as it is: see :func:`tiler_to_layout`. A stride
+        ``d@i`` reads mode ``i`` of ``layout``. A swizzle as the inner function becomes the outer
+        swizzle with equal values, if there is one.
 
     Returns
     -------
@@ -55,8 +69,8 @@ def composition(layout: Any, tiler: Any) -> Any:
     Raises
     ------
     LayoutError
-        If the tiler reaches outside the domain of ``layout`` or no layout (swizzle) is this function. With symbolic leaves also
-        where the divisibility is not certain.
+        If the tiler reaches outside the domain of ``layout`` or no layout (swizzle) is this
+        function. With symbolic leaves also where the divisibility is not certain.
 
     Examples
     --------
@@ -87,7 +101,8 @@ def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
     Raises
     ------
     LayoutError
-        If it is not a tiler, has more modes than the layout, or has ``None`` for a mode that is not given.
+        If it is not a tiler, has more modes than the layout, or has ``None`` for a mode that is not
+        given.
 
     Examples
     --------
@@ -100,23 +115,32 @@ def tiler_to_layout(tiler: Any, layout: Any = None) -> Layout:
 def _tiler(tiler: Any, mode: Any, path: tuple[int, ...]) -> Layout:
     if isinstance(tiler, tuple):
         if mode is not None and len(tiler) > mode.rank:
-            raise LayoutError("composition", f"the tiler has more than {mode.rank} modes", mode, tiler)
-        return make_layout(*(_tiler(t, None if mode is None else mode[i], (*path, i)) for i, t in enumerate(tiler)))
+            raise LayoutError("composition", f"the tiler has more than {mode.rank} modes", mode,
+                              tiler)
+        return make_layout(*(_tiler(t, None if mode is None else mode[i], (*path, i))
+                             for i, t in enumerate(tiler)))
     if tiler is None:
         if mode is None:
-            raise LayoutError("tiler_to_layout", "a whole mode (None) needs the layout that is tiled", tiler)
+            raise LayoutError("tiler_to_layout",
+                              "a whole mode (None) needs the layout that is tiled", tiler)
         return Layout(mode.shape, basis_like(mode.shape, *path))
     if isinstance(tiler, (int, Expr)):
         tiler = Layout(tiler)
     if not isinstance(tiler, Layout):
-        raise LayoutError("composition", f"a tiler is a layout, an integer, None or a tuple, got {described(tiler)}", mode)
+        raise LayoutError(
+            "composition",
+            f"a tiler is a layout, an integer, None or a tuple, got {described(tiler)}",
+            mode
+        )
     if not path:
         return tiler
-    return Layout(tiler.shape, map_leaves(tiler.stride, lambda d: ScaledBasis(scale_of(d), (*path, *_kind(d)))))
+    return Layout(tiler.shape, map_leaves(tiler.stride,
+                                          lambda d: ScaledBasis(scale_of(d), (*path, *_kind(d)))))
 
 
 def compose(layout: Layout, tiler: Any, beyond: bool = False) -> Layout:
-    """:func:`composition`; ``beyond`` continues the last mode of ``layout`` past its extent, as divisions that round up need."""
+    """:func:`composition`; ``beyond`` continues the last mode of ``layout`` past its extent, as
+    divisions that round up need."""
     if tiler is None:
         return layout
     if not isinstance(tiler, Layout):
@@ -138,7 +162,8 @@ def _on_layout(layout: Any, tiler: Any) -> Any:
 
 
 def with_shape(layout: Any, shape: Any) -> Any:
-    """Give a layout another shape, with its values in their order: ``composition(layout, Layout(shape))``.
+    """Give a layout another shape, with its values in their order:
+    ``composition(layout, Layout(shape))``.
 
     Parameters
     ----------
@@ -155,7 +180,8 @@ def with_shape(layout: Any, shape: Any) -> Any:
     Raises
     ------
     LayoutError
-        If the shape has more coordinates than the layout, or no layout of that shape has these values.
+        If the shape has more coordinates than the layout, or no layout of that shape has these
+        values.
 
     Examples
     --------
@@ -181,16 +207,22 @@ def _by_position(layout: Layout, tiler: Layout, beyond: bool) -> list[_Factors]:
         elif d == 0 or s == 1:
             groups.setdefault((), []).append(i)
         else:
-            raise LayoutError("composition", f"mode {i} of the tiler has an integer stride beside basis strides", layout, tiler)
+            raise LayoutError("composition",
+                              f"mode {i} of the tiler has an integer stride beside basis strides",
+                              layout, tiler)
     paths = [p for p in groups if p]
     for p in paths:
         if any(q != p and q[:len(p)] == p for q in paths):
-            raise LayoutError("composition", f"the tiler reads mode {p} of the layout as a whole and in part", layout, tiler)
+            raise LayoutError("composition",
+                              f"the tiler reads mode {p} of the layout as a whole and in part",
+                              layout, tiler)
     out: list[_Factors] = [[]] * len(tiler.flat_shape)
     for path, indices in groups.items():
         entry_at(layout.shape, path)
-        inner = [(tiler.flat_shape[i], d.value if isinstance(d := tiler.flat_stride[i], ScaledBasis) else d) for i in indices]
-        for i, f in zip(indices, _factor(layout[path] if path else layout, inner, beyond, tiler), strict=True):
+        inner = [(tiler.flat_shape[i], d.value if isinstance(d := tiler.flat_stride[i], ScaledBasis)
+                  else d) for i in indices]
+        for i, f in zip(indices, _factor(layout[path] if path else layout, inner, beyond, tiler),
+                        strict=True):
             out[i] = f
     return out
 
@@ -200,9 +232,10 @@ def _runs(layout: Layout) -> list[tuple[Any, Any]]:
     return merge_modes(layout.pairs) or [(layout.flat_shape[-1], layout.flat_stride[-1])]
 
 
-def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tiler: Layout) -> list[_Factors]:
+def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool,
+            tiler: Layout) -> list[_Factors]:
     """``layout`` after each of the modes ``inner``, or a LayoutError."""
-    if any(s == 0 for s, _ in inner):                    # no coordinates there: any stride is right for those modes
+    if any(s == 0 for s, _ in inner):    # no coordinates there: any stride is right for those modes
         rest = iter(_factor(layout, [mode for mode in inner if mode[0] != 0], beyond, tiler))
         return [next(rest) if s != 0 else [(0, 0)] for s, _ in inner]
     runs = _runs(layout)
@@ -212,10 +245,16 @@ def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tile
     carries = not all(surely_less(load[k], runs[k][0]) for k in range(len(runs) - 1))
     if not carries and None not in out:
         return out  # type: ignore[return-value]
-    if any(isinstance(x, Expr) for x in (*(c for c, _ in runs[:-1]), *(x for mode in inner for x in mode))):
+    if any(isinstance(x, Expr) for x in (*(c for c, _ in runs[:-1]),
+                                         *(x for mode in inner for x in mode))):
         i = out.index(None) if None in out else None
         which = "the sum of the modes" if i is None else f"the mode {inner[i][0]}:{inner[i][1]}"
-        raise LayoutError("composition", f"with symbolic leaves it is not certain that {which} of the tiler divides", layout, tiler)
+        raise LayoutError(
+            "composition",
+            f"with symbolic leaves it is not certain that {which} of the tiler divides",
+            layout,
+            tiler
+        )
     fit = _Fit(layout, tiler, runs, inner)
     for i, f in enumerate(out):
         if f is None:
@@ -226,24 +265,32 @@ def _factor(layout: Layout, inner: Sequence[tuple[Any, Any]], beyond: bool, tile
 
 def _check_image(layout: Layout, runs: list, inner: Sequence, beyond: bool, tiler: Layout) -> None:
     if beyond and len(runs) == 1:
-        return                                           # one stride: the function is linear on all integers
+        return                                  # one stride: the function is linear on all integers
     top: Any = 0
     for i, (s, d) in enumerate(inner):
         lo = bounds(d)[0]
         if s != 1 and (lo is None or lo < 0):
-            raise LayoutError("composition", f"mode {i} of the tiler, {s}:{d}, reaches below the coordinate 0", layout, tiler)
+            raise LayoutError("composition",
+                              f"mode {i} of the tiler, {s}:{d}, reaches below the coordinate 0",
+                              layout, tiler)
         top = top + (s - 1) * d
     if beyond and all(c != 0 for c, _ in runs[:-1]):
         return
     n = size(layout)
     lowest, most = bounds(top)[0], bounds(n)[1]
     if lowest is not None and most is not None and lowest >= most:
-        raise LayoutError("composition", f"the tiler reaches the coordinate {top}, and the layout has {n} coordinates",
-                          layout, tiler)
+        raise LayoutError(
+            "composition",
+            f"the tiler reaches the coordinate {top}, and the layout has {n} coordinates",
+            layout,
+            tiler
+        )
 
 
-def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any, load: list[Any]) -> _Factors | None:
-    """``runs`` after ``s:d`` by division, or None. Adds to ``load`` the largest digit written into each run."""
+def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any,
+                 load: list[Any]) -> _Factors | None:
+    """``runs`` after ``s:d`` by division, or None. Adds to ``load`` the largest digit written into
+    each run."""
     if s == 1 or d == 0:
         return [(s, 0)]
     factors: _Factors = []
@@ -269,21 +316,27 @@ def _divide_mode(runs: Sequence[tuple[Any, Any]], s: Any, d: Any, load: list[Any
 class _Fit:
     """Layouts found from the values themselves.
 
-    A value is a tuple of integers, one for each kind of stride of the layout (plain, ``@0``, ``@1`` ...), so that values of
-    basis strides can be compared and scaled too.
+    A value is a tuple of integers, one for each kind of stride of the layout (plain, ``@0``, ``@1``
+    ...), so that values of basis strides can be compared and scaled too.
     """
 
-    def __init__(self, layout: Layout, tiler: Layout, runs: Sequence[tuple[Any, Any]], inner: Sequence[tuple[int, int]]):
+    def __init__(self, layout: Layout, tiler: Layout, runs: Sequence[tuple[Any, Any]],
+                 inner: Sequence[tuple[int, int]]):
         self.layout, self.tiler, self.inner = layout, tiler, inner
         self.shape = [c for c, _ in runs]
         self.kinds = sorted({_kind(d) for _, d in runs})
-        self.strides = [[scale_of(d) if _kind(d) == kind else 0 for _, d in runs] for kind in self.kinds]
+        self.strides = [[scale_of(d) if _kind(d) == kind else 0 for _, d in runs]
+                        for kind in self.kinds]
         n = 1
         for s, _ in inner:
             n *= s
         if n > FIT_LIMIT:
-            raise LayoutError("composition", f"the modes do not divide, and {n} values are too many to search for a layout",
-                              layout, tiler)
+            raise LayoutError(
+                "composition",
+                f"the modes do not divide, and {n} values are too many to search for a layout",
+                layout,
+                tiler
+            )
 
     def value(self, index: int) -> tuple:
         return tuple(dot_digits(index, self.shape, strides) for strides in self.strides)
@@ -302,10 +355,13 @@ class _Fit:
             where = None if len(values) % run == 0 else run
             if where is None:
                 where = next((x for x in range(run, len(values))
-                              if values[x] != tuple(map(add, values[x % run], values[x - x % run]))), None)
+                              if values[x] != tuple(map(add, values[x % run],
+                                                        values[x - x % run]))), None)
             if where is not None:
-                raise self.refuse(f"mode {i} of the tiler, {s}:{d}, goes in steps of {self.spell(e)} up to its coordinate "
-                                  f"{(run - 1) * step}; no layout then has {self.spell(values[where])} at {where * step}")
+                raise self.refuse(
+                    f"mode {i} of the tiler, {s}:{d}, goes in steps of {self.spell(e)} up to its coordinate "
+                    f"{(run - 1) * step}; no layout then has {self.spell(values[where])} at {where * step}"
+                )
             factors.append((run, self.stride(i, e)))
             values, step = values[::run], step * run
         return factors
@@ -314,21 +370,27 @@ class _Fit:
         """Refuse modes that are layouts alone but carry into each other together."""
         alone = [[self.value(x * d) for x in range(s)] for s, d in self.inner]
         for coord in _cartesian(*(range(s) for s, _ in self.inner)):
-            parts = tuple(map(sum, zip(*(values[x] for values, x in zip(alone, coord, strict=True)), strict=True)))
+            parts = tuple(map(sum, zip(*(values[x] for values, x in zip(alone, coord, strict=True)),
+                                       strict=True)))
             whole = self.value(sum(x * d for x, (_, d) in zip(coord, self.inner, strict=True)))
             if parts != whole:
-                raise self.refuse(f"at the coordinate {coord} of the tiler's leaves the value is {self.spell(whole)}, "
-                                  f"and its leaves alone add up to {self.spell(parts)}: they carry into each other")
+                raise self.refuse(
+                    f"at the coordinate {coord} of the tiler's leaves the value is {self.spell(whole)}, "
+                    f"and its leaves alone add up to {self.spell(parts)}: they carry into each other"
+                )
 
     def stride(self, i: int, value: tuple) -> Any:
         found = [(kind, x) for kind, x in zip(self.kinds, value, strict=True) if x != 0]
         if len(found) > 1:
-            raise self.refuse(f"mode {i} of the tiler steps by {self.spell(value)}, which is not a multiple of one basis element")
+            raise self.refuse(
+                f"mode {i} of the tiler steps by {self.spell(value)}, which is not a multiple of one basis element"
+            )
         kind, x = found[0] if found else ((), 0)
         return ScaledBasis(x, kind) if kind else x
 
     def spell(self, value: tuple) -> str:
-        parts = [str(ScaledBasis(x, kind) if kind else x) for kind, x in zip(self.kinds, value, strict=True) if x != 0]
+        parts = [str(ScaledBasis(x, kind) if kind else x)
+                 for kind, x in zip(self.kinds, value, strict=True) if x != 0]
         return " + ".join(parts) or "0"
 
     def refuse(self, why: str) -> LayoutError:

@@ -69,25 +69,29 @@ class Measured(Shaped):
         return depth(self)
 
     def size(self, *mode: int) -> int:
-        """The number of coordinates, of a mode if one is named: an :class:`Expr` if an extent is one."""
+        """The number of coordinates, of a mode if one is named: an :class:`Expr` if an extent is
+        one."""
         return size(self, *mode)
 
 
 @dataclass(frozen=True, repr=False)
 class Layout(Measured):
-    """A function from coordinates to integers: the inner product of the natural coordinate with the strides.
+    """A function from coordinates to integers: the inner product of the natural coordinate with the
+    strides.
 
     Parameters
     ----------
     shape : int, Expr or tuple
         Extents, nested at will; static extents are at least 0.
     stride : int, Expr, ScaledBasis or tuple, optional
-        Congruent to ``shape``. The default is compact with the leftmost mode fastest (a mode of size 1 gets stride 0).
+        Congruent to ``shape``. The default is compact with the leftmost mode fastest (a mode of
+        size 1 gets stride 0).
 
     Raises
     ------
     LayoutError
-        If the shape is not an IntTuple, an extent is negative, or shape and stride are not congruent.
+        If the shape is not an IntTuple, an extent is negative, or shape and stride are not
+        congruent.
 
     Examples
     --------
@@ -130,23 +134,25 @@ class Layout(Measured):
     @cached_property
     def is_static(self) -> bool:
         """Whether every leaf is known now."""
-        return all(type(s) is int for s in self.flat_shape) and all(type(scale_of(d)) is int for d in self.flat_stride)
+        return all(type(s) is int for s in self.flat_shape) and all(type(scale_of(d)) is int
+                                                                    for d in self.flat_stride)
 
     @cached_property
     def has_basis(self) -> bool:
         """Whether a stride is a basis element, so that values are tuples."""
         return any(isinstance(d, ScaledBasis) for d in self.flat_stride)
 
-    # -- as a function --------------------------------------------------------------------------------------------------------
+    # -- as a function -----------------------------------------------------------------------------
     @overload
     def __call__(self, *coord: int | tuple[int, ...]) -> int: ...
     @overload
     def __call__(self, *coord: Any) -> Any: ...
     def __call__(self, *coord: Any) -> Any:
-        """The value at a coordinate, or the sublayout of the modes where the coordinate is ``None``.
+        """The value at a coordinate, or the sublayout of the modes where the coordinate is
+        ``None``.
 
-        ``L(i)`` takes one integer for all modes or one tuple, ``L(i, j)`` one coordinate for each mode. A sublayout starts at 0:
-        :func:`slice_and_offset` returns where it starts in ``L``.
+        ``L(i)`` takes one integer for all modes or one tuple, ``L(i, j)`` one coordinate for each
+        mode. A sublayout starts at 0: :func:`slice_and_offset` returns where it starts in ``L``.
         """
         c = coord[0] if len(coord) == 1 else coord
         return slice_and_offset(c, self)[0] if has_none(c) else self.at(c)
@@ -173,10 +179,11 @@ class Layout(Measured):
         return product_of(self.flat_shape)
 
     def cosize(self, *mode: int) -> int:
-        """The number of elements that a buffer needs, of a mode if one is named: see :func:`cosize`."""
+        """The number of elements that a buffer needs, of a mode if one is named: see
+        :func:`cosize`."""
         return cosize(self, *mode)
 
-    # -- as a sequence of modes -----------------------------------------------------------------------------------------------
+    # -- as a sequence of modes --------------------------------------------------------------------
     def __len__(self) -> int:
         return self.rank
 
@@ -186,13 +193,14 @@ class Layout(Measured):
         return map(trusted, self.shape, self.stride)
 
     def __getitem__(self, mode: int | tuple[int, ...] | slice) -> Layout:
-        """A mode as a layout: ``L[1]``, ``L[0, 1]`` (mode 1 of mode 0), or a range of modes ``L[1:3]``."""
+        """A mode as a layout: ``L[1]``, ``L[0, 1]`` (mode 1 of mode 0), or a range of modes
+        ``L[1:3]``."""
         if isinstance(mode, slice):
             return select(self, *range(*mode.indices(self.rank)))
         path = tuple([integer(m, "Layout") for m in mode]) if isinstance(mode, tuple) else (integer(mode, "Layout"),)
         return trusted(entry_at(self.shape, path), entry_at(self.stride, path))
 
-    # -- text -----------------------------------------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------
     def __str__(self) -> str:
         return f"{spell(self.shape)}:{spell(self.stride)}"
 
@@ -203,8 +211,9 @@ class Layout(Measured):
     def parse(cls, text: str, variables: Mapping[str, Expr] | None = None) -> Layout:
         """The layout of CuTe's text: ``(4,2):(1,4)``, ``((2,2),6)``, ``(_128,8,K):(1@0,2@1,ldA)``.
 
-        Without strides the layout is compact. An underscore before a number (CuTe's mark of a static integer) is ignored; a name
-        is taken from ``variables`` or else becomes a non-negative :func:`~cuteblas.layout.symbolic.Var`.
+        Without strides the layout is compact. An underscore before a number (CuTe's mark of a
+        static integer) is ignored; a name is taken from ``variables`` or else becomes a
+        non-negative :func:`~cuteblas.layout.symbolic.Var`.
 
         Raises
         ------
@@ -212,7 +221,8 @@ class Layout(Measured):
             If the text is not a layout.
         """
         shape, colon, stride = text.partition(":")
-        return cls(_Reader(shape, text, variables or {}).read(), _Reader(stride, text, variables or {}).read() if colon else None)
+        return cls(_Reader(shape, text, variables or {}).read(),
+                   _Reader(stride, text, variables or {}).read() if colon else None)
 
 
 def trusted(shape: Any, stride: Any) -> Layout:
@@ -250,7 +260,8 @@ class _Reader:
         return LayoutError("Layout.parse", why, repr(self.text))
 
     def number(self, digits: str) -> int:
-        if len(digits) > BITS:                           # Python would refuse to read it, with a hint at a setting of its own
+        # Python would refuse to read it, with a hint at a setting of its own
+        if len(digits) > BITS:
             raise self.error(f"a number of {len(digits)} digits has more than {BITS} bits")
         return int(digits)
 
@@ -293,12 +304,13 @@ def plain_layout(x: Any, op: str) -> Any:
     return x
 
 
-# -- building ---------------------------------------------------------------------------------------------------------------------
+# -- building --------------------------------------------------------------------------------------
 def make_layout(*args: Any) -> Layout:
     """``make_layout(shape[, stride])`` or ``make_layout(layout, layout, ...)``.
 
-    Layouts become the modes of the result; a single layout becomes its only mode. Instead of strides, ``"left"`` (the default) and
-    ``"right"`` stand for the compact layouts whose first and last leaf is the fastest.
+    Layouts become the modes of the result; a single layout becomes its only mode. Instead of
+    strides, ``"left"`` (the default) and ``"right"`` stand for the compact layouts whose first and
+    last leaf is the fastest.
 
     Parameters
     ----------
@@ -325,21 +337,26 @@ def make_layout(*args: Any) -> Layout:
     if args and all(isinstance(a, Layout) for a in args):
         return trusted(tuple([a.shape for a in args]), tuple([a.stride for a in args]))
     if not 1 <= len(args) <= 2 or any(isinstance(a, Layout) for a in args):
-        raise LayoutError("make_layout", "the arguments are a shape with or without a stride, or layouts only", *args)
+        raise LayoutError("make_layout",
+                          "the arguments are a shape with or without a stride, or layouts only",
+                          *args)
     if len(args) == 2 and isinstance(args[1], str):
         if args[1] not in ("left", "right"):
             raise LayoutError("make_layout", "an order in words is 'left' or 'right'", *args)
         shape = inttuple(args[0], "make_layout")
-        return Layout(shape, None if args[1] == "left" else compact_stride(shape, reversed(range(len(leaves(shape))))))
+        return Layout(shape, None if args[1] == "left"
+                      else compact_stride(shape, reversed(range(len(leaves(shape))))))
     return Layout(*args)
 
 
 @checked(shape=inttuple, order=nested)
 def make_ordered_layout(shape: Any, order: Any) -> Layout:
-    """The compact layout whose leaves are traversed in the order of ``order``'s leaves, smallest first.
+    """The compact layout whose leaves are traversed in the order of ``order``'s leaves, smallest
+    first.
 
-    An entry of ``order`` may be an integer where the shape has a tuple: its leaves then follow each other from the left. Entries
-    that are not static come last, and ties are traversed from left to right.
+    An entry of ``order`` may be an integer where the shape has a tuple: its leaves then follow each
+    other from the left. Entries that are not static come last, and ties are traversed from left to
+    right.
 
     Parameters
     ----------
@@ -359,7 +376,8 @@ def make_ordered_layout(shape: Any, order: Any) -> Layout:
     '(2,3,4):(3,1,6)'
     """
     keys = list(_spread(order, shape, (shape, order)))
-    ranked = sorted(range(len(keys)), key=lambda i: (not isinstance(keys[i], int), keys[i] if isinstance(keys[i], int) else 0, i))
+    ranked = sorted(range(len(keys)), key=lambda i: (not isinstance(keys[i], int),
+                                                     keys[i] if isinstance(keys[i], int) else 0, i))
     return Layout(shape, compact_stride(shape, ranked))
 
 
@@ -367,7 +385,8 @@ def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
     if isinstance(shape, tuple):
         if order is None or (isinstance(order, tuple) and len(order) != len(shape)):
             raise LayoutError("make_ordered_layout", "shape and order do not match", *operands)
-        for o, s in zip(order if isinstance(order, tuple) else (order,) * len(shape), shape, strict=True):
+        for o, s in zip(order if isinstance(order, tuple) else (order,) * len(shape), shape,
+                        strict=True):
             yield from _spread(o, s, operands)
     elif isinstance(order, tuple):
         raise LayoutError("make_ordered_layout", "shape and order do not match", *operands)
@@ -377,7 +396,8 @@ def _spread(order: Any, shape: Any, operands: tuple) -> Iterator:
 
 @checked(layout=plain_layout)
 def make_layout_like(layout: Layout) -> Layout:
-    """The compact layout with the shape and the order of strides of ``layout``; modes of stride 0 keep it.
+    """The compact layout with the shape and the order of strides of ``layout``; modes of stride 0
+    keep it.
 
     Parameters
     ----------
@@ -403,14 +423,16 @@ def make_layout_like(layout: Layout) -> Layout:
     if any(isinstance(d, ScaledBasis) for d in layout.flat_stride):
         raise LayoutError("make_layout_like", "basis strides have no order", layout)
     order = tuple(abs(d) if isinstance(d, int) else d for d in layout.flat_stride)
-    return Layout(layout.shape, unflatten(make_ordered_layout(shape, order).flat_stride, layout.shape))
+    return Layout(layout.shape, unflatten(make_ordered_layout(shape, order).flat_stride,
+                                          layout.shape))
 
 
 def make_fragment_like(layout: Any) -> Layout:
     """The compact layout of a thread's registers for a partition of ``layout``'s shape.
 
-    Mode 0, the values of a copy or MMA atom, comes first with its leftmost leaf fastest, whatever its strides; the other modes
-    follow in the order of their strides. Modes of stride 0 keep it: what is repeated is stored once.
+    Mode 0, the values of a copy or MMA atom, comes first with its leftmost leaf fastest, whatever
+    its strides; the other modes follow in the order of their strides. Modes of stride 0 keep it:
+    what is repeated is stored once.
 
     Parameters
     ----------
@@ -442,13 +464,15 @@ def make_fragment_like(layout: Any) -> Layout:
     if rest is None:
         return make_layout(first) if isinstance(layout.shape, tuple) else first
     appended = make_layout_like(rest)
-    scaled = Layout(appended.shape, map_leaves(appended.stride, lambda d: d * product_of(stored.shape)))
+    scaled = Layout(appended.shape, map_leaves(appended.stride,
+                                               lambda d: d * product_of(stored.shape)))
     return make_layout(first, *scaled)
 
 
 @checked(shape=inttuple)
 def make_identity_layout(shape: Any) -> Layout:
-    """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ... (``1`` for an integer shape).
+    """The layout that maps every coordinate of ``shape`` to itself: strides ``1@0``, ``1@1``, ...
+    (``1`` for an integer shape).
 
     Parameters
     ----------
@@ -470,10 +494,11 @@ def make_identity_layout(shape: Any) -> Layout:
     return Layout(shape, basis_like(shape))
 
 
-# -- measures ---------------------------------------------------------------------------------------------------------------------
+# -- measures --------------------------------------------------------------------------------------
 @checked(layout=plain_layout)
 def coshape(layout: Layout) -> Any:
-    """The shape of the codomain: ``1 + sum((extent - 1) * |stride|)``, with basis strides a tuple of such sums.
+    """The shape of the codomain: ``1 + sum((extent - 1) * |stride|)``, with basis strides a tuple
+    of such sums.
 
     Parameters
     ----------
@@ -517,9 +542,11 @@ def _one_more(x: Any) -> Any:
 
 @checked(x=with_domain, mode=integer)
 def cosize(x: Any, *mode: int) -> Any:
-    """The number of elements that a buffer needs: the size of the :func:`coshape`, 0 if the layout is empty.
+    """The number of elements that a buffer needs: the size of the :func:`coshape`, 0 if the layout
+    is empty.
 
-    Without negative strides this is the largest value plus one. For a swizzled layout it is an upper bound.
+    Without negative strides this is the largest value plus one. For a swizzled layout it is an
+    upper bound.
 
     Parameters
     ----------
@@ -546,9 +573,12 @@ def cosize(x: Any, *mode: int) -> Any:
     return product_of(coshape(x[mode] if mode else x)) if isinstance(x, Layout) else x.cosize(*mode)
 
 
-# -- acting on the domain of what has one -----------------------------------------------------------------------------------------
-def on_domain(f: Callable[Concatenate[Layout, _P], Layout]) -> Callable[Concatenate[_Domain, _P], _Domain]:
-    """Extend ``f(layout, ...)`` to everything with a layout on its domain side: composed layouts and tensors."""
+# -- acting on the domain of what has one ----------------------------------------------------------
+def on_domain(
+    f: Callable[Concatenate[Layout, _P], Layout]
+) -> Callable[Concatenate[_Domain, _P], _Domain]:
+    """Extend ``f(layout, ...)`` to everything with a layout on its domain side: composed layouts
+    and tensors."""
     @wraps(f)
     def wrapper(x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Layout):
@@ -649,7 +679,8 @@ def take(modes: tuple, begin: int, end: int) -> tuple:
     (3, 4)
     """
     if not 0 <= begin < end <= len(modes):
-        raise LayoutError("take", f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
+        raise LayoutError("take", f"there are no modes {begin}:{end}: there are {len(modes)} modes",
+                          *modes)
     return modes[begin:end]
 
 
@@ -683,7 +714,8 @@ def group_modes(modes: tuple, begin: int, end: int) -> tuple:
     (2,(3,4)):(1,(2,6))
     """
     if not 0 <= begin < end <= len(modes):
-        raise LayoutError("group_modes", f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
+        raise LayoutError("group_modes",
+                          f"there are no modes {begin}:{end}: there are {len(modes)} modes", *modes)
     bundle = make_layout(*modes[begin:end]) if isinstance(modes[0], Layout) else modes[begin:end]
     return (*modes[:begin], bundle, *modes[end:])
 
@@ -699,7 +731,8 @@ def _padding(modes: tuple, n: int | None, with_: Any) -> tuple:
 @_surgery
 @checked(n=integer)
 def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
-    """Modes ``with_`` (default ``1:0``) added on the right: one, or as many as bring the rank to ``n``.
+    """Modes ``with_`` (default ``1:0``) added on the right: one, or as many as bring the rank to
+    ``n``.
 
     Parameters
     ----------
@@ -728,7 +761,8 @@ def append(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
 @_surgery
 @checked(n=integer)
 def prepend(modes: tuple, n: int | None = None, with_: Any = None) -> tuple:
-    """Modes ``with_`` (default ``1:0``) added on the left: one, or as many as bring the rank to ``n``.
+    """Modes ``with_`` (default ``1:0``) added on the left: one, or as many as bring the rank to
+    ``n``.
 
     Parameters
     ----------
@@ -780,13 +814,14 @@ def replace(modes: tuple, index: int, mode: Any) -> tuple:
     return (*modes[:index], mode, *modes[index:][1:])
 
 
-# -- slices -----------------------------------------------------------------------------------------------------------------------
+# -- slices ----------------------------------------------------------------------------------------
 @checked(coord=coordinate)
 def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
     """The sublayout of the modes where ``coord`` is ``None``, and the value at which it starts.
 
-    The free modes become a flat list of modes: ``((None, 1), None)`` of ``((2,3),4)`` has modes ``(2, 4)``. For a swizzled layout
-    the start stays inside of it, except for a multiple of the swizzle's period.
+    The free modes become a flat list of modes: ``((None, 1), None)`` of ``((2,3),4)`` has modes
+    ``(2, 4)``. For a swizzled layout the start stays inside of it, except for a multiple of the
+    swizzle's period.
 
     Parameters
     ----------
@@ -815,7 +850,8 @@ def slice_and_offset(coord: Any, layout: Any) -> tuple[Any, Any]:
     """
     if not isinstance(layout, Layout):
         if not hasattr(layout, "slice_and_offset"):
-            raise LayoutError("slice_and_offset", f"expected a layout, got {described(layout)}", coord)
+            raise LayoutError("slice_and_offset", f"expected a layout, got {described(layout)}",
+                              coord)
         return layout.slice_and_offset(coord)
     if coord is None:
         return layout, 0
@@ -836,7 +872,8 @@ def _cut(c: Any, s: Any, d: Any, shape: list, stride: list, operands: tuple) -> 
     if not isinstance(c, tuple):
         return value_at(c, s, d)
     if not isinstance(s, tuple) or len(c) != len(s):
-        raise LayoutError("slice", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", *operands)
+        raise LayoutError("slice", f"the coordinate {spell(c)} does not fit the mode {spell(s)}",
+                          *operands)
     start: Any = 0
     for ci, si, di in zip(c, s, d, strict=True):
         if ci is None:

@@ -9,7 +9,8 @@ _LONGEST = 160                                           # characters of an oper
 
 
 class LayoutError(ValueError):
-    """The layout algebra has no result, or cannot prove that it is right: the operation, its operands and the reason.
+    """The layout algebra has no result, or cannot prove that it is right: the operation, its
+    operands and the reason.
 
     Attributes
     ----------
@@ -47,7 +48,8 @@ def _brief(spelled: Callable[[Any], str], x: object) -> str:
     """The text of an operand, however large or deep it is."""
     try:
         text = spelled(x).replace("\n", " ")
-    except (ValueError, RecursionError):                 # an integer beyond what Python prints, a tuple beyond its stack
+    # an integer beyond what Python prints, a tuple beyond its stack
+    except (ValueError, RecursionError):
         return "..."
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST // 2]} ... {text[-_LONGEST // 2:]}"
 

@@ -1,10 +1,12 @@
 """Layouts through given points: the layout that has given values at given indices, if there is one.
 
-A flat layout reads an index in a mixed radix, its shape, and adds up digit times stride. For a fixed shape the conditions on the
-strides are linear equations over the integers. A finer shape can only help, since the modes ``(a, b):(d, a*d)`` are the mode
-``a*b:d``; so it is enough to try shapes whose extents are primes, the last one unbounded. The search goes from the fastest mode to
-the slowest and abandons a prefix as soon as its equations contradict each other: the values of points that agree in all slower
-digits differ only by the modes chosen so far. It is exhaustive, so a failure is a proof that no layout goes through the points.
+A flat layout reads an index in a mixed radix, its shape, and adds up digit times stride. For a
+fixed shape the conditions on the strides are linear equations over the integers. A finer shape can
+only help, since the modes ``(a, b):(d, a*d)`` are the mode ``a*b:d``; so it is enough to try shapes
+whose extents are primes, the last one unbounded. The search goes from the fastest mode to the
+slowest and abandons a prefix as soon as its equations contradict each other: the values of points
+that agree in all slower digits differ only by the modes chosen so far. It is exhaustive, so a
+failure is a proof that no layout goes through the points.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from .core import Layout
 
 @dataclass(frozen=True)
 class _Strides:
-    """All integer solutions of linear equations: ``origin`` plus any integer combination of the ``directions``."""
+    """All integer solutions of linear equations: ``origin`` plus any integer combination of the
+    ``directions``."""
 
     origin: tuple[int, ...] = ()
     directions: tuple[tuple[int, ...], ...] = ()
@@ -31,7 +34,8 @@ class _Strides:
     def subject_to(self, digits: Sequence[int], value: int) -> _Strides | None:
         """The solutions for which ``sum(digits * strides) == value``, or None if there is none."""
         rest = value - _dot(digits, self.origin)
-        pivot: tuple[int, ...] | None = None             # a direction along which the sum changes by g, their gcd
+        # a direction along which the sum changes by g, their gcd
+        pivot: tuple[int, ...] | None = None
         g = 0
         free = []
         for d in self.directions:
@@ -82,8 +86,9 @@ def layout_through(points: dict[int, int]) -> Layout | None:
     return Layout(shape, strides) if len(shape) > 1 else Layout(shape[0], strides[0])
 
 
-def _search(digits: list[tuple[int, ...]], rest: list[int], values: list[int], shape: tuple[int, ...],
-            strides: _Strides) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _search(digits: list[tuple[int, ...]], rest: list[int], values: list[int],
+            shape: tuple[int, ...], strides: _Strides) -> tuple[tuple[int, ...],
+                                                                tuple[int, ...]] | None:
     """Close the shape with ``rest`` as the last digit, or try every prime as the next extent."""
     last = [(*d, y) for d, y in zip(digits, rest, strict=True)]
     closed = _restrict(strides.with_mode(), last, [0] * len(rest), values)
@@ -93,13 +98,16 @@ def _search(digits: list[tuple[int, ...]], rest: list[int], values: list[int], s
         longer = [(*d, y % p) for d, y in zip(digits, rest, strict=True)]
         slower = [y // p for y in rest]
         narrowed = _restrict(strides.with_mode(), longer, slower, values)
-        if narrowed is not None and (found := _search(longer, slower, values, (*shape, p), narrowed)) is not None:
+        if narrowed is not None and (found := _search(longer, slower, values, (*shape, p),
+                                                      narrowed)) is not None:
             return found
     return None
 
 
-def _restrict(strides: _Strides, digits: list[tuple[int, ...]], slower: list[int], values: list[int]) -> _Strides | None:
-    """The strides for which points with the same ``slower`` digits differ as their values do; the point 0 is one of them."""
+def _restrict(strides: _Strides, digits: list[tuple[int, ...]], slower: list[int],
+              values: list[int]) -> _Strides | None:
+    """The strides for which points with the same ``slower`` digits differ as their values do; the
+    point 0 is one of them."""
     first: dict[int, tuple[tuple[int, ...], int]] = {0: ((0,) * len(strides.origin), 0)}
     for d, y, v in zip(digits, slower, values, strict=True):
         base, value = first.setdefault(y, (d, v))

@@ -1,8 +1,9 @@
 """Integer tuples: the hierarchical shapes, strides and coordinates that layouts are made of.
 
-An *IntTuple* is an integer (``int``, or :class:`~cuteblas.layout.symbolic.Expr` where the value is known only when a kernel runs)
-or a tuple of IntTuples. Its *modes* are the entries of the tuple; an integer is its own single mode. Coordinates run
-colexicographically: the leftmost mode is the fastest.
+An *IntTuple* is an integer (``int``, or :class:`~cuteblas.layout.symbolic.Expr` where the value is
+known only when a kernel runs) or a tuple of IntTuples. Its *modes* are the entries of the tuple; an
+integer is its own single mode. Coordinates run colexicographically: the leftmost mode is the
+fastest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def shape_of(x: Any) -> Any:
     return x.shape if isinstance(x, Shaped) else x
 
 
-# -- measures ---------------------------------------------------------------------------------------------------------------------
+# -- measures --------------------------------------------------------------------------------------
 @checked(x=described_by_modes, mode=integer)
 def rank(x: Any, *mode: int) -> int:
     """The number of modes, of ``x`` or of its (hierarchical) ``mode``.
@@ -124,7 +125,8 @@ def product_of(x: Any) -> Any:
 
 @checked(x=shape_like, mode=integer)
 def size(x: Any, *mode: int) -> Any:
-    """The number of coordinates: the product of the shape, of ``x`` or of its (hierarchical) ``mode``.
+    """The number of coordinates: the product of the shape, of ``x`` or of its (hierarchical)
+    ``mode``.
 
     Parameters
     ----------
@@ -148,7 +150,8 @@ def size(x: Any, *mode: int) -> Any:
 
 @checked(x=nested, mode=integer)
 def get(x: Any, *mode: int) -> Any:
-    """The entry at a hierarchical position: ``get(((2,3),4), 0, 1) == 3``. An integer is its own mode 0.
+    """The entry at a hierarchical position: ``get(((2,3),4), 0, 1) == 3``. An integer is its own
+    mode 0.
 
     Parameters
     ----------
@@ -298,7 +301,8 @@ def leaves(x: Any) -> tuple:
 
 @checked(profile=nested)
 def unflatten(flat: Iterable[Any], profile: Any) -> Any:
-    """The inverse of :func:`~cuteblas.layout.flatten`: the entries of ``flat`` arranged as ``profile``.
+    """The inverse of :func:`~cuteblas.layout.flatten`: the entries of ``flat`` arranged as
+    ``profile``.
 
     Parameters
     ----------
@@ -325,7 +329,9 @@ def unflatten(flat: Iterable[Any], profile: Any) -> Any:
     n = len(leaves(profile))
     items = tuple(islice(flat, n + 1))
     if len(items) != n:
-        raise LayoutError("unflatten", f"there are {'fewer' if len(items) < n else 'more'} entries than leaves", items, profile)
+        raise LayoutError("unflatten",
+                          f"there are {'fewer' if len(items) < n else 'more'} entries than leaves",
+                          items, profile)
     return arranged(items, profile)
 
 
@@ -509,7 +515,7 @@ def inner_product(a: Any, b: Any) -> Any:
     return a * b
 
 
-# -- facts about integers that may be symbolic ------------------------------------------------------------------------------------
+# -- facts about integers that may be symbolic -----------------------------------------------------
 def surely_less(a: IntLike, b: IntLike) -> bool:
     """Whether ``a < b`` is certain."""
     if isinstance(a, int) and isinstance(b, int):
@@ -535,7 +541,7 @@ def quotient(n: IntLike, d: IntLike) -> IntLike | None:
     return q if q * d == n else None
 
 
-# -- comparing profiles -----------------------------------------------------------------------------------------------------------
+# -- comparing profiles ----------------------------------------------------------------------------
 @checked(a=described_by_modes, b=described_by_modes)
 def congruent(a: Any, b: Any) -> bool:
     """Whether two IntTuples (shapes of layouts) have the same profile.
@@ -592,7 +598,8 @@ def weakly_congruent(a: Any, b: Any) -> bool:
 
 @checked(a=shape_like, b=shape_like)
 def compatible(a: Any, b: Any) -> bool:
-    """Whether every coordinate of shape ``a`` is a coordinate of shape ``b``: sizes equal, and ``b`` refines ``a``.
+    """Whether every coordinate of shape ``a`` is a coordinate of shape ``b``: sizes equal, and
+    ``b`` refines ``a``.
 
     Parameters
     ----------
@@ -617,7 +624,8 @@ def compatible(a: Any, b: Any) -> bool:
 
 @checked(a=inttuple, b=inttuple)
 def elem_less(a: Any, b: Any) -> Expr | bool:
-    """Whether every leaf of ``a`` is below its leaf of ``b``: the predicate of an access (an ``Expr`` unless it is certain).
+    """Whether every leaf of ``a`` is below its leaf of ``b``: the predicate of an access (an
+    ``Expr`` unless it is certain).
 
     A leaf of ``b`` may face a tuple in ``a`` only if their profiles agree.
 
@@ -709,7 +717,8 @@ def elem_geq(a: Any, b: Any) -> Expr | bool:
 
 @checked(a=inttuple, b=inttuple)
 def lex_less(a: Any, b: Any) -> bool:
-    """Whether ``a`` comes before ``b`` where the leftmost leaf counts most, as in a dictionary; leaves are static.
+    """Whether ``a`` comes before ``b`` where the leftmost leaf counts most, as in a dictionary;
+    leaves are static.
 
     Parameters
     ----------
@@ -753,7 +762,8 @@ def lex_leq(a: Any, b: Any) -> bool:
 
 @checked(a=inttuple, b=inttuple)
 def colex_less(a: Any, b: Any) -> bool:
-    """Whether ``a`` comes before ``b`` where the rightmost leaf counts most: the order in which coordinates are counted.
+    """Whether ``a`` comes before ``b`` where the rightmost leaf counts most: the order in which
+    coordinates are counted.
 
     Parameters
     ----------
@@ -807,16 +817,20 @@ def _ordered(op: str, a: Any, b: Any, last_first: bool = False) -> int:
 
 def _elementwise(op: str, a: Any, b: Any) -> Expr | bool:
     if isinstance(a, tuple) or isinstance(b, tuple):
-        return symbolic.all_of(*(_elementwise(op, i, j) for i, j in zip(wrap(a), _zippable(f"elem_{op}", b, wrap(a)), strict=True)))
+        return symbolic.all_of(*(_elementwise(op, i, j)
+                                 for i, j in zip(wrap(a), _zippable(f"elem_{op}", b, wrap(a)),
+                                                 strict=True)))
     return symbolic.less(a, b if op == "lt" else b + 1)
 
 
-# -- dividing shapes --------------------------------------------------------------------------------------------------------------
+# -- dividing shapes -------------------------------------------------------------------------------
 @checked(a=shape_like, b=divisor)
 def ceil_div(a: Any, b: Any) -> Any:
-    """``ceil(a / b)``, by mode where ``b`` is a tuple (modes of ``a`` beyond those of ``b`` stay); the grid of a tiled shape.
+    """``ceil(a / b)``, by mode where ``b`` is a tuple (modes of ``a`` beyond those of ``b`` stay);
+    the grid of a tiled shape.
 
-    Where ``a`` is a tuple and ``b`` an integer, the size of ``a`` is divided progressively from the left.
+    Where ``a`` is a tuple and ``b`` an integer, the size of ``a`` is divided progressively from the
+    left.
 
     Parameters
     ----------
@@ -861,7 +875,8 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 @checked(shape=shape_like, tiler=divisor)
 def evenly_divides(shape: Any, tiler: Any) -> bool:
-    """Whether tiles of the extents ``tiler`` certainly fill ``shape`` without remainder, by mode where ``tiler`` is a tuple.
+    """Whether tiles of the extents ``tiler`` certainly fill ``shape`` without remainder, by mode
+    where ``tiler`` is a tuple.
 
     Parameters
     ----------
@@ -888,7 +903,8 @@ def evenly_divides(shape: Any, tiler: Any) -> bool:
     shape, tiler = shape_of(shape), shape_of(tiler)
     if isinstance(tiler, tuple):
         if not isinstance(shape, tuple) or len(shape) < len(tiler):
-            raise LayoutError("evenly_divides", "the tiler has more modes than the shape", shape, tiler)
+            raise LayoutError("evenly_divides", "the tiler has more modes than the shape", shape,
+                              tiler)
         return all(map(evenly_divides, shape, tiler))
     return tiler is None or divides(tiler, product_of(shape))
 
@@ -989,9 +1005,10 @@ def elem_scale(a: Any, b: Any) -> Any:
     return a * product_of(b)
 
 
-# -- coordinates ------------------------------------------------------------------------------------------------------------------
+# -- coordinates -----------------------------------------------------------------------------------
 def compact_stride(shape: Any, order: Iterable[int] | None = None) -> Any:
-    """The strides of the compact layout of a shape whose leaves follow each other in an order; a mode of size 1 gets stride 0."""
+    """The strides of the compact layout of a shape whose leaves follow each other in an order; a
+    mode of size 1 gets stride 0."""
     flat = leaves(shape)
     stride: list = [0] * len(flat)
     current: Any = 1
@@ -1039,7 +1056,8 @@ def crd2idx(coord: Any, shape: Any, stride: Any = None) -> Any:
     Raises
     ------
     LayoutError
-        If the coordinate does not fit the shape or is certainly out of range, or the stride is not congruent.
+        If the coordinate does not fit the shape or is certainly out of range, or the stride is not
+        congruent.
 
     Examples
     --------
@@ -1064,7 +1082,9 @@ def _products(c: Any, s: Any, d: Any, out: list[Any], coord: Any, shape: Any) ->
         out.append(c * d)
     elif isinstance(c, tuple):
         if not isinstance(s, tuple) or len(c) != len(s):
-            raise LayoutError("crd2idx", f"the coordinate {spell(c)} does not fit the mode {spell(s)}", coord, shape)
+            raise LayoutError("crd2idx",
+                              f"the coordinate {spell(c)} does not fit the mode {spell(s)}", coord,
+                              shape)
         for ci, si, di in zip(c, s, d, strict=True):
             _products(ci, si, di, out, coord, shape)
     else:
@@ -1085,7 +1105,8 @@ def _added(parts: list[Any]) -> Any:
 
 
 def dot_digits(c: Any, shape: Sequence, stride: Sequence) -> Any:
-    """``sum(digit * stride)`` over the colexicographic digits of ``c`` in a flat shape; the last digit is not reduced."""
+    """``sum(digit * stride)`` over the colexicographic digits of ``c`` in a flat shape; the last
+    digit is not reduced."""
     return _added(_digits(c, shape, stride))
 
 
@@ -1101,7 +1122,8 @@ def _digits(c: Any, shape: Sequence, stride: Sequence) -> list[Any]:
 
 
 def merge_modes(modes: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Flat modes ``s0:d0, s1:s0*d0`` merged into ``s0*s1:d0``, without modes of extent 1; perhaps none is left."""
+    """Flat modes ``s0:d0, s1:s0*d0`` merged into ``s0*s1:d0``, without modes of extent 1; perhaps
+    none is left."""
     runs: list[tuple[Any, Any]] = []
     for s, d in modes:
         if type(s) is int and s == 1:
@@ -1117,8 +1139,9 @@ def merge_modes(modes: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
     """The coordinate, congruent to ``shape``, of an index.
 
-    Without strides the index counts coordinates colexicographically and the last mode is not reduced (an index within the size
-    needs no reduction). With strides, each leaf is ``idx // stride % shape``, which inverts a compact layout.
+    Without strides the index counts coordinates colexicographically and the last mode is not
+    reduced (an index within the size needs no reduction). With strides, each leaf is
+    ``idx // stride % shape``, which inverts a compact layout.
 
     Parameters
     ----------
@@ -1146,7 +1169,8 @@ def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
     """
     if isinstance(idx, tuple):
         stride = (None,) * len(idx) if stride is None else stride
-        return tuple(map(idx2crd, idx, _zippable("idx2crd", shape, idx), _zippable("idx2crd", stride, idx)))
+        return tuple(map(idx2crd, idx, _zippable("idx2crd", shape, idx),
+                         _zippable("idx2crd", stride, idx)))
     idx = _integer(idx, "idx2crd", shape)
     if stride is not None:
         return _strided_crd(idx, shape, stride)
@@ -1157,7 +1181,10 @@ def idx2crd(idx: Any, shape: Any, stride: Any = None) -> Any:
 
 def _strided_crd(idx: IntLike, shape: Any, stride: Any) -> Any:
     if isinstance(shape, tuple):
-        return tuple(_strided_crd(idx, s, d) for s, d in zip(shape, _zippable("idx2crd", stride, shape), strict=True))
+        return tuple(
+            _strided_crd(idx, s, d)
+            for s, d in zip(shape, _zippable("idx2crd", stride, shape), strict=True)
+        )
     return 0 if stride == 0 or shape == 1 else idx // stride % shape
 
 
@@ -1185,7 +1212,7 @@ def crd2crd(coord: Any, shape: Any, target: Any) -> Any:
     return idx2crd(crd2idx(coord, shape), target)
 
 
-# -- slices -----------------------------------------------------------------------------------------------------------------------
+# -- slices ----------------------------------------------------------------------------------------
 def has_none(coord: Any) -> bool:
     """Whether a coordinate leaves a mode free."""
     if not isinstance(coord, tuple):

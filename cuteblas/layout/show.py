@@ -60,14 +60,16 @@ def _ruled(title: str, grid: list[list[str]]) -> str:
     width = max((len(v) for row in grid for v in row), default=1)
     width = max(width, len(str(max(columns - 1, 0))))
     rule = " " * (left + 3) + "+" + ("-" * (width + 2) + "+") * columns
-    lines = [title, (" " * (left + 4) + "".join(f" {c:>{width}}  " for c in range(columns))).rstrip(), rule]
+    lines = [title, (" " * (left + 4) + "".join(f" {c:>{width}}  "
+                                                for c in range(columns))).rstrip(), rule]
     for r, row in enumerate(grid):
         lines += [f" {r:>{left}}  |" + "".join(f" {v:>{width}} |" for v in row), rule]
     return "\n".join(lines)
 
 
 def tv_table(tv: Any, tile: Any) -> str:
-    """A tile in a grid: each element shows the thread and the value that hold it; ``+n`` counts further holders.
+    """A tile in a grid: each element shows the thread and the value that hold it; ``+n`` counts
+    further holders.
 
     Parameters
     ----------
@@ -110,7 +112,8 @@ def tv_table(tv: Any, tile: Any) -> str:
         by = held.get(position, [])
         return f"T{by[0][0]}V{by[0][1]}{f'+{len(by) - 1}' if len(by) > 1 else ''}" if by else "-"
 
-    return _ruled(f"{tv} -> {spell(tile)}", [[text(r + rows * c) for c in range(columns)] for r in range(rows)])
+    return _ruled(f"{tv} -> {spell(tile)}", [[text(r + rows * c) for c in range(columns)]
+                                             for r in range(rows)])
 
 
 def print_layout(layout: Layout) -> None:

@@ -21,10 +21,11 @@ THROUGH_LIMIT = 1 << 16
 
 @dataclass(frozen=True)
 class Swizzle:
-    """An involution on integers that moves some bits by exclusive or with others: ``x ^ ((x & yyy) >> shift)``.
+    """An involution on integers that moves some bits by exclusive or with others:
+    ``x ^ ((x & yyy) >> shift)``.
 
-    ``0bxxxYYYxxZZZxxx``: the ``bits`` bits ``ZZZ`` above the lowest ``base`` bits change by the bits ``YYY``, which are ``shift``
-    places further up (further down for a negative shift).
+    ``0bxxxYYYxxZZZxxx``: the ``bits`` bits ``ZZZ`` above the lowest ``base`` bits change by the
+    bits ``YYY``, which are ``shift`` places further up (further down for a negative shift).
 
     Attributes
     ----------
@@ -34,7 +35,8 @@ class Swizzle:
     Raises
     ------
     LayoutError
-        If the two groups of bits would overlap, or reach beyond 1024 bits, or a number of bits is not an integer.
+        If the two groups of bits would overlap, or reach beyond 1024 bits, or a number of bits is
+        not an integer.
 
     Examples
     --------
@@ -50,9 +52,11 @@ class Swizzle:
         for name in ("bits", "base", "shift"):
             object.__setattr__(self, name, integer(getattr(self, name), "Swizzle"))
         if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
-            raise LayoutError("Swizzle", "bits >= 0, base >= 0 and |shift| >= bits must hold", self.bits, self.base, self.shift)
+            raise LayoutError("Swizzle", "bits >= 0, base >= 0 and |shift| >= bits must hold",
+                              self.bits, self.base, self.shift)
         if self.bits + self.base + abs(self.shift) > BITS:
-            raise LayoutError("Swizzle", f"the swizzle reaches beyond {BITS} bits", self.bits, self.base, self.shift)
+            raise LayoutError("Swizzle", f"the swizzle reaches beyond {BITS} bits", self.bits,
+                              self.base, self.shift)
 
     @property
     def mask(self) -> int:
@@ -66,14 +70,16 @@ class Swizzle:
 
     @property
     def period(self) -> int:
-        """``2**(bits + base + |shift|)``: adding a multiple of it before or after the swizzle is the same."""
+        """``2**(bits + base + |shift|)``: adding a multiple of it before or after the swizzle is
+        the same."""
         return 1 << (self.bits + self.base + abs(self.shift))
 
     def __call__(self, x: Any) -> Any:
         """The swizzled integer; an ``Expr`` gives an ``Expr``.
 
-        A swizzle is linear over exclusive or, so the parts of a sum that adds without a carry are swizzled one by one: of an
-        address that is a part per thread plus a constant, only the part per thread costs instructions.
+        A swizzle is linear over exclusive or, so the parts of a sum that adds without a carry are
+        swizzled one by one: of an address that is a part per thread plus a constant, only the part
+        per thread costs instructions.
         """
         if isinstance(x, Expr) and len(parts := xor_parts(x)) > 1:
             return reduce(xor, (self(p) for p in parts))
@@ -90,7 +96,8 @@ class Swizzle:
 class ComposedLayout(Measured):
     """The function ``c -> outer(offset + inner(c))``.
 
-    Tiling, dividing, slicing and composing act on ``inner``; where a slice starts accumulates in ``offset``.
+    Tiling, dividing, slicing and composing act on ``inner``; where a slice starts accumulates in
+    ``offset``.
 
     Attributes
     ----------
@@ -116,9 +123,11 @@ class ComposedLayout(Measured):
         offset = inttuple(self.offset, "ComposedLayout")
         object.__setattr__(self, "offset", offset)
         if not isinstance(self.inner, Layout) or not callable(self.outer):
-            raise LayoutError("ComposedLayout", "takes a function, an offset and a layout", self.outer, self.offset, self.inner)
+            raise LayoutError("ComposedLayout", "takes a function, an offset and a layout",
+                              self.outer, self.offset, self.inner)
         if self.inner.has_basis and isinstance(self.outer, Swizzle):
-            raise LayoutError("ComposedLayout", "a swizzle acts on integers, not on basis strides", self.outer, self.inner)
+            raise LayoutError("ComposedLayout", "a swizzle acts on integers, not on basis strides",
+                              self.outer, self.inner)
 
     @property
     def shape(self) -> Any:
@@ -131,7 +140,8 @@ class ComposedLayout(Measured):
         return self.outer if isinstance(self.outer, Swizzle) else Swizzle(0, 0, 0)
 
     def __call__(self, *coord: Any) -> Any:
-        """The value at a coordinate, or the sublayout (which starts where it did) of the modes where it is ``None``."""
+        """The value at a coordinate, or the sublayout (which starts where it did) of the modes
+        where it is ``None``."""
         c = coord[0] if len(coord) == 1 else coord
         if has_none(c):
             sub, start = slice_and_offset(c, self.inner)
@@ -178,7 +188,8 @@ class ComposedLayout(Measured):
     def cosize(self, *mode: int) -> Any:
         """A bound for values: every value is in ``[0, cosize)``.
 
-        ``cosize(inner)`` where the swizzle acts as the identity, else rounded up to the block that the swizzle permutes.
+        ``cosize(inner)`` where the swizzle acts as the identity, else rounded up to the block that
+        the swizzle permutes.
 
         Raises
         ------
@@ -189,7 +200,8 @@ class ComposedLayout(Measured):
         if not isinstance(self.outer, Swizzle):
             raise LayoutError("cosize", "the outer part is not a swizzle", self)
         lo = bounds(self.offset)[0]
-        if lo is None or lo < 0 or any(not isinstance(d, (int, Expr)) or (bounds(d)[0] or 0) < 0 for d in inner.flat_stride):
+        if lo is None or lo < 0 or any(not isinstance(d, (int, Expr)) or (bounds(d)[0] or 0) < 0
+                                       for d in inner.flat_stride):
             raise LayoutError("cosize", "the offset or a stride may be negative", self)
         n = cosize(inner)
         n = n + self.offset if n != 0 else n
@@ -206,7 +218,7 @@ class ComposedLayout(Measured):
         return f"ComposedLayout({self.outer!r}, {self.offset!r}, {self.inner!r})"
 
 
-# -- swizzles from what they do ---------------------------------------------------------------------------------------------------
+# -- swizzles from what they do --------------------------------------------------------------------
 @checked(read=integer, changed=integer)
 def make_swizzle(read: int, changed: int) -> Swizzle:
     """The swizzle that changes the bits of one mask by the bits of another.
@@ -235,7 +247,8 @@ def make_swizzle(read: int, changed: int) -> Swizzle:
     lowest = [(mask & -mask).bit_length() - 1 if mask > 0 else 0 for mask in (read, changed)]
     run = (1 << bits) - 1
     if read < 0 or changed < 0 or read & changed or (read, changed) != (run << lowest[0], run << lowest[1]):
-        raise LayoutError("make_swizzle", "takes two masks of equally many neighbouring bits that do not overlap",
+        raise LayoutError("make_swizzle",
+                          "takes two masks of equally many neighbouring bits that do not overlap",
                           bin(read), bin(changed))
     return Swizzle(bits, min(lowest), lowest[0] - lowest[1])
 
@@ -252,7 +265,7 @@ def compose_swizzles(outer: Swizzle, inner: Any) -> Any:
 
 
 def _merged(outer: Swizzle, inner: Swizzle) -> Swizzle:
-    flips = {}                                           # by bit: which bits of the result it flips besides itself
+    flips = {}                            # by bit: which bits of the result it flips besides itself
     for i in range(max(outer.period, inner.period).bit_length()):
         if flip := outer(inner(1 << i)) ^ (1 << i):
             flips[i] = flip
@@ -261,9 +274,14 @@ def _merged(outer: Swizzle, inner: Swizzle) -> Swizzle:
     lowest, highest = min(flips), max(flips)
     for i in range(lowest, highest + 1):
         if flips[lowest].bit_count() != 1 or flips.get(i) != flips[lowest] << (i - lowest):
-            raise LayoutError("composition", "no swizzle is the composition of the two: "
-                                             f"bit {lowest} flips {flips[lowest]:#b} of the result, "
-                                             f"bit {i} flips {flips.get(i, 0):#b}", outer, inner)
+            raise LayoutError(
+                "composition",
+                "no swizzle is the composition of the two: "
+                f"bit {lowest} flips {flips[lowest]:#b} of the result, "
+                f"bit {i} flips {flips.get(i, 0):#b}",
+                outer,
+                inner
+            )
     run = (1 << (highest - lowest + 1)) - 1
     return make_swizzle(run << lowest, run * flips[lowest])
 
@@ -272,30 +290,42 @@ def swizzle_through(layout: Layout, tiler: ComposedLayout, inner: Layout) -> Com
     """``c -> layout(tiler(c))`` as a swizzle after a layout."""
     offset, swizzle = tiler.offset, tiler.outer
     if not isinstance(swizzle, Swizzle):
-        raise LayoutError("composition", "the outer part of the tiler is not a swizzle", layout, tiler)
+        raise LayoutError("composition", "the outer part of the tiler is not a swizzle", layout,
+                          tiler)
     if not (layout.is_static and inner.is_static and isinstance(offset, int)) or layout.has_basis:
-        raise LayoutError("composition", "a swizzle is not moved through symbolic leaves or basis strides", layout, tiler)
+        raise LayoutError("composition",
+                          "a swizzle is not moved through symbolic leaves or basis strides", layout,
+                          tiler)
     n = product_of(inner.shape)
     if n > THROUGH_LIMIT:
-        raise LayoutError("composition", f"{n} values are too many to search for a swizzle", layout, tiler)
+        raise LayoutError("composition", f"{n} values are too many to search for a swizzle", layout,
+                          tiler)
     pairs: dict[int, int] = {}
     for i in range(n):
         before, after = layout(offset) + inner(i), layout(tiler(i))
         if pairs.setdefault(before, after) != after or before < 0:
-            raise LayoutError("composition", f"no swizzle has these values: at index {i} of the tiler the value {before} "
-                                             f"becomes {after}",
-                              layout, tiler)
+            raise LayoutError(
+                "composition",
+                f"no swizzle has these values: at index {i} of the tiler the value {before} "
+                f"becomes {after}",
+                layout,
+                tiler
+            )
     for found in _candidates(pairs):
         if all(found(before) == after for before, after in pairs.items()):
             return ComposedLayout(found, layout(offset), inner)
-    raise LayoutError("composition", "no swizzle after the layout has the values of this one before it", layout, tiler)
+    raise LayoutError("composition",
+                      "no swizzle after the layout has the values of this one before it", layout,
+                      tiler)
 
 
 def _candidates(pairs: dict[int, int]) -> Iterator[Swizzle]:
-    """The swizzles that may take every ``before`` to its ``after``: if any swizzle does, one of these does.
+    """The swizzles that may take every ``before`` to its ``after``: if any swizzle does, one of
+    these does.
 
-    A swizzle that does, but changes more bits than those from the lowest to the highest that ever flip, can be replaced by the one
-    with the same shift that changes only these. That leaves the shift to be tried.
+    A swizzle that does, but changes more bits than those from the lowest to the highest that ever
+    flip, can be replaced by the one with the same shift that changes only these. That leaves the
+    shift to be tried.
     """
     flips = top = 0
     for before, after in pairs.items():
@@ -307,6 +337,7 @@ def _candidates(pairs: dict[int, int]) -> Iterator[Swizzle]:
     lowest = (flips & -flips).bit_length() - 1
     bits = flips.bit_length() - lowest
     for base in range(min(lowest, top - 2 * bits) + 1):
-        sizes = range(bits, top - bits - lowest + 1) if base == lowest else [lowest - base] if lowest - base >= bits else []
+        sizes = range(bits, top - bits - lowest
+                      + 1) if base == lowest else [lowest - base] if lowest - base >= bits else []
         for size in sizes:
             yield Swizzle(bits, base, size if base == lowest else -size)

@@ -1,18 +1,19 @@
 """Symbolic integers: the dynamic leaves of layouts and the index expressions of generated kernels.
 
-A leaf of a layout is a Python ``int`` (known when a kernel is generated) or an :class:`Expr` (known when it runs).
-An ``Expr`` supports the integer operators of Python with Python's meaning (floor division, non-negative ``%`` for a positive
-divisor), so that code written for ``int`` works on both: evaluating a layout at symbolic coordinates *is* generating its index
-expression.
+A leaf of a layout is a Python ``int`` (known when a kernel is generated) or an :class:`Expr` (known
+when it runs). An ``Expr`` supports the integer operators of Python with Python's meaning (floor
+division, non-negative ``%`` for a positive divisor), so that code written for ``int`` works on
+both: evaluating a layout at symbolic coordinates *is* generating its index expression.
 
 Every expression carries two facts that are kept exact enough to simplify with:
 
 ``lo``, ``hi``
     bounds of the value (``None``: unbounded),
 ``bits``
-    a two's complement mask of the bits that can be one (``value & ~bits == 0``); ``-8`` says "a multiple of 8", ``0x30`` says "only
-    bits 4 and 5". Two values with disjoint bits add without a carry, so their sum is also their exclusive or; swizzles are linear
-    over exclusive or, which is how a swizzled address splits into a part per thread and a constant per access.
+    a two's complement mask of the bits that can be one (``value & ~bits == 0``); ``-8`` says "a
+    multiple of 8", ``0x30`` says "only bits 4 and 5". Two values with disjoint bits add without a
+    carry, so their sum is also their exclusive or; swizzles are linear over exclusive or, which is
+    how a swizzled address splits into a part per thread and a constant per access.
 
 Examples
 --------
@@ -35,10 +36,12 @@ from typing import Any
 from .errors import LayoutError, described
 
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_OPERATORS: dict[str, Callable[[int, int], int]] = {
-    "mul": operator.mul, "div": operator.floordiv, "mod": operator.mod, "and": operator.and_, "xor": operator.xor,
-    "all": operator.and_, "min": min, "max": max,
-    "lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}
+_OPERATORS: dict[str, Callable[[int, int], int]] = {"mul": operator.mul, "div": operator.floordiv,
+                                                    "mod": operator.mod, "and": operator.and_,
+                                                    "xor": operator.xor, "all": operator.and_,
+                                                    "min": min, "max": max, "lt": operator.lt,
+                                                    "le": operator.le, "eq": operator.eq,
+                                                    "ne": operator.ne}
 
 
 class _Fields:
@@ -57,8 +60,9 @@ class _Fields:
 class Expr(_Fields):
     """An immutable integer (or, for comparisons, boolean) expression.
 
-    Build expressions from :func:`Var` with operators. ``==`` and ``hash`` are structural, so expressions can be dictionary keys and
-    members of hashable layouts; numeric comparisons are the methods :meth:`lt`, :meth:`le`, :meth:`eq`, :meth:`ne`.
+    Build expressions from :func:`Var` with operators. ``==`` and ``hash`` are structural, so
+    expressions can be dictionary keys and members of hashable layouts; numeric comparisons are the
+    methods :meth:`lt`, :meth:`le`, :meth:`eq`, :meth:`ne`.
 
     Parameters
     ----------
@@ -80,11 +84,13 @@ class Expr(_Fields):
 
     __slots__ = ()
 
-    def __new__(cls, op: str, args: tuple, lo: int | None, hi: int | None, bits: int | None = None) -> Expr:
+    def __new__(cls, op: str, args: tuple, lo: int | None, hi: int | None,
+                bits: int | None = None) -> Expr:
         x: Any = object.__new__(_Fields)
         x.op, x.args, x.lo, x.hi, x._hash, x._spelled = op, args, lo, hi, hash((op, args)), None
         bits = -1 if bits is None else bits
-        x.bits = bits & ((1 << hi.bit_length()) - 1) if lo is not None and lo >= 0 and hi is not None else bits
+        x.bits = bits & ((1 << hi.bit_length())
+                         - 1) if lo is not None and lo >= 0 and hi is not None else bits
         x.__class__ = cls
         return x
 
@@ -103,12 +109,14 @@ class Expr(_Fields):
         return isinstance(other, Expr) and self._hash == other._hash and self.op == other.op and self.args == other.args
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the symbolic expression '{self}' is neither true nor false until the kernel runs")
+        raise TypeError(
+            f"the symbolic expression '{self}' is neither true nor false until the kernel runs"
+        )
 
     def __repr__(self) -> str:
         return _c(self, 0)
 
-    # -- arithmetic -----------------------------------------------------------------------------------------------------------
+    # -- arithmetic --------------------------------------------------------------------------------
     def __add__(self, other: IntLike) -> IntLike:
         if type(other) is int:
             const, terms = _terms(self)
@@ -162,7 +170,7 @@ class Expr(_Fields):
 
     __rxor__ = __xor__
 
-    # -- comparisons (booleans) -----------------------------------------------------------------------------------------------
+    # -- comparisons (booleans) --------------------------------------------------------------------
     def lt(self, other: IntLike) -> Expr | bool:
         """``self < other`` as an expression, or a ``bool`` where the bounds decide it."""
         return _compare("lt", self, other)
@@ -213,14 +221,15 @@ def Var(name: str, lo: int | None = 0, hi: int | None = None, bits: int | None =
     (M,8):(8,1) (M + 31) >> 5
     """
     if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
-        raise LayoutError("Var", f"the name of a symbolic integer is an identifier, got {described(name)}")
+        raise LayoutError("Var",
+                          f"the name of a symbolic integer is an identifier, got {described(name)}")
     for fact in (lo, hi, bits):
         if fact is not None and type(fact) is not int:
             raise LayoutError("Var", f"a bound is an integer or None, got {described(fact)}", name)
     return Expr("var", (name,), lo, hi, bits)
 
 
-# -- facts ------------------------------------------------------------------------------------------------------------------------
+# -- facts -----------------------------------------------------------------------------------------
 def is_static(x: object) -> bool:
     """Whether ``x`` is a Python integer, that is, known when a kernel is generated."""
     return isinstance(x, int) and not isinstance(x, bool)
@@ -245,7 +254,7 @@ def _nonneg(x: IntLike) -> bool:
     return lo is not None and lo >= 0
 
 
-# -- sums: a constant and integer multiples of terms ------------------------------------------------------------------------------
+# -- sums: a constant and integer multiples of terms -----------------------------------------------
 def _terms(x: IntLike) -> tuple[int, tuple[tuple[int, Expr], ...]]:
     """``x`` as ``constant + sum(coefficient * term)``."""
     if isinstance(x, int):
@@ -287,7 +296,7 @@ def _make_sum(const: int, terms: tuple[tuple[int, Expr], ...]) -> IntLike:
         tbits = k * t.bits
         any_bits |= tbits
         if carry_free:
-            if k < 0 or k & (k - 1):                     # only what divides all values is known of such a product
+            if k < 0 or k & (k - 1):       # only what divides all values is known of such a product
                 tbits = -(tbits & -tbits)
                 if k > 0 and tlo is not None and tlo >= 0 and thi is not None:
                     tbits &= (1 << (k * thi).bit_length()) - 1
@@ -333,7 +342,7 @@ def _product(factors: Iterable[IntLike]) -> IntLike:
     return reduce(_mul, factors)
 
 
-# -- division ---------------------------------------------------------------------------------------------------------------------
+# -- division --------------------------------------------------------------------------------------
 def _split(x: IntLike, d: int) -> tuple[IntLike, IntLike]:
     """``x == d * q + r`` with everything that is visibly a multiple of ``d`` in ``q``."""
     const, terms = _terms(x)
@@ -376,28 +385,31 @@ def _floordiv(a: IntLike, b: IntLike) -> IntLike:
             return q + lo // b
         const, terms = _terms(r)
         g = reduce(gcd, (k for k, _ in terms), b)
-        if g > 1:                                        # floor((g*x + c) / (g*d)) == floor((x + c // g) / d)
-            return q + _floordiv(_make_sum(const // g, tuple((k // g, t) for k, t in terms)), b // g)
+        if g > 1:                              # floor((g*x + c) / (g*d)) == floor((x + c // g) / d)
+            return q + _floordiv(_make_sum(const // g, tuple((k // g, t) for k, t in terms)),
+                                 b // g)
         assert isinstance(r, Expr)
         if r.op == "div" and isinstance(r.args[1], int):
             return q + _floordiv(r.args[0], r.args[1] * b)
         if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
             return q + _mod(_floordiv(r.args[0], b), r.args[1] // b)
         rlo, rhi = (None if v is None else v // b for v in (lo, hi))
-        return q + Expr("div", (r, b), rlo, rhi, r.bits >> (b.bit_length() - 1) if b & (b - 1) == 0 else None)
+        return q + Expr("div", (r, b), rlo, rhi,
+                        r.bits >> (b.bit_length() - 1) if b & (b - 1) == 0 else None)
     if a == b:
         return 1
     if isinstance(a, int) and a == 0:
         return 0
     high, low = _split_by_bits(a, b)
-    if low != 0:                                         # the low bits reach no multiple of the divisor
+    if low != 0:                                     # the low bits reach no multiple of the divisor
         return high // b
     lo, hi = bounds(a)
     return Expr("div", (a, b), 0 if _nonneg(a) else None, hi if _nonneg(a) else None)
 
 
 def _split_by_bits(a: IntLike, b: Expr) -> tuple[IntLike, IntLike]:
-    """``a == high + low`` with ``high`` a multiple of a power of two that certainly divides ``b``, and ``low`` below it.
+    """``a == high + low`` with ``high`` a multiple of a power of two that certainly divides ``b``,
+    and ``low`` below it.
 
     ``low`` is 0 where that is not visible or ``high`` may be negative.
     """
@@ -421,8 +433,9 @@ def _mod(a: IntLike, b: IntLike) -> IntLike:
             return r - lo // b * b
         const, terms = _terms(r)
         g = reduce(gcd, (k for k, _ in terms), b)
-        if g > 1:                                        # (g*x + c) % (g*d) == g * ((x + c // g) % d) + c % g
-            return g * _mod(_make_sum(const // g, tuple((k // g, t) for k, t in terms)), b // g) + const % g
+        if g > 1:                              # (g*x + c) % (g*d) == g * ((x + c // g) % d) + c % g
+            return g * _mod(_make_sum(const // g, tuple((k // g, t) for k, t in terms)),
+                            b // g) + const % g
         assert isinstance(r, Expr)
         if r.op == "mod" and isinstance(r.args[1], int) and r.args[1] % b == 0:
             return _mod(r.args[0], b)
@@ -437,10 +450,11 @@ def _mod(a: IntLike, b: IntLike) -> IntLike:
     if low != 0:
         return high % b + low
     zeros = min(_trailing_zeros(bits_of(a)), _trailing_zeros(b.bits))
-    return Expr("mod", (a, b), 0, min((v for v in (hi if _nonneg(a) else None, bhi) if v is not None), default=None), -(1 << zeros))
+    return Expr("mod", (a, b), 0, min((v for v in (hi if _nonneg(a) else None, bhi)
+                                       if v is not None), default=None), -(1 << zeros))
 
 
-# -- bits -------------------------------------------------------------------------------------------------------------------------
+# -- bits ------------------------------------------------------------------------------------------
 def _and(a: IntLike, b: IntLike) -> IntLike:
     if isinstance(a, int):
         a, b = b, a
@@ -499,14 +513,15 @@ def _xor(parts: Iterable[IntLike]) -> IntLike:
         return total([*apart, _xor([const, *(t for t in terms if t.bits & twice)])])
     bits = const | live
     nonneg = bits >= 0 or (const >= 0 and all(_nonneg(t) for t in terms))
-    return Expr("xor", (const, tuple(terms)), 0 if nonneg else None, bits if bits >= 0 else None, bits)
+    return Expr("xor", (const, tuple(terms)), 0 if nonneg else None, bits if bits >= 0 else None,
+                bits)
 
 
-# -- comparisons, selection -------------------------------------------------------------------------------------------------------
+# -- comparisons, selection ------------------------------------------------------------------------
 def _compare(op: str, a: IntLike, b: IntLike) -> Expr | bool:
     lo, hi = bounds(a - b)
     if op in ("lt", "le"):
-        least = 0 if op == "lt" else 1                   # the smallest difference for which the comparison fails
+        least = 0 if op == "lt" else 1      # the smallest difference for which the comparison fails
         if hi is not None and hi < least:
             return True
         if lo is not None and lo >= least:
@@ -530,7 +545,8 @@ def equal(a: IntLike, b: IntLike) -> Expr | bool:
 
 
 def all_of(*conditions: Expr | bool) -> Expr | bool:
-    """The conjunction of conditions: ``True`` when all are known to hold, ``False`` when one is known not to."""
+    """The conjunction of conditions: ``True`` when all are known to hold, ``False`` when one is
+    known not to."""
     live: list[Expr] = []
     for c in conditions:
         if c is False:
@@ -549,10 +565,12 @@ def select(condition: Expr | bool, a: IntLike, b: IntLike) -> IntLike:
     if a == b:
         return a
     lows, highs = zip(bounds(a), bounds(b), strict=True)
-    return Expr("select", (condition, a, b), _if_known(min, lows), _if_known(max, highs), bits_of(a) | bits_of(b))
+    return Expr("select", (condition, a, b), _if_known(min, lows), _if_known(max, highs),
+                bits_of(a) | bits_of(b))
 
 
-def _if_known(f: Callable[..., int], values: Iterable[int | None], among: bool = False) -> int | None:
+def _if_known(f: Callable[..., int], values: Iterable[int | None],
+              among: bool = False) -> int | None:
     """``f`` of bounds if all of them are known; or ``among`` them, of those that are."""
     known = [v for v in values if v is not None]
     return f(known) if known and (among or None not in values) else None
@@ -574,18 +592,21 @@ def _extreme(op: str, a: IntLike, b: IntLike) -> IntLike:
         return a if less == (op == "min") else b
     f = _OPERATORS[op]
     lows, highs = zip(bounds(a), bounds(b), strict=True)
-    return Expr(op, (a, b), _if_known(f, lows, op == "max"), _if_known(f, highs, op == "min"), bits_of(a) | bits_of(b))
+    return Expr(op, (a, b), _if_known(f, lows, op == "max"), _if_known(f, highs, op == "min"),
+                bits_of(a) | bits_of(b))
 
 
 def entry(array: str, index: IntLike, value: IntLike) -> IntLike:
-    """``value``, which the source has stored at ``index`` of an array: the same integer, written ``array[index]``."""
+    """``value``, which the source has stored at ``index`` of an array: the same integer, written
+    ``array[index]``."""
     if isinstance(value, int):
         return value
     return Expr("entry", (array, index, value), value.lo, value.hi, value.bits)
 
 
 def xor_parts(x: IntLike) -> tuple[IntLike, ...]:
-    """Parts whose exclusive or is ``x``: the terms of a sum that adds without a carry, else ``x`` alone.
+    """Parts whose exclusive or is ``x``: the terms of a sum that adds without a carry, else ``x``
+    alone.
 
     A map that is linear over exclusive or, such as a swizzle, can be applied to the parts.
     """
@@ -604,7 +625,7 @@ def ceil_div(a: IntLike, b: IntLike) -> IntLike:
     return (a + (b - 1)) // b
 
 
-# -- reading expressions ----------------------------------------------------------------------------------------------------------
+# -- reading expressions ---------------------------------------------------------------------------
 def operands(x: Expr) -> Iterable[IntLike]:
     """The expressions whose values make that of ``x``."""
     if x.op == "xor":
@@ -623,11 +644,13 @@ def evaluate(x: IntLike, values: Mapping[str, int]) -> int:
     """The value of ``x`` for given values of its variables."""
     if isinstance(x, int):
         return x
-    return values[x.args[0]] if x.op == "var" else int(combined(x, [evaluate(part, values) for part in operands(x)]))
+    return values[x.args[0]] if x.op == "var" else int(combined(x, [evaluate(part, values)
+                                                                    for part in operands(x)]))
 
 
 def combined(x: Expr, values: Sequence[Any]) -> Any:
-    """The value of ``x`` from those of its :func:`operands`: integers, or lists of one for each of several cases."""
+    """The value of ``x`` from those of its :func:`operands`: integers, or lists of one for each of
+    several cases."""
     if x.op == "sum":
         total: Any = x.args[0]
         for (k, _), value in zip(x.args[1], values, strict=True):
@@ -688,14 +711,18 @@ def _check_divisions(x: IntLike) -> None:
     if x.op in ("div", "mod"):
         a, b = x.args
         if not _nonneg(a) and not (isinstance(b, int) and b & (b - 1) == 0):
-            raise ValueError(f"'{a}' may be negative, and C divides toward zero: it cannot be divided by {b}")
+            raise ValueError(
+                f"'{a}' may be negative, and C divides toward zero: it cannot be divided by {b}"
+            )
     for part in _parts(x):
         _check_divisions(part)
 
 
-# Precedence levels, low to high: ?: 1, && 2, | 3, ^ 4, & 5, comparison 6, shift 8, + 9, * 10, unary 11.
-# By operation: its operator, the least level of operands without parentheses, and its own level.
-_INFIX = {"and": (" & ", 10, 5), "all": (" && ", 6, 2), **{op: (f" {symbol} ", 8, 6) for op, symbol in _COMPARISONS.items()}}
+# Precedence levels, low to high: ?: 1, && 2, | 3, ^ 4, & 5, comparison 6, shift 8, + 9, * 10,
+# unary 11. By operation: its operator, the least level of operands without parentheses, and its own
+# level.
+_INFIX = {"and": (" & ", 10, 5), "all": (" && ", 6, 2),
+          **{op: (f" {symbol} ", 8, 6) for op, symbol in _COMPARISONS.items()}}
 
 
 def _c(x: IntLike, level: int) -> str:

@@ -10,7 +10,15 @@ from .algebra import get_flat_coord
 from .basis import ArithTuple, E
 from .checks import checked, coordinate, inttuple, tiler_like, with_domain
 from .checks import index as index_kind
-from .core import Layout, Measured, cosize, make_identity_layout, make_layout, plain_layout, slice_and_offset
+from .core import (
+    Layout,
+    Measured,
+    cosize,
+    make_identity_layout,
+    make_layout,
+    plain_layout,
+    slice_and_offset,
+)
 from .errors import LayoutError, described
 from .inttuple import dot_digits, has_none, product_each, quotient, size, unflatten, wrap, zero_of
 from .swizzle import ComposedLayout
@@ -62,7 +70,8 @@ class CountingIterator(_Endless):
 
     def __post_init__(self) -> None:
         if isinstance(self.start, bool) or not isinstance(self.start, (int, Expr)):
-            raise LayoutError("CountingIterator", f"start is an integer, got {described(self.start)}")
+            raise LayoutError("CountingIterator",
+                              f"start is an integer, got {described(self.start)}")
 
     def __str__(self) -> str:
         return f"counting_iter({self.start})"
@@ -70,7 +79,8 @@ class CountingIterator(_Endless):
 
 @dataclass(frozen=True)
 class CoordinateIterator(_Endless):
-    """Coordinates from ``start``: offsets are coordinates too (values of layouts with basis strides).
+    """Coordinates from ``start``: offsets are coordinates too (values of layouts with basis
+    strides).
 
     Parameters
     ----------
@@ -86,7 +96,8 @@ class CoordinateIterator(_Endless):
     start: ArithTuple
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", ArithTuple(*wrap(inttuple(self.start, "CoordinateIterator"))))
+        object.__setattr__(self, "start", ArithTuple(*wrap(inttuple(self.start,
+                                                                    "CoordinateIterator"))))
 
     def __str__(self) -> str:
         return f"ArithTuple{self.start}"
@@ -111,15 +122,17 @@ def counting_iterator(start: Any = 0) -> CountingIterator | CoordinateIterator:
     >>> Tensor(counting_iterator(), Layout((4, 8), (8, 1)))(1, 2)
     10
     """
-    return CoordinateIterator(ArithTuple(*start)) if isinstance(start, tuple) else CountingIterator(start)
+    return CoordinateIterator(ArithTuple(*start)) if isinstance(start,
+                                                                tuple) else CountingIterator(start)
 
 
 @dataclass(frozen=True, repr=False)
 class Tensor(Measured):
     """An engine seen through a layout.
 
-    ``t[coord]`` (or ``t(*coord)``) with a full coordinate is the element, ``engine[layout(coord)]``; with ``None`` for some modes
-    it is the tensor of those modes, whose engine starts where the slice does.
+    ``t[coord]`` (or ``t(*coord)``) with a full coordinate is the element,
+    ``engine[layout(coord)]``; with ``None`` for some modes it is the tensor of those modes, whose
+    engine starts where the slice does.
 
     Attributes
     ----------
@@ -161,7 +174,8 @@ class Tensor(Measured):
         """The elements in colexicographic order."""
         n = size(self)
         if not isinstance(n, int):
-            raise LayoutError("Tensor", "a symbolic number of elements cannot be listed", self.layout)
+            raise LayoutError("Tensor", "a symbolic number of elements cannot be listed",
+                              self.layout)
         return (self[i] for i in range(n))
 
     def __getitem__(self, coord: Any) -> Any:
@@ -175,7 +189,8 @@ class Tensor(Measured):
 
     def map_domain(self, f: Callable[[Layout], Any]) -> Tensor:
         """The same engine seen through ``f(layout)``."""
-        return Tensor(self.engine, f(self.layout) if isinstance(self.layout, Layout) else self.layout.map_domain(f))
+        return Tensor(self.engine, f(self.layout) if isinstance(self.layout, Layout)
+                      else self.layout.map_domain(f))
 
     def cosize(self, *mode: int) -> Any:
         """The cosize of the layout."""
@@ -229,7 +244,8 @@ def make_tensor(engine: Any, layout: Any, stride: Any = None) -> Tensor:
 def make_identity_tensor(shape: Any) -> Tensor:
     """The tensor whose element at every coordinate of ``shape`` is the coordinate.
 
-    Tiled and partitioned like a data tensor, it gives the coordinates of every element in the whole tensor, for predicates.
+    Tiled and partitioned like a data tensor, it gives the coordinates of every element in the whole
+    tensor, for predicates.
 
     Parameters
     ----------
@@ -251,12 +267,14 @@ def make_identity_tensor(shape: Any) -> Tensor:
 
 
 def make_tma_tensor(layout: Any) -> Tensor:
-    """The coordinates by which the tensor memory accelerator (TMA) addresses the elements of a tensor in global memory.
+    """The coordinates by which the tensor memory accelerator (TMA) addresses the elements of a
+    tensor in global memory.
 
-    TMA supports up to five dimensions, the contiguous one first. Here each mode of the tensor is a dimension (more than
-    one, where its leaves do not continue each other), dimension 0 is the one of stride 1, and the others follow by stride, symbolic
-    strides from left to right. The result is tiled, sliced and partitioned like the tensor itself, and its elements are the
-    coordinates that a copy passes to TMA.
+    TMA supports up to five dimensions, the contiguous one first. Here each mode of the tensor is a
+    dimension (more than one, where its leaves do not continue each other), dimension 0 is the one
+    of stride 1, and the others follow by stride, symbolic strides from left to right. The result is
+    tiled, sliced and partitioned like the tensor itself, and its elements are the coordinates that
+    a copy passes to TMA.
 
     Parameters
     ----------
@@ -271,7 +289,8 @@ def make_tma_tensor(layout: Any) -> Tensor:
     Raises
     ------
     LayoutError
-        If no stride is 1, a stride is negative or a basis element, or there are more than five dimensions.
+        If no stride is 1, a stride is negative or a basis element, or there are more than five
+        dimensions.
 
     Examples
     --------
@@ -280,8 +299,10 @@ def make_tma_tensor(layout: Any) -> Tensor:
     """
     layout = getattr(layout, "layout", layout)
     if not isinstance(layout, Layout) or layout.has_basis:
-        raise LayoutError("make_tma_tensor", "expected a layout with integer strides, or a tensor of one", layout)
-    starts: list[tuple[Any, list[tuple[int, Any]]]] = []            # (stride, leaves with their multiples) of every dimension
+        raise LayoutError("make_tma_tensor",
+                          "expected a layout with integer strides, or a tensor of one", layout)
+    # (stride, leaves with their multiples) of every dimension
+    starts: list[tuple[Any, list[tuple[int, Any]]]] = []
     at = 0
     for mode in layout:
         reach: Any = None
@@ -296,9 +317,14 @@ def make_tma_tensor(layout: Any) -> Tensor:
                 reach = s * d
             at += 1
     if not any(d == 1 for d, _ in starts) or len(starts) > _TMA_DIMENSIONS:
-        raise LayoutError("make_tma_tensor", f"one stride is 1 and there are at most {_TMA_DIMENSIONS} dimensions, "
-                                             f"not {len(starts)} of strides {', '.join(str(d) for d, _ in starts)}", layout)
-    starts.sort(key=lambda start: (not isinstance(start[0], int), start[0] if isinstance(start[0], int) else 0))
+        raise LayoutError(
+            "make_tma_tensor",
+            f"one stride is 1 and there are at most {_TMA_DIMENSIONS} dimensions, "
+            f"not {len(starts)} of strides {', '.join(str(d) for d, _ in starts)}",
+            layout
+        )
+    starts.sort(key=lambda start: (not isinstance(start[0], int),
+                                   start[0] if isinstance(start[0], int) else 0))
     strides = {leaf: k * E(i) for i, (_, members) in enumerate(starts) for leaf, k in members}
     basis = unflatten([strides.get(leaf, 0) for leaf in range(at)], layout.shape)
     return Tensor(counting_iterator((0,) * len(starts)), Layout(layout.shape, basis))
@@ -306,7 +332,8 @@ def make_tma_tensor(layout: Any) -> Tensor:
 
 @checked(coord=inttuple)
 def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
-    """The tensor moved by a natural coordinate, which may be outside of its shape: ``result[c] == tensor[c + coord]``.
+    """The tensor moved by a natural coordinate, which may be outside of its shape:
+    ``result[c] == tensor[c + coord]``.
 
     Parameters
     ----------
@@ -336,7 +363,8 @@ def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
     if isinstance(tensor.layout, ComposedLayout):
         inner, outer = tensor.layout.inner, tensor.layout
         moved = ComposedLayout(outer.outer, outer.offset + _linear(coord, inner), inner)
-        layout, start = slice_and_offset((None,) * inner.rank if isinstance(inner.shape, tuple) else None, moved)
+        layout, start = slice_and_offset((None,) * inner.rank if isinstance(inner.shape, tuple)
+                                         else None, moved)
         return Tensor(_advance(tensor.engine, start), layout)
     return Tensor(_advance(tensor.engine, _linear(coord, tensor.layout)), tensor.layout)
 
@@ -344,7 +372,8 @@ def domain_offset(coord: Any, tensor: Tensor) -> Tensor:
 def _linear(coord: Any, layout: Layout) -> Any:
     if isinstance(coord, tuple):
         if len(coord) != layout.rank or not isinstance(layout.shape, tuple):
-            raise LayoutError("domain_offset", "the coordinate does not fit the layout", coord, layout)
+            raise LayoutError("domain_offset", "the coordinate does not fit the layout", coord,
+                              layout)
         total: Any = 0
         for c, mode in zip(coord, layout, strict=True):
             total = total + _linear(c, mode)
@@ -353,17 +382,19 @@ def _linear(coord: Any, layout: Layout) -> Any:
     return ArithTuple() + value if layout.has_basis else value
 
 
-# -- partitions -------------------------------------------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------
 def _project(x: Any, proj: Any) -> Any:
     """The modes of ``x`` where ``proj`` is not None."""
     if not isinstance(x, tuple) or not isinstance(proj, tuple) or len(x) != len(proj):
-        raise LayoutError("projection", "the projection needs as many entries as the tuple has modes", x, proj)
+        raise LayoutError("projection",
+                          "the projection needs as many entries as the tuple has modes", x, proj)
     return tuple(i for i, p in zip(x, proj, strict=True) if p is not None)
 
 
 @checked(tensor=with_domain, tiler=tiler_like, coord=coordinate)
 def inner_partition(tensor: Any, tiler: Any, coord: Any) -> Any:
-    """The tile at ``coord`` of the tensor divided by ``tiler``: modes of the tile, then the rest modes where ``coord`` is None.
+    """The tile at ``coord`` of the tensor divided by ``tiler``: modes of the tile, then the rest
+    modes where ``coord`` is None.
 
     Parameters
     ----------
@@ -447,8 +478,8 @@ def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> Any:
     coord : int or tuple
         Which tile; a mode that is None is kept, as a mode after those of the tile.
     proj : tuple, optional
-        Marks with None the entries of ``tiler`` and ``coord`` that this tensor does not have: with tiler ``(BM, BN, BK)`` the
-        operand A (M, K) takes ``(1, None, 1)``.
+        Marks with None the entries of ``tiler`` and ``coord`` that this tensor does not have: with
+        tiler ``(BM, BN, BK)`` the operand A (M, K) takes ``(1, None, 1)``.
 
     Returns
     -------
@@ -475,7 +506,8 @@ def local_partition(tensor: Any, threads: Layout, index: Any, proj: Any = None) 
     tensor : Tensor, Layout or ComposedLayout
         What the threads share.
     threads : Layout
-        From coordinates in the tile of threads to the thread's index; one to one onto ``[0, size)``.
+        From coordinates in the tile of threads to the thread's index; one to one onto
+        ``[0, size)``.
     index : int or Expr
         The thread.
     proj : tuple, optional

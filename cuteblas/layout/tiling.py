@@ -1,14 +1,16 @@
 """Divisions of a layout into tiles, and products of layouts.
 
-All divisions hold the same elements and differ in how they bundle the modes, for a layout ``(M, N, L)`` and a tiler ``(TM, TN)``::
+All divisions hold the same elements and differ in how they bundle the modes, for a layout
+``(M, N, L)`` and a tiler ``(TM, TN)``::
 
     logical_divide   ((TileM, RestM), (TileN, RestN), L)
     zipped_divide    ((TileM, TileN), (RestM, RestN, L))
     tiled_divide     ((TileM, TileN), RestM, RestN, L)
     flat_divide      (TileM, TileN, RestM, RestN, L)
 
-Products bundle in the same ways. A division whose tile does not divide the layout rounds up: the last tiles then reach past
-the layout, and an identity layout divided alike tells which of their elements exist.
+Products bundle in the same ways. A division whose tile does not divide the layout rounds up: the
+last tiles then reach past the layout, and an identity layout divided alike tells which of their
+elements exist.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from typing import Any
 from .algebra import complement, is_bijective, right_inverse
 from .checks import checked, integer, inttuple, nested, tiler_like, with_domain
 from .composition import compose, composition
-from .core import Layout, append, cosize, make_layout, make_ordered_layout, on_domain, plain_layout, trusted
+from .core import (
+    Layout,
+    append,
+    cosize,
+    make_layout,
+    make_ordered_layout,
+    on_domain,
+    plain_layout,
+    trusted,
+)
 from .errors import LayoutError, described
 from .inttuple import leaves, product_each, quotient, size
 from .swizzle import ComposedLayout
@@ -34,10 +45,13 @@ def _as_tiler(tiler: Any, op: str, *operands: Any) -> Any:
         return tiler
     if isinstance(tiler, (int, Expr)) and not isinstance(tiler, bool):
         return Layout(tiler)
-    raise LayoutError(op, f"a tiler is a layout, an integer, None or a tuple, got {described(tiler)}", *operands)
+    raise LayoutError(op,
+                      f"a tiler is a layout, an integer, None or a tuple, got {described(tiler)}",
+                      *operands)
 
 
-def _by_mode(f: Callable[[Layout, Any], Layout], layout: Layout, tiler: tuple, op: str) -> tuple[list[Layout], list[Layout]]:
+def _by_mode(f: Callable[[Layout, Any], Layout], layout: Layout, tiler: tuple,
+             op: str) -> tuple[list[Layout], list[Layout]]:
     """``f`` of each mode and its entry of the tiler, and the modes beyond it."""
     if len(tiler) > layout.rank:
         raise LayoutError(op, f"the tiler has more than {layout.rank} modes", layout, tiler)
@@ -45,7 +59,7 @@ def _by_mode(f: Callable[[Layout, Any], Layout], layout: Layout, tiler: tuple, o
     return list(map(f, modes, tiler)), modes[len(tiler):]
 
 
-# -- divisions --------------------------------------------------------------------------------------------------------------------
+# -- divisions -------------------------------------------------------------------------------------
 @on_domain
 @checked(tiler=tiler_like)
 def logical_divide(layout: Layout, tiler: Any) -> Layout:
@@ -56,8 +70,8 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
     layout : Layout, ComposedLayout or Tensor
         What is divided.
     tiler : Layout, int, None or tuple
-        Which elements make the first tile. A tuple divides mode by mode, modes beyond it are kept, and ``None`` leaves a mode
-        whole.
+        Which elements make the first tile. A tuple divides mode by mode, modes beyond it are kept,
+        and ``None`` leaves a mode whole.
 
     Returns
     -------
@@ -67,7 +81,8 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
     Raises
     ------
     LayoutError
-        If the tiler has no complement in the layout, or tile and layout do not divide evenly in the middle of nested modes.
+        If the tiler has no complement in the layout, or tile and layout do not divide evenly in the
+        middle of nested modes.
 
     Examples
     --------
@@ -79,7 +94,8 @@ def logical_divide(layout: Layout, tiler: Any) -> Layout:
 
 def _divide(layout: Layout, tiler: Any) -> Layout:
     if type(tiler) is int and tiler > 1 and not isinstance(layout.shape, tuple):
-        s, d = layout.shape, layout.stride               # the usual case, spelled out: one mode and a number of elements
+        # the usual case, spelled out: one mode and a number of elements
+        s, d = layout.shape, layout.stride
         rest = (s + (tiler - 1)) // tiler
         return trusted((tiler, rest), (d, 0 if rest == 1 else d * tiler))
     tiler = _as_tiler(tiler, "logical_divide", layout)
@@ -98,13 +114,15 @@ def _unzip(split: Callable[[Layout, Any], Layout], layout: Layout, tiler: Any, o
     if not isinstance(tiler, tuple):
         return split(layout, tiler)
     halves, rest = _by_mode(lambda mode, t: _unzip(split, mode, t, op), layout, tiler, op)
-    return make_layout(make_layout(*(h[0] for h in halves)), make_layout(*(h[1] for h in halves), *rest))
+    return make_layout(make_layout(*(h[0] for h in halves)),
+                       make_layout(*(h[1] for h in halves), *rest))
 
 
 @on_domain
 @checked(tiler=tiler_like)
 def zipped_divide(layout: Layout, tiler: Any) -> Layout:
-    """Split a layout into tiles: ``((TileM, TileN), (RestM, RestN, L))``. Mode 0 is ``composition(layout, tiler)``.
+    """Split a layout into tiles: ``((TileM, TileN), (RestM, RestN, L))``. Mode 0 is
+    ``composition(layout, tiler)``.
 
     Parameters
     ----------
@@ -181,7 +199,7 @@ def flat_divide(layout: Layout, tiler: Any) -> Layout:
     return make_layout(*tile, *rest)
 
 
-# -- products ---------------------------------------------------------------------------------------------------------------------
+# -- products --------------------------------------------------------------------------------------
 def _of_blocks(f: Callable[[Layout, Any], Layout]) -> Callable[[Any, Any], Any]:
     """Let a product repeat a layout or an integer; of a composed layout, the inner one."""
     op = f.__name__
@@ -193,7 +211,8 @@ def _of_blocks(f: Callable[[Layout, Any], Layout]) -> Callable[[Any, Any], Any]:
         tiler = tiler_like(tiler, op)
         block = Layout(block) if isinstance(block, (int, Expr)) and not isinstance(block, bool) else block
         if not isinstance(block, Layout):
-            raise LayoutError(op, "the block of a product is a layout, because its codomain grows", block, tiler)
+            raise LayoutError(op, "the block of a product is a layout, because its codomain grows",
+                              block, tiler)
         return f(block, _as_tiler(tiler, op, block))
 
     return wrapper
@@ -201,12 +220,14 @@ def _of_blocks(f: Callable[[Layout, Any], Layout]) -> Callable[[Any, Any], Any]:
 
 @_of_blocks
 def logical_product(block: Layout, tiler: Any) -> Layout:
-    """Repeat a block, side by side in memory, as the tiler arranges the copies: ``(block, copies)``.
+    """Repeat a block, side by side in memory, as the tiler arranges the copies:
+    ``(block, copies)``.
 
     Parameters
     ----------
     block : Layout or ComposedLayout
-        The block. Of a composed layout, the inner layout repeats, and the swizzle applies to the place of each copy.
+        The block. Of a composed layout, the inner layout repeats, and the swizzle applies to the
+        place of each copy.
     tiler : Layout, int, None or tuple
         Where copy ``i`` goes, counted in copies; a tuple multiplies mode by mode.
 
@@ -317,7 +338,8 @@ def _ranked_product(op: str, block: Layout, tiler: Any) -> tuple[Layout, Layout]
 
 @_of_blocks
 def blocked_product(block: Layout, tiler: Any) -> Layout:
-    """Arrange copies of a block in all of its dimensions, each copy in one piece: mode ``i`` is ``(block_i, copies_i)``.
+    """Arrange copies of a block in all of its dimensions, each copy in one piece: mode ``i`` is
+    ``(block_i, copies_i)``.
 
     Parameters
     ----------
@@ -368,9 +390,11 @@ def raked_product(block: Layout, tiler: Any) -> Layout:
 @on_domain
 @checked(shape=inttuple, order=nested)
 def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
-    """Repeat a block to fill ``shape``: mode ``i`` is ``(block_i, copies_i)`` and has the size of mode ``i`` of ``shape``.
+    """Repeat a block to fill ``shape``: mode ``i`` is ``(block_i, copies_i)`` and has the size of
+    mode ``i`` of ``shape``.
 
-    ``order`` says in which order the copies follow each other in memory (see ``make_ordered_layout``), from the left by default.
+    ``order`` says in which order the copies follow each other in memory (see
+    ``make_ordered_layout``), from the left by default.
 
     Parameters
     ----------
@@ -404,9 +428,11 @@ def tile_to_shape(block: Layout, shape: Any, order: Any = None) -> Layout:
     for i, (n, mode) in enumerate(zip(target, block, strict=True)):
         count = quotient(n, size(mode))
         if count is None:
-            raise LayoutError("tile_to_shape", f"mode {i}: {n} is not a multiple of {size(mode)}", block, shape)
+            raise LayoutError("tile_to_shape", f"mode {i}: {n} is not a multiple of {size(mode)}",
+                              block, shape)
         copies.append(count)
-    arrangement = make_ordered_layout(tuple(copies), tuple(range(len(copies))) if order is None else order)
+    arrangement = make_ordered_layout(tuple(copies),
+                                      tuple(range(len(copies))) if order is None else order)
     return blocked_product(block, arrangement)
 
 
@@ -419,7 +445,8 @@ def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
     threads : Layout
         From the coordinate of a thread in the tile to its number; one to one onto ``[0, size)``.
     values : Layout
-        From the coordinate of a value in a thread's block to its number; one to one onto ``[0, size)``.
+        From the coordinate of a value in a thread's block to its number; one to one onto
+        ``[0, size)``.
 
     Returns
     -------
@@ -441,15 +468,18 @@ def make_layout_tv(threads: Layout, values: Layout) -> tuple[Any, Layout]:
     """
     for what, layout in (("threads", threads), ("values", values)):
         if not is_bijective(layout):
-            raise LayoutError("make_layout_tv", f"the layout of the {what} is not one to one onto [0,{size(layout)})",
+            raise LayoutError("make_layout_tv",
+                              f"the layout of the {what} is not one to one onto [0,{size(layout)})",
                               threads, values)
     tile = raked_product(threads, values)
-    return product_each(tile.shape), composition(right_inverse(tile), Layout((size(threads), size(values))))
+    return product_each(tile.shape), composition(right_inverse(tile),
+                                                 Layout((size(threads), size(values))))
 
 
 @checked(tv=with_domain, count=integer)
 def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
-    """Invert a thread-value layout: the (thread, value) pairs of each position of a tile, threads in ascending order.
+    """Invert a thread-value layout: the (thread, value) pairs of each position of a tile, threads
+    in ascending order.
 
     Parameters
     ----------
@@ -475,7 +505,11 @@ def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
     """
     n, threads = size(tv), size(tv, 0)
     if tv.rank < 2 or not isinstance(n, int) or not isinstance(threads, int):
-        raise LayoutError("tv_owners", "a thread-value layout has a mode of threads and a mode of values, with static extents", tv)
+        raise LayoutError(
+            "tv_owners",
+            "a thread-value layout has a mode of threads and a mode of values, with static extents",
+            tv
+        )
     if n > _MOST:
         raise LayoutError("tv_owners", f"{n} values are too many to list their owners", tv)
     found: dict[int, list[tuple[int, int]]] = {}
@@ -483,7 +517,11 @@ def tv_owners(tv: Any, count: int) -> dict[int, list[tuple[int, int]]]:
         for v in range(n // threads):
             position = tv(t + threads * v)
             if not isinstance(position, int) or not 0 <= position < count:
-                raise LayoutError("tv_owners", f"value {v} of thread {t} is at {position}, outside the tile [0,{count})", tv)
+                raise LayoutError(
+                    "tv_owners",
+                    f"value {v} of thread {t} is at {position}, outside the tile [0,{count})",
+                    tv
+                )
             found.setdefault(position, []).append((t, v))
     return found
 
@@ -494,5 +532,6 @@ def tile_extents(tile: Any, tv: Any) -> tuple[int, int]:
     if len(extents) == 1:
         extents = (1, *extents)
     if len(extents) != 2 or not all(isinstance(e, int) and e > 0 for e in extents):
-        raise LayoutError("tile_extents", "a tile that is shown has one or two extents above 0", tile, tv)
+        raise LayoutError("tile_extents", "a tile that is shown has one or two extents above 0",
+                          tile, tv)
     return extents

@@ -1,4 +1,5 @@
-"""Vectors: how many elements two layouts share in a row, and layouts in units of larger or smaller elements."""
+"""Vectors: how many elements two layouts share in a row, and layouts in units of larger or smaller
+elements."""
 
 from __future__ import annotations
 
@@ -17,17 +18,21 @@ from .symbolic import Expr, bits_of
 
 
 def _unswizzled(x: Any) -> tuple[Layout, int | None]:
-    """The layout under a tensor or swizzle, and the longest run that the swizzle keeps together (None: any)."""
+    """The layout under a tensor or swizzle, and the longest run that the swizzle keeps together
+    (None: any)."""
     x = getattr(x, "layout", x)
     if isinstance(x, Layout):
         return x, None
     if isinstance(x, ComposedLayout) and isinstance(x.outer, Swizzle):
-        return x.inner, None if x.outer.bits == 0 else 1 << min(x.outer.base, x.outer.base + x.outer.shift)
-    raise LayoutError("max_common_layout", "expected a layout, a swizzled layout or a tensor of one", x)
+        return x.inner, None if x.outer.bits == 0 else 1 << min(x.outer.base,
+                                                                x.outer.base + x.outer.shift)
+    raise LayoutError("max_common_layout",
+                      "expected a layout, a swizzled layout or a tensor of one", x)
 
 
 def max_common_layout(a: Any, b: Any) -> Layout:
-    """The coordinates of elements that are contiguous in both layouts: ``R`` with ``a(R(i)) == b(R(i)) == i``.
+    """The coordinates of elements that are contiguous in both layouts: ``R`` with
+    ``a(R(i)) == b(R(i)) == i``.
 
     Parameters
     ----------
@@ -37,7 +42,8 @@ def max_common_layout(a: Any, b: Any) -> Layout:
     Returns
     -------
     Layout
-        From the position in the run to the coordinate; ``1:0`` if no two elements are neighbours in both.
+        From the position in the run to the coordinate; ``1:0`` if no two elements are neighbours in
+        both.
 
     Examples
     --------
@@ -60,7 +66,8 @@ def max_common_layout(a: Any, b: Any) -> Layout:
 
 
 def _prefix(a: Layout, found: list[tuple[Any, Any]], s: Any, d: Any, current: Any) -> Any:
-    """How many of ``s`` steps of ``d`` continue, in ``a``, the run of ``current`` elements at the modes that were found."""
+    """How many of ``s`` steps of ``d`` continue, in ``a``, the run of ``current`` elements at the
+    modes that were found."""
     try:
         through = coalesce(composition(a, Layout(s, d)))
     except LayoutError:
@@ -70,7 +77,7 @@ def _prefix(a: Layout, found: list[tuple[Any, Any]], s: Any, d: Any, current: An
         return 1
     if not found:
         return n
-    try:                                                 # the steps of all modes together must not carry into each other
+    try:                            # the steps of all modes together must not carry into each other
         composition(a, Layout(*zip(*found, (n, d), strict=True)))
     except LayoutError:
         return 1
@@ -90,7 +97,8 @@ def _first(modes: list[tuple[Any, Any]], n: Any) -> Layout:
 
 
 def max_common_vector(a: Any, b: Any) -> Any:
-    """The number of elements that are contiguous in both layouts: the width of a vectorised copy between them.
+    """The number of elements that are contiguous in both layouts: the width of a vectorised copy
+    between them.
 
     The addresses of the vectors are another question: :func:`max_alignment`.
 
@@ -113,7 +121,8 @@ def max_common_vector(a: Any, b: Any) -> Any:
 
 
 def max_alignment(layout: Any) -> int:
-    """The longest run whose every copy in the layout starts at a multiple of its length, as far as is certain.
+    """The longest run whose every copy in the layout starts at a multiple of its length, as far as
+    is certain.
 
     It is the largest ``n`` for which :func:`upcast` succeeds.
 
@@ -141,7 +150,8 @@ def max_alignment(layout: Any) -> int:
     flat = coalesce(layout)
     modes = list(flat.pairs)
     chain, current = [], 1
-    while found := [mode for mode in modes if isinstance(mode[0], int) and mode[1] == current and mode[0] > 1]:
+    while found := [mode for mode in modes if isinstance(mode[0], int) and mode[1] == current
+                    and mode[0] > 1]:
         modes.remove(found[0])
         chain.append(found[0][0])
         current *= found[0][0]
@@ -164,10 +174,11 @@ def _known_divisor(d: Any) -> int:
     return bits_of(d) & -bits_of(d) if isinstance(d, Expr) else d
 
 
-# -- changing the element ---------------------------------------------------------------------------------------------------------
+# -- changing the element --------------------------------------------------------------------------
 @checked(layout=with_domain, n=positive)
 def upcast(layout: Any, n: int) -> Any:
-    """The layout in units of ``n`` neighbouring elements: ``upcast((8,4):(1,8), 4) == (2,4):(1,2)``.
+    """The layout in units of ``n`` neighbouring elements:
+    ``upcast((8,4):(1,8), 4) == (2,4):(1,2)``.
 
     Parameters
     ----------
@@ -184,7 +195,8 @@ def upcast(layout: Any, n: int) -> Any:
     Raises
     ------
     LayoutError
-        If the elements of a unit are not all there, a unit does not start at a multiple of ``n``, or ``n`` is not above 0.
+        If the elements of a unit are not all there, a unit does not start at a multiple of ``n``,
+        or ``n`` is not above 0.
 
     Examples
     --------
@@ -205,23 +217,28 @@ def upcast(layout: Any, n: int) -> Any:
         r = quotient(n, d) if isinstance(d, int) and d > 0 else None
         rest = None if r is None else quotient(s, r) or (1 if quotient(r, s) else None)
         if r is None or rest is None:
-            raise LayoutError("upcast", f"the mode {s}:{d} does not divide into units of {n}", layout)
+            raise LayoutError("upcast", f"the mode {s}:{d} does not divide into units of {n}",
+                              layout)
         shape.append(rest)
         stride.append(0 if rest == 1 else 1)
         inside.append((d, s // rest))
     current = 1
     for d, count in sorted(inside):
         if d != current:
-            raise LayoutError("upcast", f"the modes of stride below {n} do not follow each other from 1", layout)
+            raise LayoutError("upcast",
+                              f"the modes of stride below {n} do not follow each other from 1",
+                              layout)
         current *= count
     if current != n:
-        raise LayoutError("upcast", f"a unit of {n} elements has only {current} of them in a row", layout)
+        raise LayoutError("upcast", f"a unit of {n} elements has only {current} of them in a row",
+                          layout)
     return _rebuild(layout, shape, stride)
 
 
 @checked(layout=with_domain, n=positive)
 def downcast(layout: Any, n: int) -> Any:
-    """The layout in units of an ``n``-th of an element: ``downcast((2,4):(1,2), 4) == (8,4):(1,8)``.
+    """The layout in units of an ``n``-th of an element:
+    ``downcast((2,4):(1,2), 4) == (8,4):(1,8)``.
 
     Parameters
     ----------
@@ -238,7 +255,8 @@ def downcast(layout: Any, n: int) -> Any:
     Raises
     ------
     LayoutError
-        If not exactly one mode has stride 1, so that it is not clear which one takes the parts, or ``n`` is not above 0.
+        If not exactly one mode has stride 1, so that it is not clear which one takes the parts, or
+        ``n`` is not above 0.
 
     Examples
     --------
@@ -259,7 +277,9 @@ def downcast(layout: Any, n: int) -> Any:
 
 def _refuse_tensor(x: Any, op: str) -> None:
     if not isinstance(x, Layout):
-        raise LayoutError(op, f"expected a layout, since an engine has elements of its own, got {described(x)}")
+        raise LayoutError(
+            op, f"expected a layout, since an engine has elements of its own, got {described(x)}"
+        )
 
 
 def _rebuild(layout: Layout, shape: list, stride: list) -> Layout:
@@ -270,11 +290,14 @@ def _recast_swizzle(layout: ComposedLayout, n: int, recast: Any) -> ComposedLayo
     op, swizzle, bits = recast.__name__, layout.outer, n.bit_length() - 1
     offset = quotient(layout.offset, n) if op == "upcast" else layout.offset * n
     if not isinstance(swizzle, Swizzle) or n != 1 << bits or offset is None:
-        raise LayoutError(op, f"a swizzle is recast by powers of two that divide its offset, not by {n}", layout)
+        raise LayoutError(
+            op, f"a swizzle is recast by powers of two that divide its offset, not by {n}", layout
+        )
     base = swizzle.base - bits if op == "upcast" else swizzle.base + bits
     if base < 0 < swizzle.bits:
         raise LayoutError(op, f"the swizzle permutes elements within a unit of {n}", layout)
-    return ComposedLayout(Swizzle(swizzle.bits, max(0, base), swizzle.shift), offset, recast(layout.inner, n))
+    return ComposedLayout(Swizzle(swizzle.bits, max(0, base), swizzle.shift), offset,
+                          recast(layout.inner, n))
 
 
 @checked(layout=with_domain, old_bits=positive, new_bits=positive)
@@ -296,7 +319,8 @@ def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
     Raises
     ------
     LayoutError
-        If a size is not above 0 or neither divides the other, or :func:`upcast` or :func:`downcast` refuses.
+        If a size is not above 0 or neither divides the other, or :func:`upcast` or :func:`downcast`
+        refuses.
 
     Examples
     --------
@@ -307,7 +331,8 @@ def recast_layout(layout: Any, old_bits: int, new_bits: int) -> Any:
         return upcast(layout, new_bits // old_bits)
     if old_bits % new_bits == 0:
         return downcast(layout, old_bits // new_bits)
-    raise LayoutError("recast_layout", f"neither {old_bits} nor {new_bits} bits are a multiple of the other", layout)
+    raise LayoutError("recast_layout",
+                      f"neither {old_bits} nor {new_bits} bits are a multiple of the other", layout)
 
 
 @checked(shape=inttuple, n=positive)
@@ -337,7 +362,8 @@ def domain_distribute(shape: Any, n: int) -> Layout:
     '(3,2):(1,15)'
     """
     if not all(isinstance(s, int) for s in leaves(shape)):
-        raise LayoutError("domain_distribute", "symbolic extents have no certain divisors", shape, n)
+        raise LayoutError("domain_distribute", "symbolic extents have no certain divisors", shape,
+                          n)
     found, before, rest = [], 1, n
     for s in leaves(shape):
         f = gcd(s, rest)

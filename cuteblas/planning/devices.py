@@ -1,8 +1,9 @@
 """Cards that plans can be made for without one: facts of NVIDIA's datasheets.
 
-Sources: the datasheets and architecture whitepapers of A100 (SXM4, 80 GB), L40S, GeForce RTX 4090, H100 (SXM5) and B200 (HGX), and
-the "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide for shared memory. Clocks are boost clocks.
-Only the H200 was there to be measured; its numbers stand in for those of the others (:mod:`cuteblas.planning.cost`).
+Sources: the datasheets and architecture whitepapers of A100 (SXM4, 80 GB), L40S, GeForce RTX 4090,
+H100 (SXM5) and B200 (HGX), and the "Technical Specifications per Compute Capability" of the CUDA
+C++ Programming Guide for shared memory. Clocks are boost clocks. Only the H200 was there to be
+measured; its numbers stand in for those of the others (:mod:`cuteblas.planning.cost`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ __all__ = ["DEVICES", "device_named", "is_measured"]
 _KIB = 1 << 10
 
 
-def _card(name: str, arch: str, multiprocessors: int, shared_kib: int, clock_mhz: int, gb_s: int, l2_mib: int) -> DeviceInfo:
-    return DeviceInfo(name, arch, multiprocessors, shared_kib * _KIB, clock_mhz * 1e6, COPY_EFFICIENCY * gb_s * 1e9,
-                      l2_mib * _KIB * _KIB)
+def _card(name: str, arch: str, multiprocessors: int, shared_kib: int, clock_mhz: int, gb_s: int,
+          l2_mib: int) -> DeviceInfo:
+    return DeviceInfo(name, arch, multiprocessors, shared_kib * _KIB, clock_mhz * 1e6,
+                      COPY_EFFICIENCY * gb_s * 1e9, l2_mib * _KIB * _KIB)
 
 
 DEVICES = {
@@ -45,5 +47,6 @@ def device_named(name: str) -> DeviceInfo:
 
 
 def is_measured(device: DeviceInfo) -> bool:
-    """Whether the numbers that planners estimate with were fitted to measurements on such a card."""
+    """Whether the numbers that planners estimate with were fitted to measurements on such a
+    card."""
     return device.fitted.device == device.name

@@ -1,7 +1,8 @@
 """The expected time of a plan.
 
-A plan carries what its family says: what it does, counted, times the numbers of a card (:mod:`~cuteblas.planning.cost.work`). What
-is here of it is a comparison with the floor. How near all of this comes to measurements stands in docs/performance/README.md.
+A plan carries what its family says: what it does, counted, times the numbers of a card
+(:mod:`~cuteblas.planning.cost.work`). What is here of it is a comparison with the floor. How near
+all of this comes to measurements stands in docs/performance/README.md.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimate", "casting_seconds", "estimate", "touched_bytes"]
 
-_SECTOR = 32                         # bytes
-_SHORT, _HALF = 30, 0.5              # launches; what takes no longer and is not half its floor waits for others, or the last blocks
+_SECTOR = 32             # bytes
+_SHORT, _HALF = 30, 0.5  # launches; what takes no longer and is not half its floor waits for
+                         # others, or the last blocks
 
 
 
@@ -31,12 +33,13 @@ class Estimate:
     Attributes
     ----------
     seconds : float or None
-        Of all launches; ``None`` where a caller overruled the family's choice and there is no model.
+        Of all launches; ``None`` where a caller overruled the family's choice and there is no
+        model.
     floor : Floor
         The least that any kernel takes.
     bound : {"arithmetic", "memory traffic", "latency", "nothing"}
-        What the time is spent on: the larger part of the floor, or, of short calls, waiting: for launches, for memory, for the
-        last blocks.
+        What the time is spent on: the larger part of the floor, or, of short calls, waiting: for
+        launches, for memory, for the last blocks.
     """
 
     seconds: float | None
@@ -65,7 +68,8 @@ def casting_seconds(nbytes: int, device: DeviceInfo) -> float:
 
 
 def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> int:
-    """Bytes of the sectors of 32 that hold elements: what memory moves. Elements that broadcasting repeats count once.
+    """Bytes of the sectors of 32 that hold elements: what memory moves. Elements that broadcasting
+    repeats count once.
 
     Parameters
     ----------
@@ -77,7 +81,7 @@ def touched_bytes(shape: Sequence[int], strides: Sequence[int], item: int) -> in
     if 0 in shape:
         return 0
     modes = sorted((abs(s) * item, n) for n, s in zip(shape, strides, strict=True) if s and n > 1)
-    run = item                                         # bytes from the first to the last of a run without unused sectors
+    run = item                    # bytes from the first to the last of a run without unused sectors
     while modes and modes[0][0] <= max(run, _SECTOR):
         stride, extent = modes.pop(0)
         run += stride * (extent - 1)

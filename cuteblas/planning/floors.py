@@ -1,4 +1,5 @@
-"""The least time that a device needs for a problem: the larger of its arithmetic and its compulsory traffic."""
+"""The least time that a device needs for a problem: the larger of its arithmetic and its compulsory
+traffic."""
 
 from __future__ import annotations
 
@@ -20,23 +21,28 @@ from .problem import (
 
 __all__ = ["Floor", "compulsory_bytes", "floor_of", "multiply_adds_per_clock"]
 
-# Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute capability
-# (CUDA C++ Programming Guide, "Arithmetic Instructions").
-_LANES = {"sm_70": (64, 32, 64), "sm_72": (64, 32, 64), "sm_75": (64, 2, 64), "sm_80": (64, 32, 64), "sm_86": (128, 2, 64),
-          "sm_87": (128, 2, 64), "sm_89": (128, 2, 64), "sm_90": (128, 64, 64), "sm_100": (128, 64, 128), "sm_103": (128, 2, 128),
+# Multiply-adds per clock and multiprocessor in float32, float64 and 32-bit integers, by compute
+# capability (CUDA C++ Programming Guide, "Arithmetic Instructions").
+_LANES = {"sm_70": (64, 32, 64), "sm_72": (64, 32, 64), "sm_75": (64, 2, 64), "sm_80": (64, 32, 64),
+          "sm_86": (128, 2, 64), "sm_87": (128, 2, 64), "sm_89": (128, 2, 64),
+          "sm_90": (128, 64, 64), "sm_100": (128, 64, 128), "sm_103": (128, 2, 128),
           "sm_120": (128, 2, 128), "sm_121": (128, 2, 128)}
-# The same of tensor cores in 16 bits, summed in float32, and in float64, by the datasheets: 312 and 19.5 TFLOP/s of an A100, 362 of
-# an L40S, 989 and 67 of an H100, all dense. Others have half of it in tf32 and twice as much in int8. What mma.sync, which is all
-# that runs here on sm_100, reaches of its 2250 is not documented: that of sm_80 is assumed.
-_TENSOR_CORES = {"sm_70": (512, 0), "sm_75": (512, 0), "sm_80": (1024, 64), "sm_86": (512, 0), "sm_89": (512, 0),
-                 "sm_90": (2048, 128), "sm_100": (1024, 64), "sm_120": (512, 0)}
-# GeForce cards sum in float32 at half the rate (whitepapers of GA102 and AD102: 71 TFLOP/s of an RTX 3090, 165 of an RTX 4090).
+# The same of tensor cores in 16 bits, summed in float32, and in float64, by the datasheets: 312 and
+# 19.5 TFLOP/s of an A100, 362 of an L40S, 989 and 67 of an H100, all dense. Others have half of it
+# in tf32 and twice as much in int8. What mma.sync, which is all that runs here on sm_100, reaches
+# of its 2250 is not documented: that of sm_80 is assumed.
+_TENSOR_CORES = {"sm_70": (512, 0), "sm_75": (512, 0), "sm_80": (1024, 64), "sm_86": (512, 0),
+                 "sm_89": (512, 0), "sm_90": (2048, 128), "sm_100": (1024, 64), "sm_120": (512, 0)}
+# GeForce cards sum in float32 at half the rate (whitepapers of GA102 and AD102: 71 TFLOP/s of an
+# RTX 3090, 165 of an RTX 4090).
 _HALVED = "GeForce"
-_SIMT_FAMILIES = frozenset({"gemm_simt", "gemm_thin", "gemm_outer", "gemm_batched", "gemm_tutorial", "gett"})
+_SIMT_FAMILIES = frozenset({"gemm_simt", "gemm_thin", "gemm_outer", "gemm_batched", "gemm_tutorial",
+                            "gett"})
 # Products of float16 or bfloat16 in place of one of float32.
 _PRODUCTS = {"gemm_split": 3, "bf16x6": 6, "gemm_skinny": 6}
-_MODULI = 14                         # products of bytes for one of float64 by residues; a complex one takes three, not four
-_PACKED = 4                          # products of bytes that dp4a adds, in the named kernels
+_MODULI = 14  # products of bytes for one of float64 by residues; a complex one takes three, not
+              # four
+_PACKED = 4   # products of bytes that dp4a adds, in the named kernels
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,8 @@ class Floor:
 
 
 def multiply_adds_per_clock(family: str, dtype: str, device: DeviceInfo) -> float:
-    """Real multiply-adds per clock and multiprocessor of the unit that a kernel family uses for a type."""
+    """Real multiply-adds per clock and multiprocessor of the unit that a kernel family uses for a
+    type."""
     arch, kind = device.arch.rstrip("af"), element(dtype)
     if family in _SIMT_FAMILIES:
         single, double, integer = _LANES.get(arch, _LANES["sm_90"])
@@ -99,29 +106,37 @@ def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) 
 
 
 def compulsory_bytes(problem: Problem) -> int:
-    """Bytes that must move between memory and the multiprocessors: every element once, elements that broadcasting repeats too."""
+    """Bytes that must move between memory and the multiprocessors: every element once, elements
+    that broadcasting repeats too."""
     if isinstance(problem, CopyProblem):
-        read = prod(n for n, stride in zip(problem.shape, problem.src_strides, strict=True) if stride or n == 0)
+        read = prod(n for n, stride in zip(problem.shape, problem.src_strides, strict=True)
+                    if stride or n == 0)
         return (read + prod(problem.shape)) * problem.itemsize
     if isinstance(problem, GroupedProblem | ChainProblem):
         return sum(map(compulsory_bytes, problem.problems))
-    return sum(prod(n for n, stride in modes if stride or n == 0) * element(dtype).bytes for dtype, modes in _operands(problem))
+    return sum(prod(n for n, stride in modes if stride or n == 0) * element(dtype).bytes
+               for dtype, modes in _operands(problem))
 
 
-def _operands(problem: GemmProblem | ContractionProblem | ReductionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+def _operands(problem: GemmProblem | ContractionProblem
+              | ReductionProblem) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     """Element type, and extent and stride of every mode, of every operand."""
     if isinstance(problem, GemmProblem):
         for operand, extents in (*problem.inputs, (problem.c, (problem.m, problem.n))):
-            yield operand.dtype, list(zip((*extents, *problem.batch), (*operand.strides, *operand.batch_strides), strict=True))
+            yield operand.dtype, list(zip((*extents, *problem.batch),
+                                          (*operand.strides, *operand.batch_strides), strict=True))
     elif isinstance(problem, ReductionProblem):
         for operand in (x for x in (problem.x, problem.y, problem.r) if x is not None):
             strides = *operand.strides, *operand.batch_strides
-            yield operand.dtype, list(zip((problem.i, problem.j, *problem.batch), strides, strict=True))
+            yield operand.dtype, list(zip((problem.i, problem.j, *problem.batch), strides,
+                                          strict=True))
     else:
         m_modes, n_modes, k_modes = problem.m, problem.n, problem.k
         yield problem.a.dtype, [(x[0], x[1]) for x in (*m_modes, *k_modes, *problem.batch)]
-        yield problem.b.dtype, [*((x[0], x[1]) for x in n_modes), *((x[0], x[2]) for x in (*k_modes, *problem.batch))]
-        yield problem.c.dtype, [*((x[0], x[2]) for x in (*m_modes, *n_modes)), *((x[0], x[3]) for x in problem.batch)]
+        yield problem.b.dtype, [*((x[0], x[1]) for x in n_modes),
+                                *((x[0], x[2]) for x in (*k_modes, *problem.batch))]
+        yield problem.c.dtype, [*((x[0], x[2]) for x in (*m_modes, *n_modes)),
+                                *((x[0], x[3]) for x in problem.batch)]
 
 
 def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:
@@ -131,7 +146,8 @@ def floor_of(problem: Problem, family: str, device: DeviceInfo) -> Floor:
         return Floor(0, moved, 0.0, moved / device.bandwidth)
     if isinstance(problem, ChainProblem):
         parts = [floor_of(p, family, device) for p in problem.problems]
-        return Floor(problem.flops, moved, sum(x.arithmetic_s for x in parts), sum(x.traffic_s for x in parts))
+        return Floor(problem.flops, moved, sum(x.arithmetic_s for x in parts),
+                     sum(x.traffic_s for x in parts))
     products = problem.problems if isinstance(problem, GroupedProblem) else (problem,)
     per_clock = device.multiprocessors * device.clock_hz
     seconds = sum(p.flops / (2 * _rate(p, family, device) * per_clock) for p in products)

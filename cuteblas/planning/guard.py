@@ -1,9 +1,12 @@
-"""One guard for algorithms that are right for most elements and not for all: the device decides, and nothing waits for the host.
+"""One guard for algorithms that are right for most elements and not for all: the device decides,
+and nothing waits for the host.
 
-A *primary* algorithm leaves a verdict on the elements, in words in front of the workspace: it holds, or which *fallback* has to
-compute in its place. Fallbacks are launched after it in any case, each with a gate, and return at once where they are not selected:
-:mod:`cuteblas.kernels.guard` has the kernels' part. An algorithm plans both as if they were alone with the workspace, with the role
-:data:`VERDICT` for the words, and hands them over as a :class:`Guarded`; where C is computed in blocks, one for each block.
+A *primary* algorithm leaves a verdict on the elements, in words in front of the workspace: it
+holds, or which *fallback* has to compute in its place. Fallbacks are launched after it in any case,
+each with a gate, and return at once where they are not selected: :mod:`cuteblas.kernels.guard` has
+the kernels' part. An algorithm plans both as if they were alone with the workspace, with the role
+:data:`VERDICT` for the words, and hands them over as a :class:`Guarded`; where C is computed in
+blocks, one for each block.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from .problem import DeviceInfo
 __all__ = ["VERDICT", "Guarded", "gate_values", "guarded", "natively", "otherwise", "verdict_bytes"]
 
 VERDICT: Role = "verdict"
-"""The words of the verdict under which a launch is: written by the primary algorithm, read by the gates of its fallbacks."""
+"""The words of the verdict under which a launch is: written by the primary algorithm, read by the
+gates of its fallbacks."""
 
 _WORDS: Role = "verdict_words"       # how many they are
 _WORD = 4                            # bytes
@@ -31,14 +35,16 @@ class Guarded:
     Attributes
     ----------
     primary : tuple of Launch
-        The algorithm whose result stands if the verdict is :data:`~cuteblas.kernels.guard.HOLDS`. One of its launches writes all
-        words of :data:`VERDICT`.
+        The algorithm whose result stands if the verdict is :data:`~cuteblas.kernels.guard.HOLDS`.
+        One of its launches writes all words of :data:`VERDICT`.
     fallbacks : tuple of Launch
-        What computes if it is not, each with the gate of its own number. Each possible verdict needs one.
+        What computes if it is not, each with the gate of its own number. Each possible verdict
+        needs one.
     workspace_bytes : int
         The most that one of the launches needs.
     words : int
-        Words of the verdict: one, or one of each block that leaves a verdict. A gate opens if one of them has its number.
+        Words of the verdict: one, or one of each block that leaves a verdict. A gate opens if one
+        of them has its number.
     """
 
     primary: tuple[Launch, ...]
@@ -54,11 +60,15 @@ def verdict_bytes(words: int) -> int:
 
 def gate_values(gate: int | None) -> dict[str, Any]:
     """What a kernel takes that does nothing unless the verdict is ``gate``."""
-    return {} if gate is None else {"gate": Argument(role=VERDICT), "gate_words": Argument(role=_WORDS)}
+    return {} if gate is None else {"gate": Argument(role=VERDICT),
+                                    "gate_words": Argument(role=_WORDS)}
 
 
-def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[tuple[Launch, ...], int]:
-    """The launches of all parts, the primary algorithm of each, then all fallbacks; and the workspace that they share.
+def guarded(
+    parts: Iterable[Guarded], device: DeviceInfo, words: int
+) -> tuple[tuple[Launch, ...], int]:
+    """The launches of all parts, the primary algorithm of each, then all fallbacks; and the
+    workspace that they share.
 
     Parameters
     ----------
@@ -67,7 +77,8 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
     device : DeviceInfo
         The device to plan for.
     words : int
-        For how many words there is room: the workspace of the parts begins :func:`verdict_bytes` further.
+        For how many words there is room: the workspace of the parts begins :func:`verdict_bytes`
+        further.
 
     Raises
     ------
@@ -78,9 +89,13 @@ def guarded(parts: Iterable[Guarded], device: DeviceInfo, words: int) -> tuple[t
     fallbacks: list[Launch] = []
     first, end, begin = 0, 0, verdict_bytes(words)
     for part in parts:
-        if not any(argument.role == VERDICT for launch in part.primary for argument in launch.arguments):
-            raise ValueError(f"no launch writes the verdict: {', '.join(launch.kernel.name for launch in part.primary)}")
-        if always := [launch.kernel.name for launch in part.fallbacks if "gate" not in launch.kernel.signature]:
+        if not any(argument.role == VERDICT for launch in part.primary
+                   for argument in launch.arguments):
+            raise ValueError(
+                f"no launch writes the verdict: {', '.join(launch.kernel.name for launch in part.primary)}"
+            )
+        if always := [launch.kernel.name for launch in part.fallbacks
+                      if "gate" not in launch.kernel.signature]:
             raise ValueError(f"a fallback has no gate: {', '.join(always)}")
         places = {VERDICT: place("workspace", _WORD * first), _WORDS: Argument(value=part.words),
                   "workspace": place("workspace", begin)}
@@ -100,12 +115,14 @@ def natively(primary: tuple[Launch, ...], nbytes: int, native: Plan, room: int,
 
 
 def otherwise(condition: str, *fallbacks: str) -> str:
-    """The line of a plan about its guard: the condition, and the algorithms that the device then uses."""
+    """The line of a plan about its guard: the condition, and the algorithms that the device then
+    uses."""
     return f"if {condition}, the device uses {', or '.join(fallbacks)}"
 
 
 def _few_blocks(launch: Launch, device: DeviceInfo) -> Launch:
-    """A launch that may have nothing to do, with no more blocks than there is room for; each computes one after the other."""
+    """A launch that may have nothing to do, with no more blocks than there is room for; each
+    computes one after the other."""
     kernel, cluster = launch.kernel, launch.kernel.cluster[0]
     if "blocks" not in kernel.signature:
         return launch

@@ -25,7 +25,8 @@ class Mode:
 
 
 def merged(modes: Modes) -> Modes:
-    """The same group with as few modes as possible: without extents of 1, and pairs that are one mode in all tensors merged.
+    """The same group with as few modes as possible: without extents of 1, and pairs that are one
+    mode in all tensors merged.
 
     Parameters
     ----------

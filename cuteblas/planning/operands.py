@@ -19,7 +19,15 @@ from ..kernels.gemm.staged import StagedC
 from ..kernels.gemm.triangle import tiles_of_triangle
 from .guard import gate_values
 from .plan import Argument, Launch, Role, place
-from .problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Operand, Storage, transposed
+from .problem import (
+    ContractionProblem,
+    CopyProblem,
+    DeviceInfo,
+    GemmProblem,
+    Operand,
+    Storage,
+    transposed,
+)
 
 __all__ = [
     "MAPPED_STRIDE",
@@ -67,7 +75,8 @@ __all__ = [
 
 T = TypeVar("T")
 Roles = dict[str, Role | Argument]
-"""What the memory of each tensor of a kernel is: that of a role, or an argument that says where in it."""
+"""What the memory of each tensor of a kernel is: that of a role, or an argument that says where in
+it."""
 
 _TMA_ALIGNMENT = 16                  # bytes, of addresses, strides and rows
 _MOST_COORDINATES = 2**31 - 256      # of a mode, before the last box
@@ -96,7 +105,8 @@ def stored_elements(p: GemmProblem) -> tuple[int, int]:
 
 
 def span(modes: Iterable[tuple[int, int]]) -> int:
-    """Largest distance in elements between two elements of a tensor with modes of (extent, stride)."""
+    """Largest distance in elements between two elements of a tensor with modes of (extent,
+    stride)."""
     return sum(max(0, n - 1) * abs(s) for n, s in modes)
 
 
@@ -106,7 +116,8 @@ def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, .
 
 
 def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, tuple[int, int]]:
-    """The roles that a plan writes, each with the bytes that it reaches before and from its address."""
+    """The roles that a plan writes, each with the bytes that it reaches before and from its
+    address."""
     def reach(nbytes: int, *modes: tuple[int, ...]) -> tuple[int, int]:
         before, after = (span((n, end(0, s)) for n, *_others, s in modes) for end in (min, max))
         return before * nbytes, (after + 1) * nbytes
@@ -122,12 +133,14 @@ def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, tupl
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:
-    """The largest of the extents of a GEMM and of the spans of its operands: it decides between 32-bit and 64-bit offsets.
+    """The largest of the extents of a GEMM and of the spans of its operands: it decides between
+    32-bit and 64-bit offsets.
 
     ``depth`` is that of A and B where K is in slices.
     """
     k = p.k if depth is None else depth
-    return max(p.m, p.n, p.k, output_span(p), *(operand_span(x, (n, k), p.batch) for x, (n, _k) in p.inputs))
+    return max(p.m, p.n, p.k, output_span(p), *(operand_span(x, (n, k), p.batch)
+                                                for x, (n, _k) in p.inputs))
 
 
 def output_span(p: GemmProblem) -> int:
@@ -155,18 +168,21 @@ def width_along(mode: int, operand: Operand, extents: tuple[int, int], most: int
 def fused(p: GemmProblem, run_mode: int, most: int) -> FusedEpilogue | None:
     """The arguments of a kernel for a problem's epilogue.
 
-    Its threads hold runs of C along ``run_mode`` and access at most ``most`` elements of them together.
+    Its threads hold runs of C along ``run_mode`` and access at most ``most`` elements of them
+    together.
     """
     if p.fusion is None:
         return None
 
     def matrix(name: str, x: Operand) -> FusedMatrix:
-        strides = tuple(s if s in (0, 1) else 0 if n == 1 else None for s, n in zip(x.strides, (p.m, p.n), strict=True))
+        strides = tuple(s if s in (0, 1) else 0 if n == 1 else None
+                        for s, n in zip(x.strides, (p.m, p.n), strict=True))
         others = (p.m, p.n)[run_mode], x.strides[1 - run_mode], *x.batch_strides
         width = vector_width(x, most, *others) if x.strides[run_mode] == 1 else 1
         return FusedMatrix(name, x.dtype, strides, width)       # type: ignore[arg-type]
 
-    operands, outputs = (tuple(matrix(*m) for m in matrices) for matrices in (p.fusion.operands, p.fusion.outputs))
+    operands, outputs = (tuple(matrix(*m) for m in matrices)
+                         for matrices in (p.fusion.operands, p.fusion.outputs))
     return FusedEpilogue(p.fusion.graph, operands, outputs)
 
 
@@ -175,8 +191,10 @@ def unit_mode(operand: Operand) -> int | None:
     return 0 if operand.strides[0] == 1 else 1 if operand.strides[1] == 1 else None
 
 
-def vector_access(operand: Operand, extents: tuple[int, int], most_bytes: int = VECTOR_BYTES) -> OperandAccess:
-    """How threads access an operand: along a mode with stride 1, in vectors as wide as its address and the other strides allow."""
+def vector_access(operand: Operand, extents: tuple[int, int],
+                  most_bytes: int = VECTOR_BYTES) -> OperandAccess:
+    """How threads access an operand: along a mode with stride 1, in vectors as wide as its address
+    and the other strides allow."""
     kind = dtype(operand.dtype)
     best = OperandAccess(conj=kind.is_complex and operand.conj)
     for mode in (1, 0):
@@ -207,7 +225,8 @@ def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str
         return f"{name} is not aligned to {_TMA_ALIGNMENT} bytes"
     if any(n > 1 and (s <= 0 or s * item % _TMA_ALIGNMENT) for n, s in others):
         return f"the strides {operand.strides} of {name} are not positive multiples of {_TMA_ALIGNMENT} bytes"
-    if any(s * item >= MAPPED_STRIDE for s in (*(s for n, s in others if n > 1), *operand.batch_strides)):
+    if any(s * item >= MAPPED_STRIDE for s in (*(s for n, s in others if n > 1),
+                                               *operand.batch_strides)):
         return f"the strides {(*operand.strides, *operand.batch_strides)} of {name} are not below 2^40 bytes"
     if any(s < 0 or s * item % _TMA_ALIGNMENT for s in operand.batch_strides):
         return f"the batch strides {operand.batch_strides} of {name} are not multiples of {_TMA_ALIGNMENT} bytes"
@@ -217,7 +236,8 @@ def why_not_mapped(name: str, operand: Operand, extents: tuple[int, int]) -> str
 
 
 def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> str | None:
-    """Why no kernel on wgmma computes a problem, whose elements are so many real numbers each; ``None`` if one may."""
+    """Why no kernel on wgmma computes a problem, whose elements are so many real numbers each;
+    ``None`` if one may."""
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
     if not p.depth:
@@ -227,12 +247,14 @@ def why_not_on_wgmma(p: GemmProblem, device: DeviceInfo, numbers: int = 1) -> st
     return None
 
 
-def operand_map(box: TmaBox, operand: Operand, extents: tuple[int, int], batch: tuple[int, ...], digits: int = 1) -> TensorMapSpec:
-    """The tensor map of an operand that :func:`why_not_mapped` does not refuse: its planes of digits, if it has several, then batch
-    modes, innermost first.
+def operand_map(box: TmaBox, operand: Operand, extents: tuple[int, int], batch: tuple[int, ...],
+                digits: int = 1) -> TensorMapSpec:
+    """The tensor map of an operand that :func:`why_not_mapped` does not refuse: its planes of
+    digits, if it has several, then batch modes, innermost first.
     """
     inner, row = range(len(batch) - 1, -1, -1), _TMA_ALIGNMENT // dtype(operand.dtype).bytes
-    strides = [s if n > 1 or mode == box.inner_mode else max(row, -(-extents[box.inner_mode] // row) * row)
+    strides = [s if n > 1 or mode == box.inner_mode
+               else max(row, -(-extents[box.inner_mode] // row) * row)
                for mode, (n, s) in enumerate(zip(extents, operand.strides, strict=True))]
     planes = ((digits,), (operand.strides[0] // digits,)) if digits > 1 else ((), ())
     return box.map((*extents, *planes[0], *(batch[i] for i in inner)),
@@ -272,7 +294,8 @@ class Oriented:
 
 
 def oriented(p: GemmProblem, mode: int) -> Oriented:
-    """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if C is contiguous at all."""
+    """The problem whose C is contiguous along ``mode``, 0 (M) or 1 (N), if C is contiguous at
+    all."""
     return turned(p, p.c.strides[mode] != 1 and p.c.strides[1 - mode] == 1,
                   "C is written along its rows")
 
@@ -292,17 +315,21 @@ def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> 
 
 
 def pairs_along_n(p: GemmProblem, most: int = 2) -> OperandAccess:
-    """How a thread that holds pairs of C along N reads and writes them: together where address, extent and strides allow it.
+    """How a thread that holds pairs of C along N reads and writes them: together where address,
+    extent and strides allow it.
 
     With ``most`` 1 it holds single elements.
     """
     unit = 1 if p.c.strides[1] == 1 else 0 if p.c.strides[0] == 1 else None
-    whole = p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides))
+    whole = p.c.alignment % (2 * dtype(p.c.dtype).bytes) == 0 and not any(
+        x % 2 for x in (p.n, p.c.strides[0], *p.c.batch_strides)
+    )
     return OperandAccess(unit, most if unit == 1 and whole else 1)
 
 
 def why_not_staged(p: GemmProblem) -> str | None:
-    """Why no tensor map can write C, whose rows should be contiguous along N; ``None`` if one can."""
+    """Why no tensor map can write C, whose rows should be contiguous along N; ``None`` if one
+    can."""
     item = dtype(p.c.dtype).bytes
     if p.c.strides[1] != 1:
         return "it is not contiguous along rows or columns"
@@ -310,7 +337,8 @@ def why_not_staged(p: GemmProblem) -> str | None:
         return f"it is not aligned to {_TMA_ALIGNMENT} bytes"
     if p.n * item % _TMA_ALIGNMENT:
         return f"{p.n} elements of {item} bytes are not a multiple of {_TMA_ALIGNMENT} bytes"
-    modes = [(n, s) for n, s in zip((p.m, *p.batch), (p.c.strides[0], *p.c.batch_strides), strict=True) if n > 1]
+    modes = [(n, s) for n, s in zip((p.m, *p.batch), (p.c.strides[0], *p.c.batch_strides),
+                                    strict=True) if n > 1]
     if any(s <= 0 or s * item % _TMA_ALIGNMENT or s * item >= MAPPED_STRIDE for _n, s in modes):
         return f"its strides {(*p.c.strides, *p.c.batch_strides)} are not positive multiples of {_TMA_ALIGNMENT} bytes"
     return "it has more than three batch modes" if len(p.batch) > 3 else None
@@ -346,12 +374,14 @@ def row_pitch(extent: int, multiple: int) -> int:
 
 
 def staging(p: GemmProblem) -> str | None:
-    """How C goes through shared memory: away by TMA if a tensor map describes it, row by row if its rows are contiguous at all."""
+    """How C goes through shared memory: away by TMA if a tensor map describes it, row by row if its
+    rows are contiguous at all."""
     return "tma" if why_not_staged(p) is None else "rows" if p.c.strides[1] == 1 else None
 
 
 def tiles_of_c(p: GemmProblem, tile: tuple[int, int], slices: int = 1) -> int:
-    """Tiles that are computed, of all matrices of the batch: of slices of K all, also where a triangle is written."""
+    """Tiles that are computed, of all matrices of the batch: of slices of K all, also where a
+    triangle is written."""
     of_each = tiles_of_triangle(p.m, tile) if p.triangle and slices == 1 else -(-p.m // tile[0]) * -(-p.n // tile[1])
     return of_each * prod(p.batch)
 
@@ -365,9 +395,11 @@ def of_triangle(p: GemmProblem, slices: int = 1) -> str:
 
 
 def staged_map(p: GemmProblem, columns: int) -> TensorMapSpec:
-    """The tensor map of C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, by columns; batch modes innermost first."""
+    """The tensor map of C for :class:`~cuteblas.kernels.gemm.staged.StagedC`, by columns; batch
+    modes innermost first."""
     extents, strides = (p.m, *p.batch[::-1]), (p.c.strides[0], *p.c.batch_strides[::-1])
-    row = -(-p.n // _TMA_ALIGNMENT) * _TMA_ALIGNMENT    # a stride for modes of extent 1, where any will do
+    # a stride for modes of extent 1, where any will do
+    row = -(-p.n // _TMA_ALIGNMENT) * _TMA_ALIGNMENT
     m, *batch = (s if n > 1 else row for n, s in zip(extents, strides, strict=True))
     return StagedC.box_of(p.c.dtype, columns).map((p.m, p.n, *extents[1:]), (m, 1, *batch))
 
@@ -378,7 +410,8 @@ def alpha_kind(alpha: str) -> str:
 
 
 def view(operand: Operand, role: Role | Argument, tensor_map: TensorMapSpec | None = None) -> View:
-    """An operand in the memory of a role, perhaps by a tensor map; the innermost batch mode runs fastest."""
+    """An operand in the memory of a role, perhaps by a tensor map; the innermost batch mode runs
+    fastest."""
     memory = place(role)
     described = None if tensor_map is None else replace(memory, tensor_map=tensor_map)
     return View(memory, operand.strides, operand.batch_strides[::-1], described)
@@ -429,16 +462,20 @@ def bind(kernel: GeneratedKernel, p: GemmProblem, blocks: int, roles: Roles | No
     return launch(kernel, (blocks, 1, 1), taken)
 
 
-def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping[str, Any], **named: Any) -> Launch:
-    """The launch of a kernel that takes these values by name, and the number of blocks if it has a parameter for it.
+def launch(kernel: GeneratedKernel, grid: tuple[int, int, int], *groups: Mapping[str, Any],
+           **named: Any) -> Launch:
+    """The launch of a kernel that takes these values by name, and the number of blocks if it has a
+    parameter for it.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`~cuteblas.codegen.signature.Signature.bind`; and for more blocks than a grid can have.
+        As :meth:`~cuteblas.codegen.signature.Signature.bind`; and for more blocks than a grid can
+        have.
     """
     if grid[0] > _MOST_BLOCKS:
         raise ValueError(f"{kernel.name} needs {grid[0]} blocks; a grid has at most 2^31 - 1")
     blocks = {"blocks": grid[0]} if "blocks" in kernel.signature else {}
     values = kernel.signature.bind(*groups, blocks, **named)
-    return Launch(kernel, grid, tuple(x if isinstance(x, Argument) else Argument(value=x) for x in values))
+    return Launch(kernel, grid, tuple(x if isinstance(x, Argument) else Argument(value=x)
+                                      for x in values))

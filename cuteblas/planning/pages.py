@@ -1,4 +1,5 @@
-"""A plan as HTML, for notebooks: one fragment that refers to nothing outside and follows the colours of the page it is put into."""
+"""A plan as HTML, for notebooks: one fragment that refers to nothing outside and follows the
+colours of the page it is put into."""
 
 from __future__ import annotations
 
@@ -41,13 +42,17 @@ def page(call: str, rows: Iterable[tuple[str, str]], plan: Plan | None) -> str:
     plan : Plan or None
         Whose bars, layouts, pictures and source follow.
     """
-    parts = [f'<div class="cb-plan"><style>{_STYLE}</style>', f'<div class="cb-call">{escape(call)}</div>', _table(rows)]
+    parts = [f'<div class="cb-plan"><style>{_STYLE}</style>',
+             f'<div class="cb-call">{escape(call)}</div>', _table(rows)]
     if plan is not None and plan.launches:
         details = plan_rows(plan)
-        parts += [_bars(plan), _table((row for row in details if row[0] in _SHOWN), code=True), _pictures(plan),
-                  _folded("tile, launches, memory accesses", _table((row for row in details if row[0] not in _SHOWN), code=True))]
+        parts += [_bars(plan), _table((row for row in details if row[0] in _SHOWN), code=True),
+                  _pictures(plan), _folded("tile, launches, memory accesses",
+                                           _table((row for row in details if row[0] not in _SHOWN),
+                                                  code=True))]
         kernels = (launch.kernel for launch in plan.launches)
-        parts += [_folded(f"CUDA C++ of {kernel.name}", f"<pre>{escape(kernel.body)}</pre>") for kernel in kernels]
+        parts += [_folded(f"CUDA C++ of {kernel.name}", f"<pre>{escape(kernel.body)}</pre>")
+                  for kernel in kernels]
     return "\n".join((*parts, "</div>"))
 
 
@@ -55,15 +60,18 @@ def page_of(plan: Plan) -> str:
     """What a plan shows of itself."""
     copies = "; ".join(plan.copied) or "none"
     fallback = [("fallback", plan.fallback)] if plan.fallback else []
-    return page(f"plan for {plan.device.name}", [("kernel", kernel_words(plan)), ("time", time_words(plan, estimate(plan))),
-                                                 ("copies", copies), *fallback], plan)
+    return page(f"plan for {plan.device.name}",
+                [("kernel", kernel_words(plan)), ("time", time_words(plan, estimate(plan))),
+                 ("copies", copies), *fallback], plan)
 
 
 def _table(rows: Iterable[tuple[str, str]], *, code: bool = False) -> str:
     lines, previous = [], None
     for name, text in rows:
         shown = f"<code>{escape(text)}</code>" if code else escape(text)
-        lines.append(f"<tr><td>{escape(name) if name != previous else ''}</td><td>{shown}</td></tr>")
+        lines.append(
+            f"<tr><td>{escape(name) if name != previous else ''}</td><td>{shown}</td></tr>"
+        )
         previous = name
     return f"<table>{''.join(lines)}</table>"
 
@@ -71,13 +79,16 @@ def _table(rows: Iterable[tuple[str, str]], *, code: bool = False) -> str:
 def _bars(plan: Plan) -> str:
     """What bounds it: the expected time beside both parts of the floor."""
     found = estimate(plan)
-    times = {"expected": found.seconds, "arithmetic": found.floor.arithmetic_s, "memory traffic": found.floor.traffic_s}
+    times = {"expected": found.seconds, "arithmetic": found.floor.arithmetic_s,
+             "memory traffic": found.floor.traffic_s}
     longest = max(seconds or 0.0 for seconds in times.values()) or 1.0
     lines = []
     for name, seconds in times.items():
         if seconds is not None:
             bar = f'<span class="cb-bar" style="width:{100 * seconds / longest:.1f}%;background:{_COLOURS[name]}"></span>'
-            lines.append(f"<tr><td>{name}</td><td>{bar}</td><td>{escape(duration(seconds))}</td></tr>")
+            lines.append(
+                f"<tr><td>{name}</td><td>{bar}</td><td>{escape(duration(seconds))}</td></tr>"
+            )
     return f'<table class="cb-bars">{"".join(lines)}</table>'
 
 

@@ -1,4 +1,5 @@
-"""Pictures of a plan: the thread that owns each part of a tile of C, and the banks of tiles in shared memory."""
+"""Pictures of a plan: the thread that owns each part of a tile of C, and the banks of tiles in
+shared memory."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ class Owners:
 
 
 def owners(plan: Plan) -> Owners | None:
-    """Which thread owns each part of a tile of C: the thread-value layout of the multiplication, read backwards; of a plan whose
-    kernel multiplies.
+    """Which thread owns each part of a tile of C: the thread-value layout of the multiplication,
+    read backwards; of a plan whose kernel multiplies.
     """
     found = _mma_of(plan.config)
     if found is None:
@@ -74,7 +75,8 @@ def owners(plan: Plan) -> Owners | None:
     for i in range(size(mma.tv_c)):
         owner[mma.tv_c(i)] = i % threads
     grid = [[owner[m + rows * n] for n in range(columns)] for m in range(rows)]
-    first = next(argument.role for launch in plan.launches for argument in launch.arguments if argument.role in ("a", "b"))
+    first = next(argument.role for launch in plan.launches for argument in launch.arguments
+                 if argument.role in ("a", "b"))
     if first == "b":                                                 # computed as C^T: show C
         grid, extents, (rows, columns) = [list(row) for row in zip(*grid, strict=True)], extents[::-1], (columns, rows)
     height, width = _block(grid)
@@ -82,7 +84,8 @@ def owners(plan: Plan) -> Owners | None:
     return Owners(blocks, (height, width), threads, (rows, columns), extents)
 
 
-def _mma_of(config: object) -> tuple[TiledMma | WarpMma | WgmmaMma | WgmmaRegisterMma, tuple[int, int]] | None:
+def _mma_of(config: object) -> tuple[TiledMma | WarpMma | WgmmaMma | WgmmaRegisterMma,
+                                     tuple[int, int]] | None:
     """The tiled multiplication of a configuration, and the extents (M, N) of a block's tile."""
     tile = getattr(config, "tile", None)
     if isinstance(tile, (TileShape, MmaTile)):
@@ -111,25 +114,32 @@ def tile_figure(plan: Plan) -> Figure | None:
     shown = {thread for row in found.grid[:_BLOCKS] for thread in row[:_BLOCKS]}
     lanes = 1 if max(shown) < _WARP else _WARP         # of a colour
     grid, cut = grid_of("", len(found.grid), len(found.grid[0]),
-                        lambda r, c: Cell((f"T{found.grid[r][c]}",), by_thread(found.grid[r][c] // lanes)), most=_BLOCKS)
+                        lambda r, c: Cell((f"T{found.grid[r][c]}",),
+                                          by_thread(found.grid[r][c] // lanes)), most=_BLOCKS)
     rows, columns = found.tile
     height, width = found.block
-    notes = [f"{found.threads} threads own {rows} x {columns} elements of C; each cell is a thread and its {height} x {width}, "
-             f"each colour a {'thread' if lanes == 1 else 'warp'}"]
+    notes = [
+        f"{found.threads} threads own {rows} x {columns} elements of C; each cell is a thread and its {height} x {width}, "
+        f"each colour a {'thread' if lanes == 1 else 'warp'}"
+    ]
     if found.repeats != (1, 1):
-        notes.append(f"a block's tile of {found.of_block[0]} x {found.of_block[1]} repeats this {found.repeats[0]} x "
-                     f"{found.repeats[1]} times")
+        notes.append(
+            f"a block's tile of {found.of_block[0]} x {found.of_block[1]} repeats this {found.repeats[0]} x "
+            f"{found.repeats[1]} times"
+        )
     return Figure("who owns the tile of C", ((grid,),), (*notes, *([cut] if cut else [])))
 
 
 def main_kernel(plan: Plan) -> GeneratedKernel | None:
     """The kernel that does the work: the one that has the family's name, or the first."""
     kernels = [launch.kernel for launch in plan.launches]
-    return next((k for k in kernels if k.name.startswith(plan.family)), kernels[0] if kernels else None)
+    return next((k for k in kernels if k.name.startswith(plan.family)),
+                kernels[0] if kernels else None)
 
 
 def bank_figures(plan: Plan) -> Iterator[Figure]:
-    """The bank of shared memory in which each element of a tile begins, of the first tiles of the main kernel."""
+    """The bank of shared memory in which each element of a tile begins, of the first tiles of the
+    main kernel."""
     kernel = main_kernel(plan)
     tiles = [(name, element, layout) for name, element, layout in (kernel.shared if kernel else ())
              if layout.rank > 1 and min(size(layout, 0), size(layout, 1)) >= _SMALLEST]
@@ -142,7 +152,14 @@ def bank_figures(plan: Plan) -> Iterator[Figure]:
         drawn += 1
         nbytes, extent = dtype(element).bytes, size(layout, 0)
         rows, columns = (min(shown, size(layout, mode)) for mode, shown in enumerate(_BANKED))
-        banks = [[bank_of(layout(r + extent * c), nbytes) for c in range(columns)] for r in range(rows)]
-        cells = tuple(tuple(Cell((str(bank),), by_bank(bank, BANKS)) for bank in row) for row in banks)
-        yield Figure(f"banks of {name}", ((Grid("", cells),),), (
-            f"{element} {layout} in shared memory: the bank in which each of the first {rows} x {columns} elements begins",))
+        banks = [[bank_of(layout(r + extent * c), nbytes) for c in range(columns)]
+                 for r in range(rows)]
+        cells = tuple(tuple(Cell((str(bank),), by_bank(bank, BANKS)) for bank in row)
+                      for row in banks)
+        yield Figure(
+            f"banks of {name}",
+            ((Grid("", cells),),),
+            (
+                f"{element} {layout} in shared memory: the bank in which each of the first {rows} x {columns} elements begins",
+            )
+        )

@@ -1,4 +1,5 @@
-"""A plan: which kernels run, with which arguments, and why. Pure data; it is made and read without a GPU."""
+"""A plan: which kernels run, with which arguments, and why. Pure data; it is made and read without
+a GPU."""
 
 from __future__ import annotations
 
@@ -18,17 +19,19 @@ __all__ = ["Argument", "Launch", "Plan", "Role", "Workspace", "aligned", "place"
 _ALIGNMENT = 256                     # bytes: every part of the workspace begins at a multiple of it
 
 Role = str
-"""What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the matrices of an epilogue
-(``epi_<name>``); a number, or an address where the problem says so, for ``alpha`` and ``beta``; a number for those of an
-epilogue."""
+"""What a call supplies: an address for ``a``, ``b``, ``c``, ``src``, ``dst``, ``workspace`` and the
+matrices of an epilogue (``epi_<name>``); a number, or an address where the problem says so, for
+``alpha`` and ``beta``; a number for those of an epilogue."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """The value of one kernel parameter: a constant of the plan, or something that each call supplies.
+    """The value of one kernel parameter: a constant of the plan, or something that each call
+    supplies.
 
-    ``role`` names what the call supplies; ``value`` is the constant when ``role`` is ``None``. With ``tensor_map`` the argument is
-    the tensor map of that specification over the memory of ``role``. ``offset`` is added to the address, in bytes.
+    ``role`` names what the call supplies; ``value`` is the constant when ``role`` is ``None``. With
+    ``tensor_map`` the argument is the tensor map of that specification over the memory of ``role``.
+    ``offset`` is added to the address, in bytes.
 
     Attributes
     ----------
@@ -55,7 +58,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: the kernel, the grid (blocks along x, y, z) and an argument for each of the kernel's parameters.
+    """One kernel launch: the kernel, the grid (blocks along x, y, z) and an argument for each of
+    the kernel's parameters.
 
     Attributes
     ----------
@@ -93,7 +97,8 @@ def placed(launches: Iterable[Launch], places: Mapping[Role, Argument]) -> tuple
             return argument
         return replace(there, offset=there.offset + argument.offset, tensor_map=argument.tensor_map)
 
-    return tuple(replace(launch, arguments=tuple(map(moved, launch.arguments))) for launch in launches)
+    return tuple(replace(launch, arguments=tuple(map(moved, launch.arguments)))
+                 for launch in launches)
 
 
 def aligned(nbytes: int) -> int:
@@ -139,8 +144,8 @@ class Plan:
     device : DeviceInfo
         The device that the plan is for.
     family : str
-        The kernel family: ``"gemm_simt"``, ``"gemm_mma"``, ``"gemm_wgmma"``, ``"transpose"``, ``"copy"``, ..., or ``"nothing"``
-        when there is nothing to do.
+        The kernel family: ``"gemm_simt"``, ``"gemm_mma"``, ``"gemm_wgmma"``, ``"transpose"``,
+        ``"copy"``, ..., or ``"nothing"`` when there is nothing to do.
     config : object
         The family's frozen configuration (tile, stages, ...).
     launches : tuple of Launch
@@ -152,12 +157,14 @@ class Plan:
     facts : mapping
         Facts about the kernel for readers: layouts, bank conflicts, vector widths.
     seconds : float or None
-        The expected time of all launches, from the model that the family chooses with; ``None`` if a caller overruled the choice or
-        there is no model. :func:`~cuteblas.planning.estimates.estimate` weighs it against the floor.
+        The expected time of all launches, from the model that the family chooses with; ``None`` if
+        a caller overruled the choice or there is no model.
+        :func:`~cuteblas.planning.estimates.estimate` weighs it against the floor.
     copied : tuple of str
         Operands that the launches copy first, and why.
     fallback : str
-        The slower kernel that computes this, or part of it, and why: a faster family refused it, or the elements decide it.
+        The slower kernel that computes this, or part of it, and why: a faster family refused it, or
+        the elements decide it.
     works : tuple of Counted
         The counted resources that ``seconds`` is the time of, one after the other.
     measured : str
@@ -200,7 +207,8 @@ class Plan:
         """
         with workspace.lent():
             own = workspace.take(self.workspace_bytes)
-        launches = placed(self.launches, {"workspace": own, **{role: place(there) for role, there in places.items()}})
+        launches = placed(self.launches, {"workspace": own,
+                                          **{role: place(there) for role, there in places.items()}})
         return replace(self, launches=launches, workspace_bytes=workspace.nbytes)
 
     def then(self, other: Plan) -> Plan:
@@ -217,13 +225,15 @@ class Plan:
             Of a :class:`~cuteblas.planning.problem.ChainProblem`.
         """
         launches = *self.launches, *other.launches
-        roles = {argument.role for each in launches for param, argument in zip(each.kernel.params, each.arguments, strict=True)
+        roles = {argument.role for each in launches
+                 for param, argument in zip(each.kernel.params, each.arguments, strict=True)
                  if param.kind != "scalar" and argument.role is not None}
         chain = ChainProblem((self.problem, other.problem), tuple(sorted(roles - {"workspace"})))
         seconds = None if self.seconds is None or other.seconds is None else self.seconds + other.seconds
         return replace(other, problem=chain, launches=launches,
-                       workspace_bytes=max(self.workspace_bytes, other.workspace_bytes), seconds=seconds,
-                       reason=f"{self.reason}; then {other.reason}", copied=(*self.copied, *other.copied),
+                       workspace_bytes=max(self.workspace_bytes, other.workspace_bytes),
+                       seconds=seconds, reason=f"{self.reason}; then {other.reason}",
+                       copied=(*self.copied, *other.copied),
                        fallback="; ".join(filter(None, (self.fallback, other.fallback))),
                        works=(*self.works, *other.works))
 
@@ -244,5 +254,6 @@ class Plan:
 
     @property
     def full_source(self) -> str:
-        """The text that the compiler gets: each kernel after a prelude with the device functions that it calls."""
+        """The text that the compiler gets: each kernel after a prelude with the device functions
+        that it calls."""
         return "\n".join(launch.kernel.cuda_source for launch in self.launches)

@@ -1,6 +1,7 @@
 """What is to be computed, in the kernels' terms: frozen, hashable descriptions without any data.
 
-Inside, A is (M, K), B is (N, K) and C is (M, N); transposition and row- or column-major order are only strides.
+Inside, A is (M, K), B is (N, K) and C is (M, N); transposition and row- or column-major order are
+only strides.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from .cost import Costs, costs_of
 if TYPE_CHECKING:
     from ..codegen.epilogue import EpilogueGraph
 
-__all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem", "DeviceInfo", "Fusion", "GemmProblem",
-           "GroupedProblem", "Operand", "Problem", "ReductionProblem", "ScalarKind", "Storage",
-           "transposed",
-           "with_matrices"]
+__all__ = ["COPY_EFFICIENCY", "H200", "ChainProblem", "ContractionProblem", "CopyProblem",
+           "DeviceInfo", "Fusion", "GemmProblem", "GroupedProblem", "Operand", "Problem",
+           "ReductionProblem", "ScalarKind", "Storage", "transposed", "with_matrices"]
 
 ScalarKind = Literal["zero", "one", "value", "device"]
-"""What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call passes a number, or that each call
-passes the address of a number in device memory."""
+"""What is known of alpha or beta when a product is planned: that it is 0 or 1, that each call
+passes a number, or that each call passes the address of a number in device memory."""
 
 Modes = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
@@ -38,7 +38,8 @@ class Operand:
     dtype : str
         NumPy's name of the element type.
     strides : tuple of int
-        The two strides in *elements*: (M, K) of A, (N, K) of B, (M, N) of C. Any integers: negative and zero too.
+        The two strides in *elements*: (M, K) of A, (N, K) of B, (M, N) of C. Any integers: negative
+        and zero too.
     batch_strides : tuple of int
         Strides in elements of the batch modes, one for each; 0 broadcasts.
     conj : bool
@@ -68,8 +69,8 @@ class Fusion:
     graph : EpilogueGraph
         What is computed instead of ``alpha * sum + beta * C``.
     operands, outputs : tuple of (str, Operand)
-        The matrices that the graph reads and writes, by name and in its order, as layouts over C's extents: a vector along N has
-        stride 0 along M.
+        The matrices that the graph reads and writes, by name and in its order, as layouts over C's
+        extents: a vector along N has stride 0 along M.
     """
 
     graph: EpilogueGraph
@@ -97,10 +98,12 @@ class GemmProblem:
     batch : tuple of int
         Extents of the batch modes, outermost first as in NumPy.
     alpha, beta : {"zero", "one", "value", "device"}
-        What planning knows about the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B. A number in
-        device memory (``"device"``) that turns out to be zero has the same effect.
+        What planning knows about the scalars. ``beta="zero"`` does not read C; ``alpha="zero"``
+        does not read A or B. A number in device memory (``"device"``) that turns out to be zero has
+        the same effect.
     precision : str
-        The algorithm: ``"auto"``, ``"ieee"`` (native arithmetic of the dtype), or one by name (``gemm.dispatch.PRECISIONS``).
+        The algorithm: ``"auto"``, ``"ieee"`` (native arithmetic of the dtype), or one by name
+        (``gemm.dispatch.PRECISIONS``).
     variant : str, optional
         A named kernel (:mod:`cuteblas.planning.variants`) instead of planning's own choice.
     compute : str, optional
@@ -108,11 +111,12 @@ class GemmProblem:
     fusion : Fusion, optional
         The epilogue.
     digits : int
-        Bytes of an integer, if A and B hold integers as planes of ``uint8``. The planes of a row follow one another; each is as
-        long as the stride of rows divided by ``digits``.
+        Bytes of an integer, if A and B hold integers as planes of ``uint8``. The planes of a row
+        follow one another; each is as long as the stride of rows divided by ``digits``.
     triangle : {"lower", "upper", "both"}, optional
-        The part of a square C that is written. ``"lower"`` and ``"upper"`` include the diagonal and leave the rest of C as it is.
-        ``"both"`` needs A and B in the same memory, so that C is symmetric: one triangle is computed and written twice.
+        The part of a square C that is written. ``"lower"`` and ``"upper"`` include the diagonal and
+        leave the rest of C as it is. ``"both"`` needs A and B in the same memory, so that C is
+        symmetric: one triangle is computed and written twice.
     hermitian : bool
         Whether the triangle is that of a Hermitian matrix, whose diagonal is real.
 
@@ -142,7 +146,7 @@ class GemmProblem:
     hermitian: bool = False
 
     def __post_init__(self) -> None:
-        if self.k == 0 and self.fusion is None:         # an empty sum is zero even if alpha is not finite
+        if self.k == 0 and self.fusion is None:   # an empty sum is zero even if alpha is not finite
             object.__setattr__(self, "alpha", "one")
 
     @property
@@ -178,7 +182,8 @@ class GemmProblem:
 
     @property
     def is_gram(self) -> bool:
-        """Whether C is symmetric if A and B share memory, in a form that kernels can compute from one triangle."""
+        """Whether C is symmetric if A and B share memory, in a form that kernels can compute from
+        one triangle."""
         plain = (self.alpha, self.beta, self.fusion, self.variant) == ("one", "zero", None, None)
         return plain and self.a == self.b and self.m == self.n and self.precision in ("auto", "ieee")
 
@@ -190,7 +195,8 @@ class GemmProblem:
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations: 2mnk, four times as many for complex numbers, for every batch index; half of it for a triangle."""
+        """Arithmetic operations: 2mnk, four times as many for complex numbers, for every batch
+        index; half of it for a triangle."""
         outputs = self.m * (self.m + 1) // 2 * prod(self.batch) if self.triangle else self.outputs
         return 2 * outputs * self.k * (4 if dtype(self.a.dtype).is_complex else 1)
 
@@ -209,7 +215,8 @@ class GroupedProblem:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The address that a call supplies: that of a table with all others (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
+        """The address that a call supplies: that of a table with all others
+        (:func:`~cuteblas.planning.gemm.grouped.table_of`)."""
         return ("table",)
 
     @property
@@ -243,14 +250,16 @@ _OTHER: dict[str | None, Literal["lower", "upper"]] = {"lower": "upper", "upper"
 
 @dataclass(frozen=True)
 class CopyProblem:
-    """``dst[i0, i1, ...] = src[i0, i1, ...]`` between two layouts: a copy, a transpose or any permutation of modes.
+    """``dst[i0, i1, ...] = src[i0, i1, ...]`` between two layouts: a copy, a transpose or any
+    permutation of modes.
 
     Attributes
     ----------
     shape : tuple of int
         Extents; any may be 0.
     src_strides, dst_strides : tuple of int
-        Strides in elements. Those of ``dst`` address every element once; those of ``src`` are any integers.
+        Strides in elements. Those of ``dst`` address every element once; those of ``src`` are any
+        integers.
     itemsize : int
         Bytes of an element: 1, 2, 4, 8 or 16.
     src_alignment, dst_alignment : int
@@ -313,9 +322,11 @@ class Storage:
 
 @dataclass(frozen=True)
 class ContractionProblem:
-    """A contraction of two tensors as a GEMM whose modes M, N and K are each a group of modes: ``C = alpha * A B + beta * C``.
+    """A contraction of two tensors as a GEMM whose modes M, N and K are each a group of modes:
+    ``C = alpha * A B + beta * C``.
 
-    A group is a tuple of modes in any order, and a mode is its extent followed by its strides, any integers, in elements.
+    A group is a tuple of modes in any order, and a mode is its extent followed by its strides, any
+    integers, in elements.
 
     Attributes
     ----------
@@ -330,7 +341,8 @@ class ContractionProblem:
     batch : tuple of (extent, stride in A, stride in B, stride in C)
         Modes of all three.
     alpha, beta : {"zero", "one", "value"}
-        What planning knows about the scalars. ``beta="zero"`` does not read C; ``alpha="zero"`` does not read A or B.
+        What planning knows about the scalars. ``beta="zero"`` does not read C; ``alpha="zero"``
+        does not read A or B.
     precision : str
         The algorithm, as in :class:`GemmProblem`.
     variant : str, optional
@@ -373,7 +385,8 @@ class ContractionProblem:
 
 @dataclass(frozen=True)
 class ReductionProblem:
-    """``R[batch, i] = op over j of X[batch, i, j]``, or the sum of ``X[batch, i, j] * Y[batch, i, j]``: dot products of rows.
+    """``R[batch, i] = op over j of X[batch, i, j]``, or the sum of
+    ``X[batch, i, j] * Y[batch, i, j]``: dot products of rows.
 
     Attributes
     ----------
@@ -388,7 +401,8 @@ class ReductionProblem:
     op : {"sum", "max", "min"}
         The operation along j. ``"max"`` and ``"min"`` are NaN if any element is.
     compute : str, optional
-        NumPy's name of the type in which elements are combined; by default the type of sums of products of X.
+        NumPy's name of the type in which elements are combined; by default the type of sums of
+        products of X.
     y : Operand, optional
         Y (I, J), of X's type.
 
@@ -421,7 +435,8 @@ class ReductionProblem:
 
 @dataclass(frozen=True)
 class ChainProblem:
-    """Problems that are solved one after the other; the workspace holds what the next one needs of one before.
+    """Problems that are solved one after the other; the workspace holds what the next one needs of
+    one before.
 
     Attributes
     ----------
@@ -467,7 +482,8 @@ class DeviceInfo:
     workspace_limit : int, optional
         The most scratch memory that a plan may use, in bytes.
     costs : Costs, optional
-        The numbers behind time estimates; by default those shipped for a card of this name, else those of an H200.
+        The numbers behind time estimates; by default those shipped for a card of this name, else
+        those of an H200.
 
     Examples
     --------
@@ -491,11 +507,13 @@ class DeviceInfo:
         return self.costs or costs_of(self.name)
 
     def seconds(self, clocks: float = 0.0, launches: float = 0.0, nbytes: float = 0.0) -> float:
-        """Seconds that clocks of a multiprocessor, launches, and bytes at the bandwidth of a large device copy take together."""
+        """Seconds that clocks of a multiprocessor, launches, and bytes at the bandwidth of a large
+        device copy take together."""
         return clocks / self.clock_hz + launches * self.fitted["launch"]["seconds"] + nbytes / self.bandwidth
 
 
 COPY_EFFICIENCY = 0.87
-"""Share of the theoretical memory bandwidth that a large device copy reaches: 4286 of 4917 GB/s on an H200."""
+"""Share of the theoretical memory bandwidth that a large device copy reaches: 4286 of 4917 GB/s on
+an H200."""
 
 H200 = DeviceInfo("NVIDIA H200", "sm_90", 132, 232448, 1.98e9, 4.286e12, 62914560)

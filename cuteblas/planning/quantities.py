@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ["duration", "quantity"]
 
-_PREFIXES = ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""), (-3, "m"), (-6, "u"), (-9, "n"), (-12, "p"))
+_PREFIXES = ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""), (-3, "m"),
+             (-6, "u"), (-9, "n"), (-12, "p"))
 
 
 def quantity(value: float, unit: str) -> str:

@@ -1,4 +1,5 @@
-"""Plans of reductions of one mode: the threads along each mode, and the number of slices that j is cut into."""
+"""Plans of reductions of one mode: the threads along each mode, and the number of slices that j is
+cut into."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ from ..kernels.reduce.modes import OPERATIONS, ReduceModesConfig, reduce_modes
 from .cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from .floors import compulsory_bytes
 from .modes import merged
-from .operands import NARROW_SPAN, batch_values, compact, launch, power_of_two, span, vector_width, view
+from .operands import (
+    NARROW_SPAN,
+    batch_values,
+    compact,
+    launch,
+    power_of_two,
+    span,
+    vector_width,
+    view,
+)
 from .plan import Argument, Launch, Plan, Workspace, place
 from .problem import DeviceInfo, Operand, ReductionProblem
 
@@ -53,8 +63,10 @@ class ReductionChoice:
 
     def __str__(self) -> str:
         split = f"; j in {self.slices} slices of {self.chunk}" if self.slices > 1 else ""
-        return (f"{self.threads[0]}x{self.threads[1]} threads along (i, j), lanes along {'ij'[self.lanes]}, vectors of "
-                f"{self.width}, {self.tile[0]}x{self.tile[1]} elements a step{split}")
+        return (
+            f"{self.threads[0]}x{self.threads[1]} threads along (i, j), lanes along {'ij'[self.lanes]}, vectors of "
+            f"{self.width}, {self.tile[0]}x{self.tile[1]} elements a step{split}"
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -71,14 +83,16 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     Returns
     -------
     Plan
-        Launches that take the addresses of the problem's roles: ``src`` (X) and ``dst`` (R), or ``a`` (X), ``b`` (Y) and ``c`` (R).
+        Launches that take the addresses of the problem's roles: ``src`` (X) and ``dst`` (R), or
+        ``a`` (X), ``b`` (Y) and ``c`` (R).
 
     Raises
     ------
     TypeError
         If X cannot be reduced in these types.
     ValueError
-        For the maximum or minimum of nothing, an unknown operation, or a launch with more blocks than a grid can have.
+        For the maximum or minimum of nothing, an unknown operation, or a launch with more blocks
+        than a grid can have.
 
     Examples
     --------
@@ -88,21 +102,24 @@ def plan_reduction(problem: ReductionProblem, device: DeviceInfo) -> Plan:
     """
     _check(problem)
     if 0 in (problem.i, *problem.batch):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
+                    seconds=0.0)
     choice = _choose(_canonical(problem), device)
     source, *_second, target = problem.roles
     workspace = Workspace()
     launches = reduction_launches(problem, device, place(source), place(target), workspace)
     what = "sum of products" if problem.y else problem.op
-    reason = (f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
-              f"{device.multiprocessors} multiprocessors")
+    reason = (
+        f"{what} of {problem.x.dtype} in {problem.accumulator}, {choice}; {launches[0].grid[0]} blocks on "
+        f"{device.multiprocessors} multiprocessors"
+    )
     work = reducing(problem, device)
-    return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason, launches[0].kernel.facts,
-                work.seconds(device), works=(work,))
+    return Plan(problem, device, "reduce", choice, launches, workspace.nbytes, reason,
+                launches[0].kernel.facts, work.seconds(device), works=(work,))
 
 
-def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument, target: Argument,
-                       workspace: Workspace) -> tuple[Launch, ...]:
+def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Argument,
+                       target: Argument, workspace: Workspace) -> tuple[Launch, ...]:
     """The launches of a reduction as a part of another plan.
 
     Parameters
@@ -136,10 +153,12 @@ def reduction_launches(problem: ReductionProblem, device: DeviceInfo, source: Ar
     accumulator = p.accumulator
     outputs, item = p.i * prod(p.batch), dtype(accumulator).bytes
     strides, _end = compact(reversed(p.batch), p.i)
-    sums = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))                  # (i, batch, slice)
-    x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides)) for z in (p.x, p.y))
+    sums = Operand(accumulator, (1, 0), (outputs, *reversed(strides)))           # (i, batch, slice)
+    x, y = (z and replace(z, batch_strides=(choice.chunk * z.strides[1], *z.batch_strides))
+            for z in (p.x, p.y))
     slices = replace(p, x=x or p.x, y=y, r=sums, batch=(choice.slices, *p.batch))
-    rest = replace(p, j=choice.slices, x=replace(sums, strides=(1, outputs), batch_strides=sums.batch_strides[1:]),
+    rest = replace(p, j=choice.slices, x=replace(sums, strides=(1, outputs),
+                                                 batch_strides=sums.batch_strides[1:]),
                    compute=accumulator, y=None)
     parts = workspace.take(choice.slices * outputs * item)
     rest = _canonical(rest)
@@ -158,8 +177,10 @@ def why_not_reduced(p: ReductionProblem) -> str | None:
         fits = x is between is r or (p.op == "sum" and r.is_integer and x.kind in "biu")
         fits = fits and all(d.package for d in (x, between, r))
     else:
-        exact = all(d.kind == "f" and d.package for d in (x, between, r)) and x.bytes <= between.bytes
-        fits = exact and not between.is_stored and not (between.bytes == 8 and r.is_stored)         # would be rounded twice
+        exact = all(d.kind == "f" and d.package
+                    for d in (x, between, r)) and x.bytes <= between.bytes
+        # would be rounded twice
+        fits = exact and not between.is_stored and not (between.bytes == 8 and r.is_stored)
     return None if fits else f"kernels do not compute {p.op} of {x.name} in {between.name} to {r.name}"
 
 
@@ -170,32 +191,41 @@ def _check(p: ReductionProblem) -> None:
     if (refused := why_not_reduced(p)) is not None:
         raise TypeError(refused)
     if p.j == 0 and p.op != "sum":
-        raise ValueError(f"zero-size array to reduction operation {OPERATIONS[p.op]} which has no identity")
+        raise ValueError(
+            f"zero-size array to reduction operation {OPERATIONS[p.op]} which has no identity"
+        )
 
 
 def _canonical(p: ReductionProblem) -> ReductionProblem:
-    """The same reduction with as few modes as possible; i is the one whose elements are closest together in X.
+    """The same reduction with as few modes as possible; i is the one whose elements are closest
+    together in X.
 
     Modes of extent 1 have stride 0, so that they stand in no vector's way.
     """
     tensors = [x for x in (p.x, p.r, p.y) if x is not None]
-    modes = merged(((p.i, *(x.strides[0] for x in tensors)), *zip(p.batch, *(x.batch_strides for x in tensors), strict=True)))
+    modes = merged(((p.i, *(x.strides[0] for x in tensors)),
+                    *zip(p.batch, *(x.batch_strides for x in tensors), strict=True)))
     first, *batch = sorted(modes, key=lambda mode: (mode[1] == 0, abs(mode[1]), mode))
 
     def settled(x: Operand, column: int, j: int) -> Operand:
-        return replace(x, strides=(first[column], j), batch_strides=tuple(mode[column] for mode in batch))
+        return replace(x, strides=(first[column], j),
+                       batch_strides=tuple(mode[column] for mode in batch))
 
     x, y = settled(p.x, 1, p.x.strides[1] if p.j > 1 else 0), p.y and settled(p.y, 3, p.y.strides[1] if p.j > 1 else 0)
-    return replace(p, i=first[0], x=x, r=settled(p.r, 2, 0), y=y, batch=tuple(mode[0] for mode in batch))
+    return replace(p, i=first[0], x=x, r=settled(p.r, 2, 0), y=y,
+                   batch=tuple(mode[0] for mode in batch))
 
 
 def reducing(problem: ReductionProblem, device: DeviceInfo) -> Work:
     """What :func:`plan_reduction` does for a problem that has a result."""
     p = _canonical(problem)
     choice, inputs = _choose(p, device), 2 if p.y else 1
-    steps, warps = -(-(choice.chunk if choice.slices > 1 else p.j) // choice.tile[1]), prod(choice.threads) // _WARP
-    turns = blocks_in_turns(-(-p.i // choice.tile[0]) * prod(p.batch) * choice.slices, _BLOCKS, steps, 2, device)
-    return Work("fused multiply-adds", "copies", instructions=steps * prod(choice.tile) * inputs / _ISSUED + OF_A_WARP * warps,
+    steps, warps = -(-(choice.chunk if choice.slices > 1
+                       else p.j) // choice.tile[1]), prod(choice.threads) // _WARP
+    turns = blocks_in_turns(-(-p.i // choice.tile[0]) * prod(p.batch) * choice.slices, _BLOCKS,
+                            steps, 2, device)
+    return Work("fused multiply-adds", "copies",
+                instructions=steps * prod(choice.tile) * inputs / _ISSUED + OF_A_WARP * warps,
                 warps=warps, moved=compulsory_bytes(p), **turns,
                 **added(choice.slices, p.i * prod(p.batch) * dtype(p.accumulator).bytes))
 
@@ -209,13 +239,17 @@ def _choose(p: ReductionProblem, device: DeviceInfo) -> ReductionChoice:
     across = min(_THREADS // along, max(power_of_two(extents[1 - lanes]), _WARP // along))
     along = min(_THREADS // across, power_of_two(-(-extents[lanes] // width)))
     threads = (along, across) if lanes == 0 else (across, along)
-    tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, width, lanes), threads, lanes).tile
+    tile = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, width, lanes),
+                             threads, lanes).tile
     blocks, steps = -(-p.i // tile[0]) * prod(p.batch), -(-p.j // tile[1])
-    slices = min(_BLOCKS * device.multiprocessors // blocks, steps // 2) if steps >= _LEAST_STEPS else 1
+    slices = min(_BLOCKS * device.multiprocessors // blocks,
+                 steps // 2) if steps >= _LEAST_STEPS else 1
     if device.workspace_limit is not None:
-        slices = min(slices, device.workspace_limit // (p.i * prod(p.batch) * dtype(p.accumulator).bytes))
+        slices = min(slices, device.workspace_limit // (p.i * prod(p.batch)
+                                                        * dtype(p.accumulator).bytes))
     chunk = -(-steps // max(1, slices)) * tile[1]
-    return ReductionChoice(threads, width, lanes, tile, max(1, -(-p.j // chunk)) if chunk else 1, chunk)
+    return ReductionChoice(threads, width, lanes, tile, max(1, -(-p.j // chunk)) if chunk else 1,
+                           chunk)
 
 
 def _width(x: Operand, lanes: int, extent: int) -> int:
@@ -229,15 +263,22 @@ def _access(x: Operand, width: int, lanes: int) -> OperandAccess:
     return OperandAccess(lanes if x.strides[lanes] == 1 else None, width, x.conj)
 
 
-def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument, target: Argument) -> Launch:
+def _launch(p: ReductionProblem, choice: ReductionChoice, source: Argument,
+            target: Argument) -> Launch:
     """The launch of one stage; the outermost batch mode walks over slices if there are several."""
     length = choice.chunk if choice.slices > 1 else p.j
-    beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]    # predicates stop threads, not addresses
-    reach = (span(zip((*beyond, *p.batch), (*x.strides, *x.batch_strides), strict=True)) for x in (p.x, p.r, p.y) if x)
-    y = _access(p.y, gcd(choice.width, _width(p.y, choice.lanes, choice.width)), choice.lanes) if p.y else None
-    config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype, _access(p.x, choice.width, choice.lanes), choice.threads,
-                               choice.lanes, len(p.batch), choice.slices > 1, max(p.i, p.j, *reach) >= NARROW_SPAN, y)
+    # predicates stop threads, not addresses
+    beyond = [-(-n // t) * t for n, t in zip((p.i, length), choice.tile, strict=True)]
+    reach = (span(zip((*beyond, *p.batch), (*x.strides, *x.batch_strides), strict=True))
+             for x in (p.x, p.r, p.y) if x)
+    y = _access(p.y, gcd(choice.width, _width(p.y, choice.lanes, choice.width)),
+                choice.lanes) if p.y else None
+    config = ReduceModesConfig(p.op, p.x.dtype, p.accumulator, p.r.dtype,
+                               _access(p.x, choice.width, choice.lanes), choice.threads,
+                               choice.lanes, len(p.batch), choice.slices > 1,
+                               max(p.i, p.j, *reach) >= NARROW_SPAN, y)
     blocks = -(-p.i // choice.tile[0]) * prod(p.batch)
-    views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target), ("Y", p.y, place("b"))) if x}
+    views = {name: view(x, there) for name, x, there in (("X", p.x, source), ("R", p.r, target),
+                                                         ("Y", p.y, place("b"))) if x}
     return launch(reduce_modes(config), (blocks, 1, 1), batch_values(p.batch), views, I=p.i, J=p.j,
                   **({"chunk": choice.chunk} if choice.slices > 1 else {}))

@@ -1,4 +1,5 @@
-"""A product over the GPUs of a host: which part of C each of them computes, in which tiles, and what moves for that.
+"""A product over the GPUs of a host: which part of C each of them computes, in which tiles, and
+what moves for that.
 
 Nothing here uses a GPU. What runs it is in ``engines/spread.py``.
 """
@@ -15,22 +16,23 @@ from typing import Any, NamedTuple
 
 from .streaming import Tile
 
-__all__ = ["AXES", "Cost", "Extents", "Held", "Operands", "Panel", "Part", "Share", "Spread", "Step", "spread"]
+__all__ = ["AXES", "Cost", "Extents", "Held", "Operands", "Panel", "Part", "Share", "Spread",
+           "Step", "spread"]
 
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 """The axes of A, B and C, by the names of the product's extents."""
 
 _ALL = slice(None)
-_ROWS = 128                             # of which parts have a multiple: a tile of most kernels
-_TILE_BYTES = 32 << 20                  # that move for a tile at least: shorter copies do not fill the link
-_LEAST_EXTENT = 512                     # of a tile, so that its kernels fill a GPU
+_ROWS = 128                     # of which parts have a multiple: a tile of most kernels
+_TILE_BYTES = 32 << 20          # that move for a tile at least: shorter copies do not fill the link
+_LEAST_EXTENT = 512             # of a tile, so that its kernels fill a GPU
 _MOST_TILES = 8
-_COUNTS = 2, 4, 8, 16                   # of the least tiles that would be a part
-_LEAST_SHARE = 0.02                     # of the work, which a device is asked for at least
-_CALL = 100e-6                          # seconds that a further device costs: launches, and copies that begin
-_LAUNCHES = 20e-6                       # seconds of a further tile, besides what planning estimates of its product
-_INSIDE = 1e12                          # bytes in a second of copies within a device
-_ROUNDS = 3                             # of shares that are made even
+_COUNTS = 2, 4, 8, 16    # of the least tiles that would be a part
+_LEAST_SHARE = 0.02      # of the work, which a device is asked for at least
+_CALL = 100e-6           # seconds that a further device costs: launches, and copies that begin
+_LAUNCHES = 20e-6        # seconds of a further tile, besides what planning estimates of its product
+_INSIDE = 1e12           # bytes in a second of copies within a device
+_ROUNDS = 3              # of shares that are made even
 
 
 class Part(NamedTuple):
@@ -197,8 +199,8 @@ class Cost(NamedTuple):
     seconds : float
         Of all of it.
     prepare : float
-        Of each element of A and of B that a part of it reads, whatever it is multiplied with: planes or residues that are made of
-        it. It is in ``seconds`` once.
+        Of each element of A and of B that a part of it reads, whatever it is multiplied with:
+        planes or residues that are made of it. It is in ``seconds`` once.
     """
 
     seconds: float
@@ -206,8 +208,8 @@ class Cost(NamedTuple):
 
     @classmethod
     def from_halves(cls, whole: float, half: float, first: int, second: int) -> Cost:
-        """From the time of all and of half of the columns, of operands of so many elements: what two halves take more is what is
-        made of the first one again."""
+        """From the time of all and of half of the columns, of operands of so many elements: what
+        two halves take more is what is made of the first one again."""
         again = max(0.0, 2 * half - whole)
         return cls(whole, min(again / first, whole / (2 * (first + second))))
 
@@ -220,8 +222,8 @@ class Cost(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cost, rate: Callable[[int, int], float],
-           finer: int = 1, slots: int | None = None) -> Spread:
+def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cost,
+           rate: Callable[[int, int], float], finer: int = 1, slots: int | None = None) -> Spread:
     """Divide a product among devices so that it is expected to end first.
 
     Parameters
@@ -252,15 +254,18 @@ def spread(extents: Extents, held: Operands, devices: tuple[int, ...], cost: Cos
     best: Spread | None = None
     for count in range(len(order), 0, -1):
         product = _Product(extents, held, tuple(order[:count]), cost, rate)
-        for grid in _grids(extents, count) if best is None or cost.seconds / count <= best.seconds else ():
+        for grid in _grids(extents,
+                           count) if best is None or cost.seconds / count <= best.seconds else ():
             found = _divided(product, grid, finer)
             if best is None or found.seconds <= best.seconds:
                 best = found
     assert best is not None
-    return replace(best, shares=tuple(replace(share, steps=_steps(share, extents, held, slots)) for share in best.shares))
+    return replace(best, shares=tuple(replace(share, steps=_steps(share, extents, held, slots))
+                                      for share in best.shares))
 
 
-def _steps(share: Share, extents: Extents, held: Operands, most_slots: int | None) -> tuple[Step, ...]:
+def _steps(share: Share, extents: Extents, held: Operands,
+           most_slots: int | None) -> tuple[Step, ...]:
     """What the tiles of a share need."""
     found: list[list[Panel]] = []
     for one in held:
@@ -289,10 +294,12 @@ def _piece(held: Held, part: Part, box: Mapping[str, Sequence[int]],
 
 
 def _in_order(held: Operands, devices: Sequence[int]) -> list[int]:
-    """Devices as the parts of what is divided follow each other; those that hold the most come first."""
+    """Devices as the parts of what is divided follow each other; those that hold the most come
+    first."""
     found: list[int] = []
     for one in sorted((held.c, held.a, held.b), key=lambda one: -len(one.parts)):
-        found += [part.device for part in one.parts if part.device in devices and part.device not in found]
+        found += [part.device for part in one.parts if part.device in devices
+                  and part.device not in found]
     return found + [device for device in devices if device not in found]
 
 
@@ -306,7 +313,8 @@ def _grids(extents: Extents, count: int) -> Iterator[dict[str, int]]:
 
 
 class _Moved(NamedTuple):
-    """What moves between a device and others: bytes there, bytes within the device, and the seconds that it takes."""
+    """What moves between a device and others: bytes there, bytes within the device, and the seconds
+    that it takes."""
 
     bytes: float
     inside: float
@@ -403,7 +411,8 @@ def _divided(product: _Product, grid: dict[str, int], finer: int) -> Spread:
     return Spread(shares, max(times) + _CALL * (len(devices) - 1))
 
 
-def _shares(product: _Product, fractions: dict[str, list[float]], finer: int) -> tuple[tuple[Share, ...], list[float]]:
+def _shares(product: _Product, fractions: dict[str, list[float]],
+            finer: int) -> tuple[tuple[Share, ...], list[float]]:
     extents, held, devices = product.extents, product.held, product.devices
     ranges = [_cut(extents.of(axis), parts, _held_cuts(held, axis, len(parts), devices))
               for axis, parts in fractions.items()]
@@ -437,11 +446,13 @@ def _cut(extent: int, fractions: Sequence[float], cuts: list[int] | None) -> lis
 
 
 def _tiles(product: _Product, device: int, tile: Tile, finer: int) -> tuple[Tile, ...]:
-    """The part of a device in tiles, so that it is computed while operands arrive and results leave.
+    """The part of a device in tiles, so that it is computed while operands arrive and results
+    leave.
 
-    They are few: what an algorithm makes of the operand that they share, planes or residues, is made again for each. The first one
-    needs what is here already, or is small, since nothing is computed before it is there; each of the next is as large as what
-    arrives meanwhile; and the last one is small if C leaves.
+    They are few: what an algorithm makes of the operand that they share, planes or residues, is
+    made again for each. The first one needs what is here already, or is small, since nothing is
+    computed before it is there; each of the next is as large as what arrives meanwhile; and the
+    last one is small if C leaves.
     """
     missing = {name: int(product.moved(name, device, tile).bytes) for name in "abc"}
     moves = sum(missing.values()) // _TILE_BYTES
@@ -454,10 +465,12 @@ def _tiles(product: _Product, device: int, tile: Tile, finer: int) -> tuple[Tile
                key=lambda tiles: round(product.run(device, tiles)[0] / product.cost.seconds, 4))
 
 
-def _tilings(product: _Product, device: int, tile: Tile, missing: dict[str, int], moves: int) -> Iterator[tuple[Tile, ...]]:
+def _tilings(product: _Product, device: int, tile: Tile, missing: dict[str, int],
+             moves: int) -> Iterator[tuple[Tile, ...]]:
     """Ways to cut a part along one axis."""
     yield (tile,)
-    others = {part.device for one in (product.held.a, product.held.b) for part in one.parts} - {device}
+    others = {part.device for one in (product.held.a, product.held.b)
+              for part in one.parts} - {device}
     slowest = min((product.rate(other, device) for other in others), default=1.0)
     for axis in ("batch",) if product.extents.length(tile, "batch") > 1 else ("m", "n"):
         arriving = missing["a"] + missing["b"] if axis == "batch" else missing["a" if axis == "m" else "b"]
@@ -484,18 +497,21 @@ def _by_place(product: _Product, device: int, tile: Tile, axis: str) -> Iterator
             low, high = max(start, own[0].start), min(stop, own[0].stop)
             if low < high and (start, stop) != (low, high):
                 rest = sorted(((start, low), (high, stop)), key=lambda part: part[1] - part[0])
-                yield tuple(tile._replace(**{axis: slice(*part)}) for part in ((low, high), *rest) if part[0] < part[1])
+                yield tuple(tile._replace(**{axis: slice(*part)}) for part in ((low, high), *rest)
+                            if part[0] < part[1])
     yield (tile,)
 
 
-def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: int, finer: int) -> tuple[Tile, ...]:
+def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: int,
+                 finer: int) -> tuple[Tile, ...]:
     """Many equal tiles along both axes."""
     if count < 2:
         return (tile,)
     here = {axis: product.extents.length(tile, axis) for axis in ("batch", "m", "n")}
     along_m = (missing["a"], here["m"]) >= (missing["b"], here["n"])
     axis = "batch" if here["batch"] > 1 else "m" if along_m else "n"
-    count = min(count, here[axis] if axis == "batch" else max(1, here[axis] * finer // _LEAST_EXTENT))
+    count = min(count, here[axis] if axis == "batch"
+                else max(1, here[axis] * finer // _LEAST_EXTENT))
     if axis == "batch":
         return tuple(_cut_tile(product, tile, axis, [1 / count] * count))
     other = "n" if axis == "m" else "m"
@@ -508,7 +524,8 @@ def _finer_tiles(product: _Product, tile: Tile, missing: dict[str, int], count: 
 
 
 def _growing(least: float, arrives: float, work: float, leaves: bool) -> list[float]:
-    """The parts of a share that follow each other: the least first if something arrives, and last if something leaves."""
+    """The parts of a share that follow each other: the least first if something arrives, and last
+    if something leaves."""
     last = [least] if leaves else []
     left = 1 - sum(last)
     found: list[float] = []

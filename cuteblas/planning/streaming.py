@@ -1,4 +1,5 @@
-"""How arrays of the host move through a GPU: in which pieces, panels and order. What moves them is in ``runtime/ring.py``."""
+"""How arrays of the host move through a GPU: in which pieces, panels and order. What moves them is
+in ``runtime/ring.py``."""
 
 from __future__ import annotations
 
@@ -9,14 +10,16 @@ from itertools import pairwise
 from math import ceil, inf, prod
 from typing import NamedTuple
 
-__all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "passing", "schedule"]
+__all__ = ["Box", "Extents", "Schedule", "Tile", "boxes", "panel_of", "parts", "passing",
+           "schedule"]
 
 Box = tuple[int | slice, ...]
 """The indices of a part of an array."""
 
 
 def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Box, int]]:
-    """The parts in which an array is moved: each as large as may be, and in a copy of the array in C order without a gap.
+    """The parts in which an array is moved: each as large as may be, and in a copy of the array in
+    C order without a gap.
 
     Parameters
     ----------
@@ -53,9 +56,10 @@ def boxes(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[Bo
             yield (*outer, slice(j, j + step)), (i * extent + j) * inner
 
 
-# -- products ---------------------------------------------------------------------------------------------------------------------
+# -- products --------------------------------------------------------------------------------------
 class Tile(NamedTuple):
-    """A part of a product: ranges of the outermost batch axis, of rows, of columns and of the sum."""
+    """A part of a product: ranges of the outermost batch axis, of rows, of columns and of the
+    sum."""
 
     batch: slice
     m: slice
@@ -84,7 +88,8 @@ class Extents:
     may_divide_k : bool
         Whether parts of the sum may be added up.
     grain : int
-        Panels have a multiple of so many rows or columns, where they have more; 0 for what products of matrices like.
+        Panels have a multiple of so many rows or columns, where they have more; 0 for what products
+        of matrices like.
     seconds : float
         That the device is expected to compute.
     a_kept, b_kept : bool
@@ -128,8 +133,9 @@ class Extents:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The tiles of a product in their order. The panels of A and B that a tile needs move when they are needed first, some tiles
-    ahead, and stay until the last tile that needs them has been computed, or are given up for others and move again.
+    """The tiles of a product in their order. The panels of A and B that a tile needs move when they
+    are needed first, some tiles ahead, and stay until the last tile that needs them has been
+    computed, or are given up for others and move again.
 
     Attributes
     ----------
@@ -153,43 +159,51 @@ class Schedule:
     together: bool = False
 
 
-_PANEL_BYTES = 32 << 20                 # at least, unless there is less: shorter ones keep kernels and threads waiting
+# at least, unless there is less: shorter ones keep kernels and threads waiting
+_PANEL_BYTES = 32 << 20
 _MOST_PANELS = 8
-_BLOCKS, _BLOCK_ROWS = 4, 2048          # of rows and of columns, where computing takes long; and rows of each at least
-_SMALL = 1 / 16                         # of an operand: a result that is not worth tiles of its own
-_LONG = 1.3e-11                         # seconds for each byte of A and B: more than half of what it takes to move
-_ROWS = 128                             # of which panels have a multiple: a tile of most kernels
-_SHARE = 0.7                            # of the memory, for panels and tiles: kernels want a workspace
-_LEAVES, _AGAIN = 2e-11, 7e-13          # seconds for a byte of C, and of an operand that each tile reads
-_LAUNCHED = 1e-4                        # seconds of the host for a tile
+_BLOCKS, _BLOCK_ROWS = 4, 2048  # of rows and of columns, where computing takes long; and rows of
+                                # each at least
+_SMALL = 1 / 16                 # of an operand: a result that is not worth tiles of its own
+_LONG = 1.3e-11                 # seconds for each byte of A and B: more than half of what it takes
+                                # to move
+_ROWS = 128                     # of which panels have a multiple: a tile of most kernels
+_SHARE = 0.7                    # of the memory, for panels and tiles: kernels want a workspace
+_LEAVES, _AGAIN = 2e-11, 7e-13  # seconds for a byte of C, and of an operand that each tile reads
+_LAUNCHED = 1e-4                # seconds of the host for a tile
 
 
 def schedule(x: Extents, limit: int) -> Schedule | None:
-    """The tiles of a product that moves the fewest bytes within a limit of device memory; ``None`` if there are none.
+    """The tiles of a product that moves the fewest bytes within a limit of device memory; ``None``
+    if there are none.
 
-    What fits is divided so that results come back while operands are still on their way: into panels of rows (or columns, or of the
-    batch), with the other operand on the device from the beginning.
+    What fits is divided so that results come back while operands are still on their way: into
+    panels of rows (or columns, or of the batch), with the other operand on the device from the
+    beginning.
     """
-    if 2 * (x.a + x.b) + x.c <= limit:                      # some kernels want copies of their operands
+    if 2 * (x.a + x.b) + x.c <= limit:                  # some kernels want copies of their operands
         tiles = _panels_of(x)
         return Schedule(tiles, len(tiles), x.a + x.b + x.c, x.a + x.b, x.c, x.shared)
     if x.shared:
         return schedule(replace(x, shared=False), limit)
     if x.batch > 1:
-        one = (2 * (x.a // (x.batch if x.a_batch else 1) + x.b // (x.batch if x.b_batch else 1)) + x.c // x.batch)
+        one = (2 * (x.a // (x.batch if x.a_batch else 1) + x.b // (x.batch if x.b_batch else 1))
+               + x.c // x.batch)
         most = int(limit // (3 * one))
         if most:
             tiles = tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, most))
             return Schedule(tiles, 1, 3 * most * one, x.a + x.b, x.c)
         each = schedule(replace(x, batch=1), limit)
-        return each and replace(each, tiles=tuple(tile._replace(batch=part) for part in parts(x.batch, 1) for tile in each.tiles),
-                                ahead=min(each.ahead, 1), up=x.batch * each.up, down=x.c)
+        return each and replace(each, tiles=tuple(tile._replace(batch=part)
+                                                  for part in parts(x.batch, 1)
+                                                  for tile in each.tiles), ahead=min(each.ahead, 1),
+                                up=x.batch * each.up, down=x.c)
     if x.others > 1:
         return None
     if not x.b_bytes:
         return _rows_pass(x, limit)
-    return min((found for found in (_one_stays(x, limit), _sums_stay(x, limit)) if found is not None),
-               key=lambda found: found.up, default=None)
+    return min((found for found in (_one_stays(x, limit), _sums_stay(x, limit))
+                if found is not None), key=lambda found: found.up, default=None)
 
 
 _ALL = slice(None)
@@ -216,7 +230,8 @@ def _panels_of(x: Extents) -> tuple[Tile, ...]:
 
 @lru_cache(maxsize=1024)
 def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
-    """The panels of a product that fits: those for operands that move, unless the result is much smaller than what does not."""
+    """The panels of a product that fits: those for operands that move, unless the result is much
+    smaller than what does not."""
     if x.a_kept and x.b_kept and x.batch == x.others == 1 and x.seconds:
         return _graded(x)
     if (x.a_kept or x.b_kept) and x.c > _SMALL * max(x.m * x.a_bytes, x.n * x.b_bytes) * x.k:
@@ -224,26 +239,32 @@ def _panels(x: Extents, least: int) -> tuple[Tile, ...]:
     if x.batch > 1 and (x.a_batch or x.b_batch):
         moved = x.c + (x.a if x.a_batch else 0) + (x.b if x.b_batch else 0)
         count = min(_MOST_PANELS, max(1, moved // least))
-        return tuple(Tile(part, _ALL, _ALL, _ALL) for part in parts(x.batch, max(1, ceil(x.batch / count))))
+        return tuple(Tile(part, _ALL, _ALL, _ALL)
+                     for part in parts(x.batch, max(1, ceil(x.batch / count))))
     if x.a and x.b and min(x.m, x.n) >= _BLOCKS * _BLOCK_ROWS and x.seconds > _LONG * (x.a + x.b):
         return _blocks(x)
     grain = _grain(x)
-    if min(x.m, x.n) < 2 * grain or (not x.a_kept and not x.b_kept and not x.shared and max(x.a, x.b) >= 2 * min(x.a, x.b)):
-        by_rows = x.m * x.a_bytes >= x.n * x.b_bytes                    # the smaller operand stays: all of it comes first
+    if min(x.m, x.n) < 2 * grain or (not x.a_kept and not x.b_kept and not x.shared
+                                     and max(x.a, x.b) >= 2 * min(x.a, x.b)):
+        # the smaller operand stays: all of it comes first
+        by_rows = x.m * x.a_bytes >= x.n * x.b_bytes
     else:
         by_rows = x.by_rows if x.a_kept == x.b_kept else x.b_kept
     extent, moved = (x.m, x.a) if by_rows else (x.n, x.b)
     count = min(_MOST_PANELS, max(1, (moved + x.c) // least), max(1, extent // grain))
     step = _step(x, extent, count)
-    return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL) for part in parts(extent, step))
+    return tuple(Tile(_ALL, part, _ALL, _ALL) if by_rows else Tile(_ALL, _ALL, part, _ALL)
+                 for part in parts(extent, step))
 
 
 def passing(shape: tuple[int, ...], moved: int, by_columns: bool) -> tuple[Tile, ...]:
-    """The tiles of C where panels of one operand pass, as many for every device, and the bytes that move on each."""
+    """The tiles of C where panels of one operand pass, as many for every device, and the bytes that
+    move on each."""
     extent = shape[-1] if by_columns else shape[-2]
     step = ceil(extent / min(_MOST_PANELS, max(1, moved // _PANEL_BYTES), max(1, extent // _ROWS)))
     step = -(-step // _ROWS) * _ROWS if step >= _ROWS else step
-    return tuple(Tile(_ALL, _ALL, part, _ALL) if by_columns else Tile(_ALL, part, _ALL, _ALL) for part in parts(extent, step))
+    return tuple(Tile(_ALL, _ALL, part, _ALL) if by_columns else Tile(_ALL, part, _ALL, _ALL)
+                 for part in parts(extent, step))
 
 
 def _graded(x: Extents) -> tuple[Tile, ...]:
@@ -265,14 +286,16 @@ def _graded(x: Extents) -> tuple[Tile, ...]:
             left = max(left, computed) + leaving * (end - start) / extent
         if left < best and all(start < end for start, end in pairwise(ends)):
             best, found = left, [slice(*ends) for ends in pairwise(ends)]
-    return tuple(Tile(_ALL, part, _ALL, _ALL) if x.by_rows else Tile(_ALL, _ALL, part, _ALL) for part in found)
+    return tuple(Tile(_ALL, part, _ALL, _ALL) if x.by_rows else Tile(_ALL, _ALL, part, _ALL)
+                 for part in found)
 
 
 def _blocks(x: Extents) -> tuple[Tile, ...]:
-    """Blocks of C in the order in which what they need arrives, rows of A and columns of B in turns: with panels of rows alone,
-    nothing is computed before all of B is there."""
+    """Blocks of C in the order in which what they need arrives, rows of A and columns of B in
+    turns: with panels of rows alone, nothing is computed before all of B is there."""
     rows, columns = (parts(extent, _step(x, extent, _BLOCKS)) for extent in (x.m, x.n))
-    order = sorted(((i, j) for i in range(len(rows)) for j in range(len(columns))), key=lambda at: (max(at), at[1], at[0]))
+    order = sorted(((i, j) for i in range(len(rows)) for j in range(len(columns))),
+                   key=lambda at: (max(at), at[1], at[0]))
     return tuple(Tile(_ALL, rows[i], columns[j], _ALL) for i, j in order)
 
 
@@ -281,13 +304,15 @@ def _rows_pass(x: Extents, limit: int) -> Schedule | None:
     most = int(limit * _SHARE / (3 * (x.a_bytes + x.c_bytes)))
     if not most:
         return None
-    tiles = tuple(Tile(_ALL, part, _ALL, _ALL) for part in parts(x.m, _step(x, x.m, ceil(x.m / most))))
+    tiles = tuple(Tile(_ALL, part, _ALL, _ALL)
+                  for part in parts(x.m, _step(x, x.m, ceil(x.m / most))))
     return Schedule(tiles, 1, 3 * most * (x.a_bytes + x.c_bytes), x.a, x.c)
 
 
 def _one_stays(x: Extents, limit: int) -> Schedule | None:
-    """A panel of one operand stays while the other one passes, in one direction and then in the other, so that what is there at the
-    end of a pass is used by the next one, too. The panels that stay are two, since the next is on its way."""
+    """A panel of one operand stays while the other one passes, in one direction and then in the
+    other, so that what is there at the end of a pass is used by the next one, too. The panels that
+    stay are two, since the next is on its way."""
     found = []
     grain = _grain(x)
     for rows_stay in (True, False):
@@ -308,8 +333,10 @@ def _one_stays(x: Extents, limit: int) -> Schedule | None:
         for i, outer in enumerate(parts(stay, stays)):
             inner = parts(passing, passes)
             for part in inner if i % 2 == 0 else reversed(inner):
-                tiles.append(Tile(_ALL, outer, part, _ALL) if rows_stay else Tile(_ALL, part, outer, _ALL))
-        used = (2 * stays * stays_bytes + 3 * passes * passes_bytes) * x.k + 3 * stays * passes * x.c_bytes
+                tiles.append(Tile(_ALL, outer, part, _ALL) if rows_stay
+                             else Tile(_ALL, part, outer, _ALL))
+        used = (2 * stays * stays_bytes + 3 * passes
+                * passes_bytes) * x.k + 3 * stays * passes * x.c_bytes
         found.append(_counted(x, tiles, 1, used))
     return min(found, key=lambda each: each.up, default=None)
 
@@ -333,18 +360,21 @@ def _sums_stay(x: Extents, limit: int) -> Schedule | None:
         for columns in across if i % 2 == 0 else reversed(across):
             along = parts(x.k, kt)
             tiles += [Tile(_ALL, rows, columns, part) for part in along]
-    return _counted(x, tiles, 1, 3 * kt * (mt * x.a_bytes + nt * x.b_bytes) + 2 * mt * nt * max(x.c_bytes, 4))
+    return _counted(x, tiles, 1, 3 * kt * (mt * x.a_bytes + nt * x.b_bytes) + 2 * mt * nt
+                    * max(x.c_bytes, 4))
 
 
 def _counted(x: Extents, tiles: Sequence[Tile], ahead: int, used: int) -> Schedule:
-    """The schedule with the bytes that move if a panel is given up as soon as the tiles ahead do not need it."""
+    """The schedule with the bytes that move if a panel is given up as soon as the tiles ahead do
+    not need it."""
     up = 0
     for operand in ("a", "b"):
         keys = [panel_of(operand, tile) for tile in tiles]
         for i, tile in enumerate(tiles):
             if keys[i] not in keys[max(0, i - 1):i]:
                 across, size = (tile.m, x.m) if operand == "a" else (tile.n, x.n)
-                up += _length(across, size) * _length(tile.k, x.k) * (x.a_bytes if operand == "a" else x.b_bytes)
+                up += _length(across, size) * _length(tile.k, x.k) * (x.a_bytes if operand == "a"
+                                                                      else x.b_bytes)
     return Schedule(tuple(tiles), ahead, used, up, x.c)
 
 

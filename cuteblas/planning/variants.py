@@ -1,7 +1,7 @@
 """Named kernels: what ``variant=`` chooses instead of planning's own choice.
 
-A variant is a family from which planning chooses, or one kernel of the documents that this project grew from. It plans a problem or
-refuses it in one sentence.
+A variant is a family from which planning chooses, or one kernel of the documents that this project
+grew from. It plans a problem or refuses it in one sentence.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Variant:
     arch : str
         The oldest architecture that runs it; a trailing ``a`` means this architecture alone.
     plan : callable
-        From a problem and a device to a plan. It raises a :class:`ValueError` with one sentence for a problem that the kernel does
-        not take.
+        From a problem and a device to a plan. It raises a :class:`ValueError` with one sentence for
+        a problem that the kernel does not take.
     example : problem, optional
         A problem to show it with; by default the usual one of its operation.
     """
@@ -86,5 +86,7 @@ def variant(name: str, *operations: str) -> Variant:
     """
     known = [v.name for v in variants().values() if v.operation in operations]
     if name not in known:
-        raise ValueError(f"there is no {' or '.join(operations)} variant {name!r}; there are {', '.join(known)}")
+        raise ValueError(
+            f"there is no {' or '.join(operations)} variant {name!r}; there are {', '.join(known)}"
+        )
     return variants()[name]

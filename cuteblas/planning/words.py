@@ -9,7 +9,16 @@ from .cost.work import worth
 from .devices import is_measured
 from .estimates import Estimate, estimate
 from .plan import Plan
-from .problem import ChainProblem, ContractionProblem, CopyProblem, GemmProblem, GroupedProblem, Operand, Problem, ReductionProblem
+from .problem import (
+    ChainProblem,
+    ContractionProblem,
+    CopyProblem,
+    GemmProblem,
+    GroupedProblem,
+    Operand,
+    Problem,
+    ReductionProblem,
+)
 from .quantities import duration, quantity
 
 __all__ = ["kernel_words", "plan_rows", "time_words"]
@@ -56,7 +65,8 @@ def kernel_words(plan: Plan) -> str:
 def _multiplied(plan: Plan, problem: GemmProblem | ContractionProblem) -> str:
     """What multiplies."""
     form = getattr(plan.config, "format", "")
-    by = _FAMILIES.get(plan.family, plan.family).format(products="six" if form == "bf16x6" else "three")
+    by = _FAMILIES.get(plan.family, plan.family).format(products="six" if form == "bf16x6"
+                                                        else "three")
     by += f" ({form})" if form else ""
     element = dtype(problem.a.dtype)
     if plan.family == "gemm_wgmma" and element.is_integer and element.bytes > 1:
@@ -86,17 +96,28 @@ def time_words(plan: Plan, expected: Estimate) -> str:
 def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     """The work, and the floor with its parts."""
     floor = estimate(plan).floor
-    return [("work", f"{quantity(floor.flops, 'flop')}, {quantity(floor.bytes, 'byte')} that must move"),
-            ("floor", f"{duration(floor.seconds)} on {plan.device.name}, limited by {floor.limit} "
-                      f"(arithmetic {duration(floor.arithmetic_s)}, traffic {duration(floor.traffic_s)})")]
+    return [
+        (
+            "work",
+            f"{quantity(floor.flops, 'flop')}, {quantity(floor.bytes, 'byte')} that must move"
+        ),
+        (
+            "floor",
+            f"{duration(floor.seconds)} on {plan.device.name}, limited by {floor.limit} "
+            f"(arithmetic {duration(floor.arithmetic_s)}, traffic {duration(floor.traffic_s)})"
+        )
+    ]
 
 
 def _resource_rows(plan: Plan) -> Iterator[tuple[str, str]]:
     """What the estimate counts, step after step."""
     for work in plan.works:
         whole = work.seconds(plan.device)
-        parts = [f"{duration(seconds)} less without {name} ({', '.join(f'{field} {count:.6g}' for field, count in counts.items())})"
-                 for name, counts, seconds in worth(work, plan.device) if seconds >= _SHOWN * whole]
+        parts = [
+            f"{duration(seconds)} less without {name} ({', '.join(f'{field} {count:.6g}' for field, count in counts.items())})"
+            for name, counts, seconds in worth(work, plan.device)
+            if seconds >= _SHOWN * whole
+        ]
         yield "estimate", f"{duration(whole)}; {', '.join(parts)}"
 
 
@@ -106,8 +127,13 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
     rows += [("kernel", f"{plan.family}: {plan.reason}"), ("tile", str(plan.config))]
     for launch in plan.launches:
         kernel = launch.kernel
-        rows += [("launch", f"{kernel.name}, {' x '.join(map(str, launch.grid))} blocks of {kernel.threads} threads, "
-                            f"{kernel.shared_bytes} bytes of shared memory each")]
+        rows += [
+            (
+                "launch",
+                f"{kernel.name}, {' x '.join(map(str, launch.grid))} blocks of {kernel.threads} threads, "
+                f"{kernel.shared_bytes} bytes of shared memory each"
+            )
+        ]
     if plan.workspace_bytes:
         rows += [("workspace", f"{plan.workspace_bytes} bytes")]
     rows += list(_facts(plan).items())
@@ -138,7 +164,8 @@ def _gemm_rows(problem: GemmProblem) -> list[tuple[str, str]]:
     return [("problem", f"C = A B^T with M = {problem.m}, N = {problem.n}, K = {problem.k}{batch}"),
             ("layouts", "A (M,K) " + _layout(problem.a, (problem.m, problem.k), problem.batch)),
             ("layouts", "B (N,K) " + _layout(problem.b, (problem.n, problem.k), problem.batch)),
-            ("layouts", "C (M,N) " + _layout(problem.c, (problem.m, problem.n), problem.batch)), *_fusion_rows(problem)]
+            ("layouts", "C (M,N) " + _layout(problem.c, (problem.m, problem.n), problem.batch)),
+            *_fusion_rows(problem)]
 
 
 def _fusion_rows(problem: GemmProblem) -> list[tuple[str, str]]:
@@ -157,25 +184,42 @@ def _layout(operand: Operand, extents: tuple[int, int], batch: tuple[int, ...]) 
 
 
 def _copy_rows(problem: CopyProblem) -> list[tuple[str, str]]:
-    return [("problem", f"copy words of {problem.itemsize} bytes"),
-            ("layouts", f"source {_tuple(problem.shape)}:{_tuple(problem.src_strides)}, aligned to {problem.src_alignment} bytes"),
-            ("layouts", f"target {_tuple(problem.shape)}:{_tuple(problem.dst_strides)}, aligned to {problem.dst_alignment} bytes")]
+    return [
+        ("problem", f"copy words of {problem.itemsize} bytes"),
+        (
+            "layouts",
+            f"source {_tuple(problem.shape)}:{_tuple(problem.src_strides)}, aligned to {problem.src_alignment} bytes"
+        ),
+        (
+            "layouts",
+            f"target {_tuple(problem.shape)}:{_tuple(problem.dst_strides)}, aligned to {problem.dst_alignment} bytes"
+        )
+    ]
 
 
 def _reduction_rows(problem: ReductionProblem) -> list[tuple[str, str]]:
     extents = problem.i, problem.j
-    return [("problem", f"R[i] = {problem.op} of X[i, j] over j in {problem.accumulator}, I = {problem.i}, J = {problem.j}"),
-            ("layouts", "X (I,J) " + _layout(problem.x, extents, problem.batch)),
-            ("layouts", "R (I,J) " + _layout(problem.r, extents, problem.batch))]
+    return [
+        (
+            "problem",
+            f"R[i] = {problem.op} of X[i, j] over j in {problem.accumulator}, I = {problem.i}, J = {problem.j}"
+        ),
+        ("layouts", "X (I,J) " + _layout(problem.x, extents, problem.batch)),
+        ("layouts", "R (I,J) " + _layout(problem.r, extents, problem.batch))
+    ]
 
 
 def _contraction_rows(problem: ContractionProblem) -> list[tuple[str, str]]:
     groups = {"M": problem.m, "N": problem.n, "K": problem.k}
-    rows = [("problem", ", ".join(f"{name} = {_tuple(tuple(mode[0] for mode in modes))}" for name, modes in groups.items()))]
-    for name, storage, (first, second), places in (("A", problem.a, "MK", (1, 1)), ("B", problem.b, "NK", (1, 2)),
+    rows = [("problem", ", ".join(f"{name} = {_tuple(tuple(mode[0] for mode in modes))}"
+                                  for name, modes in groups.items()))]
+    for name, storage, (first, second), places in (("A", problem.a, "MK", (1, 1)),
+                                                   ("B", problem.b, "NK", (1, 2)),
                                                    ("C", problem.c, "MN", (2, 2))):
-        shape, stride = (",".join(_tuple(tuple(mode[at] for mode in groups[group])) for group, at in pairs)
-                         for pairs in (((first, 0), (second, 0)), ((first, places[0]), (second, places[1]))))
+        shape, stride = (",".join(_tuple(tuple(mode[at] for mode in groups[group]))
+                                  for group, at in pairs)
+                         for pairs in (((first, 0), (second, 0)),
+                                       ((first, places[0]), (second, places[1]))))
         layout = f"({shape}):({stride}) {storage.dtype}, aligned to {storage.alignment} bytes"
         rows.append(("layouts", f"{name} ({first},{second}) {layout}"))
     return rows

@@ -10,7 +10,8 @@ __all__ = ["target_architecture"]
 def target_architecture(kernel_arch: str, device_arch: str) -> str:
     """The architecture to compile a kernel for so that it runs on a device.
 
-    That is the device's own; kernels that use features of one architecture alone (``sm_90a``) keep the suffix.
+    That is the device's own; kernels that use features of one architecture alone (``sm_90a``) keep
+    the suffix.
 
     Parameters
     ----------
@@ -35,5 +36,7 @@ def target_architecture(kernel_arch: str, device_arch: str) -> str:
     if only_one and needed != have:
         raise ValueError(f"the kernel runs only on {kernel_arch}, but the device is {device_arch}")
     if needed > have:
-        raise ValueError(f"the kernel needs {kernel_arch} or newer, but the device is {device_arch}")
+        raise ValueError(
+            f"the kernel needs {kernel_arch} or newer, but the device is {device_arch}"
+        )
     return kernel_arch if only_one else device_arch

@@ -1,4 +1,5 @@
-"""Kernel arguments in C memory, laid out once so that a launch only writes the addresses that change."""
+"""Kernel arguments in C memory, laid out once so that a launch only writes the addresses that
+change."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ class _Scalar:
         try:
             self.cell = _c_type(param.dtype)()
         except AttributeError:
-            raise TypeError(f"kernel parameter {param.name} cannot be a scalar of type {param.dtype.name}") from None
+            raise TypeError(
+                f"kernel parameter {param.name} cannot be a scalar of type {param.dtype.name}"
+            ) from None
         self.param = param
         self.is_complex = param.dtype.is_complex
         self.python_type = int if param.dtype.is_integer else bool if param.dtype.kind == "b" else float
@@ -54,7 +57,9 @@ class _Scalar:
         """Store a number of the plan, which an integer parameter must hold exactly."""
         self.store(value)
         if self.python_type is int and self.cell.value != value:
-            raise OverflowError(f"{value} does not fit in kernel parameter {self.param.name} of type {self.param.dtype.name}")
+            raise OverflowError(
+                f"{value} does not fit in kernel parameter {self.param.name} of type {self.param.dtype.name}"
+            )
 
 
 class _ShiftedAddress(NamedTuple):
@@ -65,7 +70,8 @@ class _ShiftedAddress(NamedTuple):
 
 
 class _MapPointer(NamedTuple):
-    """The entry ``pointers[entry]`` that points to the tensor map over an address plus a constant."""
+    """The entry ``pointers[entry]`` that points to the tensor map over an address plus a
+    constant."""
 
     pointers: Any
     entry: int
@@ -76,9 +82,10 @@ class _MapPointer(NamedTuple):
 class ArgumentBlock:
     """The arguments of all launches of a plan, for one thread at a time.
 
-    The driver takes an array of pointers to the arguments. An unshifted address is stored once, however many parameters point to
-    it, so that :meth:`write` is one assignment for a launch without tensor maps. Of anything else it writes what has changed.
-    Tensor maps are encoded when an address is new, and the latest few are kept.
+    The driver takes an array of pointers to the arguments. An unshifted address is stored once,
+    however many parameters point to it, so that :meth:`write` is one assignment for a launch
+    without tensor maps. Of anything else it writes what has changed. Tensor maps are encoded when
+    an address is new, and the latest few are kept.
 
     Parameters
     ----------
@@ -92,9 +99,11 @@ class ArgumentBlock:
     Attributes
     ----------
     parameters : tuple of int
-        For each launch, the address of its array of pointers (``kernelParams`` of ``cuLaunchKernel``).
+        For each launch, the address of its array of pointers (``kernelParams`` of
+        ``cuLaunchKernel``).
     reads : tuple of int
-        For each launch what its arguments depend on: a bit for each role, by its position, and :data:`SCALARS` for numbers.
+        For each launch what its arguments depend on: a bit for each role, by its position, and
+        :data:`SCALARS` for numbers.
 
     Raises
     ------
@@ -102,7 +111,8 @@ class ArgumentBlock:
         If arguments and parameters do not match.
     """
 
-    def __init__(self, launches: Sequence[Any], roles: Sequence[str], map_encoder: Callable[[TensorMapSpec], MapEncoder]):
+    def __init__(self, launches: Sequence[Any], roles: Sequence[str],
+                 map_encoder: Callable[[TensorMapSpec], MapEncoder]):
         self._positions = {role: position for position, role in enumerate(roles)}
         self._addresses = (_ADDRESS * len(roles))()
         self._map_encoder = map_encoder
@@ -145,7 +155,9 @@ class ArgumentBlock:
             for role, scalars in self._scalars.items():
                 value = alpha if role == "alpha" else beta if role == "beta" else (numbers or {}).get(role)
                 if value is None:
-                    raise ValueError(f"the plan takes a number {role!r}, but the call gives {', '.join(numbers or ()) or 'none'}")
+                    raise ValueError(
+                        f"the plan takes a number {role!r}, but the call gives {', '.join(numbers or ()) or 'none'}"
+                    )
                 for scalar in scalars:
                     scalar.store(value)
         if self._plain:
@@ -161,7 +173,8 @@ class ArgumentBlock:
                     for cell, offset in self._shifted[position]:
                         cell.value = address + offset
                     for pointers, entry, encode, offset in self._maps[position]:
-                        pointers[entry] = encode(address + offset).address      # alive, being the latest of those that are kept
+                        # alive, being the latest of those that are kept
+                        pointers[entry] = encode(address + offset).address
             self._written = addresses
         return changed
 
@@ -181,20 +194,28 @@ class ArgumentBlock:
         """The array of pointers to the arguments of one launch."""
         params, arguments = launch.kernel.params, launch.arguments
         if len(params) != len(arguments):
-            raise ValueError(f"kernel {launch.kernel.name} has {len(params)} parameters, but the plan gives {len(arguments)} "
-                             "arguments")
+            raise ValueError(
+                f"kernel {launch.kernel.name} has {len(params)} parameters, but the plan gives {len(arguments)} "
+                "arguments"
+            )
         pointers = (ctypes.c_void_p * len(params))()
         for index, (param, argument) in enumerate(zip(params, arguments, strict=True)):
             pointers[index] = self._place(param, argument, pointers, index)
         return pointers
 
-    def _place(self, param: Param, argument: Argument, pointers: ctypes.Array[ctypes.c_void_p], index: int) -> int | None:
-        """Address of the memory of one argument; ``None`` for a tensor map, to which each call points anew."""
+    def _place(self, param: Param, argument: Argument, pointers: ctypes.Array[ctypes.c_void_p],
+               index: int) -> int | None:
+        """Address of the memory of one argument; ``None`` for a tensor map, to which each call
+        points anew."""
         if (param.kind == "tensor_map") != (argument.tensor_map is not None):
-            raise ValueError(f"kernel parameter {param.name} is a {param.kind}, but the plan's argument is {argument}")
+            raise ValueError(
+                f"kernel parameter {param.name} is a {param.kind}, but the plan's argument is {argument}"
+            )
         if argument.tensor_map is not None:
             encode = lru_cache(_TENSOR_MAPS_KEPT)(self._map_encoder(argument.tensor_map))
-            self._maps[self._position(argument, param)].append(_MapPointer(pointers, index, encode, argument.offset))
+            self._maps[self._position(argument, param)].append(
+                _MapPointer(pointers, index, encode, argument.offset)
+            )
             return None
         if param.kind == "scalar":
             scalar = _Scalar(param)
@@ -202,7 +223,9 @@ class ArgumentBlock:
             if argument.role is None:
                 scalar.store_constant(argument.value)
             elif argument.role in self._positions:
-                raise ValueError(f"kernel parameter {param.name} is a scalar, but the plan's argument is {argument}")
+                raise ValueError(
+                    f"kernel parameter {param.name} is a scalar, but the plan's argument is {argument}"
+                )
             else:
                 self._scalars.setdefault(argument.role, []).append(scalar)
             return ctypes.addressof(scalar.cell)
@@ -218,5 +241,7 @@ class ArgumentBlock:
         try:
             return self._positions[str(argument.role)]
         except KeyError:
-            raise ValueError(f"kernel parameter {param.name} takes an address, one of {', '.join(self._positions)}, but the plan's "
-                             f"argument is {argument}") from None
+            raise ValueError(
+                f"kernel parameter {param.name} takes an address, one of {', '.join(self._positions)}, but the plan's "
+                f"argument is {argument}"
+            ) from None

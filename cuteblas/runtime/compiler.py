@@ -1,4 +1,5 @@
-"""From the source of a kernel to a cubin, by NVRTC and the cache on disk. No GPU and no driver are needed."""
+"""From the source of a kernel to a cubin, by NVRTC and the cache on disk. No GPU and no driver are
+needed."""
 
 from __future__ import annotations
 
@@ -25,8 +26,11 @@ def _nvrtc() -> tuple[str, tuple[int, ...]]:
     nvrtc = require("cuda.bindings.nvrtc")
     try:
         _, major, minor = nvrtc.nvrtcVersion()
-    except Exception as error:     # what the bindings raise when they find no library differs between their versions
-        raise MissingDependency(f"compiling kernels needs the NVRTC library, which was not found; {INSTALL}") from error
+    # what the bindings raise when they find no library differs between their versions
+    except Exception as error:
+        raise MissingDependency(
+            f"compiling kernels needs the NVRTC library, which was not found; {INSTALL}"
+        ) from error
     return f"{major}.{minor}", tuple(nvrtc.nvrtcGetSupportedArchs()[1])
 
 
@@ -52,7 +56,8 @@ def compiler_version() -> str:
 
 
 def supported_architectures() -> tuple[str, ...]:
-    """The architectures that the installed NVRTC compiles for, oldest first; CUDA 13 begins at ``sm_75``.
+    """The architectures that the installed NVRTC compiles for, oldest first; CUDA 13 begins at
+    ``sm_75``.
 
     Returns
     -------
@@ -68,7 +73,8 @@ def supported_architectures() -> tuple[str, ...]:
 
 
 def cubin_name(kernel: GeneratedKernel, arch: str) -> str:
-    """The name of a kernel's cubin in the cache: of its source, the options, the architecture and the compiler's version."""
+    """The name of a kernel's cubin in the cache: of its source, the options, the architecture and
+    the compiler's version."""
     what = kernel.name, arch, kernel.assembler, _OPTIONS, compiler_version()
     return hashlib.sha256(f"{what!r}\n{kernel.cuda_source}".encode()).hexdigest()
 
@@ -81,8 +87,8 @@ def is_compiled(kernel: GeneratedKernel, arch: str) -> bool:
 def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes:
     """The cubin of a kernel for one architecture, from the cache on disk if it is there.
 
-    Arithmetic is IEEE: denormals are kept, division and square root are rounded correctly, and products are fused into sums only
-    as C++ permits within an expression.
+    Arithmetic is IEEE: denormals are kept, division and square root are rounded correctly, and
+    products are fused into sums only as C++ permits within an expression.
 
     Parameters
     ----------
@@ -114,12 +120,14 @@ def compile(kernel: GeneratedKernel, arch: str, *, fresh: bool = False) -> bytes
     """
     if arch.removesuffix("a") not in supported_architectures():
         known = supported_architectures()
-        raise CompileError(kernel.name, arch, f"NVRTC {compiler_version()} compiles for {', '.join(known)} only")
+        raise CompileError(kernel.name, arch,
+                           f"NVRTC {compiler_version()} compiles for {', '.join(known)} only")
     name = cubin_name(kernel, arch)
     if not fresh and (kept := find("entries", name)) is not None:
         return kept
     core = require("cuda.core")
-    options = core.ProgramOptions(name=kernel.name, arch=arch, ptxas_options=list(kernel.assembler) or None, **_OPTIONS)
+    options = core.ProgramOptions(name=kernel.name, arch=arch,
+                                  ptxas_options=list(kernel.assembler) or None, **_OPTIONS)
     try:
         if fresh:
             options = replace(options, no_cache=True)

@@ -1,4 +1,5 @@
-"""The numbers of planners that ``python -m cuteblas calibrate`` wrote for a card of this machine."""
+"""The numbers of planners that ``python -m cuteblas calibrate`` wrote for a card of this
+machine."""
 
 from __future__ import annotations
 
@@ -11,29 +12,36 @@ __all__ = ["HOST", "costs_file", "host_costs", "own_costs"]
 
 
 def own_costs(device: str) -> Costs | None:
-    """The numbers measured on a card of that name here; ``None`` without a file and, with a warning, if it cannot be used."""
+    """The numbers measured on a card of that name here; ``None`` without a file and, with a
+    warning, if it cannot be used."""
     try:
         file = costs_file(device)
         costs = costs_from(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
         return None
     except (CostError, OSError, UnicodeDecodeError) as error:
-        warnings.warn(f"planning uses the numbers that come with cuteblas: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"planning uses the numbers that come with cuteblas: {error}", RuntimeWarning,
+                      stacklevel=2)
         return None
     if costs.device != device:
-        warnings.warn(f"planning uses the numbers that come with cuteblas: {file} has those of {costs.device}", RuntimeWarning,
-                      stacklevel=2)
+        warnings.warn(
+            f"planning uses the numbers that come with cuteblas: {file} has those of {costs.device}",
+            RuntimeWarning,
+            stacklevel=2
+        )
         return None
     return costs
 
 
 def host_costs() -> hosts.HostCosts:
-    """The numbers measured on this host; those of cuteblas without a file and, with a warning, if it cannot be used."""
+    """The numbers measured on this host; those of cuteblas without a file and, with a warning, if
+    it cannot be used."""
     try:
         file = costs_file(HOST)
         return hosts.host_costs_from(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
         pass
     except (CostError, OSError, UnicodeDecodeError) as error:
-        warnings.warn(f"backend('auto') uses the numbers that come with cuteblas: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"backend('auto') uses the numbers that come with cuteblas: {error}",
+                      RuntimeWarning, stacklevel=2)
     return hosts.HOST

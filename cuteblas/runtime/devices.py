@@ -1,4 +1,5 @@
-"""The devices of this machine. Nothing here allocates device memory, and CuPy is imported by the first query only."""
+"""The devices of this machine. Nothing here allocates device memory, and CuPy is imported by the
+first query only."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ from .errors import INSTALL, DriverError, MissingDependency, in_one_line, requir
 if TYPE_CHECKING:
     from ..planning.problem import DeviceInfo
 
-__all__ = ["available", "capturing", "create_context", "device_info", "is_captured", "require_gpu", "why_unavailable"]
+__all__ = ["available", "capturing", "create_context", "device_info", "is_captured", "require_gpu",
+           "why_unavailable"]
 
 
 def why_unavailable() -> str | None:
-    """Why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Each process finds out once.
+    """Why kernels cannot run on a GPU here, in one sentence; ``None`` if they can. Each process
+    finds out once.
 
     Returns
     -------
@@ -51,7 +54,8 @@ def _why_unavailable() -> str | None:
     except Exception as error:          # CuPy's, or whatever a broken installation raises
         return f"the CUDA driver is missing or cannot be used: {in_one_line(error)}"
     try:
-        found = find_spec("cuda.core")  # whose import takes long, and a process that compiles nothing does not need it
+        # whose import takes long, and a process that compiles nothing does not need it
+        found = find_spec("cuda.core")
     except ModuleNotFoundError:
         found = None
     return None if found else f"GPU kernels need cuda.core, which is not installed: {INSTALL}"
@@ -86,14 +90,17 @@ def available() -> bool:
 
 
 def create_context() -> None:
-    """Create the context of the first device, which takes a third of a second: by the driver itself, so that CuPy is imported
-    meanwhile. Whatever it refuses, CuPy finds out in its own words."""
+    """Create the context of the first device, which takes a third of a second: by the driver
+    itself, so that CuPy is imported meanwhile. Whatever it refuses, CuPy finds out in its own
+    words."""
     with suppress(DriverError):
         device, context = ctypes.c_int(), ctypes.c_void_p()
         out = ctypes.c_void_p
         if not (driver_function("cuInit", ctypes.c_uint)(0)
                 or driver_function("cuDeviceGet", out, ctypes.c_int)(ctypes.byref(device), 0)):
-            driver_function("cuDevicePrimaryCtxRetain", out, ctypes.c_int)(ctypes.byref(context), device)
+            driver_function("cuDevicePrimaryCtxRetain", out, ctypes.c_int)(
+                ctypes.byref(context), device
+            )
 
 
 def device_info(ordinal: int | None = None) -> DeviceInfo:
@@ -135,7 +142,8 @@ def _device_info(ordinal: int) -> DeviceInfo:
     cuda = require("cupy").cuda
     device = cuda.Device(ordinal)
     attributes = device.attributes
-    # Two transfers per clock of the memory; clocks are given in kHz and the width of the bus in bits.
+    # Two transfers per clock of the memory; clocks are given in kHz and the width of the bus in
+    # bits.
     peak = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
     name = cuda.runtime.getDeviceProperties(ordinal)["name"].decode()
     return DeviceInfo(

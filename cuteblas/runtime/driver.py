@@ -1,6 +1,7 @@
 """Functions of the CUDA driver that CuPy does not have, by ctypes.
 
-``cuda.bindings`` has them all, but it takes longer to import than all else that a process needs which compiles nothing.
+``cuda.bindings`` has them all, but it takes longer to import than all else that a process needs
+which compiles nothing.
 """
 
 from __future__ import annotations

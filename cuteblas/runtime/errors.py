@@ -10,17 +10,19 @@ from typing import Any
 
 from .._forks import surviving
 
-__all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "in_one_line", "require"]
+__all__ = ["INSTALL", "CompileError", "DriverError", "MissingDependency", "check", "in_one_line",
+           "require"]
 
 INSTALL = "pip install 'cuteblas[cuda13]' (or 'cuteblas[cuda12]' for a CUDA 12 driver)"
 
 _WHOLE = attrgetter("cuda.runtime")
-_importing = surviving(RLock())         # cuda.core puts another module in its place while it is imported: one thread at a time
+# cuda.core puts another module in its place while it is imported: one thread at a time
+_importing = surviving(RLock())
 
 
 class MissingDependency(ImportError, RuntimeError):
-    """A call on a GPU needs a package, library, driver or device that this machine lacks. The message says which, and how to get
-    it.
+    """A call on a GPU needs a package, library, driver or device that this machine lacks. The
+    message says which, and how to get it.
 
     Examples
     --------
@@ -66,7 +68,8 @@ class CompileError(RuntimeError):
     """
 
     def __init__(self, kernel: str, arch: str, reason: str, log: str = ""):
-        super().__init__(f"kernel {kernel} does not compile for {arch}: {reason}" + (f"\n{log}" if log else ""))
+        super().__init__(f"kernel {kernel} does not compile for {arch}: {reason}"
+                         + (f"\n{log}" if log else ""))
         self.kernel = kernel
         self.arch = arch
         self.reason = reason
@@ -82,7 +85,8 @@ def require(module: str) -> ModuleType:
     Raises
     ------
     MissingDependency
-        If it cannot be imported, whatever its import raises; the message names the extra that brings it.
+        If it cannot be imported, whatever its import raises; the message names the extra that
+        brings it.
     """
     try:
         with _importing:
@@ -90,13 +94,16 @@ def require(module: str) -> ModuleType:
         if module == "cupy":
             _WHOLE(found)               # an empty folder of that name is imported too
     except (Exception, SystemExit) as error:
-        raise MissingDependency(f"GPU kernels need {module}, which cannot be imported ({in_one_line(error)}); {INSTALL}") from error
+        raise MissingDependency(
+            f"GPU kernels need {module}, which cannot be imported ({in_one_line(error)}); {INSTALL}"
+        ) from error
     return found
 
 
 def in_one_line(error: BaseException) -> str:
     """The first line of an error that says something, or its type."""
-    return next((line.strip() for line in str(error).splitlines() if any(map(str.isalpha, line))), type(error).__name__)
+    return next((line.strip() for line in str(error).splitlines() if any(map(str.isalpha, line))),
+                type(error).__name__)
 
 
 def check(result: tuple, what: str) -> Any:

@@ -23,8 +23,8 @@ __all__ = ["Executor", "Launchable", "check_launch", "executor", "warmup"]
 
 _INVALID_CONTEXT = 201
 _MAX_THREADS = 1024
-_PLAIN_CALLS = 2                        # of several launches on a stream, before a graph of them is made
-_MOST_STREAMS = 8                       # that have one
+_PLAIN_CALLS = 2                   # of several launches on a stream, before a graph of them is made
+_MOST_STREAMS = 8                  # that have one
 
 
 def check_launch(launch: Launch, device: DeviceInfo) -> None:
@@ -37,18 +37,28 @@ def check_launch(launch: Launch, device: DeviceInfo) -> None:
     """
     kernel, (x, y, z) = launch.kernel, launch.grid
     if not (1 <= x < 2**31 and 1 <= y < 2**16 and 1 <= z < 2**16):
-        raise ValueError(f"kernel {kernel.name} needs a grid of {x} x {y} x {z} blocks, but the limits are "
-                         f"{2**31 - 1} x {2**16 - 1} x {2**16 - 1}")
+        raise ValueError(
+            f"kernel {kernel.name} needs a grid of {x} x {y} x {z} blocks, but the limits are "
+            f"{2**31 - 1} x {2**16 - 1} x {2**16 - 1}"
+        )
     if not 1 <= kernel.threads <= _MAX_THREADS:
-        raise ValueError(f"kernel {kernel.name} needs {kernel.threads} threads per block, but the limit is {_MAX_THREADS}")
+        raise ValueError(
+            f"kernel {kernel.name} needs {kernel.threads} threads per block, but the limit is {_MAX_THREADS}"
+        )
     if kernel.shared_bytes > device.shared_bytes_per_block:
-        raise ValueError(f"kernel {kernel.name} needs {kernel.shared_bytes} bytes of shared memory per block, but {device.name} "
-                         f"has {device.shared_bytes_per_block}")
+        raise ValueError(
+            f"kernel {kernel.name} needs {kernel.shared_bytes} bytes of shared memory per block, but {device.name} "
+            f"has {device.shared_bytes_per_block}"
+        )
     if any(blocks % width for blocks, width in zip(launch.grid, kernel.cluster, strict=True)):
-        raise ValueError(f"kernel {kernel.name} needs a grid of {x} x {y} x {z} blocks, but its clusters of "
-                         f"{' x '.join(map(str, kernel.cluster))} do not divide it")
+        raise ValueError(
+            f"kernel {kernel.name} needs a grid of {x} x {y} x {z} blocks, but its clusters of "
+            f"{' x '.join(map(str, kernel.cluster))} do not divide it"
+        )
     if kernel.cluster != (1, 1, 1) and "__cluster_dims__" not in kernel.body:
-        raise ValueError(f"kernel {kernel.name} runs in clusters, but its source does not declare them with __cluster_dims__")
+        raise ValueError(
+            f"kernel {kernel.name} runs in clusters, but its source does not declare them with __cluster_dims__"
+        )
 
 
 class Launchable(Protocol):
@@ -65,7 +75,8 @@ class Launchable(Protocol):
 
 
 class _Call(NamedTuple):
-    """One launch: what launches it, the function, blocks along x, y, z, threads of a block, shared bytes and ``kernelParams``."""
+    """One launch: what launches it, the function, blocks along x, y, z, threads of a block, shared
+    bytes and ``kernelParams``."""
 
     launch_kernel: Callable[..., Any]
     function: int
@@ -90,13 +101,15 @@ class _OnStream:
 
     def make_graph(self, make: Callable[..., LaunchGraph | None]) -> None:
         """Make one, with the arguments that are there."""
-        self.graph = make([partial(_launched_on, call) for call in self.calls], self.arguments.parameters)
+        self.graph = make([partial(_launched_on, call) for call in self.calls],
+                          self.arguments.parameters)
         self.times = -1
         self.updates = tuple(enumerate(self.arguments.reads))
 
 
 def _launched_on(call: _Call, stream: int) -> None:
-    call.launch_kernel(call.function, call.x, call.y, call.z, call.threads, 1, 1, call.shared_bytes, stream, call.parameters, 0)
+    call.launch_kernel(call.function, call.x, call.y, call.z, call.threads, 1, 1, call.shared_bytes,
+                       stream, call.parameters, 0)
 
 
 class Executor:
@@ -111,7 +124,8 @@ class Executor:
     functions : sequence of int
         The loaded ``CUfunction`` of each launch.
     launch_kernel : callable
-        ``cuLaunchKernel`` with its parameters as integers; it raises a :class:`RuntimeError` with an attribute ``status``.
+        ``cuLaunchKernel`` with its parameters as integers; it raises a :class:`RuntimeError` with
+        an attribute ``status``.
     overlapping : callable, optional
         Makes a ``launch_kernel`` whose launches may overlap with the one before.
     graph_of : callable, optional
@@ -119,10 +133,11 @@ class Executor:
 
     Notes
     -----
-    The driver copies arguments during its call, but a second thread could overwrite them just before. Therefore every call takes an
-    argument block from a list and puts it back; if the list is empty, it makes a block. A plan with several launches has one block
-    per stream, for a few streams. There its launches become a CUDA graph, which the host starts faster than one kernel. In a stream
-    that is being captured they are launched one by one.
+    The driver copies arguments during its call, but a second thread could overwrite them just
+    before. Therefore every call takes an argument block from a list and puts it back; if the list
+    is empty, it makes a block. A plan with several launches has one block per stream, for a few
+    streams. There its launches become a CUDA graph, which the host starts faster than one kernel.
+    In a stream that is being captured they are launched one by one.
 
     Examples
     --------
@@ -130,7 +145,8 @@ class Executor:
     >>> ready.plan.family  # doctest: +SKIP
     """
 
-    def __init__(self, plan: Launchable, ordinal: int, functions: Sequence[int], launch_kernel: Callable[..., Any],
+    def __init__(self, plan: Launchable, ordinal: int, functions: Sequence[int],
+                 launch_kernel: Callable[..., Any],
                  overlapping: Callable[[], Callable[..., Any]] = OverlappingLaunch,
                  graph_of: Callable[..., LaunchGraph | None] = graph_of):
         self.plan = plan
@@ -147,8 +163,8 @@ class Executor:
         self._known_streams: set[int] = set()
         self._blocks = [self._new_block()]
 
-    def launch(self, addresses: Sequence[int], stream: int, alpha: complex = 1.0, beta: complex = 0.0,
-               numbers: Mapping[str, complex] | None = None) -> None:
+    def launch(self, addresses: Sequence[int], stream: int, alpha: complex = 1.0,
+               beta: complex = 0.0, numbers: Mapping[str, complex] | None = None) -> None:
         """Put the plan's kernels on a stream; returns without waiting for them.
 
         Parameters
@@ -189,9 +205,12 @@ class Executor:
             arguments.write(addresses, alpha, beta, numbers)
             for launch_kernel, function, x, y, z, threads, shared_bytes, parameters in calls:
                 try:
-                    launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0)
+                    launch_kernel(function, x, y, z, threads, 1, 1, shared_bytes, stream,
+                                  parameters, 0)
                 except RuntimeError as error:
-                    self._again(error, launch_kernel, (function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters, 0))
+                    self._again(error, launch_kernel,
+                                (function, x, y, z, threads, 1, 1, shared_bytes, stream, parameters,
+                                 0))
         finally:
             self._blocks.append(block)
 
@@ -240,7 +259,8 @@ class Executor:
             kernel = launch.kernel
             overlaps = kernel.waits and capabilities(self.plan.arch).overlapping_launches
             launch_kernel = self._overlapping() if overlaps else self._launch_kernel
-            return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes, parameters)
+            return _Call(launch_kernel, function, *launch.grid, kernel.threads, kernel.shared_bytes,
+                         parameters)
 
         return arguments, tuple(call(*each) for each in launches)
 
@@ -254,7 +274,8 @@ class Executor:
             self._captured.append(workspace)
         return workspace
 
-    def _again(self, error: RuntimeError, launch_kernel: Callable[..., Any], call: tuple[int, ...]) -> None:
+    def _again(self, error: RuntimeError, launch_kernel: Callable[..., Any],
+               call: tuple[int, ...]) -> None:
         """Launch once more if the thread had no context yet, else say what went wrong."""
         cuda = require("cupy").cuda
         current = cuda.Device().id
@@ -267,7 +288,9 @@ class Executor:
                 error = second
         name = self.plan.launches[self._functions.index(call[0])].kernel.name
         elsewhere = f" while device {current} is current" if current != self.ordinal else ""
-        raise DriverError(f"launching kernel {name} on device {self.ordinal}{elsewhere}: {error}") from error
+        raise DriverError(
+            f"launching kernel {name} on device {self.ordinal}{elsewhere}: {error}"
+        ) from error
 
 
 def executor(plan: Plan) -> Executor:
@@ -302,13 +325,16 @@ def executor(plan: Plan) -> Executor:
     ordinal = cuda.Device().id
     for launch in plan.launches:
         check_launch(launch, device_info(ordinal))
-    functions = [loaded.function for loaded in load_all([launch.kernel for launch in plan.launches], ordinal)]
-    # CuPy's binding takes plain integers and costs a quarter of cuda.bindings' (70 and 280 ns beside what the driver takes).
+    functions = [loaded.function for loaded in load_all([launch.kernel for launch in plan.launches],
+                                                        ordinal)]
+    # CuPy's binding takes plain integers and costs a quarter of cuda.bindings' (70 and 280 ns
+    # beside what the driver takes).
     return Executor(plan, ordinal, functions, cuda.driver.launchKernel)
 
 
 def warmup(plan: Plan) -> None:
-    """Compile and load a plan's kernels on the current device, so that its first launch may be captured.
+    """Compile and load a plan's kernels on the current device, so that its first launch may be
+    captured.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """The launches of a plan as a CUDA graph: the host starts all of them by one call of the driver.
 
-A launch by ``cuLaunchKernel`` takes the host 3 to 4 us, and a launch of a graph of any number of kernels 2 us. The nodes of a graph
-keep copies of their arguments, so that those whose arguments have changed are told, 1 us each.
+A launch by ``cuLaunchKernel`` takes the host 3 to 4 us, and a launch of a graph of any number of
+kernels 2 us. The nodes of a graph keep copies of their arguments, so that those whose arguments
+have changed are told, 1 us each.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _NON_BLOCKING, _RELAXED = 1, 2          # CUstream_flags, CUstreamCaptureMode
 class _Parameters(ctypes.Structure):
     """``CUDA_KERNEL_NODE_PARAMS_v2``."""
 
-    _fields_ = (("function", _POINTER), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint),
-                ("parameters", _POINTER), ("extra", _POINTER), ("kernel", _POINTER), ("context", _POINTER))
+    _fields_ = (("function", _POINTER), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
+                ("shared_bytes", ctypes.c_uint), ("parameters", _POINTER), ("extra", _POINTER),
+                ("kernel", _POINTER), ("context", _POINTER))
 
 
 class _Driver(NamedTuple):
@@ -47,16 +49,18 @@ class _Driver(NamedTuple):
 @cache
 def _driver() -> _Driver:
     """The functions; a driver before 12.3 lacks one of them."""
-    return _Driver(
-        driver_function("cuGraphCreate", _POINTER, ctypes.c_uint), driver_function("cuGraphDestroy", _POINTER),
-        driver_function("cuStreamBeginCaptureToGraph", _POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _INT),
-        driver_function("cuStreamEndCapture", _POINTER, _POINTER),
-        driver_function("cuGraphGetNodes", _POINTER, _POINTER, _POINTER),
-        driver_function("cuGraphKernelNodeGetParams_v2", _POINTER, _POINTER),
-        driver_function("cuGraphInstantiateWithFlags", _POINTER, _POINTER, ctypes.c_uint64),
-        driver_function("cuGraphExecDestroy", _POINTER),
-        driver_function("cuGraphExecKernelNodeSetParams_v2", _POINTER, _POINTER, _POINTER),
-        driver_function("cuGraphLaunch", _POINTER, _POINTER))
+    return _Driver(driver_function("cuGraphCreate", _POINTER, ctypes.c_uint),
+                   driver_function("cuGraphDestroy", _POINTER),
+                   driver_function("cuStreamBeginCaptureToGraph", _POINTER, _POINTER, _POINTER,
+                                   _POINTER, _SIZE, _INT),
+                   driver_function("cuStreamEndCapture", _POINTER, _POINTER),
+                   driver_function("cuGraphGetNodes", _POINTER, _POINTER, _POINTER),
+                   driver_function("cuGraphKernelNodeGetParams_v2", _POINTER, _POINTER),
+                   driver_function("cuGraphInstantiateWithFlags", _POINTER, _POINTER,
+                                   ctypes.c_uint64),
+                   driver_function("cuGraphExecDestroy", _POINTER),
+                   driver_function("cuGraphExecKernelNodeSetParams_v2", _POINTER, _POINTER,
+                                   _POINTER), driver_function("cuGraphLaunch", _POINTER, _POINTER))
 
 
 def _done(status: int) -> None:
@@ -67,14 +71,16 @@ def _done(status: int) -> None:
 class LaunchGraph:
     """Launches as a graph, each after the one before it, and as they would overlap on a stream.
 
-    It is not to be shared between threads, and runs on one stream: on another one, the driver would let it wait for the first.
+    It is not to be shared between threads, and runs on one stream: on another one, the driver would
+    let it wait for the first.
 
     Parameters
     ----------
     launches : sequence of callable
         Each puts one kernel on a stream.
     parameters : sequence of int
-        For each, the address of its array of pointers to arguments, from where changed ones are read.
+        For each, the address of its array of pointers to arguments, from where changed ones are
+        read.
 
     Raises
     ------
@@ -90,7 +96,11 @@ class LaunchGraph:
         driver = _driver()
         self._launch, self._update = driver.launch, driver.update
         _done(driver.create(ctypes.byref(self._graph), 0))
-        _done(driver_function("cuStreamCreate", _POINTER, ctypes.c_uint)(ctypes.byref(stream), _NON_BLOCKING))
+        _done(
+            driver_function("cuStreamCreate", _POINTER, ctypes.c_uint)(
+                ctypes.byref(stream), _NON_BLOCKING
+            )
+        )
         try:
             nodes = self._captured(driver, stream, launches)
         finally:
@@ -102,10 +112,12 @@ class LaunchGraph:
             self._kept.append(found)
         _done(driver.instantiate(ctypes.byref(self._executable), self._graph, 0))
         executable = self._executable.value
-        self._updates = [(executable, node, ctypes.addressof(found)) for node, found in zip(nodes, self._kept, strict=True)]
+        self._updates = [(executable, node, ctypes.addressof(found))
+                         for node, found in zip(nodes, self._kept, strict=True)]
         self._handle = executable
 
-    def _captured(self, driver: _Driver, stream: Any, launches: Sequence[Callable[[int], Any]]) -> list[int]:
+    def _captured(self, driver: _Driver, stream: Any,
+                  launches: Sequence[Callable[[int], Any]]) -> list[int]:
         """The node of each launch. That is the one which was not in the graph before it."""
         found: list[int] = []
         _done(driver.begin(stream, self._graph, None, None, 0, _RELAXED))
@@ -145,7 +157,8 @@ class LaunchGraph:
                 driver.destroy(self._graph)
 
 
-def graph_of(launches: Sequence[Callable[[int], Any]], parameters: Sequence[int]) -> LaunchGraph | None:
+def graph_of(launches: Sequence[Callable[[int], Any]],
+             parameters: Sequence[int]) -> LaunchGraph | None:
     """Launches as a graph; ``None`` where the driver makes none of them."""
     try:
         return LaunchGraph(launches, parameters)

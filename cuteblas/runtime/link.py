@@ -1,4 +1,5 @@
-"""The link between the memory of the host and that of one GPU: streams, events and pinned memory, by CuPy."""
+"""The link between the memory of the host and that of one GPU: streams, events and pinned memory,
+by CuPy."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ __all__ = ["Driver", "Link", "check_copy"]
 class Driver(ctypes.Structure):
     """Functions of the driver, and what they work on, for threads that are not Python's."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("enter", "copy", "record", "query", "context", "up", "down"))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("enter", "copy", "record", "query",
+                                                          "context", "up", "down"))
 
 
 class _Driver(NamedTuple):
-    """Functions of the driver that take a microsecond or two. They are called without giving the interpreter's lock away: a thread
-    that gives it away gets it back when all others that wait for it have had it, each woken by the system."""
+    """Functions of the driver that take a microsecond or two. They are called without giving the
+    interpreter's lock away: a thread that gives it away gets it back when all others that wait for
+    it have had it, each woken by the system."""
 
     library: ctypes.PyDLL
     copy: Callable[[int, int, int, int], int]
@@ -53,13 +56,17 @@ def check_copy(status: int) -> None:
         With the number of the driver's error.
     """
     if status:
-        raise DriverError(f"the CUDA driver refused a copy between host and device: CUresult {status}")
+        raise DriverError(
+            f"the CUDA driver refused a copy between host and device: CUresult {status}"
+        )
 
 
 class Link:
-    """Copies in both directions and kernels, each on a stream of its own, so that all three run at the same time.
+    """Copies in both directions and kernels, each on a stream of its own, so that all three run at
+    the same time.
 
-    It makes all calls to CUDA of the engine for NumPy arrays, besides CuPy's arrays, so that tests can replace it.
+    It makes all calls to CUDA of the engine for NumPy arrays, besides CuPy's arrays, so that tests
+    can replace it.
 
     Parameters
     ----------
@@ -72,10 +79,11 @@ class Link:
         self._cupy = require("cupy")
         self._runtime = self._cupy.cuda.runtime
         with self._cupy.cuda.Device(ordinal):
-            self._up, self._compute, self._down = (self._cupy.cuda.Stream(non_blocking=True) for _ in range(3))
+            self._up, self._compute, self._down = (self._cupy.cuda.Stream(non_blocking=True)
+                                                   for _ in range(3))
         self._driver = _Driver.load()
 
-    # -- memory -------------------------------------------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
     def pinned(self, nbytes: int) -> np.ndarray:
         """New pinned memory as bytes; it is freed with the array."""
         memory = self._cupy.cuda.PinnedMemoryPointer(self._cupy.cuda.PinnedMemory(nbytes), 0)
@@ -90,7 +98,7 @@ class Link:
         free, _total = self._runtime.memGetInfo()
         return free + self._cupy.get_default_memory_pool().free_bytes()
 
-    # -- threads and streams ------------------------------------------------------------------------------------------------------
+    # -- threads and streams -----------------------------------------------------------------------
     def enter_thread(self) -> None:
         """Make the device that of this thread, for good."""
         self._runtime.setDevice(self.ordinal)
@@ -102,18 +110,21 @@ class Link:
             yield
 
     def event(self, block: bool = True) -> Any:
-        """A new event. Waiting for it leaves the processor to other threads; it can also be queried."""
+        """A new event. Waiting for it leaves the processor to other threads; it can also be
+        queried."""
         return self._cupy.cuda.Event(block=block, disable_timing=True)
 
     def driver(self) -> Driver | None:
-        """What threads call that are not Python's; ``None`` where the driver is not found in this way."""
+        """What threads call that are not Python's; ``None`` where the driver is not found in this
+        way."""
         if self._driver is None:
             return None
         library, context = self._driver.library, ctypes.c_void_p()
         with self._cupy.cuda.Device(self.ordinal):
             check_copy(library.cuCtxGetCurrent(ctypes.byref(context)))
-        calls = [ctypes.cast(call, ctypes.c_void_p) for call in (library.cuCtxSetCurrent, library.cuMemcpyAsync,
-                                                                library.cuEventRecord, library.cuEventQuery)]
+        calls = [ctypes.cast(call, ctypes.c_void_p)
+                 for call in (library.cuCtxSetCurrent, library.cuMemcpyAsync, library.cuEventRecord,
+                              library.cuEventQuery)]
         return Driver(*calls, context, self._up.ptr, self._down.ptr)
 
     def uploads_follow_kernels(self) -> None:
@@ -142,7 +153,8 @@ class Link:
 
     def _copy(self, target: int, source: int, nbytes: int, stream: Any, done: Any) -> None:
         if self._driver is None:
-            self._runtime.memcpyAsync(target, source, nbytes, self._runtime.memcpyDefault, stream.ptr)
+            self._runtime.memcpyAsync(target, source, nbytes, self._runtime.memcpyDefault,
+                                      stream.ptr)
             if done is not None:
                 done.record(stream)
             return
@@ -151,12 +163,16 @@ class Link:
             check_copy(self._driver.record(done.ptr, stream.ptr))
 
     def copy_up(self, address: int, source: int, nbytes: int) -> None:
-        """Copy from pageable memory after the kernels that were launched, before those that follow."""
-        self._runtime.memcpyAsync(address, source, nbytes, self._runtime.memcpyHostToDevice, self._compute.ptr)
+        """Copy from pageable memory after the kernels that were launched, before those that
+        follow."""
+        self._runtime.memcpyAsync(address, source, nbytes, self._runtime.memcpyHostToDevice,
+                                  self._compute.ptr)
 
     def copy_down(self, target: int, address: int, nbytes: int) -> None:
-        """Copy to pageable memory what the kernels that were launched have made, and wait for it."""
-        self._runtime.memcpyAsync(target, address, nbytes, self._runtime.memcpyDeviceToHost, self._compute.ptr)
+        """Copy to pageable memory what the kernels that were launched have made, and wait for
+        it."""
+        self._runtime.memcpyAsync(target, address, nbytes, self._runtime.memcpyDeviceToHost,
+                                  self._compute.ptr)
         self._compute.synchronize()
 
     def wait(self, done: Any) -> None:

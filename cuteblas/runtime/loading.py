@@ -19,9 +19,10 @@ from .errors import DriverError, require
 if TYPE_CHECKING:
     from ..codegen.kernel import GeneratedKernel
 
-__all__ = ["Loadable", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all", "load_cubin"]
+__all__ = ["Loadable", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all",
+           "load_cubin"]
 
-_NICE = 5                               # with 10, threads of a BLAS that wait for work leave it almost nothing
+_NICE = 5                    # with 10, threads of a BLAS that wait for work leave it almost nothing
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute
@@ -40,7 +41,8 @@ class Loadable(Protocol):
 
 
 class LoadedKernel(NamedTuple):
-    """A kernel on a device: the driver's ``CUfunction`` as an integer, and the object that keeps it loaded."""
+    """A kernel on a device: the driver's ``CUfunction`` as an integer, and the object that keeps it
+    loaded."""
 
     function: int
     owner: object
@@ -73,13 +75,16 @@ def load(kernel: GeneratedKernel, ordinal: int) -> LoadedKernel:
 
 
 def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKernel]:
-    """Load several kernels, which are compiled side by side; other threads can load other kernels meanwhile."""
+    """Load several kernels, which are compiled side by side; other threads can load other kernels
+    meanwhile."""
     refuse_orphans()
     missing = {key: kernel for kernel in kernels if (key := _key(kernel, ordinal)) not in _loaded}
     if missing and capturing():
         name = next(iter(missing.values())).name
-        raise RuntimeError(f"kernel {name} is not loaded on device {ordinal}, and kernels cannot be compiled or loaded during the "
-                           "capture of a stream: call warmup, or run the operation once, before the capture")
+        raise RuntimeError(
+            f"kernel {name} is not loaded on device {ordinal}, and kernels cannot be compiled or loaded during the "
+            "capture of a stream: call warmup, or run the operation once, before the capture"
+        )
     for key, cubin in zip(missing, _compiled([*missing.values()], ordinal), strict=True):
         with _lock:
             if key not in _loaded:
@@ -98,7 +103,8 @@ def _compiled(kernels: Sequence[GeneratedKernel], ordinal: int) -> Iterable[byte
 
 
 def _step_back() -> None:
-    """Leave processors to others, where threads have priorities of their own: the compiler does not hold the interpreter's lock."""
+    """Leave processors to others, where threads have priorities of their own: the compiler does not
+    hold the interpreter's lock."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
@@ -109,7 +115,8 @@ def _target(kernel: GeneratedKernel, ordinal: int) -> str:
 
 def are_compiled(kernels: Iterable[GeneratedKernel], ordinal: int) -> bool:
     """Whether nothing has to be compiled to load these kernels on a device."""
-    return all(is_loaded(kernel, ordinal) or is_compiled(kernel, _target(kernel, ordinal)) for kernel in kernels)
+    return all(is_loaded(kernel, ordinal) or is_compiled(kernel, _target(kernel, ordinal))
+               for kernel in kernels)
 
 
 def _key(kernel: GeneratedKernel, ordinal: int) -> tuple[str, str, str, int]:
@@ -141,14 +148,19 @@ def _load(kernel: Loadable, ordinal: int, cubin: bytes) -> LoadedKernel:
             owner.load(cubin)
             function = owner.get_function(kernel.name).ptr
             if kernel.shared_bytes > _SHARED_BYTES_WITHOUT_ASKING:
-                driver.funcSetAttribute(function, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
+                driver.funcSetAttribute(function,
+                                        driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                        kernel.shared_bytes)
             x, y, z = kernel.cluster
             if x * y * z > _PORTABLE_CLUSTER:
                 driver.funcSetAttribute(function, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
         except driver.CUDADriverError as error:
-            raise DriverError(f"loading kernel {kernel.name} on device {ordinal}: {error}") from error
+            raise DriverError(
+                f"loading kernel {kernel.name} on device {ordinal}: {error}"
+            ) from error
         if cupy.cuda.runtime.driverGetVersion() >= _FIRST_WITH_FUNC_LOAD:
-            # Lazily loaded code would otherwise reach the device at the first launch, which may be inside a capture.
+            # Lazily loaded code would otherwise reach the device at the first launch, which may be
+            # inside a capture.
             status = driver_function("cuFuncLoad", ctypes.c_void_p)(function)
             check_status(status, f"loading kernel {kernel.name} on device {ordinal}")
     return LoadedKernel(function, owner)

@@ -1,7 +1,9 @@
-"""Threads that move NumPy arrays to a GPU and back without the interpreter: the other side of ``mover.cpp``.
+"""Threads that move NumPy arrays to a GPU and back without the interpreter: the other side of
+``mover.cpp``.
 
-They do what :class:`cuteblas.runtime.ring.Ring` does, in less time: no thread waits for the interpreter's lock, and which piece is
-next is decided in a fraction of a microsecond, so that pieces are short.
+They do what :class:`cuteblas.runtime.ring.Ring` does, in less time: no thread waits for the
+interpreter's lock, and which piece is next is decided in a fraction of a microsecond, so that
+pieces are short.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from .ring import processors
 __all__ = ["BUILT", "SOURCE", "Mover"]
 
 SOURCE = Path(__file__).with_name("mover.cpp")
-BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "headers": (), "flags": ("-O3", "-pthread")}
+BUILT: dict[str, Any] = {"what": "threads that move NumPy arrays", "headers": (),
+                         "flags": ("-O3", "-pthread")}
 """How :func:`cuteblas.emulator.compiler.build` makes the library of :data:`SOURCE`."""
 
 _MODES = 64
@@ -34,14 +37,17 @@ _PATIENCE = 100                         # milliseconds until signals are looked 
 
 
 class _Array(ctypes.Structure):
-    _fields_ = (("host", ctypes.c_void_p), ("device", ctypes.c_uint64), ("nbytes", ctypes.c_int64), ("run", ctypes.c_int64),
-                ("piece", ctypes.c_int64), ("chunk", ctypes.c_int64), ("modes", ctypes.c_int32), ("swapped", ctypes.c_int32),
-                ("past_cache", ctypes.c_int32),
-                ("shape", ctypes.c_int64 * _MODES), ("strides", ctypes.c_int64 * _MODES))
+    _fields_ = (("host", ctypes.c_void_p), ("device", ctypes.c_uint64), ("nbytes", ctypes.c_int64),
+                ("run", ctypes.c_int64), ("piece", ctypes.c_int64), ("chunk", ctypes.c_int64),
+                ("modes", ctypes.c_int32), ("swapped", ctypes.c_int32),
+                ("past_cache", ctypes.c_int32), ("shape", ctypes.c_int64 * _MODES),
+                ("strides", ctypes.c_int64 * _MODES))
 
 
-def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int, past_cache: bool) -> _Array:
-    """An array whose elements lie side by side on the device, in C order; ``slot_bytes``: the most of a chunk."""
+def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int,
+               past_cache: bool) -> _Array:
+    """An array whose elements lie side by side on the device, in C order; ``slot_bytes``: the most
+    of a chunk."""
     modes: list[tuple[int, int]] = []                       # from the last axis
     run = x.itemsize
     for n, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
@@ -57,8 +63,8 @@ def _described(x: np.ndarray, device: int, slot_bytes: int, threads: int, past_c
     piece = min(max(-(-x.nbytes // (2 * threads)), _LEAST_PIECE), _MOST_PIECE, slot_bytes)
     piece -= piece % (run if run <= _SHORT else swapped or 1)
     chunk = min(max(-(-x.nbytes // _CHUNKS), _LEAST_CHUNK, piece), slot_bytes)
-    found = _Array(x.__array_interface__["data"][0], device, x.nbytes, run, piece, chunk - chunk % piece, len(modes), swapped,
-                   past_cache)
+    found = _Array(x.__array_interface__["data"][0], device, x.nbytes, run, piece,
+                   chunk - chunk % piece, len(modes), swapped, past_cache)
     for i, (n, stride) in enumerate(reversed(modes)):
         found.shape[i], found.strides[i] = n, stride
     return found
@@ -111,8 +117,8 @@ class Mover:
     library : ctypes.CDLL
         ``mover.cpp``.
     threads : int, optional
-        Three quarters of the processors, at most 16 of which count, with the one that helps while it waits: with more, they wait
-        for each other and for the driver.
+        Three quarters of the processors, at most 16 of which count, with the one that helps while
+        it waits: with more, they wait for each other and for the driver.
     slot_bytes, slots : int
         The most of a copy by the driver, and how many may be under way in each direction.
 
@@ -122,38 +128,47 @@ class Mover:
         Of the call that has the link: one at a time.
     """
 
-    def __init__(self, link: Any, library: ctypes.CDLL, threads: int | None = None, slot_bytes: int = _SLOT_BYTES,
-                 slots: int = _SLOTS):
+    def __init__(self, link: Any, library: ctypes.CDLL, threads: int | None = None,
+                 slot_bytes: int = _SLOT_BYTES, slots: int = _SLOTS):
         self.link, self.slot_bytes = link, slot_bytes
         self.lock = RLock()
-        self.threads = max(1, min(processors(), _MOST_THREADS) * 3 // 4 - 1) if threads is None else threads
+        self.threads = max(1, min(processors(), _MOST_THREADS) * 3 // 4
+                           - 1) if threads is None else threads
         self._library = library
         for function, arguments in {"mover_begin": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int],
                                     "mover_wait": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int],
-                                    "mover_cancel": [ctypes.c_void_p], "mover_end": [ctypes.c_void_p],
+                                    "mover_cancel": [ctypes.c_void_p],
+                                    "mover_end": [ctypes.c_void_p],
                                     "mover_delete": [ctypes.c_void_p]}.items():
             getattr(library, function).argtypes = arguments
         library.mover_begin.restype = library.mover_new.restype = ctypes.c_void_p
         self._memory = [link.pinned(slots * slot_bytes) for _ in range(2)]
         self._events = [[link.event(block=False) for _ in range(slots)] for _ in range(2)]
-        pointers = [(ctypes.c_void_p * slots)(*(event.ptr for event in events)) for events in self._events]
+        pointers = [(ctypes.c_void_p * slots)(*(event.ptr for event in events))
+                    for events in self._events]
         self._driver = link.driver()
-        self._mover = library.mover_new(ctypes.byref(self._driver), *(ctypes.c_void_p(x.ctypes.data) for x in self._memory),
+        self._mover = library.mover_new(ctypes.byref(self._driver),
+                                        *(ctypes.c_void_p(x.ctypes.data) for x in self._memory),
                                         ctypes.c_int64(slot_bytes), *pointers, slots, self.threads)
 
     def upload(self, x: np.ndarray, address: int, streams: bool = False) -> _Transfer:
-        """Begin to copy the elements of an array, in C order, to the device. Unless others follow soon (``streams``), they are
-        written past the cache, from which the copy engine reads more slowly; a stream waits for the memory, which that burdens."""
+        """Begin to copy the elements of an array, in C order, to the device. Unless others follow
+        soon (``streams``), they are written past the cache, from which the copy engine reads more
+        slowly; a stream waits for the memory, which that burdens."""
         return self._start(x, address, True, not streams, x)
 
-    def download(self, x: np.ndarray, address: int, kept: Any = None, streams: bool = False) -> _Transfer:
-        """Begin to copy elements of the device into an array; what is kept lives as long as the transfer."""
+    def download(self, x: np.ndarray, address: int, kept: Any = None,
+                 streams: bool = False) -> _Transfer:
+        """Begin to copy elements of the device into an array; what is kept lives as long as the
+        transfer."""
         return self._start(x, address, False, True, (x, kept))
 
-    def _start(self, x: np.ndarray, address: int, up: bool, past_cache: bool, kept: Any) -> _Transfer:
+    def _start(self, x: np.ndarray, address: int, up: bool, past_cache: bool,
+               kept: Any) -> _Transfer:
         transfer = _Transfer(self._library, self._mover, kept)
         if x.size:
-            transfer.begin(_described(x, address, self.slot_bytes, self.threads + 1, past_cache), up)
+            transfer.begin(_described(x, address, self.slot_bytes, self.threads + 1, past_cache),
+                           up)
         return transfer
 
     def close(self) -> None:

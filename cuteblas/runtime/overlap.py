@@ -1,4 +1,5 @@
-"""Launches that may begin while the kernel before them in the stream still runs (programmatic dependent launch, from sm_90 on)."""
+"""Launches that may begin while the kernel before them in the stream still runs (programmatic
+dependent launch, from sm_90 on)."""
 
 from __future__ import annotations
 
@@ -18,14 +19,16 @@ _PROGRAMMATIC_STREAM_SERIALIZATION = 6      # CUlaunchAttributeID
 class _Attribute(ctypes.Structure):
     """``CUlaunchAttribute`` with an integer for its value."""
 
-    _fields_ = (("id", ctypes.c_int), ("_", ctypes.c_int), ("value", ctypes.c_int), ("_rest", ctypes.c_int * 15))
+    _fields_ = (("id", ctypes.c_int), ("_", ctypes.c_int), ("value", ctypes.c_int),
+                ("_rest", ctypes.c_int * 15))
 
 
 class _Config(ctypes.Structure):
     """``CUlaunchConfig``."""
 
-    _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint),
-                ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("attribute_count", ctypes.c_uint))
+    _fields_ = (("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
+                ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
+                ("attributes", ctypes.POINTER(_Attribute)), ("attribute_count", ctypes.c_uint))
 
 
 class LaunchError(RuntimeError):
@@ -38,17 +41,19 @@ class LaunchError(RuntimeError):
 
 @cache
 def _launcher() -> tuple[Callable[..., int], _Attribute]:
-    """The driver's ``cuLaunchKernelEx``, and the attribute that lets a launch overlap with the one before it."""
+    """The driver's ``cuLaunchKernelEx``, and the attribute that lets a launch overlap with the one
+    before it."""
     pointer = ctypes.c_void_p
     launch = driver_function("cuLaunchKernelEx", ctypes.POINTER(_Config), pointer, pointer, pointer)
     return launch, _Attribute(id=_PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
 
 
 class OverlappingLaunch:
-    """Launches of one kernel that may begin before the launch ahead of them in the stream has ended; the kernel itself waits.
+    """Launches of one kernel that may begin before the launch ahead of them in the stream has
+    ended; the kernel itself waits.
 
-    Called as ``cuLaunchKernel`` is. Grid, block and shared memory are those of the first call: only the stream may change. It is
-    not to be shared between threads.
+    Called as ``cuLaunchKernel`` is. Grid, block and shared memory are those of the first call: only
+    the stream may change. It is not to be shared between threads.
 
     Raises
     ------
@@ -59,11 +64,12 @@ class OverlappingLaunch:
     def __init__(self) -> None:
         self._config: _Config | None = None
 
-    def __call__(self, function: int, x: int, y: int, z: int, bx: int, by: int, bz: int, shared_bytes: int, stream: int,
-                 parameters: int, extra: int) -> None:
+    def __call__(self, function: int, x: int, y: int, z: int, bx: int, by: int, bz: int,
+                 shared_bytes: int, stream: int, parameters: int, extra: int) -> None:
         if self._config is None:
             self._launch, attribute = _launcher()
-            self._config = _Config((x, y, z), (bx, by, bz), shared_bytes, stream, ctypes.pointer(attribute), 1)
+            self._config = _Config((x, y, z), (bx, by, bz), shared_bytes, stream,
+                                   ctypes.pointer(attribute), 1)
             self._reference = ctypes.byref(self._config)
         self._config.stream = stream
         status = self._launch(self._reference, function, parameters, extra)

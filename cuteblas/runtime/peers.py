@@ -1,4 +1,5 @@
-"""The GPUs of one host: copies between them, and streams and events that order them, by CuPy and the driver."""
+"""The GPUs of one host: copies between them, and streams and events that order them, by CuPy and
+the driver."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ Lane = Literal["kernels", "in", "out"]
 """A stream of a device: its current one, that of copies to it, or that of copies from it."""
 LANES: tuple[Lane, ...] = "kernels", "in", "out"
 
-_NVLINK, _PCIE = 390e9, 25e9            # bytes in a second from one GPU to another; the first measured between two H200
+# bytes in a second from one GPU to another; the first measured between two H200
+_NVLINK, _PCIE = 390e9, 25e9
 
 
 class Peers:
-    """All devices of this process: every call to CUDA of products over several GPUs, so that tests can replace it."""
+    """All devices of this process: every call to CUDA of products over several GPUs, so that tests
+    can replace it."""
 
     def __init__(self) -> None:
         self._cupy = require("cupy")
@@ -41,7 +44,7 @@ class Peers:
         with self._cupy.cuda.Device(device):
             yield
 
-    # -- order --------------------------------------------------------------------------------------------------------------------
+    # -- order -------------------------------------------------------------------------------------
     def _stream(self, device: int, lane: Lane) -> Any:
         if lane == "kernels":
             return self._cupy.cuda.get_current_stream(device)
@@ -67,10 +70,11 @@ class Peers:
         with self.on(device):
             self._runtime.deviceSynchronize()
 
-    # -- copies -------------------------------------------------------------------------------------------------------------------
+    # -- copies ------------------------------------------------------------------------------------
     @cache                                              # noqa: B019      # there is one object
     def connected(self, device: int, other: int) -> bool:
-        """Whether a device reaches the memory of another one; if not, the driver copies through pinned memory of the host."""
+        """Whether a device reaches the memory of another one; if not, the driver copies through
+        pinned memory of the host."""
         if device == other:
             return True
         if not self._runtime.deviceCanAccessPeer(device, other):
@@ -89,15 +93,16 @@ class Peers:
         if not (self.connected(device, other) and self.connected(other, device)):
             return _PCIE / 2
         attribute = self._driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
-        native = check(self._driver.cuDeviceGetP2PAttribute(attribute, device, other), "cuDeviceGetP2PAttribute")
+        native = check(self._driver.cuDeviceGetP2PAttribute(attribute, device, other),
+                       "cuDeviceGetP2PAttribute")
         return _NVLINK if native else _PCIE             # which PCIe has not
 
     @cache                                              # noqa: B019
     def _context(self, device: int) -> Any:
         return check(self._driver.cuDevicePrimaryCtxRetain(device), "cuDevicePrimaryCtxRetain")
 
-    def copy(self, lane: tuple[int, Lane], target: tuple[int, int], source: tuple[int, int], width: int,
-             modes: Sequence[Mode]) -> None:
+    def copy(self, lane: tuple[int, Lane], target: tuple[int, int], source: tuple[int, int],
+             width: int, modes: Sequence[Mode]) -> None:
         """Begin to copy a box.
 
         Parameters
@@ -118,9 +123,11 @@ class Peers:
         box.dstDevice, box.srcDevice = target[1], source[1]
         box.dstPitch, box.srcPitch = rows[1], rows[2]
         box.WidthInBytes, box.Height, box.Depth = width, rows[0], depth[0]
-        box.dstHeight, box.srcHeight = (max(rows[0], stride // pitch) for stride, pitch in zip(depth[1:], rows[1:], strict=True))
+        box.dstHeight, box.srcHeight = (max(rows[0], stride // pitch)
+                                        for stride, pitch in zip(depth[1:], rows[1:], strict=True))
         with self.on(lane[0]):
-            check(self._driver.cuMemcpy3DPeerAsync(box, self._stream(*lane).ptr), "cuMemcpy3DPeerAsync")
+            check(self._driver.cuMemcpy3DPeerAsync(box, self._stream(*lane).ptr),
+                  "cuMemcpy3DPeerAsync")
 
 
 _peers: list[Peers] = []

@@ -1,8 +1,9 @@
-"""A ring of pinned slots, and the threads that fill and empty them where there is no compiler for those of :mod:`.mover`.
+"""A ring of pinned slots, and the threads that fill and empty them where there is no compiler for
+those of :mod:`.mover`.
 
-Each thread takes a whole slot, packs a piece of an array into it (NumPy's copies let other threads run), and begins its copy by the
-driver, which is recorded. Who takes the slot next waits for that. Results take the same way back: so it is these threads that touch
-the pages of new arrays first.
+Each thread takes a whole slot, packs a piece of an array into it (NumPy's copies let other threads
+run), and begins its copy by the driver, which is recorded. Who takes the slot next waits for that.
+Results take the same way back: so it is these threads that touch the pages of new arrays first.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from ..planning.streaming import boxes
 __all__ = ["Ring", "processors"]
 
 SLOT_BYTES = 4 << 20
-_MOST_THREADS = 12                      # with more, they wait for each other
-_PIECES = 4                             # of a transfer that is alone; the driver takes some 20 us for each
-_LEAST_PIECE = 2 << 20                  # bytes
-_INLINE_BYTES = 1 << 20                 # what one thread has copied before another has been woken
+_MOST_THREADS = 12               # with more, they wait for each other
+_PIECES = 4                      # of a transfer that is alone; the driver takes some 20 us for each
+_LEAST_PIECE = 2 << 20           # bytes
+_INLINE_BYTES = 1 << 20          # what one thread has copied before another has been woken
 
 
 def processors() -> int:
@@ -35,7 +36,8 @@ def processors() -> int:
 
 
 class _Piece(NamedTuple):
-    """A part of an array of the host, at most a slot long, and the device address of its elements, which lie there side by side."""
+    """A part of an array of the host, at most a slot long, and the device address of its elements,
+    which lie there side by side."""
 
     array: np.ndarray
     address: int
@@ -50,12 +52,15 @@ class _Slot:
         self.memory, self.address, self.done, self.used = memory, memory.ctypes.data, done, False
 
     def like(self, x: np.ndarray) -> np.ndarray:
-        """The beginning of the memory as an array of the shape and type of ``x``, in the byte order of the machine."""
-        return np.ndarray(x.shape, x.dtype if x.dtype.isnative else x.dtype.newbyteorder("="), self.memory)
+        """The beginning of the memory as an array of the shape and type of ``x``, in the byte order
+        of the machine."""
+        return np.ndarray(x.shape, x.dtype if x.dtype.isnative else x.dtype.newbyteorder("="),
+                          self.memory)
 
 
 class Transfer:
-    """Pieces on their way: uploads until they are handed over to their stream, results until they are in their arrays."""
+    """Pieces on their way: uploads until they are handed over to their stream, results until they
+    are in their arrays."""
 
     __slots__ = ("_cancelled", "_count", "_done", "_error", "_kept", "_lock", "_workers")
 
@@ -111,9 +116,11 @@ class _Workers:
     """Threads that take one piece after another."""
 
     def __init__(self, name: str, count: int, enter: Callable[[], None]):
-        self._jobs: SimpleQueue[tuple[Transfer, Callable[[_Piece], None], _Piece] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Transfer, Callable[[_Piece], None], _Piece]
+                                | None] = SimpleQueue()
         self._enter = enter
-        self._threads = [Thread(target=self._work, name=f"cuteblas {name} {i}", daemon=True) for i in range(count)]
+        self._threads = [Thread(target=self._work, name=f"cuteblas {name} {i}", daemon=True)
+                         for i in range(count)]
         for thread in self._threads:
             thread.start()
 
@@ -122,7 +129,7 @@ class _Workers:
         get = self._jobs.get
         while (job := get()) is not None:
             transfer, move, piece = job
-            job = None                                  # nothing is kept alive by a thread that waits
+            job = None                                # nothing is kept alive by a thread that waits
             transfer.take(move, piece)
             transfer = move = piece = None              # type: ignore[assignment]
 
@@ -177,28 +184,36 @@ class Ring:
         self.threads = min(processors(), _MOST_THREADS) if threads is None else threads
         count = self.threads + max(2, self.threads // 2)
         self._filled, self._emptied = (self._slots(count) for _ in range(2))
-        self._uploads, self._downloads = (_Workers(name, self.threads, link.enter_thread) for name in ("upload", "download"))
+        self._uploads, self._downloads = (_Workers(name, self.threads, link.enter_thread)
+                                          for name in ("upload", "download"))
 
     def _slots(self, count: int) -> SimpleQueue[_Slot]:
         slots: SimpleQueue[_Slot] = SimpleQueue()
         memory = self.link.pinned(count * self.slot_bytes)
         for i in range(count):
-            slots.put(_Slot(memory[i * self.slot_bytes:(i + 1) * self.slot_bytes], self.link.event()))
+            slots.put(_Slot(memory[i * self.slot_bytes:(i + 1) * self.slot_bytes],
+                            self.link.event()))
         return slots
 
     def upload(self, x: np.ndarray, address: int, streams: bool = False) -> Transfer:
-        """Begin to copy the elements of an array, in C order, to the device; ``streams``: others follow soon."""
+        """Begin to copy the elements of an array, in C order, to the device; ``streams``: others
+        follow soon."""
         return self._uploads.start(self._upload, self._pieces(x, address, streams))
 
-    def download(self, x: np.ndarray, address: int, kept: Any = None, streams: bool = False) -> Transfer:
-        """Begin to copy elements of the device into an array; what is kept lives as long as the transfer."""
-        return self._downloads.start(self._download, self._pieces(x, address, streams), kept, self._download_now)
+    def download(self, x: np.ndarray, address: int, kept: Any = None,
+                 streams: bool = False) -> Transfer:
+        """Begin to copy elements of the device into an array; what is kept lives as long as the
+        transfer."""
+        return self._downloads.start(self._download, self._pieces(x, address, streams), kept,
+                                     self._download_now)
 
     def _pieces(self, x: np.ndarray, address: int, streams: bool) -> list[_Piece]:
-        """An array in pieces. Those of a transfer that is alone are fewer: several threads have one, and Python's time does not
-        count."""
-        most = self.slot_bytes if streams else min(self.slot_bytes, max(-(-x.nbytes // _PIECES), _LEAST_PIECE))
-        return [_Piece(x[(*box, ...)], address + offset) for box, offset in boxes(x.shape, x.itemsize, most)] if x.size else []
+        """An array in pieces. Those of a transfer that is alone are fewer: several threads have
+        one, and Python's time does not count."""
+        most = self.slot_bytes if streams else min(self.slot_bytes,
+                                                   max(-(-x.nbytes // _PIECES), _LEAST_PIECE))
+        return [_Piece(x[(*box, ...)], address + offset)
+                for box, offset in boxes(x.shape, x.itemsize, most)] if x.size else []
 
     def _upload(self, piece: _Piece) -> None:
         slot = self._filled.get()
@@ -223,7 +238,8 @@ class Ring:
             self._emptied.put(slot)
 
     def _download_now(self, piece: _Piece) -> None:
-        """Download a piece in the caller's thread: it polls, which keeps the processor busy and takes less time."""
+        """Download a piece in the caller's thread: it polls, which keeps the processor busy and
+        takes less time."""
         slot = self._emptied.get()
         try:
             x = piece.array

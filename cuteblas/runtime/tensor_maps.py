@@ -18,7 +18,8 @@ _BYTES, _ALIGNMENT = 128, 64
 
 
 class EncodedTensorMap:
-    """The driver's encoding of a tensor map in aligned memory of the host; ``address`` is valid while the object lives."""
+    """The driver's encoding of a tensor map in aligned memory of the host; ``address`` is valid
+    while the object lives."""
 
     __slots__ = ("_memory", "address")
 
@@ -27,20 +28,21 @@ class EncodedTensorMap:
         self.address = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
 
 
-# Of CUtensorMapDataType, CUtensorMapSwizzle by its span in bytes, CUtensorMapL2promotion, CUtensorMapInterleave and
-# CUtensorMapFloatOOBfill.
-_TYPES = {"UINT8": 0, "UINT16": 1, "UINT32": 2, "INT32": 3, "UINT64": 4, "INT64": 5, "FLOAT16": 6, "FLOAT32": 7, "FLOAT64": 8,
-          "BFLOAT16": 9, "TFLOAT32": 11}
+# Of CUtensorMapDataType, CUtensorMapSwizzle by its span in bytes, CUtensorMapL2promotion,
+# CUtensorMapInterleave and CUtensorMapFloatOOBfill.
+_TYPES = {"UINT8": 0, "UINT16": 1, "UINT32": 2, "INT32": 3, "UINT64": 4, "INT64": 5, "FLOAT16": 6,
+          "FLOAT32": 7, "FLOAT64": 8, "BFLOAT16": 9, "TFLOAT32": 11}
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _PROMOTION_TO_128B, _NO_INTERLEAVE, _FILL_WITH_ZEROS = 2, 0, 0
 
 
 @cache
 def _encoder() -> Callable[..., int]:
-    """The driver's ``cuTensorMapEncodeTiled``. (``cuda.bindings`` passes it memory without the alignment that it demands.)"""
+    """The driver's ``cuTensorMapEncodeTiled``. (``cuda.bindings`` passes it memory without the
+    alignment that it demands.)"""
     pointer, enum = ctypes.c_void_p, ctypes.c_int
-    return driver_function("cuTensorMapEncodeTiled", pointer, enum, ctypes.c_uint32, pointer, pointer, pointer, pointer, pointer,
-                           enum, enum, enum, enum)
+    return driver_function("cuTensorMapEncodeTiled", pointer, enum, ctypes.c_uint32, pointer,
+                           pointer, pointer, pointer, pointer, enum, enum, enum, enum)
 
 
 def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]:
@@ -54,8 +56,9 @@ def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]
     Returns
     -------
     callable
-        From the address in global memory of the tensor's first element, a multiple of 16, to the encoded map. It raises a
-        :class:`ValueError` if the address is not aligned and a :class:`DriverError` if the driver refuses the description.
+        From the address in global memory of the tensor's first element, a multiple of 16, to the
+        encoded map. It raises a :class:`ValueError` if the address is not aligned and a
+        :class:`DriverError` if the driver refuses the description.
 
     Raises
     ------
@@ -67,7 +70,9 @@ def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]
     CUDA driver API, ``cuTensorMapEncodeTiled``.
     """
     if spec.dtype.tensor_map is None:
-        raise ValueError(f"a tensor map cannot have elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)")
+        raise ValueError(
+            f"a tensor map cannot have elements of type {spec.dtype.name} ({spec.dtype.bytes} bytes)"
+        )
     call = _encoder()
     rank = len(spec.shape)
     data_type, swizzle = _TYPES[spec.dtype.tensor_map], _SWIZZLES[spec.swizzle]
@@ -78,10 +83,13 @@ def tensor_map_encoder(spec: TensorMapSpec) -> Callable[[int], EncodedTensorMap]
 
     def encode(address: int) -> EncodedTensorMap:
         if address % 16:
-            raise ValueError(f"a tensor map needs an address that is a multiple of 16 bytes, got {address:#x}")
+            raise ValueError(
+                f"a tensor map needs an address that is a multiple of 16 bytes, got {address:#x}"
+            )
         encoded = EncodedTensorMap()
-        status = call(encoded.address, data_type, rank, address, extents, strides, box, element_strides,
-                      _NO_INTERLEAVE, swizzle, _PROMOTION_TO_128B, _FILL_WITH_ZEROS)
+        status = call(encoded.address, data_type, rank, address, extents, strides, box,
+                      element_strides, _NO_INTERLEAVE, swizzle, _PROMOTION_TO_128B,
+                      _FILL_WITH_ZEROS)
         if status:
             check_status(status, f"encoding {spec} at {address:#x}")
         return encoded

@@ -1,10 +1,13 @@
-"""Whether memory of the host was written: Linux tracks writes to pages of a process, without privileges.
+"""Whether memory of the host was written: Linux tracks writes to pages of a process, without
+privileges.
 
-A *protected* page stays readable and writable. The first write to it, by a store or inside a system call, costs some 2 us and
-marks the page as written; :meth:`Watch.written` asks the kernel for the marks. A device that writes to pinned memory leaves none:
+A *protected* page stays readable and writable. The first write to it, by a store or inside a system
+call, costs some 2 us and marks the page as written; :meth:`Watch.written` asks the kernel for the
+marks. A device that writes to pinned memory leaves none:
 
-- A read with ``O_DIRECT`` marks its pages when it begins, and its data arrive later. So :meth:`Watch.written` protects only the
-  bytes that its caller is about to read; a program does not let a disk write to those at the same time.
+- A read with ``O_DIRECT`` marks its pages when it begins, and its data arrive later. So
+  :meth:`Watch.written` protects only the bytes that its caller is about to read; a program does not
+  let a disk write to those at the same time.
 - Callers leave out memory that stays pinned (``cudaHostRegister``, fixed buffers of io_uring).
 """
 
@@ -26,10 +29,12 @@ from .._forks import surviving
 
 __all__ = ["Untracked", "Watch", "why_untracked"]
 
-_USERFAULTFD = {"x86_64": 323, "aarch64": 282}          # the number of the system call
-_FLAGS = getattr(os, "O_CLOEXEC", 0) | 1                # for faults in user mode: the kernel asks for no privilege
-_FAULTS, _FEATURES = 0xAA, 1 << 15 | 1 << 13            # asynchronous, and for pages that are not there yet
-_START, _REGISTER, _UNREGISTER, _PROTECT = 0xC000AA3F, 0xC000AA00, 0x8000AA01, 0xC000AA06      # without the sizes of arguments
+_USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # the number of the system call
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | 1        # for faults in user mode: the kernel asks for no
+                                                # privilege
+_FAULTS, _FEATURES = 0xAA, 1 << 15 | 1 << 13    # asynchronous, and for pages that are not there yet
+# without the sizes of arguments
+_START, _REGISTER, _UNREGISTER, _PROTECT = 0xC000AA3F, 0xC000AA00, 0x8000AA01, 0xC000AA06
 _SCAN, _MAPPING = 0xC0006610, 0xC0006611
 _CHECKS, _PROTECTS, _WRITTEN = 2, 1, 2                  # flags of a scan, and what it looks for
 _SHARED, _NAME_BYTES, _STACK = 8, 256, b"[stack]"       # of a mapping
@@ -40,16 +45,18 @@ _RUNS_ADDRESS = _RUNS.ctypes.data
 
 _lock = surviving(RLock())
 _watches: set[Watch] = set()
-_opened: tuple[int, ...] | str = ()                     # userfaultfd and pagemap, or why there are none
+_opened: tuple[int, ...] | str = ()                 # userfaultfd and pagemap, or why there are none
 
 
 class Untracked(RuntimeError):
-    """Linux does not see writes to this memory, or none at all on this machine; the message says why."""
+    """Linux does not see writes to this memory, or none at all on this machine; the message says
+    why."""
 
 
 @cache
 def _libc() -> ctypes.PyDLL:
-    library = ctypes.PyDLL(None, use_errno=True)        # it keeps the interpreter's lock for these microseconds
+    # it keeps the interpreter's lock for these microseconds
+    library = ctypes.PyDLL(None, use_errno=True)
     library.ioctl.argtypes = ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p
     library.msync.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     return library
@@ -87,27 +94,32 @@ def _descriptors() -> tuple[int, ...]:
             _opened = f"only Linux on x86-64 and AArch64 tracks writes; this is {sys.platform} on {platform.machine()}"
         except OSError as error:
             _forget()
-            _opened = (f"this process cannot track writes ({error.strerror}): it needs Linux 6.7 or newer, and a seccomp profile "
-                       f"that allows userfaultfd, which Docker's does not")
+            _opened = (
+                f"this process cannot track writes ({error.strerror}): it needs Linux 6.7 or newer, and a seccomp profile "
+                f"that allows userfaultfd, which Docker's does not"
+            )
     if isinstance(_opened, str):
         raise Untracked(_opened)
     return _opened
 
 
 def why_untracked() -> str | None:
-    """Why writes to memory cannot be tracked here; ``None`` if they can. The first call tries it."""
+    """Why writes to memory cannot be tracked here; ``None`` if they can. The first call tries
+    it."""
     with _lock, suppress(Untracked):
         _descriptors()
     return _opened if isinstance(_opened, str) else None
 
 
 def _is_own(low: int, high: int) -> bool:
-    """Whether nobody else writes to memory: it is private and anonymous, and mapped, and not a stack."""
+    """Whether nobody else writes to memory: it is private and anonymous, and mapped, and not a
+    stack."""
     with suppress(OSError), open("/proc/self/maps", "rb", buffering=0) as maps:
-        with suppress(OSError):                         # Linux 6.11 and newer; it refuses files with long names
+        with suppress(OSError):             # Linux 6.11 and newer; it refuses files with long names
             while low < high:
                 name = ctypes.create_string_buffer(_NAME_BYTES)
-                words = _ask(maps.fileno(), _MAPPING, 104, 0, low, *[0] * 7, _NAME_BYTES, ctypes.addressof(name), 0)[1]
+                words = _ask(maps.fileno(), _MAPPING, 104, 0, low, *[0] * 7, _NAME_BYTES,
+                             ctypes.addressof(name), 0)[1]
                 if words[5] & _SHARED or words[8] or name.value == _STACK:
                     return False
                 low = words[4]
@@ -123,7 +135,8 @@ def _is_own(low: int, high: int) -> bool:
 class Watch:
     """A region of memory whose pages the kernel can protect.
 
-    Bytes before the first whole page that is asked for, and after the last one, are compared: others may write to the same page.
+    Bytes before the first whole page that is asked for, and after the last one, are compared:
+    others may write to the same page.
 
     Parameters
     ----------
@@ -149,43 +162,54 @@ class Watch:
         with _lock:
             faults = _descriptors()[0]
             if not _is_own(start, end):
-                raise Untracked("memory of a file, shared memory, a stack or what is not mapped is not tracked")
+                raise Untracked(
+                    "memory of a file, shared memory, a stack or what is not mapped is not tracked"
+                )
             for other in _overlapping(start, end):
-                other._look(*other._pages, False)       # its memory may be another's by now, which it would not see later
+                # its memory may be another's by now, which it would not see later
+                other._look(*other._pages, False)
             self._peers = _overlapping(start, end)
-            self._parts = {*range(low // _PART_BYTES, -(-high // _PART_BYTES))} if self._peers else set()   # not protected by it
+            # not protected by it
+            self._parts = {*range(low // _PART_BYTES,
+                                  -(-high // _PART_BYTES))} if self._peers else set()
             for peer in self._peers:
                 peer._peers.append(self)
-            _watches.add(self)                          # a peer that ends from here on leaves its pages as they are
+            _watches.add(self)          # a peer that ends from here on leaves its pages as they are
             try:
                 if start < end:
                     _ask(faults, _REGISTER, start, end - start, 2, 0)
                     if not self._peers:
-                        _ask(faults, _PROTECT, start, end - start, 0)       # not, what one that has ended left protected
+                        # not, what one that has ended left protected
+                        _ask(faults, _PROTECT, start, end - start, 0)
             except OSError as error:
                 self.end()
-                raise Untracked(f"the kernel does not track writes to this memory: {error.strerror}") from None
+                raise Untracked(
+                    f"the kernel does not track writes to this memory: {error.strerror}"
+                ) from None
 
     def protect(self) -> None:
         """See writes from now on, and forget earlier ones. Call it before reading the memory."""
         self.written(again=True)
 
-    def written(self, low: int = 0, high: int = 0, again: bool = False) -> list[tuple[int, int]] | None:
+    def written(self, low: int = 0, high: int = 0,
+                again: bool = False) -> list[tuple[int, int]] | None:
         """What was written since it was protected.
 
         Parameters
         ----------
         low, high : int, optional
-            The bytes that are asked for, else all of the region. Others stay as they are, as a device may be writing to them.
+            The bytes that are asked for, else all of the region. Others stay as they are, as a
+            device may be writing to them.
         again : bool
-            Protect what was written in the same step, so that no write is missed in between; later calls do not report it again.
+            Protect what was written in the same step, so that no write is missed in between; later
+            calls do not report it again.
 
         Returns
         -------
         list of (int, int) or None
-            Addresses of parts of 2 MiB, clipped to what was asked for, and of pages at its ends, merged and in order; empty if
-            nothing was written. ``None`` if it cannot be told any more: memory was unmapped or moved, or this is a child of
-            ``fork``.
+            Addresses of parts of 2 MiB, clipped to what was asked for, and of pages at its ends,
+            merged and in order; empty if nothing was written. ``None`` if it cannot be told any
+            more: memory was unmapped or moved, or this is a child of ``fork``.
         """
         low, high = max(low, self.low), min(high or self.high, self.high)
         with _lock:
@@ -193,7 +217,8 @@ class Watch:
             if self not in _watches:
                 return None
             for part in parts:
-                first, last = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES, self.high)
+                first, last = max(part * _PART_BYTES, self.low), min((part + 1) * _PART_BYTES,
+                                                                     self.high)
                 if first < high and low < last:
                     found.append((max(first, low), min(last, high)))
                     if again and low <= first and last <= high:
@@ -214,7 +239,8 @@ class Watch:
         return merged
 
     def end(self) -> None:
-        """Give up the pages: writes to them cost nothing, unless they are those of another watch."""
+        """Give up the pages: writes to them cost nothing, unless they are those of another
+        watch."""
         with _lock:
             if self in _watches:
                 _watches.remove(self)
@@ -222,27 +248,31 @@ class Watch:
                     peer._peers.remove(self)
                 if not self._peers:
                     with suppress(OSError):             # memory that is gone
-                        _ask(_descriptors()[0], _UNREGISTER, self._pages[0], self._pages[1] - self._pages[0])
+                        _ask(_descriptors()[0], _UNREGISTER, self._pages[0],
+                             self._pages[1] - self._pages[0])
 
     def _look(self, low: int, high: int, protects: bool) -> set[int]:
-        """The parts of which whole pages were written; peers note those that are protected. They all end if a page is not tracked
-        any more."""
+        """The parts of which whole pages were written; peers note those that are protected. They
+        all end if a page is not tracked any more."""
         parts: set[int] = set()
         start, end = low // _PAGE_BYTES * _PAGE_BYTES, high // _PAGE_BYTES * _PAGE_BYTES
         position = -(-low // _PAGE_BYTES) * _PAGE_BYTES
         try:
             while self in _watches and position < end:
-                many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS, position, end, 0,
-                                   _RUNS_ADDRESS, len(_RUNS), 0, 0, _WRITTEN, 0, _WRITTEN)
+                many, words = _ask(_descriptors()[1], _SCAN, 96, _CHECKS | protects * _PROTECTS,
+                                   position, end, 0, _RUNS_ADDRESS, len(_RUNS), 0, 0, _WRITTEN, 0,
+                                   _WRITTEN)
                 position = words[4]
                 if many:
                     self.bytes_written += protects * int((_RUNS[:many, 1] - _RUNS[:many, 0]).sum())
                     runs = ((_RUNS[:many, :2] - (0, 1)) // _PART_BYTES).tolist()
-                    parts.update(part for first, last in {*map(tuple, runs)} for part in range(first, last + 1))
-            _checked(_libc().msync(start, high - start, 1))     # a scan passes over what is not mapped
+                    parts.update(part for first, last in {*map(tuple, runs)}
+                                 for part in range(first, last + 1))
+            _checked(_libc().msync(start, high - start, 1))  # a scan passes over what is not mapped
             for peer in self._peers if protects else ():
                 peer._parts |= parts
-        except BaseException as error:                  # an interrupt, too, after which nobody knows what was written
+        # an interrupt, too, after which nobody knows what was written
+        except BaseException as error:
             for watch in [self, *self._peers]:
                 watch.end()
             if not isinstance(error, OSError):
@@ -255,7 +285,8 @@ def _overlapping(low: int, high: int) -> list[Watch]:
 
 
 def _forget() -> None:
-    """Close the descriptors; in a child of ``fork`` they are those of its parent's memory, and nothing is tracked."""
+    """Close the descriptors; in a child of ``fork`` they are those of its parent's memory, and
+    nothing is tracked."""
     global _opened
     if not isinstance(_opened, str):
         for descriptor in _opened:

@@ -1,1 +1,2 @@
-"""The kernels of CuTe's tutorials: ``variant=`` runs them by name, and planning never chooses them by itself."""
+"""The kernels of CuTe's tutorials: ``variant=`` runs them by name, and planning never chooses them
+by itself."""

@@ -1,14 +1,17 @@
-"""``gemm_tutorial``: the matrix product as CuTe's tutorial writes it, one generator for every thread and block layout.
+"""``gemm_tutorial``: the matrix product as CuTe's tutorial writes it, one generator for every
+thread and block layout.
 
-C = alpha A B^T + beta C with A (M, K), B (N, K), C (M, N). A block owns a tile of C; for every step along K its threads copy a tile
-of A and one of B to shared memory, wait for each other, multiply from there into registers, and wait again::
+C = alpha A B^T + beta C with A (M, K), B (N, K), C (M, N). A block owns a tile of C; for every step
+along K its threads copy a tile of A and one of B to shared memory, wait for each other, multiply
+from there into registers, and wait again::
 
     gA (BM,BK,k)  gB (BN,BK,k)  gC (BM,BN)      local_tile of the matrices, by projections of one tiler and one coordinate
     tAgA  tAsA    tBgB  tBsB                    local_partition for the copies, by the thread layouts tA and tB
     tCsA  tCsB    tCgC  tCrC                    local_partition for the product, by projections of the thread layout tC
 
-Nothing is overlapped and nothing is read in vectors: this is the kernel to read first. N and T are only strides, and the element
-types of A, B and C are independent as long as the accumulator can take them.
+Nothing is overlapped and nothing is read in vectors: this is the kernel to read first. N and T are
+only strides, and the element types of A, B and C are independent as long as the accumulator can
+take them.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ __all__ = ["NAIVE_TILED", "TUTORIAL", "TutorialConfig", "TutorialShape", "gemm_t
 
 @dataclass(frozen=True)
 class TutorialShape:
-    """The block and thread layouts of a kernel: everything that the tutorial's host function chooses.
+    """The block and thread layouts of a kernel: everything that the tutorial's host function
+    chooses.
 
     Attributes
     ----------
@@ -55,9 +59,11 @@ class TutorialShape:
     copy_k_major : Layout, optional
         The threads that copy a tile whose elements are contiguous along K; by default the same.
     pad_k_major : int
-        Elements between the columns of the shared tile of such an operand, which is transposed while it is copied.
+        Elements between the columns of the shared tile of such an operand, which is transposed
+        while it is copied.
     owned : {"interleaved", "dense"}
-        Whether the elements of a thread are as far apart as there are threads (``local_partition``), or side by side.
+        Whether the elements of a thread are as far apart as there are threads
+        (``local_partition``), or side by side.
     raster : {"mn", "nm"}
         Whether blocks run along M or along N in the grid's x.
     unroll : bool
@@ -75,15 +81,22 @@ class TutorialShape:
     unroll: bool = True
 
     def __post_init__(self) -> None:
-        threads = {size(t) for t in (self.copy_a, self.copy_b, self.compute, self.copy_k_major) if t is not None}
+        threads = {size(t) for t in (self.copy_a, self.copy_b, self.compute, self.copy_k_major)
+                   if t is not None}
         if len(threads) != 1:
-            raise CodegenError(f"the thread layouts of a block must have one size, got {sorted(threads)}")
+            raise CodegenError(
+                f"the thread layouts of a block must have one size, got {sorted(threads)}"
+            )
         bm, bn, bk = self.block
-        tilings = [("A", (bm, bk), self.copy_a), ("B", (bn, bk), self.copy_b), ("C", (bm, bn), self.compute)]
-        tilings += [(name, (n, bk), self.copy_k_major) for name, n in (("A", bm), ("B", bn)) if self.copy_k_major is not None]
+        tilings = [("A", (bm, bk), self.copy_a), ("B", (bn, bk), self.copy_b),
+                   ("C", (bm, bn), self.compute)]
+        tilings += [(name, (n, bk), self.copy_k_major) for name, n in (("A", bm), ("B", bn))
+                    if self.copy_k_major is not None]
         for name, tile, layout in tilings:
             if any(e % size(layout[i]) for i, e in enumerate(tile)):
-                raise CodegenError(f"the tile {tile} of {name} does not divide among the threads {layout}")
+                raise CodegenError(
+                    f"the tile {tile} of {name} does not divide among the threads {layout}"
+                )
 
     @property
     def threads(self) -> int:
@@ -102,17 +115,22 @@ class TutorialShape:
         return self.copy_a if operand == "A" else self.copy_b
 
     def shared(self, operand: Literal["A", "B"], unit: int | None) -> Layout:
-        """The tile of an operand in shared memory: always M-major (N-major), whatever the order of the matrix in global memory."""
+        """The tile of an operand in shared memory: always M-major (N-major), whatever the order of
+        the matrix in global memory."""
         extent, step = self.block[0 if operand == "A" else 1], self.block[2]
         return Layout((extent, step), (1, extent + (self.pad_k_major if unit == 1 else 0)))
 
 
-TUTORIAL = TutorialShape((128, 128, 8), Layout((32, 8)), Layout((32, 8)), Layout((16, 16)), Layout((32, 8), (8, 1)), pad_k_major=4)
-"""CuTe's tutorial: tiles of (128,128,8), copies by 32x8 threads, C by 16x16. A K-major operand is read along K by 8 threads at a
-time, and columns of its shared tile start 4 banks apart, so that those 8 threads store without a conflict."""
+TUTORIAL = TutorialShape((128, 128, 8), Layout((32, 8)), Layout((32, 8)), Layout((16, 16)),
+                         Layout((32, 8), (8, 1)), pad_k_major=4)
+"""CuTe's tutorial: tiles of (128,128,8), copies by 32x8 threads, C by 16x16. A K-major operand is
+read along K by 8 threads at a time, and columns of its shared tile start 4 banks apart, so that
+those 8 threads store without a conflict."""
 
-NAIVE_TILED = TutorialShape((64, 64, 16), Layout((64, 1)), Layout((64, 1)), Layout((8, 8)), raster="nm")
-"""The naive tiled product: tiles of (64,64,16), each of 64 threads copies a row of A and of B and owns 8x8 elements of C."""
+NAIVE_TILED = TutorialShape((64, 64, 16), Layout((64, 1)), Layout((64, 1)), Layout((8, 8)),
+                            raster="nm")
+"""The naive tiled product: tiles of (64,64,16), each of 64 threads copies a row of A and of B and
+owns 8x8 elements of C."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +144,8 @@ class TutorialConfig:
     shape : TutorialShape
         Block and thread layouts.
     units : tuple of (int or None)
-        The modes with stride 1 of A, B and C: 0 (M of A and C, N of B), 1 (K of A and B, N of C), or ``None``.
+        The modes with stride 1 of A, B and C: 0 (M of A and C, N of B), 1 (K of A and B, N of C),
+        or ``None``.
     conj : tuple of bool
         Whether elements of A and of B are conjugated.
     predicated : bool
@@ -162,11 +181,15 @@ class TutorialConfig:
         s = self.shape
         tags = "_".join(dtype(t).tag for t in (self.a, self.b, self.c))
         operands = zip(self.units, (*self.conj, False), strict=True)
-        major = "".join({0: "m", 1: "k", None: "s"}[unit] + ("c" if conj else "") for unit, conj in operands)
+        major = "".join({0: "m", 1: "k", None: "s"}[unit] + ("c" if conj else "")
+                        for unit, conj in operands)
         flags = (s.owned == "dense", not s.unroll, not self.predicated, self.wide)
-        words = "".join(word for word, on in zip(("_dense", "_rolled", "_exact", "_wide"), flags, strict=True) if on)
-        return (f"gemm_tutorial_{tags}_{s.block[0]}x{s.block[1]}x{s.block[2]}_{s.values[0]}x{s.values[1]}_{major}"
-                f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{words}")
+        words = "".join(word for word, on in zip(("_dense", "_rolled", "_exact", "_wide"), flags,
+                                                 strict=True) if on)
+        return (
+            f"gemm_tutorial_{tags}_{s.block[0]}x{s.block[1]}x{s.block[2]}_{s.values[0]}x{s.values[1]}_{major}"
+            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{words}"
+        )
 
 
 @cache
@@ -181,9 +204,10 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     Returns
     -------
     GeneratedKernel
-        Grid: tiles along M, tiles along N (or N, M), batch. Parameters: pointers A, B, C; extents M, N, K; the strides of A (M, K),
-        B (N, K), C (M, N) that are not fixed at 1; the extents of the batch modes, then the strides of A there, of B and of C;
-        alpha and beta if they are values.
+        Grid: tiles along M, tiles along N (or N, M), batch. Parameters: pointers A, B, C; extents
+        M, N, K; the strides of A (M, K), B (N, K), C (M, N) that are not fixed at 1; the extents of
+        the batch modes, then the strides of A there, of B and of C; alpha and beta if they are
+        values.
 
     Raises
     ------
@@ -195,13 +219,23 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     shape, accumulator = config.shape, config.accumulator
     BM, BN, BK = shape.block
     tA, tB, tC = shape.copy_threads("A", config.units[0]), shape.copy_threads("B", config.units[1]), shape.compute
-    k = KernelBuilder(config.name, shape.threads, wide=config.wide, unroll=shape.unroll, waits=False,
-                      summary=f"C = alpha * A * B^T + beta * C with A (M,K) {config.a}, B (N,K) {config.b}, C (M,N) {config.c}, "
-                              f"summed in {accumulator}\nblock ({BM},{BN},{BK}), threads tA {tA}, tB {tB}, tC {tC}")
-    # -- the matrices ---------------------------------------------------------------------------------------------------------
-    multiples = {} if config.predicated else {mode: step & -step for mode, step in zip("mnk", shape.block, strict=True)}
-    A, B, C = k.tensors(*(operand(name, modes, element, OperandAccess(unit), written=name == "C") for name, modes, element, unit
-                          in zip("ABC", ("mk", "nk", "mn"), (config.a, config.b, config.c), config.units, strict=True)),
+    k = KernelBuilder(
+        config.name,
+        shape.threads,
+        wide=config.wide,
+        unroll=shape.unroll,
+        waits=False,
+        summary=f"C = alpha * A * B^T + beta * C with A (M,K) {config.a}, B (N,K) {config.b}, C (M,N) {config.c}, "
+        f"summed in {accumulator}\nblock ({BM},{BN},{BK}), threads tA {tA}, tB {tB}, tC {tC}"
+    )
+    # -- the matrices ------------------------------------------------------------------------------
+    multiples = {} if config.predicated else {mode: step & -step
+                                              for mode, step in zip("mnk", shape.block,
+                                                                    strict=True)}
+    A, B, C = k.tensors(*(operand(name, modes, element, OperandAccess(unit), written=name == "C")
+                          for name, modes, element, unit in zip("ABC", ("mk", "nk", "mn"),
+                                                                (config.a, config.b, config.c),
+                                                                config.units, strict=True)),
                         modes="mnk", batch=config.batch_modes, multiples=multiples)
     M, N, K = map(k.extent, "mnk")
     alpha = k.scalar("alpha", accumulator) if config.alpha == "value" else None
@@ -209,8 +243,9 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     item = k.block_index("item", "z") if config.batch_modes else 0
     mA, mB, mC = A.at(item), B.at(item), C.at(item)
 
-    # -- the tiles of this block: one tiler, one coordinate, three projections ------------------------------------------------
-    first, second = (k.block_index(f"block_{mode}", axis) for mode, axis in zip(shape.raster, "xy", strict=True))
+    # -- the tiles of this block: one tiler, one coordinate, three projections ---------------------
+    first, second = (k.block_index(f"block_{mode}", axis)
+                     for mode, axis in zip(shape.raster, "xy", strict=True))
     block_m, block_n = (first, second) if shape.raster == "mn" else (second, first)
     blk_shape, blk_coord = shape.block, (block_m, block_n, None)
 
@@ -227,30 +262,36 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
     def guard(name: str, coordinates: Tensor, extents: tuple) -> Guard | None:
         return Guard(k.pin(name, coordinates), extents) if config.predicated else None
 
-    # -- the elements of this thread ------------------------------------------------------------------------------------------
+    # -- the elements of this thread ---------------------------------------------------------------
     tid = k.thread
     k.comment("Copies: (thread's rows, thread's columns, k tile)")
-    tAgA, tAsA = k.pin("tAgA", local_partition(gA, tA, tid)), k.pin("tAsA", local_partition(sA, tA, tid))
-    tBgB, tBsB = k.pin("tBgB", local_partition(gB, tB, tid)), k.pin("tBsB", local_partition(sB, tB, tid))
+    tAgA, tAsA = k.pin("tAgA", local_partition(gA, tA, tid)), k.pin("tAsA",
+                                                                    local_partition(sA, tA, tid))
+    tBgB, tBsB = k.pin("tBgB", local_partition(gB, tB, tid)), k.pin("tBsB",
+                                                                    local_partition(sB, tB, tid))
     tAcA = guard("tAcA", local_partition(cA, tA, tid), (M, K))
     tBcB = guard("tBcB", local_partition(cB, tB, tid), (N, K))
     tArA = k.registers("tArA", config.a, Layout((tAsA.shape[0], tAsA.shape[1])))
     tBrB = k.registers("tBrB", config.b, Layout((tBsB.shape[0], tBsB.shape[1])))
 
     def owned(tensor: Tensor, proj: tuple) -> Tensor:
-        """What this thread multiplies or owns of a tensor that has the modes of (M, N, K) that ``proj`` marks."""
+        """What this thread multiplies or owns of a tensor that has the modes of (M, N, K) that
+        ``proj`` marks."""
         if shape.owned == "interleaved":
             return local_partition(tensor, tC, tid, proj[:2])
         return local_tile(tensor, (*shape.values, BK), (*get_flat_coord(tC, tid), 0), proj)
 
     k.comment("The product: (thread's rows, k) and (thread's rows, thread's columns)")
     tCsA, tCsB = k.pin("tCsA", owned(sA, (1, None, 1))), k.pin("tCsB", owned(sB, (None, 1, 1)))
-    tCgC, tCcC = k.pin("tCgC", owned(gC, (1, 1, None))), guard("tCcC", owned(cC, (1, 1, None)), (M, N))
-    tCrA, tCrB = k.registers("tCrA", config.a, Layout(shape.values[0])), k.registers("tCrB", config.b, Layout(shape.values[1]))
+    tCgC, tCcC = k.pin("tCgC", owned(gC, (1, 1, None))), guard("tCcC", owned(cC, (1, 1, None)),
+                                                               (M, N))
+    tCrA, tCrB = k.registers("tCrA", config.a,
+                             Layout(shape.values[0])), k.registers("tCrB", config.b,
+                                                                   Layout(shape.values[1]))
     tCrC = k.registers("tCrC", accumulator, Layout(shape.values))
     k.fill(tCrC)
 
-    # -- for all tiles along K --------------------------------------------------------------------------------------------------
+    # -- for all tiles along K ---------------------------------------------------------------------
     k.comment("Copy a tile of A and of B, multiply them, for every tile along K")
     with k.loop("k_tile", k.let("k_max", size(tAgA.layout[2]))) as k_tile:
         k.copy(Vector(1), tAgA[_, _, k_tile], tArA, guard=tAcA and tAcA[_, _, k_tile])
@@ -278,7 +319,8 @@ def gemm_tutorial(config: TutorialConfig) -> GeneratedKernel:
 
 
 def _atoms(fragment: Tensor, rank: int) -> Tensor:
-    """A fragment with the mode of its atoms in front: a single multiply-add has one element of each operand."""
+    """A fragment with the mode of its atoms in front: a single multiply-add has one element of each
+    operand."""
     one = Layout(1, 0)
     atom = one if rank == 1 else make_layout(one, one)
     return fragment.map_domain(lambda layout: prepend(layout, rank + 1, atom))

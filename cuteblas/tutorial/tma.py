@@ -1,12 +1,15 @@
 """``tma_copy`` and ``tma_transpose``: copies by the tensor memory accelerator of Hopper and later.
 
-TMA takes coordinates, not addresses. They come from a tensor of coordinates, whose strides are basis elements, that is tiled like a
-tensor in memory; a tensor map, made on the host, maps the coordinates to memory.
+TMA takes coordinates, not addresses. They come from a tensor of coordinates, whose strides are
+basis elements, that is tiled like a tensor in memory; a tensor map, made on the host, maps the
+coordinates to memory.
 
 ``tma_copy``
-    A TMA box is loaded into shared memory and stored again; one thread issues both copies, and no thread touches an element.
+    A TMA box is loaded into shared memory and stored again; one thread issues both copies, and no
+    thread touches an element.
 ``tma_transpose``
-    A swizzled tile is loaded by TMA; threads read its columns without bank conflicts and write them as wide vectors.
+    A swizzled tile is loaded by TMA; threads read its columns without bank conflicts and write them
+    as wide vectors.
 
 References
 ----------
@@ -28,7 +31,16 @@ from ..codegen.signature import TensorParam
 from ..codegen.tiled import TiledCopy
 from ..codegen.tma import TmaBox, TmaLoad, TmaStore, tma_store_wait
 from ..kernels.common import tile_of_block, transpose_words
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, idx2crd, local_tile, make_identity_tensor, select
+from ..layout import (
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    idx2crd,
+    local_tile,
+    make_identity_tensor,
+    select,
+)
 
 __all__ = ["TmaCopyConfig", "TmaTransposeConfig", "tma_copy", "tma_transpose"]
 
@@ -68,17 +80,24 @@ class TmaCopyConfig:
 def tma_copy(config: TmaCopyConfig) -> GeneratedKernel:
     """Generate a ``tma_copy`` kernel: ``D[i, j, batch] = S[i, j, batch]``.
 
-    The tensor maps have the modes I, J and the batch modes. There is one block for each tile, tiles along I first.
+    The tensor maps have the modes I, J and the batch modes. There is one block for each tile, tiles
+    along I first.
     """
     box = config.box
-    k = KernelBuilder(config.name, 32, arch=oldest_with("tma"),
-                      summary=f"D[i, j, batch] = S[i, j, batch] in boxes of {box.box} elements of {config.item} bytes")
+    k = KernelBuilder(
+        config.name,
+        32,
+        arch=oldest_with("tma"),
+        summary=f"D[i, j, batch] = S[i, j, batch] in boxes of {box.box} elements of {config.item} bytes"
+    )
     S, D = k.tensors(TensorParam("S", "ij", box.element, map="S", addressed=False),
-                     TensorParam("D", "ij", box.element, map="D", addressed=False, written=True), modes="ij", batch=config.modes)
+                     TensorParam("D", "ij", box.element, map="D", addressed=False, written=True),
+                     modes="ij", batch=config.modes)
     extents, batch = (k.extent("i"), k.extent("j")), S.batch
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
     at = tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, batch))) if batch else ()
-    coordinates = k.pin("tiled", local_tile(make_identity_tensor((*extents, *batch)), config.tile, (bi, bj, *at)))
+    coordinates = k.pin("tiled", local_tile(make_identity_tensor((*extents, *batch)), config.tile,
+                                            (bi, bj, *at)))
     sT = k.shared("sT", box.element, box.layout)
     full = Mbarriers(k, "full", 1, arrivals=1)
     with k.when(k.thread.eq(0)):
@@ -114,7 +133,9 @@ class TmaTransposeConfig:
 
     def __post_init__(self) -> None:
         if self.item not in (1, 2, 4, 8) or self.store % self.item or self.store not in (1, 2, 4, 8, 16):
-            raise CodegenError(f"elements must have 1, 2, 4 or 8 bytes and vectors at most 16, got {self}")
+            raise CodegenError(
+                f"elements must have 1, 2, 4 or 8 bytes and vectors at most 16, got {self}"
+            )
 
     @property
     def vector(self) -> int:
@@ -123,7 +144,8 @@ class TmaTransposeConfig:
 
     @property
     def packed(self) -> int:
-        """Elements along N in a word that a thread reads: those that fill 4 bytes, if a vector along M has as many."""
+        """Elements along N in a word that a thread reads: those that fill 4 bytes, if a vector
+        along M has as many."""
         per_word = max(1, _WORD // self.item)
         return per_word if self.vector % per_word == 0 else 1
 
@@ -134,17 +156,21 @@ class TmaTransposeConfig:
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """Elements of a block: a vector along M, the vectors along M, and a line of 128 bytes along N."""
+        """Elements of a block: a vector along M, the vectors along M, and a line of 128 bytes along
+        N."""
         return self.vector, _LINE // self.vector, _LINE // self.item
 
     @property
     def box(self) -> TmaBox:
-        """The tile in shared memory: lines along N, those at the same place of their vectors together.
+        """The tile in shared memory: lines along N, those at the same place of their vectors
+        together.
 
-        Lanes that read from neighbouring vectors are then on neighbouring lines, which the swizzle keeps on different banks.
+        Lanes that read from neighbouring vectors are then on neighbouring lines, which the swizzle
+        keeps on different banks.
         """
         _, vectors, line = self.tile
-        return TmaBox(f"b{8 * self.item}", _swizzled(self.item, Layout(self.tile, (vectors * line, line, 1))))
+        return TmaBox(f"b{8 * self.item}", _swizzled(self.item,
+                                                     Layout(self.tile, (vectors * line, line, 1))))
 
     @property
     def shared(self) -> ComposedLayout:
@@ -165,9 +191,11 @@ def _swizzled(item: int, layout: Layout) -> ComposedLayout:
 
 @cache
 def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
-    """Generate a ``tma_transpose`` kernel: ``D[v, h, n] = S[v, h, n]``, N contiguous in S, and M = (v, h) contiguous in D.
+    """Generate a ``tma_transpose`` kernel: ``D[v, h, n] = S[v, h, n]``, N contiguous in S, and M =
+    (v, h) contiguous in D.
 
-    H counts vectors along M, and the stride of D along N words. There is one block for each tile, tiles along N first.
+    H counts vectors along M, and the stride of D along N words. There is one block for each tile,
+    tiles along N first.
     """
     box, packed, word = config.box, config.packed, f"b{8 * config.word}"
     vector, vectors, line = config.tile
@@ -179,14 +207,22 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     threads = Layout((1, (8, warps // warps_n), (4, warps_n)), (0, (1, 32 * warps_n), (8, 32)))
     reader, writer = TiledCopy(threads, (vector, 1, 1)), TiledCopy(threads, (words, 1, packed))
     if vectors % reader.tile[1] or columns % reader.tile[2]:
-        raise CodegenError(f"{config.name}: the tile {config.tile} does not divide among {config.threads} threads")
+        raise CodegenError(
+            f"{config.name}: the tile {config.tile} does not divide among {config.threads} threads"
+        )
 
-    k = KernelBuilder(config.name, config.threads, arch=oldest_with("tma"), wide=config.wide,
-                      summary=f"D[v, h, n] = S[v, h, n], N contiguous in S and M = (v, h) in D: elements of {config.item} bytes\n"
-                              f"tile {config.tile} by boxes of {box.box}, swizzled over {box.swizzle} bytes; "
-                              f"words of {config.word} bytes")
+    k = KernelBuilder(
+        config.name,
+        config.threads,
+        arch=oldest_with("tma"),
+        wide=config.wide,
+        summary=f"D[v, h, n] = S[v, h, n], N contiguous in S and M = (v, h) in D: elements of {config.item} bytes\n"
+        f"tile {config.tile} by boxes of {box.box}, swizzled over {box.swizzle} bytes; "
+        f"words of {config.word} bytes"
+    )
     S, D = k.tensors(TensorParam("S", "vhn", box.element, map="S", addressed=False),
-                     TensorParam("D", "vhn", word, (1, words, None), words, written=True), modes="hn")
+                     TensorParam("D", "vhn", word, (1, words, None), words, written=True),
+                     modes="hn")
     H, N = k.extent("h"), k.extent("n")
     bn, bh, _ = tile_of_block(k, (N, H), (line, vectors), batched=False)
     at = 0, bh, bn
@@ -215,6 +251,7 @@ def tma_transpose(config: TmaTransposeConfig) -> GeneratedKernel:
     if packed > 1:
         tDrD = k.registers("tDrD", word, Layout((vector, *rest)))
         along_n = select(Layout((words, packed, *rest)), 1, 0, 2, 3, 4)
-        transpose_words(k, Tensor(tDrS.engine, Layout((packed, words, *rest))), Tensor(tDrD.engine, along_n))
+        transpose_words(k, Tensor(tDrS.engine, Layout((packed, words, *rest))),
+                        Tensor(tDrD.engine, along_n))
     k.copy(Vector(words), tDrD, tDgD, guard=guard)
     return k.build()

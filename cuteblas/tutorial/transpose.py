@@ -1,14 +1,16 @@
-"""The transposes of a tutorial: six settings of two generators, from uncoalesced to free of bank conflicts.
+"""The transposes of a tutorial: six settings of two generators, from uncoalesced to free of bank
+conflicts.
 
-A matrix S (M, N) whose mode N is contiguous goes to a matrix D (M, N) whose mode M is contiguous: the same coordinates in both, so
-that a row-major matrix becomes its row-major transpose. Blocks of 256 threads move tiles of 32 x 64, one element at a time.
+A matrix S (M, N) whose mode N is contiguous goes to a matrix D (M, N) whose mode M is contiguous:
+the same coordinates in both, so that a row-major matrix becomes its row-major transpose. Blocks of
+256 threads move tiles of 32 x 64, one element at a time.
 
 ``transpose_naive``
-    From global memory to global memory. The thread layout decides whether a warp reads or writes neighbours; the other side is
-    strided.
+    From global memory to global memory. The thread layout decides whether a warp reads or writes
+    neighbours; the other side is strided.
 ``transpose_smem``
-    Both sides are coalesced in global memory; the stride is in shared memory, where the tile's layout decides how many lanes of a
-    warp conflict in one bank.
+    Both sides are coalesced in global memory; the stride is in shared memory, where the tile's
+    layout decides how many lanes of a warp conflict in one bank.
 
 References
 ----------
@@ -26,31 +28,45 @@ from ..codegen.engine import CodegenError
 from ..codegen.kernel import GeneratedKernel
 from ..codegen.signature import TensorParam
 from ..kernels.common import tile_of_block
-from ..layout import ComposedLayout, Layout, Swizzle, Tensor, local_partition, local_tile, make_identity_tensor, size
+from ..layout import (
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    local_partition,
+    local_tile,
+    make_identity_tensor,
+    size,
+)
 
-__all__ = ["ALONG_M", "ALONG_N", "TILE", "NaiveConfig", "SharedConfig", "naive_transpose", "padded", "shared_transpose", "swizzled"]
+__all__ = ["ALONG_M", "ALONG_N", "TILE", "NaiveConfig", "SharedConfig", "naive_transpose", "padded",
+           "shared_transpose", "swizzled"]
 
-TILE = (32, 64)                                        # rows and columns that a block moves
-ALONG_N = Layout((8, 32), (32, 1))                     # threads row-major: the lanes of a warp are neighbours along N
-ALONG_M = Layout((32, 8), (1, 32))                     # threads column-major: the lanes of a warp are neighbours along M
+TILE = (32, 64)                     # rows and columns that a block moves
+ALONG_N = Layout((8, 32), (32, 1))  # threads row-major: the lanes of a warp are neighbours along N
+ALONG_M = Layout((32, 8), (1, 32))  # threads column-major: the lanes of a warp are neighbours along
+                                    # M
 _BANK_BYTES, _BANKS_BITS = 4, 5
 
 
 def padded(item: int) -> Layout:
-    """The row-major tile with rows one element longer than they are filled; for small elements, one bank longer."""
+    """The row-major tile with rows one element longer than they are filled; for small elements, one
+    bank longer."""
     return Layout(TILE, (TILE[1] + max(1, _BANK_BYTES // item), 1))
 
 
 def swizzled(item: int) -> ComposedLayout:
     """The row-major tile whose columns are exclusive-ored with the row.
 
-    The columns are 6 bits of the offset and the rows the 5 bits above. Elements smaller than a bank move in groups that fill one,
-    and if rows are shorter than the 32 banks, only the bits of the row that lead to another line of banks count.
+    The columns are 6 bits of the offset and the rows the 5 bits above. Elements smaller than a bank
+    move in groups that fill one, and if rows are shorter than the 32 banks, only the bits of the
+    row that lead to another line of banks count.
     """
     rows, columns = (n.bit_length() - 1 for n in TILE)
     base = max(1, _BANK_BYTES // item).bit_length() - 1
     bits = min(_BANKS_BITS, columns - base)
-    return ComposedLayout(Swizzle(bits, base, rows + columns - bits - base), 0, Layout(TILE, (TILE[1], 1)))
+    return ComposedLayout(Swizzle(bits, base, rows + columns - bits - base), 0,
+                          Layout(TILE, (TILE[1], 1)))
 
 
 @dataclass(frozen=True)
@@ -106,7 +122,9 @@ class SharedConfig:
 
     def __post_init__(self) -> None:
         if len({self.shared(i) for i in range(size(self.shared.shape))}) != TILE[0] * TILE[1]:
-            raise CodegenError(f"shared memory must hold each of the {TILE[0]} x {TILE[1]} elements once, got {self.shared}")
+            raise CodegenError(
+                f"shared memory must hold each of the {TILE[0]} x {TILE[1]} elements once, got {self.shared}"
+            )
 
     @property
     def name(self) -> str:
@@ -119,12 +137,14 @@ def _suffix(config: NaiveConfig | SharedConfig) -> str:
 
 
 class _Problem:
-    """What all kernels here start with: parameters, and the block's tiles of S, of D and of coordinates."""
+    """What all kernels here start with: parameters, and the block's tiles of S, of D and of
+    coordinates."""
 
     def __init__(self, k: KernelBuilder, item: int, predicated: bool):
         self._k, self._predicated = k, predicated
         word = f"b{8 * item}"
-        S, D = k.tensors(TensorParam("S", "mn", word, (None, 1)), TensorParam("D", "mn", word, (1, None), written=True), modes="mn")
+        S, D = k.tensors(TensorParam("S", "mn", word, (None, 1)),
+                         TensorParam("D", "mn", word, (1, None), written=True), modes="mn")
         self._extents = k.extent("m"), k.extent("n")
         tile_n, tile_m, _ = tile_of_block(k, self._extents[::-1], TILE[::-1], batched=False)
         self._at = tile_m, tile_n
@@ -135,7 +155,8 @@ class _Problem:
         return self._k.pin(name, local_partition(tensor, threads, self._k.thread))
 
     def guard(self, name: str, threads: Layout) -> Guard | None:
-        """Which of this thread's elements exist. Two thread layouts need two guards: the same thread holds other elements."""
+        """Which of this thread's elements exist. Two thread layouts need two guards: the same
+        thread holds other elements."""
         if not self._predicated:
             return None
         coordinates = local_tile(make_identity_tensor(self._extents), TILE, self._at)
@@ -150,10 +171,16 @@ def _registers(k: KernelBuilder, item: int, threads: Layout) -> Tensor:
 
 @cache
 def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
-    """Generate a transpose straight from global memory to global memory. There is one block for each tile, tiles along N first."""
-    k = KernelBuilder(config.name, size(config.threads), wide=config.wide, waits=False,
-                      summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
-                              f"threads {config.threads}")
+    """Generate a transpose straight from global memory to global memory. There is one block for
+    each tile, tiles along N first."""
+    k = KernelBuilder(
+        config.name,
+        size(config.threads),
+        wide=config.wide,
+        waits=False,
+        summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
+        f"threads {config.threads}"
+    )
     p = _Problem(k, config.item, config.predicated)
     tSgS, tDgD = p.partition("tSgS", p.source, config.threads), p.partition("tDgD", p.target, config.threads)
     guard = p.guard("tScS", config.threads)
@@ -165,10 +192,16 @@ def naive_transpose(config: NaiveConfig) -> GeneratedKernel:
 
 @cache
 def shared_transpose(config: SharedConfig) -> GeneratedKernel:
-    """Generate a transpose through shared memory. There is one block for each tile, tiles along N first."""
-    k = KernelBuilder(config.name, size(ALONG_N), wide=config.wide, waits=False,
-                      summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
-                              f"through shared memory; threads {ALONG_N} read, {ALONG_M} write")
+    """Generate a transpose through shared memory. There is one block for each tile, tiles along N
+    first."""
+    k = KernelBuilder(
+        config.name,
+        size(ALONG_N),
+        wide=config.wide,
+        waits=False,
+        summary=f"D[m, n] = S[m, n], N contiguous in S and M in D: elements of {config.item} bytes\n"
+        f"through shared memory; threads {ALONG_N} read, {ALONG_M} write"
+    )
     p = _Problem(k, config.item, config.predicated)
     sT = k.shared("sT", f"b{8 * config.item}", config.shared)
 

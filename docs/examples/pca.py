@@ -3,9 +3,10 @@
     python pca.py [SAMPLES [COMPONENTS]]                     CuPy's own products
     python -m cuteblas --compare pca.py                      the same program on the kernels
 
-Noisy copies of scikit-learn's 1797 digits of 8 x 8 pixels (random numbers with a spectrum like theirs if scikit-learn is missing)
-are enlarged to 1024 features. The components come from subspace iteration, which is products of matrices and little else; the data
-are a view of every other column of a wider array, as a table often is.
+Noisy copies of scikit-learn's 1797 digits of 8 x 8 pixels (random numbers with a spectrum like
+theirs if scikit-learn is missing) are enlarged to 1024 features. The components come from subspace
+iteration, which is products of matrices and little else; the data are a view of every other column
+of a wider array, as a table often is.
 """
 
 import sys
@@ -58,7 +59,9 @@ def main(count=100_000, components=64):
     seconds = perf_counter() - start
     error = float(cp.abs(rows @ rows.T - cp.eye(components, dtype=rows.dtype)).max())
     share = float(variances.sum() / x.var(axis=0, ddof=1).sum())
-    print(f"{components} components of {count} samples explain {100 * share:.2f} % of the variance; orthogonal to {error:.1e}")
+    print(
+        f"{components} components of {count} samples explain {100 * share:.2f} % of the variance; orthogonal to {error:.1e}"
+    )
     print(f"{seconds * 1e3:.1f} ms")
 
 

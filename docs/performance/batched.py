@@ -1,6 +1,8 @@
-"""``python docs/performance/batched.py FILE``: batches of small matrices beside CuPy and PyTorch, and a copy of as many bytes.
+"""``python docs/performance/batched.py FILE``: batches of small matrices beside CuPy and PyTorch,
+and a copy of as many bytes.
 
-It needs CuPy and PyTorch. Times are the GPU's: calls are queued behind a kernel that waits, so that the host does not count.
+It needs CuPy and PyTorch. Times are the GPU's: calls are queued behind a kernel that waits, so that
+the host does not count.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import cuteblas
 from cuteblas.cli.machines import versions
 
 DTYPES = "float16", "float32", "float64", "complex64", "complex128", "int8", "int32"
-SHAPES = ((100_000, 3), (1_000_000, 3), (100_000, 4), (1_000_000, 4), (100_000, 8), (30_000, 16), (10_000, 32), (2000, 64),
-          (256, 100))
+SHAPES = ((100_000, 3), (1_000_000, 3), (100_000, 4), (1_000_000, 4), (100_000, 8), (30_000, 16),
+          (10_000, 32), (2000, 64), (256, 100))
 CALLS, ROUNDS, WAIT = 10, 5, 2_000_000
 
 
@@ -45,7 +47,8 @@ def random(shape: tuple[int, ...], dtype: str) -> Any:
     """Random elements; integers are small."""
     import cupy
 
-    x = cupy.random.standard_normal(shape, dtype=cupy.float32) * (4 if dtype.startswith("int") else 1)
+    x = cupy.random.standard_normal(shape, dtype=cupy.float32) * (4 if dtype.startswith("int")
+                                                                  else 1)
     return (x + 1j * x[::-1] if dtype.startswith("complex") else x).astype(dtype)
 
 
@@ -56,13 +59,15 @@ def case(batch: int, m: int, n: int, k: int, dtype: str) -> dict[str, Any]:
 
     a, b = random((batch, m, k), dtype), random((batch, k, n), dtype)
     ours, theirs = cupy.empty((batch, m, n), dtype), cupy.empty((batch, m, n), dtype)
-    row: dict[str, Any] = {"case": f"{dtype} {batch} of {m}x{n}x{k}", "bytes": a.nbytes + b.nbytes + ours.nbytes}
+    row: dict[str, Any] = {"case": f"{dtype} {batch} of {m}x{n}x{k}",
+                           "bytes": a.nbytes + b.nbytes + ours.nbytes}
     row["ours_s"] = seconds(partial(cuteblas.matmul, a, b, out=ours))
     row["family"] = cuteblas.explain(a, b, out=ours).family
     if not dtype.startswith("int"):
         rival = torch.empty((batch, m, n), dtype=getattr(torch, dtype), device="cuda")
         row["cupy_s"] = seconds(partial(cupy.matmul, a, b, out=theirs))
-        row["torch_s"] = seconds(partial(torch.bmm, torch.from_dlpack(a), torch.from_dlpack(b), out=rival))
+        row["torch_s"] = seconds(partial(torch.bmm, torch.from_dlpack(a), torch.from_dlpack(b),
+                                         out=rival))
         row["ratio"] = min(row["cupy_s"], row["torch_s"]) / row["ours_s"]
         scale = float(abs(theirs).max())
         row["difference"] = float(abs(ours - theirs).max()) / scale
@@ -86,7 +91,8 @@ def main(file: Path) -> None:
         for dtype in DTYPES:
             rows.append(case(*shape, dtype))
             print(rows[-1], flush=True)
-    file.write_text(json.dumps({"about": about, "figures": {"batched": rows}}, indent=1) + "\n", encoding="utf-8")
+    file.write_text(json.dumps({"about": about, "figures": {"batched": rows}}, indent=1) + "\n",
+                    encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""``python docs/performance/dask_gpus.py [ROWS [K [COLUMNS [CHUNK [DEVICES [CHUNKS]]]]]]``: a product of Dask arrays on GPUs.
+"""``python docs/performance/dask_gpus.py [ROWS [K [COLUMNS [CHUNK [DEVICES [CHUNKS]]]]]]``: a
+product of Dask arrays on GPUs.
 
-A of ROWS x K by B of K x COLUMNS, float32, in square chunks, which workers hold: by a worker of one GPU, by one for each of DEVICES
-("0,1" by default), and without Dask by ``cuteblas.matmul`` on the first of them. Times are medians, from the call to the end of all
-work on the GPUs. Where operands are new, the chunks that move are in the time: by copies between the GPUs, or with
-DASK_CUTEBLAS__PEER_COPIES=False by way of the host. CHUNKS is "cupy" (default), or "numpy" for a trial without GPUs.
+A of ROWS x K by B of K x COLUMNS, float32, in square chunks, which workers hold: by a worker of one
+GPU, by one for each of DEVICES ("0,1" by default), and without Dask by ``cuteblas.matmul`` on the
+first of them. Times are medians, from the call to the end of all work on the GPUs. Where operands
+are new, the chunks that move are in the time: by copies between the GPUs, or with
+DASK_CUTEBLAS__PEER_COPIES=False by way of the host. CHUNKS is "cupy" (default), or "numpy" for a
+trial without GPUs.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ def finish() -> None:
         cupy.cuda.runtime.deviceSynchronize()
 
 
-def seconds(call: Callable[[], Any], before: Callable[[], Any] = lambda: None, rounds: int = ROUNDS) -> float:
+def seconds(call: Callable[[], Any], before: Callable[[], Any] = lambda: None,
+            rounds: int = ROUNDS) -> float:
     """The time of one call, results kept out of it; ``before`` is called before each."""
     times = []
     for _ in range(2 + rounds):
@@ -51,7 +55,8 @@ def alone(rows: int, k: int, columns: int, chunks: str) -> float:
     """The time without Dask."""
     library: Any = import_module(chunks)
     given = {"dtype": library.float32} if chunks == "cupy" else {}
-    a, b = (library.random.random(shape, **given).astype("float32", copy=False) for shape in ((rows, k), (k, columns)))
+    a, b = (library.random.random(shape, **given).astype("float32", copy=False)
+            for shape in ((rows, k), (k, columns)))
 
     def call() -> Any:
         c = cuteblas.matmul(a, b)
@@ -61,30 +66,35 @@ def alone(rows: int, k: int, columns: int, chunks: str) -> float:
     return seconds(call)
 
 
-def by_workers(rows: int, k: int, columns: int, chunk: int, devices: list[str], parts: int, chunks: str) -> tuple[Any, ...]:
-    """The times with a worker for each device, A by rows and B everywhere; A by rows and B new; and both as Dask places them; and
-    the first row of the result."""
+def by_workers(rows: int, k: int, columns: int, chunk: int, devices: list[str], parts: int,
+               chunks: str) -> tuple[Any, ...]:
+    """The times with a worker for each device, A by rows and B everywhere; A by rows and B new; and
+    both as Dask places them; and the first row of the result."""
     import dask.array as da
     from distributed import wait
 
     from cuteblas.dask import GPUCluster
 
     def made(rows: int, columns: int, seed: int) -> Any:
-        x = da.zeros((rows, columns), chunks=chunk, dtype="float32").map_blocks(numbers, seed, dtype="float32")
+        x = da.zeros((rows, columns), chunks=chunk, dtype="float32").map_blocks(
+            numbers, seed, dtype="float32"
+        )
         return x.to_backend("cupy") if chunks == "cupy" else x
 
     with GPUCluster(devices, memory_limit=0) as cluster, cluster.get_client() as client:
         client.wait_for_workers(len(devices))
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         part = rows // chunk // parts * chunk or rows
-        a = da.concatenate([client.persist(made(min(part, rows - start), k, start), workers=[workers[i % len(workers)]])
+        a = da.concatenate([client.persist(made(min(part, rows - start), k, start),
+                                           workers=[workers[i % len(workers)]])
                             for i, start in enumerate(range(0, rows, part))]).persist()
         b, anywhere = made(k, columns, 1).persist(), made(rows, k, 2).persist()
         wait([a, b, anywhere])
         known = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
         def forget() -> None:
-            while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > known:       # results of before
+            # results of before
+            while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > known:
                 sleep(0.01)
 
         def everywhere() -> None:
@@ -125,8 +135,8 @@ def by_workers(rows: int, k: int, columns: int, chunk: int, devices: list[str], 
     return *times, first.get() if hasattr(first, "get") else first
 
 
-def main(rows: int = 65536, k: int = 16384, columns: int = 16384, chunk: int = 8192, devices: str = "0,1",
-         chunks: str = "cupy") -> None:
+def main(rows: int = 65536, k: int = 16384, columns: int = 16384, chunk: int = 8192,
+         devices: str = "0,1", chunks: str = "cupy") -> None:
     """Print the times and their ratios."""
     print(f"float32, {rows} x {k} by {k} x {columns} in chunks of {chunk}")
     plain = alone(rows, k, columns, chunks)
@@ -136,8 +146,11 @@ def main(rows: int = 65536, k: int = 16384, columns: int = 16384, chunk: int = 8
     names = devices.split(",")
     *one, first = by_workers(rows, k, columns, chunk, names[:1], len(names), chunks)
     words = "A by rows and B everywhere", "B new", "both new and as Dask places them"
-    print(f"one worker {', '.join(f'{word} {time * 1e3:.1f} ms' for word, time in zip(words, one, strict=True))}; the first is "
-          f"{one[0] / plain:.2f} of the time without Dask", flush=True)
+    print(
+        f"one worker {', '.join(f'{word} {time * 1e3:.1f} ms' for word, time in zip(words, one, strict=True))}; the first is "
+        f"{one[0] / plain:.2f} of the time without Dask",
+        flush=True
+    )
     if len(names) > 1:
         *more, again = by_workers(rows, k, columns, chunk, names, len(names), chunks)
         found = (f"{word} {time * 1e3:.1f} ms ({alone / time:.2f} times as fast as one)"
@@ -147,4 +160,5 @@ def main(rows: int = 65536, k: int = 16384, columns: int = 16384, chunk: int = 8
 
 
 if __name__ == "__main__":
-    main(*(kind(word) for kind, word in zip((int, int, int, int, str, str), sys.argv[1:], strict=False)))
+    main(*(kind(word) for kind, word in zip((int, int, int, int, str, str), sys.argv[1:],
+                                            strict=False)))

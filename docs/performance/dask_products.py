@@ -1,7 +1,9 @@
-"""``python docs/performance/dask_products.py [ROWS [K [CHUNK [TYPES]]]]``: products of Dask arrays beside Dask's own.
+"""``python docs/performance/dask_products.py [ROWS [K [CHUNK [TYPES]]]]``: products of Dask arrays
+beside Dask's own.
 
-Two worker processes of one thread each on the CPU, NumPy chunks that the workers hold, the same chunks for both. Times are medians
-of turns, from the call to the end of all chunks of the result; the ratio is Dask's time over that of ``cuteblas.dask``.
+Two worker processes of one thread each on the CPU, NumPy chunks that the workers hold, the same
+chunks for both. Times are medians of turns, from the call to the end of all chunks of the result;
+the ratio is Dask's time over that of ``cuteblas.dask``.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ def main(rows: int = 2048, k: int = 8192, chunk: int = 1024, types: str = ",".jo
     import cuteblas.dask
 
     cases = {"a @ b": lambda a, b: a @ b, "a.T @ a": lambda a, b: a.T @ a}
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster, \
-            cluster.get_client() as client:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None,
+                      memory_limit=0) as cluster, cluster.get_client() as client:
         for dtype in types.split(","):
-            a, b = (da.zeros(shape, chunks=chunk, dtype=dtype).map_blocks(numbers, dtype, dtype=dtype).persist()
-                    for shape in ((rows, k), (k, rows)))
+            a, b = (
+                da.zeros(shape, chunks=chunk, dtype=dtype)
+                .map_blocks(numbers, dtype, dtype=dtype)
+                .persist()
+                for shape in ((rows, k), (k, rows))
+            )
             wait([a, b])
             for name, call in cases.items():
                 times: dict[bool, list[float]] = {True: [], False: []}
@@ -49,8 +55,11 @@ def main(rows: int = 2048, k: int = 8192, chunk: int = 1024, types: str = ",".jo
                     times[ours].append(perf_counter() - start)
                     del product
                 ours, theirs = median(times[True]), median(times[False])
-                print(f"{dtype} {name} of {rows} x {k} in chunks of {chunk}: ours {ours:.2f} s, Dask's {theirs:.2f} s, ratio "
-                      f"{theirs / ours:.2f}", flush=True)
+                print(
+                    f"{dtype} {name} of {rows} x {k} in chunks of {chunk}: ours {ours:.2f} s, Dask's {theirs:.2f} s, ratio "
+                    f"{theirs / ours:.2f}",
+                    flush=True
+                )
             del a, b
 
 

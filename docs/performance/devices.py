@@ -80,14 +80,18 @@ def main() -> None:
         for count in counts:
             some = range(count)
             with cupy.cuda.Device(0):
-                cells = [cell(one, lambda a=a, b=b, s=some: cuteblas.matmul(a, b, devices=s), count, devices)]
+                cells = [cell(one, lambda a=a, b=b, s=some: cuteblas.matmul(a, b, devices=s), count,
+                              devices)]
             if n < IN_PARTS:
                 x = cuteblas.ShardedArray.of(a, some)
                 for axis in (0, 1):
                     y = cuteblas.ShardedArray.of(b, some, axis)
-                    cells.append(cell(one, lambda x=x, y=y, s=some: cuteblas.matmul(x, y, devices=s), count, devices))
+                    cells.append(cell(one,
+                                      lambda x=x, y=y, s=some: cuteblas.matmul(x, y, devices=s),
+                                      count, devices))
                 del x, y
-            print(f"| CuPy {dtype} {n} | {count} | {one * 1e3:.1f} ms | {' | '.join(cells)} |", flush=True)
+            print(f"| CuPy {dtype} {n} | {count} | {one * 1e3:.1f} ms | {' | '.join(cells)} |",
+                  flush=True)
         del a, b
         free(devices)
     for dtype, n in OF_NUMPY:
@@ -95,7 +99,8 @@ def main() -> None:
         with cuteblas.backend("cuda"):
             one = seconds(lambda a=a, b=b: cuteblas.matmul(a, b), devices)
             for count in counts:
-                found = cell(one, lambda a=a, b=b, s=range(count): cuteblas.matmul(a, b, devices=s), count, devices)
+                found = cell(one, lambda a=a, b=b, s=range(count): cuteblas.matmul(a, b, devices=s),
+                             count, devices)
                 print(f"| NumPy {dtype} {n} | {count} | {one * 1e3:.1f} ms | {found} |", flush=True)
 
 

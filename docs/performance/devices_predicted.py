@@ -1,8 +1,10 @@
-"""``python docs/performance/devices_predicted.py``: what the model of ``planning/sharding.py`` expects of 2 to 64 GPUs.
+"""``python docs/performance/devices_predicted.py``: what the model of ``planning/sharding.py``
+expects of 2 to 64 GPUs.
 
-Nothing is measured here, and nothing needs a GPU. The time of a product on one H200 is planning's estimate; bytes go from a GPU to
-another one of its host by 376 GB/s (measured between two H200, NVLink: docs/performance/history.md), to one of another host by
-45 GB/s (assumed: a 400 Gbit/s adapter for each GPU). Hosts have 8 GPUs. The printed table is that of docs/scaling.md.
+Nothing is measured here, and nothing needs a GPU. The time of a product on one H200 is planning's
+estimate; bytes go from a GPU to another one of its host by 376 GB/s (measured between two H200,
+NVLink: docs/performance/history.md), to one of another host by 45 GB/s (assumed: a 400 Gbit/s
+adapter for each GPU). Hosts have 8 GPUs. The printed table is that of docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import cuteblas
 from cuteblas.planning.sharding import AXES, Cost, Extents, Held, Operands, Part, spread
 
 NVLINK, NETWORK, GPUS_OF_A_HOST = 376e9, 45e9, 8
-CASES = (("float32", 16384), ("float64", 16384), ("float16", 16384), ("float32", 32768), ("float64", 32768))
+CASES = (("float32", 16384), ("float64", 16384), ("float16", 16384), ("float32", 32768),
+         ("float64", 32768))
 OF_A_CLUSTER = (("float32", 65536), ("float64", 65536))
 
 
@@ -27,7 +30,8 @@ def rate(one: int, other: int) -> float:
 def held(name: str, n: int, itemsize: int, devices: int, axis: str) -> Held:
     """A matrix of n x n in equal parts on so many GPUs."""
     ends = [n * i // devices for i in range(devices + 1)]
-    return Held(AXES[name], axis, tuple(Part(i, *part) for i, part in enumerate(pairwise(ends))), n * n * itemsize)
+    return Held(AXES[name], axis, tuple(Part(i, *part) for i, part in enumerate(pairwise(ends))),
+                n * n * itemsize)
 
 
 def cost(dtype: str, n: int) -> Cost:
@@ -43,7 +47,9 @@ def cost(dtype: str, n: int) -> Cost:
 
 def main() -> None:
     """Print the times that are expected, relative to one GPU."""
-    print("| square matrices, H200 | one GPU, estimated | GPUs | from one GPU | A and C by rows, B by rows |")
+    print(
+        "| square matrices, H200 | one GPU, estimated | GPUs | from one GPU | A and C by rows, B by rows |"
+    )
     print("|---|---:|---:|---:|---:|")
     for dtype, n in (*CASES, *OF_A_CLUSTER):
         whole, itemsize = cost(dtype, n), np.dtype(dtype).itemsize
@@ -53,11 +59,14 @@ def main() -> None:
                 if count > GPUS_OF_A_HOST and parts == 1:
                     ratios.append("")
                     continue
-                operands = Operands(held("a", n, itemsize, parts, "m"), held("b", n, itemsize, parts, "k"),
+                operands = Operands(held("a", n, itemsize, parts, "m"),
+                                    held("b", n, itemsize, parts, "k"),
                                     held("c", n, itemsize, parts, "m"))
                 found = spread(Extents(1, n, n, n), operands, tuple(range(count)), whole, rate)
                 ratios.append(f"{whole.seconds / found.seconds:.2f}")
-            print(f"| {dtype} {n} | {whole.seconds * 1e3:.1f} ms | {count} | {' | '.join(ratios)} |")
+            print(
+                f"| {dtype} {n} | {whole.seconds * 1e3:.1f} ms | {count} | {' | '.join(ratios)} |"
+            )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""How near expected times are to measured ones: ``python docs/performance/estimates.py`` writes the table of README.md.
+"""How near expected times are to measured ones: ``python docs/performance/estimates.py`` writes the
+table of README.md.
 
-It plans every case of the data in this folder for an H200 and compares ``planning.estimates.estimate`` with the measured time.
+It plans every case of the data in this folder for an H200 and compares
+``planning.estimates.estimate`` with the measured time.
 """
 
 from __future__ import annotations
@@ -15,18 +17,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cuteblas.planning import CopyProblem, GemmProblem, Operand, Plan, ReductionProblem, plan_copy, plan_gemm, plan_reduction
+from cuteblas.planning import (
+    CopyProblem,
+    GemmProblem,
+    Operand,
+    Plan,
+    ReductionProblem,
+    plan_copy,
+    plan_gemm,
+    plan_reduction,
+)
 from cuteblas.planning.estimates import estimate
 from cuteblas.planning.problem import H200
 
 DATA = Path(__file__).parent / "data"
 # Of earlier kernels, at the clocks that loads of seconds leave, and of another card.
-LEFT_OUT = {("h200-bench", "gemm"), ("h200-bench", "transpose"), ("h200-bench", "epilogue"), ("h200-sustained", "gemm"),
-            ("h200-transpose-random", "transpose"), ("h100-random", "gemm")}
+LEFT_OUT = {("h200-bench", "gemm"), ("h200-bench", "transpose"), ("h200-bench", "epilogue"),
+            ("h200-sustained", "gemm"), ("h200-transpose-random", "transpose"),
+            ("h100-random", "gemm")}
 BYTES = {"int8": 1, "float16": 2, "float32": 4, "float64": 8, "complex128": 16}
 # Of CUTLASS's figure: types of A and B, of C, and of the sums.
-KINDS = {"S": ("float32", "float32", None), "D": ("float64", "float64", None), "H": ("float16", "float16", None),
-         "I": ("int8", "int32", None), "W": ("float16", "float32", None)}
+KINDS = {"S": ("float32", "float32", None), "D": ("float64", "float64", None),
+         "H": ("float16", "float16", None), "I": ("int8", "int32", None),
+         "W": ("float16", "float32", None)}
 KNOWN = ("gemm_", "igemm_", "transpose_", "tma_")
 
 
@@ -63,7 +76,8 @@ def cases() -> Iterator[Case]:
                 for row in rows:
                     plan = make(row, precision[1] if precision else "auto")
                     seconds = row["latency_s"] if "latency_s" in row else row["ours_s"]
-                    yield Case(f"{file.stem} {row['case']} {row.get('variant', '')}".strip(), row.get("kernel"), seconds, plan)
+                    yield Case(f"{file.stem} {row['case']} {row.get('variant', '')}".strip(),
+                               row.get("kernel"), seconds, plan)
 
 
 def variant_of(row: dict[str, Any]) -> str | None:
@@ -79,7 +93,8 @@ def product(row: dict[str, Any], precision: str) -> Callable[[], Plan]:
     a, b = Operand(dtype, (k, 1) if order_a == "N" else (1, m)), Operand(dtype, (1, n) if order_b == "N" else (k, 1))
     if dtype in ("float64", "complex128") and row.get("kernel") in ("gemm_mma", "gemm_simt"):
         precision = "ieee"                             # of earlier plans
-    problem = GemmProblem(m, n, k, a, b, Operand(dtype, (n, 1)), precision=precision, variant=variant_of(row))
+    problem = GemmProblem(m, n, k, a, b, Operand(dtype, (n, 1)), precision=precision,
+                          variant=variant_of(row))
     return lambda: plan_gemm(problem, H200)
 
 
@@ -90,13 +105,14 @@ def figure(row: dict[str, Any], _precision: str) -> Callable[[], Plan]:
     dtype, output, compute = KINDS[name[0]]
     a, b = Operand(dtype, (1, m) if order_a == "N" else (k, 1)), Operand(dtype, (k, 1) if order_b == "N" else (1, n))
     precision = "ieee" if row["variant"] == "planning: gemm_simt" or dtype == "float64" else "auto"
-    problem = GemmProblem(m, n, k, a, b, Operand(output, (1, m)), precision=precision, variant=variant_of(row), compute=compute)
+    problem = GemmProblem(m, n, k, a, b, Operand(output, (1, m)), precision=precision,
+                          variant=variant_of(row), compute=compute)
     return lambda: plan_gemm(problem, H200)
 
 
 def permutation(row: dict[str, Any], _precision: str) -> Callable[[], Plan]:
-    """``int8 64x1001x1037:0,2,1 of rows of 1040 with axis 0 reversed``: an array by rows, of longer ones or with an axis backwards,
-    written out with its axes permuted, or transposed in place.
+    """``int8 64x1001x1037:0,2,1 of rows of 1040 with axis 0 reversed``: an array by rows, of longer
+    ones or with an axis backwards, written out with its axes permuted, or transposed in place.
     """
     dtype, words, *how = row["case"].split()
     size, _colon, axes = words.partition(":")
@@ -107,8 +123,8 @@ def permutation(row: dict[str, Any], _precision: str) -> Callable[[], Plan]:
     target = tuple(shape[i] for i in order)
     strides = [tuple(prod(x[i + 1:]) for i in range(len(x))) for x in ((*shape[:-1], rows), target)]
     source = tuple(-step if i == backwards else step for i, step in enumerate(strides[0]))
-    problem = CopyProblem(target, tuple(source[i] for i in order), strides[1], BYTES[dtype], variant=variant_of(row),
-                          in_place=axes == "inplace")
+    problem = CopyProblem(target, tuple(source[i] for i in order), strides[1], BYTES[dtype],
+                          variant=variant_of(row), in_place=axes == "inplace")
     return lambda: plan_copy(problem, H200)
 
 
@@ -125,11 +141,12 @@ MAKERS = {"gemm": product, "figure": figure, "transpose": permutation, "reduce":
 
 
 def ratios(every: int = 1) -> dict[str, list[tuple[float, str]]]:
-    """Expected over measured time, by family, sorted, each with its case; of every so manieth measurement."""
+    """Expected over measured time, by family, sorted, each with its case; of every so manieth
+    measurement."""
     found: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for case in list(cases())[::every]:
         plan = case.plan()
-        if case.family in (None, plan.family):             # planning takes the kernel that was measured
+        if case.family in (None, plan.family):         # planning takes the kernel that was measured
             seconds = estimate(plan).seconds
             assert seconds is not None
             named = getattr(plan.problem, "variant", None) is not None
@@ -143,10 +160,12 @@ def table() -> Iterator[str]:
     yield "| kernels | measurements | median | nine of ten | least | most |"
     yield "|---|---|---|---|---|---|"
     by_family = ratios()
-    for family, found in (*by_family.items(), ("all", sorted(x for each in by_family.values() for x in each))):
+    for family, found in (*by_family.items(), ("all", sorted(x for each in by_family.values()
+                                                             for x in each))):
         values = [ratio for ratio, _name in found]
         low, high = (values[round((len(values) - 1) * part)] for part in (0.05, 0.95))
-        least, most = (f"{ratio:.2f} ({name.removeprefix('h200-').partition(' ')[2]})" for ratio, name in (found[0], found[-1]))
+        least, most = (f"{ratio:.2f} ({name.removeprefix('h200-').partition(' ')[2]})"
+                       for ratio, name in (found[0], found[-1]))
         yield f"| {family} | {len(values)} | {median(values):.2f} | {low:.2f} to {high:.2f} | {least} | {most} |"
 
 

@@ -1,4 +1,5 @@
-"""Time of a loop over one product of NumPy arrays, in new processes, with cuteblas and as a ratio to NumPy.
+"""Time of a loop over one product of NumPy arrays, in new processes, with cuteblas and as a ratio
+to NumPy.
 
     python docs/performance/first_second.py [--scale 1.0] [--json FILE]
 
@@ -23,9 +24,11 @@ from time import perf_counter
 import numpy as np
 
 HOME = Path(__file__).parents[2]
-COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{gettempdir()}/cuteblas-modules"}
+COMPILED = {"PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": f"{gettempdir()}/cuteblas-modules"}
 """Python's modules are compiled once, as those of an installed package are."""
-RUNS = (("float32", 1024, 1500), ("float32", 2048, 250), ("float32", 4096, 40), ("float64", 2048, 120), ("float32", 8192, 6))
+RUNS = (("float32", 1024, 1500), ("float32", 2048, 250), ("float32", 4096, 40),
+        ("float64", 2048, 120), ("float32", 8192, 6))
 PROGRAM = """
 import sys, time
 import numpy as np
@@ -56,20 +59,26 @@ def ran(case: tuple[str, int, int], how: str, cache: str) -> dict[str, float]:
     """Times of a process."""
     before = ("-m", "cuteblas", "--numpy") if how == "unchanged" else ()
     begin = perf_counter()
-    result = subprocess.run([sys.executable, *before, "-c", PROGRAM, *map(str, case), how], capture_output=True, encoding="utf-8",
-                            check=True, env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache, **COMPILED})
+    result = subprocess.run([sys.executable, *before, "-c", PROGRAM, *map(str, case), how],
+                            capture_output=True, encoding="utf-8", check=True,
+                            env=os.environ | {"PYTHONPATH": str(HOME), "CUTEBLAS_CACHE_DIR": cache,
+                                              **COMPILED})
     total, first, median, moved = map(float, result.stdout.split())
-    return {"total": total, "first": first, "median": median, "moved": moved, "whole": perf_counter() - begin}
+    return {"total": total, "first": first, "median": median, "moved": moved,
+            "whole": perf_counter() - begin}
 
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of calls")
     parser.add_argument("--json")
     options = parser.parse_args()
     rows = []
-    print("| product, calls | how | NumPy | empty cache: of NumPy's (whole), moved, first | warm cache |")
+    print(
+        "| product, calls | how | NumPy | empty cache: of NumPy's (whole), moved, first | warm cache |"
+    )
     print("|---|---|---|---|---|")
     for name, n, calls in RUNS:
         case = name, n, max(1, round(calls * options.scale))
@@ -77,12 +86,19 @@ def main() -> None:
             with TemporaryDirectory() as cache:
                 numpy, empty, warm = (ran(case, each, cache) for each in ("numpy", how, how))
             rows.append({"case": case, "how": how, "numpy": numpy, "empty": empty, "warm": warm})
-            cells = [f"{each['total'] / numpy['total']:.2f} ({each['whole'] / numpy['whole']:.2f}), {each['moved']:.0f}, "
-                     f"{1e3 * (each['first'] - numpy['first']):.1f} ms" for each in (empty, warm)]
-            print(f"| {name} {n}, {case[2]} | {how} | {numpy['total']:.2f} s | {' | '.join(cells)} |", flush=True)
+            cells = [
+                f"{each['total'] / numpy['total']:.2f} ({each['whole'] / numpy['whole']:.2f}), {each['moved']:.0f}, "
+                f"{1e3 * (each['first'] - numpy['first']):.1f} ms"
+                for each in (empty, warm)
+            ]
+            print(
+                f"| {name} {n}, {case[2]} | {how} | {numpy['total']:.2f} s | {' | '.join(cells)} |",
+                flush=True
+            )
     about = {"numpy": np.__version__, "processors": len(os.sched_getaffinity(0))}
     if options.json:
-        Path(options.json).write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n", "utf-8")
+        Path(options.json).write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n",
+                                      "utf-8")
 
 
 if __name__ == "__main__":

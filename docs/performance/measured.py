@@ -1,4 +1,5 @@
-"""``python docs/performance/measured.py`` takes what the demonstration says of a GPU from the data of this folder.
+"""``python docs/performance/measured.py`` takes what the demonstration says of a GPU from the data
+of this folder.
 
 It goes into the package, since what is installed has no docs.
 """
@@ -29,7 +30,8 @@ def main(target: Path) -> None:
     for (name, group), cases in CASES.items():
         data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
         found = {row["case"]: row for row in data["figures"][group]}
-        rows += [{"group": group, "case": case, **{key: found[case][key] for key in KEYS}} for case in cases]
+        rows += [{"group": group, "case": case, **{key: found[case][key] for key in KEYS}}
+                 for case in cases]
         machine = {key: data["about"][key] for key in ABOUT}
         if about and machine != about:
             raise ValueError(f"{name} was measured on {machine}, the others on {about}")

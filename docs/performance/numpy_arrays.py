@@ -1,4 +1,5 @@
-"""Functions of NumPy arrays beside NumPy's own, in turns in one run, on this machine's cores and without a GPU.
+"""Functions of NumPy arrays beside NumPy's own, in turns in one run, on this machine's cores and
+without a GPU.
 
     python docs/performance/numpy_arrays.py exact              # integers, bool and float16 at 1024 x 1024
     python docs/performance/numpy_arrays.py exact --random 500 # random types, extents, orders and elements; the worst ratios
@@ -37,8 +38,11 @@ def exact(rng: np.random.Generator, count: int) -> Iterator[Case]:
                 for shape, turn in (((m, k), turned[0]), ((k, n), turned[1])))
         a, b = (x.mT if turn else x for x, turn in zip((a, b), turned, strict=True))
         what = "small" if small else f"{share:.3f} true" if kind == "?" else "any"
-        yield (f"{a.dtype} {'x'.join(map(str, a.shape))} {'x'.join(map(str, b.shape))} {'NT'[turned[0]]}{'NT'[turned[1]]} {what}",
-               lambda a=a, b=b: np.matmul(a, b), lambda a=a, b=b: cuteblas.matmul(a, b))
+        yield (
+            f"{a.dtype} {'x'.join(map(str, a.shape))} {'x'.join(map(str, b.shape))} {'NT'[turned[0]]}{'NT'[turned[1]]} {what}",
+            lambda a=a, b=b: np.matmul(a, b),
+            lambda a=a, b=b: cuteblas.matmul(a, b)
+        )
 
 
 def exact_table(rng: np.random.Generator) -> Iterator[Case]:
@@ -48,7 +52,8 @@ def exact_table(rng: np.random.Generator) -> Iterator[Case]:
         yield f"{a.dtype} 1024", lambda a=a, b=b: np.matmul(a, b), lambda a=a, b=b: cuteblas.matmul(a, b)
 
 
-def _elements(rng: np.random.Generator, kind: str, shape: tuple[int, ...], small: bool, share: float) -> np.ndarray:
+def _elements(rng: np.random.Generator, kind: str, shape: tuple[int, ...], small: bool,
+              share: float) -> np.ndarray:
     dtype = np.dtype(kind)
     if kind == "?":
         return rng.random(shape) < share
@@ -85,10 +90,13 @@ def copies(rng: np.random.Generator, count: int) -> Iterator[Case]:
 
 def copies_table(_rng: np.random.Generator) -> Iterator[Case]:
     """Matrices, images and tensors."""
-    for dtype, shape, axes in (("f4", (8192, 8192), (1, 0)), ("f4", (8191, 8193), (1, 0)), ("u1", (8192, 8192), (1, 0)),
-                               ("f8", (4096, 4096), (1, 0)), ("c16", (4096, 4096), (1, 0)), ("f4", (2048, 2048), (1, 0)),
-                               ("u1", (256, 512, 512, 3), (0, 3, 1, 2)), ("f4", (64, 112, 112, 64), (0, 3, 1, 2)),
-                               ("f4", (256, 256, 256), (2, 1, 0)), ("f4", (64, 64, 64, 64), (3, 1, 2, 0)),
+    for dtype, shape, axes in (("f4", (8192, 8192), (1, 0)), ("f4", (8191, 8193), (1, 0)),
+                               ("u1", (8192, 8192), (1, 0)), ("f8", (4096, 4096), (1, 0)),
+                               ("c16", (4096, 4096), (1, 0)), ("f4", (2048, 2048), (1, 0)),
+                               ("u1", (256, 512, 512, 3), (0, 3, 1, 2)),
+                               ("f4", (64, 112, 112, 64), (0, 3, 1, 2)),
+                               ("f4", (256, 256, 256), (2, 1, 0)),
+                               ("f4", (64, 64, 64, 64), (3, 1, 2, 0)),
                                ("f4", (8192, 8192), (0, 1))):
         yield _permuted(np.dtype(dtype), shape, axes)
 
@@ -104,8 +112,8 @@ def einsums(rng: np.random.Generator, count: int) -> Iterator[Case]:
         while True:
             letters = "abcdefg"[:rng.integers(2, 8)]
             extents = {c: int(2 ** rng.uniform(0, 7)) for c in letters}
-            terms = ["".join(rng.choice(list(letters), rng.integers(1, min(4, len(letters)) + 1), replace=False).tolist())
-                     for _ in range(rng.integers(2, 6))]
+            terms = ["".join(rng.choice(list(letters), rng.integers(1, min(4, len(letters)) + 1),
+                                        replace=False).tolist()) for _ in range(rng.integers(2, 6))]
             used = sorted({*"".join(terms)})
             if np.prod([extents[c] for c in used]) < 3e7:
                 break
@@ -123,10 +131,12 @@ def einsums(rng: np.random.Generator, count: int) -> Iterator[Case]:
 def einsums_table(rng: np.random.Generator) -> Iterator[Case]:
     """Chains, networks and batches."""
     for kind in ("f8", "i8", "f2"):
-        for text, extent in (("ij,jk->ik", 512), ("ab,bc,cd->ad", 64), ("bij,bjk->bik", 96), ("abcd,cdef->abef", 16),
-                             ("abcd,bdef,ce->af", 12), ("ijk,jl->ilk", 80)):
+        for text, extent in (("ij,jk->ik", 512), ("ab,bc,cd->ad", 64), ("bij,bjk->bik", 96),
+                             ("abcd,cdef->abef", 16), ("abcd,bdef,ce->af", 12),
+                             ("ijk,jl->ilk", 80)):
             terms = text.partition("->")[0].split(",")
-            yield _summed(text, [_elements(rng, kind, (extent,) * len(term), True, 0.1) for term in terms])
+            yield _summed(text, [_elements(rng, kind, (extent,) * len(term), True, 0.1)
+                                 for term in terms])
 
 
 def _summed(text: str, arrays: list[np.ndarray]) -> Case:
@@ -146,20 +156,25 @@ def _summed(text: str, arrays: list[np.ndarray]) -> Case:
     return name, theirs, lambda: cuteblas.einsum(text, *arrays)
 
 
-CASES = {"copy": (copies, copies_table), "einsum": (einsums, einsums_table), "exact": (exact, exact_table)}
+CASES = {"copy": (copies, copies_table), "einsum": (einsums, einsums_table),
+         "exact": (exact, exact_table)}
 
 
 def main() -> None:
     """Time what the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("group", choices=CASES)
     parser.add_argument("--random", type=int, default=0, metavar="COUNT")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--worst", type=int, default=15, help="how many are printed (default: %(default)s)")
+    parser.add_argument("--worst", type=int, default=15,
+                        help="how many are printed (default: %(default)s)")
     options = parser.parse_args()
     some, table = CASES[options.group]
     rng = np.random.default_rng(options.seed)
-    print(f"NumPy {np.__version__}, Python {platform.python_version()}, {len(os.sched_getaffinity(0))} cores")
+    print(
+        f"NumPy {np.__version__}, Python {platform.python_version()}, {len(os.sched_getaffinity(0))} cores"
+    )
     rows = []
     with cuteblas.backend("numpy"), np.errstate(all="ignore"):
         for name, theirs, ours in some(rng, options.random) if options.random else table(rng):
@@ -170,7 +185,9 @@ def main() -> None:
         quartiles = " ".join(f"{rows[len(rows) * i // 4][0]:.2f}" for i in (1, 2, 3))
         print(f"ratios: least {rows[0][0]:.2f}, quartiles {quartiles}, largest {rows[-1][0]:.0f}")
     for ratio, name, theirs_s, ours_s in rows[:options.worst]:
-        print(f"{name:<60} NumPy {theirs_s * 1e6:10.1f} us   ours {ours_s * 1e6:10.1f} us   {ratio:6.2f}")
+        print(
+            f"{name:<60} NumPy {theirs_s * 1e6:10.1f} us   ours {ours_s * 1e6:10.1f} us   {ratio:6.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""``python docs/performance/permutations.py`` writes the tables of transpose.md that tell of random permutations."""
+"""``python docs/performance/permutations.py`` writes the tables of transpose.md that tell of random
+permutations."""
 
 from __future__ import annotations
 
@@ -30,14 +31,17 @@ def part(values: list[float], share: float) -> str:
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     """What CuPy copies too, by bytes of an element, and the worst."""
     rows = [row for row in rows if row["rival_s"] >= VIEW]
-    yield ("| bytes | of how many | least, tenth percentile, median | of 32 MiB and more | of these below 0.75 (1 and 2 bytes), "
-           "0.85 |")
+    yield (
+        "| bytes | of how many | least, tenth percentile, median | of 32 MiB and more | of these below 0.75 (1 and 2 bytes), "
+        "0.85 |"
+    )
     yield "|---|---|---|---|---|"
     for dtype, item in BYTES.items():
         mine = [row for row in rows if row["case"].startswith(f"{dtype} ")]
         every = [row["of_copy"] for row in mine]
         large = [row["of_copy"] for row in mine if nbytes(row) >= LARGE]
-        told = [", ".join(part(values, share) for share in (0, 0.1, 0.5)) for values in (every, large)]
+        told = [", ".join(part(values, share) for share in (0, 0.1, 0.5))
+                for values in (every, large)]
         yield f"| {item} | {len(every)} | {told[0]} | {told[1]} | {sum(x < ASKED[item] for x in large)} of {len(large)} |"
     median, against = (part([row[key] for row in rows], 0.5) for key in ("of_copy", "ratio"))
     slower = sum(row["ratio"] < 1 for row in rows)

@@ -1,4 +1,5 @@
-"""``python docs/performance/support.py`` prints the tables of docs/support.md: what planning chooses, by architecture and type.
+"""``python docs/performance/support.py`` prints the tables of docs/support.md: what planning
+chooses, by architecture and type.
 
 It needs no GPU: plans are made for the cards of ``cuteblas.planning.devices``.
 ``tests/test_documents.py`` compares the page with it.
@@ -16,7 +17,8 @@ from cuteblas.planning.plan import Plan
 from cuteblas.planning.problem import DeviceInfo
 
 N = 4096
-TYPES = ("float32", "float64", "complex64", "complex128", "float16", "bfloat16", "int8", "int32", "int64", "bool")
+TYPES = ("float32", "float64", "complex64", "complex128", "float16", "bfloat16", "int8", "int32",
+         "int64", "bool")
 # By compute capability: a card, or for want of one another card with this architecture.
 ARCHITECTURES = {
     "7.5": replace(DEVICES["l40s"], arch="sm_75", shared_bytes_per_block=64 << 10),
@@ -28,19 +30,21 @@ ARCHITECTURES = {
     "12.0": replace(DEVICES["l40s"], arch="sm_120"),
 }
 ALGORITHMS = ("ieee", "tf32", "fp16x3", "bf16x6", "modular")
-WORDS = {"gemm_simt": "native", "gemm_mma": "`mma.sync`", "gemm_wgmma": "`wgmma`", "gemm_split": "`fp16x3`",
-         "gemm_modular": "`modular`"}
+WORDS = {"gemm_simt": "native", "gemm_mma": "`mma.sync`", "gemm_wgmma": "`wgmma`",
+         "gemm_split": "`fp16x3`", "gemm_modular": "`modular`"}
 
 
 def plan(element: str, device: DeviceInfo, precision: str = "auto") -> Plan:
     """The plan of a square product."""
     rows = Operand(element, (N, 1))
-    return plan_gemm(GemmProblem(N, N, N, rows, Operand(element, (1, N)), rows, precision=precision), device)
+    return plan_gemm(GemmProblem(N, N, N, rows, Operand(element, (1, N)), rows,
+                                 precision=precision), device)
 
 
 def chosen() -> list[str]:
     """What computes a product by default, by type and architecture."""
-    lines = ["| type | " + " | ".join(ARCHITECTURES) + " |", "|---" * (len(ARCHITECTURES) + 1) + "|"]
+    lines = ["| type | " + " | ".join(ARCHITECTURES) + " |",
+             "|---" * (len(ARCHITECTURES) + 1) + "|"]
     for element in TYPES:
         words = [WORDS[plan(element, device).family] for device in ARCHITECTURES.values()]
         lines.append(f"| `{element}` | " + " | ".join(words) + " |")
@@ -49,7 +53,8 @@ def chosen() -> list[str]:
 
 def by_name() -> list[str]:
     """The types that each algorithm takes by name, by architecture."""
-    lines = ["| `precision=` | " + " | ".join(ARCHITECTURES) + " |", "|---" * (len(ARCHITECTURES) + 1) + "|"]
+    lines = ["| `precision=` | " + " | ".join(ARCHITECTURES) + " |",
+             "|---" * (len(ARCHITECTURES) + 1) + "|"]
     for name in ALGORITHMS:
         cells = []
         for device in ARCHITECTURES.values():
@@ -67,12 +72,15 @@ def by_name() -> list[str]:
 
 def expected() -> list[str]:
     """The milliseconds that planning expects, by card and type."""
-    lines = ["| type | " + " | ".join(card.name.removeprefix("NVIDIA ") for card in DEVICES.values()) + " |",
+    lines = ["| type | " + " | ".join(card.name.removeprefix("NVIDIA ")
+                                      for card in DEVICES.values()) + " |",
              "|---" + "|---:" * len(DEVICES) + "|"]
     for element in TYPES:
         found = [1e3 * (estimate(plan(element, card)).seconds or 0) for card in DEVICES.values()]
-        lines.append(f"| `{element}` | " + " | ".join(f"{each:.0f}" if each > 100 else f"{each:.2g}" for each in found) + " |")
-    return [*lines, "| measured | " + " | ".join("yes" if is_measured(card) else "no" for card in DEVICES.values()) + " |"]
+        lines.append(f"| `{element}` | " + " | ".join(f"{each:.0f}" if each > 100 else f"{each:.2g}"
+                                                      for each in found) + " |")
+    return [*lines, "| measured | " + " | ".join("yes" if is_measured(card) else "no"
+                                                 for card in DEVICES.values()) + " |"]
 
 
 if __name__ == "__main__":

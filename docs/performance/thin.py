@@ -1,7 +1,9 @@
-"""``python docs/performance/thin.py FILE [WORD ...]``: products with few rows or columns, long sums, and outer products, in every
-type, beside CuPy and PyTorch, and a copy of as many bytes. Of the cases whose names have all of the words, if there are any.
+"""``python docs/performance/thin.py FILE [WORD ...]``: products with few rows or columns, long
+sums, and outer products, in every type, beside CuPy and PyTorch, and a copy of as many bytes. Of
+the cases whose names have all of the words, if there are any.
 
-It needs CuPy, and PyTorch where it should be compared. Times are the GPU's, of calls in turns with an empty L2 cache.
+It needs CuPy, and PyTorch where it should be compared. Times are the GPU's, of calls in turns with
+an empty L2 cache.
 """
 
 from __future__ import annotations
@@ -49,14 +51,20 @@ def main(file: Path, words: list[str]) -> None:
         first, second, result = case.shapes
         item = cupy.dtype(case.dtype).itemsize
         moved = sum(x * y for x, y in (first, second, result)) * item // 2
-        row["copy_s"], = medians(machine, partial(machine.copy, target[:moved], source[:moved]), repeats=REPEATS, seconds=0.05)
+        row["copy_s"], = medians(machine, partial(machine.copy, target[:moved], source[:moved]),
+                                 repeats=REPEATS, seconds=0.05)
         row["of_copy"] = row["copy_s"] / row["ours_s"]
         rows.append(row)
         best = row["ratio"] * row["ours_s"]
-        print(f"{case!s:<36}{row['ours_s'] * 1e6:9.1f} us{row['of_copy']:7.2f} of a copy{row['ratio']:7.2f} of the best other"
-              f" ({best * 1e6:.1f} us)   {row['kernel']}{'' if row['right'] else '   WRONG'}", flush=True)
-    about = {**versions(), "command": f"python docs/performance/thin.py {' '.join([file.name, *words])}"}
-    file.write_text(json.dumps({"about": about, "figures": {"thin": rows}}, indent=1) + "\n", encoding="utf-8")
+        print(
+            f"{case!s:<36}{row['ours_s'] * 1e6:9.1f} us{row['of_copy']:7.2f} of a copy{row['ratio']:7.2f} of the best other"
+            f" ({best * 1e6:.1f} us)   {row['kernel']}{'' if row['right'] else '   WRONG'}",
+            flush=True
+        )
+    about = {**versions(),
+             "command": f"python docs/performance/thin.py {' '.join([file.name, *words])}"}
+    file.write_text(json.dumps({"about": about, "figures": {"thin": rows}}, indent=1) + "\n",
+                    encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ def test_asarray_shares_what_it_can():
     x = cuteblas.asarray(A)
     assert type(x) is ndarray and x._data is A and cuteblas.asarray(x) is x and x.device == "cpu"
     assert cuteblas.asarray(x, dtype="f8", device="cpu") is x
-    for y in (cuteblas.asarray(A, copy=True), cuteblas.asarray(x, copy=True), cuteblas.array(A), cuteblas.array(x)):
+    for y in (cuteblas.asarray(A, copy=True), cuteblas.asarray(x, copy=True), cuteblas.array(A),
+              cuteblas.array(x)):
         assert not np.shares_memory(y._data, A) and (y == x).all()
     assert cuteblas.asarray(x, dtype="f4").dtype == np.float32 and cuteblas.array(A, copy=None)._data is A
     assert type(cuteblas.asarray(np.ma.array(A))._data) is np.ndarray
@@ -34,8 +35,8 @@ def test_asarray_shares_what_it_can():
     assert buffer[0] == 7
 
 
-@pytest.mark.parametrize("obj", [1, 2.5, True, 1j, [1, 2], [[1.5], [2]], (1, 2), np.float32(3), [A, A], range(3), b"ab",
-                                 "text", [None]], ids=str)
+@pytest.mark.parametrize("obj", [1, 2.5, True, 1j, [1, 2], [[1.5], [2]], (1, 2), np.float32(3),
+                                 [A, A], range(3), b"ab", "text", [None]], ids=str)
 def test_asarray_of_other_things(obj):
     result, expected = cuteblas.asarray(obj), np.asarray(obj)
     assert type(result) is ndarray and result.dtype == expected.dtype
@@ -45,11 +46,15 @@ def test_asarray_of_other_things(obj):
 
 def test_asarray_of_lists_of_ours():
     x = ndarray(A)
-    assert cuteblas.asarray([x, x]).shape == (2, 2, 3) and cuteblas.asarray([[x[0, 0], 2.0]]).shape == (1, 2)
+    assert cuteblas.asarray([x, x]).shape == (2, 2, 3) and cuteblas.asarray(
+        [[x[0, 0], 2.0]]
+    ).shape == (1, 2)
 
 
-@pytest.mark.parametrize("call", [lambda make, x: make([1, [2]]), lambda make, x: make(x, dtype="nonsense"),
-                                  lambda make, x: make(x, dtype="f4", copy=False), lambda make, x: make([1, 2], copy=False)])
+@pytest.mark.parametrize("call", [lambda make, x: make([1, [2]]),
+                                  lambda make, x: make(x, dtype="nonsense"),
+                                  lambda make, x: make(x, dtype="f4", copy=False),
+                                  lambda make, x: make([1, 2], copy=False)])
 def test_refusals_are_numpys(call):
     with pytest.raises((TypeError, ValueError)) as theirs:
         call(np.asarray, A)
@@ -60,11 +65,16 @@ def test_refusals_are_numpys(call):
 
 def test_dlpack():
     x = ndarray(A)
-    for y in (cuteblas.array.from_dlpack(x), cuteblas.array.from_dlpack(A, copy=False, device="cpu")):
+    for y in (
+        cuteblas.array.from_dlpack(x),
+        cuteblas.array.from_dlpack(A, copy=False, device="cpu")
+    ):
         assert np.shares_memory(y._data, A)
     assert np.shares_memory(np.from_dlpack(x), A)
     assert not np.shares_memory(cuteblas.array.from_dlpack(x, copy=True)._data, A)
-    assert x.__dlpack_device__() == A.__dlpack_device__() and np.from_dlpack(x, copy=True, device="cpu").shape == (2, 3)
+    assert x.__dlpack_device__() == A.__dlpack_device__() and np.from_dlpack(
+        x, copy=True, device="cpu"
+    ).shape == (2, 3)
     fixed = A.copy()
     fixed.flags.writeable = False
     assert not cuteblas.array.from_dlpack(ndarray(fixed)).flags.writeable
@@ -94,13 +104,15 @@ def test_default_device(monkeypatch):
     monkeypatch.delenv("CUTEBLAS_DEVICE")
     monkeypatch.setattr(devices, "_why_no_gpu", lambda: "the driver is asleep")
     assert devices.default_device() == "cpu"
-    with pytest.raises(ValueError, match='Only "cpu" is allowed, but received: cuda:0; the driver is asleep'):
+    with pytest.raises(ValueError,
+                       match='Only "cpu" is allowed, but received: cuda:0; the driver is asleep'):
         cuteblas.asarray([1], device="cuda:0")
 
 
-# -- two GPUs that are none -------------------------------------------------------------------------------------------------------
+# -- two GPUs that are none ------------------------------------------------------------------------
 class Gpus:
-    """CuPy as far as making arrays is concerned: its arrays, in host memory, say that they are on one of two GPUs."""
+    """CuPy as far as making arrays is concerned: its arrays, in host memory, say that they are on
+    one of two GPUs."""
 
     def __init__(self, monkeypatch):
         cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -135,7 +147,8 @@ def gpus(monkeypatch):
     return Gpus(monkeypatch)
 
 
-@pytest.mark.parametrize("name, device", [(None, "cuda:0"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu")])
+@pytest.mark.parametrize("name, device", [(None, "cuda:0"), ("cuda", "cuda:0"),
+                                          ("cuda:1", "cuda:1"), ("cpu", "cpu")])
 def test_devices_by_name(gpus, name, device):
     for obj in ([1, 2], A, ndarray(A) if name else [1]):
         assert cuteblas.asarray(obj, device=name).device == device
@@ -153,14 +166,20 @@ def test_arrays_stay_where_they_are(gpus):
     assert cuteblas.asarray(x, dtype="f4", device="cpu").dtype == np.float32
     assert devices.checked_device(cupy.cuda.Device(1)) == "cuda:1"
     for unknown in ("cuda:2", "gpu", cupy.cuda.Device(7)):
-        with pytest.raises(ValueError, match=r'Device not understood. "cpu", "cuda:0" and "cuda:1" are allowed, but received'):
+        with pytest.raises(
+            ValueError,
+            match=r'Device not understood. "cpu", "cuda:0" and "cuda:1" are allowed, but received'
+        ):
             devices.checked_device(unknown)
-    for obj, named in ((A, {"device": "cuda"}), (x, {"device": "cuda:0"}), (x, {"device": "cpu"}), (x, {"dtype": "f4"})):
-        with pytest.raises(ValueError, match="Unable to avoid copy while creating an array as requested"):
+    for obj, named in ((A, {"device": "cuda"}), (x, {"device": "cuda:0"}), (x, {"device": "cpu"}),
+                       (x, {"dtype": "f4"})):
+        with pytest.raises(ValueError,
+                           match="Unable to avoid copy while creating an array as requested"):
             cuteblas.asarray(obj, copy=False, **named)
     assert cuteblas.asarray(x, copy=False, dtype=A.dtype).device == "cuda:1"
     assert cuteblas.asarray(x, dtype="f4").dtype == cuteblas.asarray(A, dtype="f4", device="cuda").dtype == np.float32
-    with pytest.raises(ValueError, match="Unable to avoid copy while moving an array from cpu to cuda:1"):
+    with pytest.raises(ValueError,
+                       match="Unable to avoid copy while moving an array from cpu to cuda:1"):
         cuteblas.array.from_dlpack(A, device="cuda:1", copy=False)
     assert cuteblas.array.from_dlpack(A, device="cuda:1").device == "cuda:1"
     assert cuteblas.array.from_dlpack(A).device == "cpu"
@@ -181,10 +200,13 @@ def test_making_arrays_on_a_gpu(monkeypatch):
 
     monkeypatch.delenv("CUTEBLAS_DEVICE")
     xp = ndarray(A).__array_namespace__()
-    assert {made.device for made in (xp.ones(3), cuteblas.asarray(A), cuteblas.asarray([1]), cuteblas.array([A, A]))} == {"cuda:0"}
+    assert {made.device for made in (xp.ones(3), cuteblas.asarray(A), cuteblas.asarray([1]),
+                                     cuteblas.array([A, A]))} == {"cuda:0"}
     x = cupy.asarray(A)
     assert cuteblas.asarray(x)._data is x and cuteblas.asarray(x, copy=True)._data is not x
-    assert cuteblas.asarray(x, device="cpu").device == "cpu" and cuteblas.asarray([ndarray(x), ndarray(x)]).shape == (2, 2, 3)
+    assert cuteblas.asarray(x, device="cpu").device == "cpu" and cuteblas.asarray(
+        [ndarray(x), ndarray(x)]
+    ).shape == (2, 2, 3)
     assert cuteblas.array.from_dlpack(x).device == "cuda:0" and cuteblas.array.from_dlpack(ndarray(x), device="cpu").device == "cpu"
     assert cuteblas.array.from_dlpack(A, device="cuda").device == "cuda:0"
     assert np.from_dlpack(ndarray(x), device="cpu").shape == (2, 3)
@@ -198,8 +220,15 @@ def test_making_arrays_on_a_gpu(monkeypatch):
         cuteblas.asarray(x, dtype="f4", copy=False)
     with pytest.raises(ValueError, match="one device"):
         xp.add(ndarray(A), ndarray(x))
-    for copied in (cuteblas.array.from_dlpack(x, copy=True)._data, cupy.from_dlpack(SimpleNamespace(
-            __dlpack_device__=x.__dlpack_device__, __dlpack__=lambda **named: ndarray(x).__dlpack__(**{**named, "copy": True})))):
+    for copied in (
+        cuteblas.array.from_dlpack(x, copy=True)._data,
+        cupy.from_dlpack(
+            SimpleNamespace(
+                __dlpack_device__=x.__dlpack_device__,
+                __dlpack__=lambda **named: ndarray(x).__dlpack__(**{**named, "copy": True})
+            )
+        )
+    ):
         assert copied.data.ptr != x.data.ptr and (copied == x).all()
     with cupy.cuda.Stream() as stream:
         pass

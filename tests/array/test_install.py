@@ -1,5 +1,6 @@
-"""``install``, ``enabled`` and ``uninstall``, without a GPU: CuPy arrays are in host memory, launches are evaluated by the
-definition, and stand-ins that work on the host are what is called CuPy's own path here."""
+"""``install``, ``enabled`` and ``uninstall``, without a GPU: CuPy arrays are in host memory,
+launches are evaluated by the definition, and stand-ins that work on the host are what is called
+CuPy's own path here."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ from cuteblas.engines.replay import cupy as replay_cupy  # noqa: E402
 from ..functions import host_cupy, reference  # noqa: E402
 from ..functions.host_cupy import on_gpu, on_host  # noqa: E402
 
-PLACES = {"operator": (cupy.ndarray, "__matmul__"), "function": (cupy.matmul, "_try_fastcall_func"), "dot": (cupy.ndarray, "dot"),
-          "tensordot": (cupy._core, "tensordot_core")}
-CALLS = {"operator": lambda a, b: a @ b, "function": lambda a, b: cupy.matmul(a, b), "dot": lambda a, b: a.dot(b),
-         "tensordot": lambda a, b: cupy.tensordot(a, b, 1)}
+PLACES = {"operator": (cupy.ndarray, "__matmul__"), "function": (cupy.matmul, "_try_fastcall_func"),
+          "dot": (cupy.ndarray, "dot"), "tensordot": (cupy._core, "tensordot_core")}
+CALLS = {"operator": lambda a, b: a @ b, "function": lambda a, b: cupy.matmul(a, b),
+         "dot": lambda a, b: a.dot(b), "tensordot": lambda a, b: cupy.tensordot(a, b, 1)}
 
 
 def attributes() -> dict[str, object]:
@@ -70,9 +71,15 @@ def by_cupy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return on_gpu(np.asarray(compute(on_host(a), on_host(b), *rest)))
         return stand_in
 
-    for place, compute in (("operator", np.matmul), ("function", lambda x, y, *_: np.matmul(x, y)),
-                           ("dot", lambda x, y, *_: np.dot(x, y)),
-                           ("tensordot", lambda x, y, out, n, m, k, shape: (x.reshape(k, n).T @ y.reshape(k, m)).reshape(shape))):
+    for place, compute in (
+        ("operator", np.matmul),
+        ("function", lambda x, y, *_: np.matmul(x, y)),
+        ("dot", lambda x, y, *_: np.dot(x, y)),
+        (
+            "tensordot",
+            lambda x, y, out, n, m, k, shape: (x.reshape(k, n).T @ y.reshape(k, m)).reshape(shape)
+        )
+    ):
         owner, name = PLACES[place]
         monkeypatch.setattr(owner, name, product(place, compute), raising=False)
     return called
@@ -85,7 +92,8 @@ def operands(*shapes: tuple[int, ...], dtype: str = "f4") -> list:
 def served() -> dict[str, dict[str, int]]:
     """Calls by function and route, without those of the self-test."""
     return {function: left for function, groups in cuteblas.stats().items()
-            if (left := {route: n - patches.MADE_BY_CHECKS.get((function, route), 0) for route, n in groups["calls"].items()
+            if (left := {route: n - patches.MADE_BY_CHECKS.get((function, route), 0)
+                         for route, n in groups["calls"].items()
                          if n != patches.MADE_BY_CHECKS.get((function, route), 0)})}
 
 
@@ -108,12 +116,15 @@ def test_what_was_there_is_put_back(by_cupy, leave):
     pristine = attributes()
     if leave == "block":
         with cuteblas.enabled():
-            assert not any(now is before for now, before in zip(attributes().values(), pristine.values(), strict=True))
+            assert not any(now is before for now, before in zip(attributes().values(),
+                                                                pristine.values(), strict=True))
     else:
         cuteblas.install()
-        assert not any(now is before for now, before in zip(attributes().values(), pristine.values(), strict=True))
+        assert not any(now is before for now, before in zip(attributes().values(),
+                                                            pristine.values(), strict=True))
         cuteblas.uninstall()
-    assert all(now is before for now, before in zip(attributes().values(), pristine.values(), strict=True))
+    assert all(now is before for now, before in zip(attributes().values(), pristine.values(),
+                                                    strict=True))
 
 
 def test_inherited_attributes_are_inherited_again():
@@ -242,13 +253,13 @@ def test_into_cupy_and_numpy_at_once(by_cupy):
     assert by_cupy == ["function", "dot"]
 
 
-# -- what is served ----------------------------------------------------------------------------------------------------------------
+# -- what is served --------------------------------------------------------------------------------
 def test_names_of_the_same_function(by_cupy):
     a, b = operands((4, 4), (4, 4))
     expected = on_host(a) @ on_host(b)
     cuteblas.install()
-    for call in (np.matmul, cupy.linalg._product.matmul, np.dot, cupy.dot, lambda a, b: np.tensordot(a, b, 1),
-                 lambda a, b: np.inner(a, b.T)):
+    for call in (np.matmul, cupy.linalg._product.matmul, np.dot, cupy.dot,
+                 lambda a, b: np.tensordot(a, b, 1), lambda a, b: np.inner(a, b.T)):
         np.testing.assert_array_equal(on_host(call(a, b)), expected)
     assert by_cupy == [] and sum(served()["matmul"].values()) == 6
 
@@ -283,7 +294,8 @@ def test_an_out_that_numpys_dot_refuses_is_left_to_cupy(monkeypatch, shapes):
     cuteblas.install()
     shape = np.dot(on_host(a), on_host(b)).shape
     assert cupy.dot(a, b, out=on_gpu(np.zeros(shape, "f4"))).shape == shape
-    outs = [np.zeros(shape, "f8"), np.zeros(shape, "i4"), np.zeros((*shape, 2), "f4")[..., 0], np.zeros((2, *shape), "f4")]
+    outs = [np.zeros(shape, "f8"), np.zeros(shape, "i4"), np.zeros((*shape, 2), "f4")[..., 0],
+            np.zeros((2, *shape), "f4")]
     if len(shape) > 1:
         outs.append(np.zeros(shape, "f4", order="F"))
     for out in map(on_gpu, outs):
@@ -298,7 +310,8 @@ def test_an_out_that_numpys_dot_refuses_is_left_to_cupy(monkeypatch, shapes):
 def test_vectors_and_numbers(by_cupy):
     x, y, m = operands((4,), (4,), (4, 5))
     cuteblas.install()
-    for call, expected in ((lambda: x @ y, np.dot), (lambda: x.dot(y), np.dot), (lambda: cupy.vdot(x, y), np.vdot),
+    for call, expected in ((lambda: x @ y, np.dot), (lambda: x.dot(y), np.dot),
+                           (lambda: cupy.vdot(x, y), np.vdot),
                            (lambda: cupy.inner(x, y), np.inner)):
         result = call()
         assert result.shape == () and type(result) is cupy.ndarray
@@ -311,9 +324,11 @@ def test_vectors_and_numbers(by_cupy):
     assert by_cupy == []
 
 
-@pytest.mark.parametrize("shapes, axes", [
-    (((2, 3, 4), (4, 3, 5)), ([1, 2], [1, 0])), (((2, 3, 4), (5, 4)), (2, 1)), (((3, 4), (3, 4)), 2), (((2, 3), (4, 5)), 0),
-    (((2, 0), (0, 3)), 1), (((2, 3, 4), (3, 2, 5)), ([0, 1], [1, 0])), (((3,), (3, 4)), 1), (((2, 3, 4), (2, 3, 4)), 3)])
+@pytest.mark.parametrize("shapes, axes", [(((2, 3, 4), (4, 3, 5)), ([1, 2], [1, 0])),
+                                          (((2, 3, 4), (5, 4)), (2, 1)), (((3, 4), (3, 4)), 2),
+                                          (((2, 3), (4, 5)), 0), (((2, 0), (0, 3)), 1),
+                                          (((2, 3, 4), (3, 2, 5)), ([0, 1], [1, 0])),
+                                          (((3,), (3, 4)), 1), (((2, 3, 4), (2, 3, 4)), 3)])
 def test_tensordot_reads_nested_modes(by_cupy, shapes, axes):
     a, b = operands(*shapes)
     expected = np.tensordot(on_host(a), on_host(b), axes)
@@ -340,7 +355,8 @@ def test_arguments_of_the_function(by_cupy):
     cuteblas.install()
     assert cupy.matmul(a, b, order="F").flags.f_contiguous
     assert cupy.matmul(a, b, dtype="f8").dtype == "f8"
-    np.testing.assert_array_equal(on_host(cupy.matmul(a.T, b, axes=[(1, 0), (0, 1), (1, 0)])), (x @ y).T)
+    np.testing.assert_array_equal(on_host(cupy.matmul(a.T, b, axes=[(1, 0), (0, 1), (1, 0)])),
+                                  (x @ y).T)
     assert by_cupy == []
 
 
@@ -368,7 +384,8 @@ def test_a_repeated_product_is_replayed(monkeypatch):
 
 def test_repeated_products_of_tensors_are_replayed(monkeypatch):
     (a, b), c = operands((2, 3, 4), (2, 4, 5)), operands((4, 3, 5))[0]
-    calls = (lambda: a.dot(b), lambda: cupy.tensordot(a, c, ([1, 2], [1, 0])), lambda: cupy.inner(a, a))
+    calls = (lambda: a.dot(b), lambda: cupy.tensordot(a, c, ([1, 2], [1, 0])),
+             lambda: cupy.inner(a, a))
     cuteblas.install()
     expected = [call() for call in calls]
     monkeypatch.setattr(hooks, "_long_way", None)
@@ -401,7 +418,7 @@ def test_types_that_answer_ufuncs_are_asked(by_cupy):
     assert by_cupy == ["function"]
 
 
-# -- what is not served ------------------------------------------------------------------------------------------------------------
+# -- what is not served ----------------------------------------------------------------------------
 class Sub(cupy.ndarray):
     """A subclass, which CuPy's products forget."""
 
@@ -419,10 +436,15 @@ def test_what_falls_back_is_counted_with_its_reason(by_cupy, monkeypatch):
     cupy.tensordot(half, half, 1)
     assert by_cupy == ["operator", "operator", "function", "dot", "tensordot"]
     assert served() == {
-        "matmul": {"delegated to CuPy: Sub is a subclass of cupy.ndarray": 2,
-                   "delegated to CuPy: the operands are on several devices": 1},
-        "dot": {"delegated to CuPy: a stream is being captured, and no call like this was served before": 1},
-        "tensordot": {"delegated to CuPy: there are no kernels for bfloat16": 1}}
+        "matmul": {
+            "delegated to CuPy: Sub is a subclass of cupy.ndarray": 2,
+            "delegated to CuPy: the operands are on several devices": 1
+        },
+        "dot": {
+            "delegated to CuPy: a stream is being captured, and no call like this was served before": 1
+        },
+        "tensordot": {"delegated to CuPy: there are no kernels for bfloat16": 1}
+    }
 
 
 def test_vectors_of_several_shapes_are_left_to_cupy(by_cupy):
@@ -446,15 +468,19 @@ def test_a_captured_call_that_was_served_before_is_served(by_cupy, monkeypatch):
 def test_less_accurate_types_are_left_to_cupy(by_cupy, monkeypatch):
     a, b = operands((3, 4), (4, 5))
     cuteblas.install()
-    monkeypatch.setattr(cupy._core, "get_compute_type", lambda dtype: cupy._core._routines_linalg.COMPUTE_TYPE_TF32)
+    monkeypatch.setattr(cupy._core, "get_compute_type",
+                        lambda dtype: cupy._core._routines_linalg.COMPUTE_TYPE_TF32)
     a @ b
     assert by_cupy == ["operator"]
-    assert served() == {"matmul": {"delegated to CuPy: CuPy is set to multiply float32 less accurately": 1}}
+    assert served() == {
+        "matmul": {"delegated to CuPy: CuPy is set to multiply float32 less accurately": 1}
+    }
 
 
 def test_compute_types_have_the_numbers_of_cupy():
     linalg = cupy._core._routines_linalg
-    assert {linalg.COMPUTE_TYPE_FP16, linalg.COMPUTE_TYPE_BF16, linalg.COMPUTE_TYPE_TF32} == hooks._LESS_ACCURATE
+    assert {linalg.COMPUTE_TYPE_FP16, linalg.COMPUTE_TYPE_BF16,
+            linalg.COMPUTE_TYPE_TF32} == hooks._LESS_ACCURATE
 
 
 def test_wrong_calls_are_refused_by_cupy_and_not_counted(monkeypatch):
@@ -468,8 +494,9 @@ def test_wrong_calls_are_refused_by_cupy_and_not_counted(monkeypatch):
         monkeypatch.setattr(owner, name, refuse, raising=False)
     (a,) = operands((3, 4))
     cuteblas.install()
-    for call in (lambda: a @ a, lambda: cupy.matmul(a, a), lambda: a.dot(a), lambda: a @ np.ones((4, 2)),
-                 lambda: cupy.matmul(a, [1, 2]), lambda: a.dot(3), lambda: cupy.matmul(a, a.T, axis=0)):
+    for call in (lambda: a @ a, lambda: cupy.matmul(a, a), lambda: a.dot(a),
+                 lambda: a @ np.ones((4, 2)), lambda: cupy.matmul(a, [1, 2]), lambda: a.dot(3),
+                 lambda: cupy.matmul(a, a.T, axis=0)):
         with pytest.raises(CupyRefuses) as caught:
             call()
         assert caught.value.__context__ is None
@@ -484,13 +511,18 @@ def test_a_kernel_that_cannot_be_compiled(by_cupy, monkeypatch):
         raise runtime.CompileError("gemm", "sm_90a", "no compiler")
 
     monkeypatch.setattr("cuteblas.runtime.executor", fails)
-    with pytest.warns(RuntimeWarning, match="CuPy computes this product instead: kernel gemm does not compile for sm_90a"):
+    with pytest.warns(
+        RuntimeWarning,
+        match="CuPy computes this product instead: kernel gemm does not compile for sm_90a"
+    ):
         a @ b
     assert by_cupy == ["operator"]
-    assert served() == {"matmul": {"delegated to CuPy: a kernel could not be compiled or launched": 1}}
+    assert served() == {
+        "matmul": {"delegated to CuPy: a kernel could not be compiled or launched": 1}
+    }
 
 
-# -- the self-test ---------------------------------------------------------------------------------------------------------------
+# -- the self-test ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("entry", [cuteblas.install, lambda: cuteblas.enabled().__enter__()])
 def test_wrong_results_are_found(monkeypatch, place, entry):
@@ -498,7 +530,8 @@ def test_wrong_results_are_found(monkeypatch, place, entry):
     count = iter(range(100))
     index = list(PLACES).index(place)
 
-    def wrong(plan, addresses, *scalars):   # two products for each hook: one before it, one through it
+    # two products for each hook: one before it, one through it
+    def wrong(plan, addresses, *scalars):
         right(plan, addresses, *scalars)
         if next(count) == 2 * index + 1:
             out = plan.problem.c
@@ -506,7 +539,10 @@ def test_wrong_results_are_found(monkeypatch, place, entry):
 
     monkeypatch.setattr(reference, "run_at", wrong)
     named = hooks.PATCHES[index].place
-    with pytest.raises(RuntimeError, match=rf"^cuteblas cannot be installed: a product through {named} differs from NumPy's$"):
+    with pytest.raises(
+        RuntimeError,
+        match=rf"^cuteblas cannot be installed: a product through {named} differs from NumPy's$"
+    ):
         entry()
     assert attributes() == pristine and not installed()
 
@@ -527,9 +563,11 @@ def test_a_hook_that_is_reached_by_another_way_is_not_reached(monkeypatch):
         cuteblas.install()
 
 
-@pytest.mark.parametrize("name, value, reason", [
-    ("why_unavailable", lambda: "there is no GPU", "there is no GPU"), ("executor", lambda plan: 1 / 0, "division by zero"),
-    ("capturing", lambda: True, "a stream is being captured; install before the capture")])
+@pytest.mark.parametrize("name, value, reason",
+                         [("why_unavailable", lambda: "there is no GPU", "there is no GPU"),
+                          ("executor", lambda plan: 1 / 0, "division by zero"),
+                          ("capturing", lambda: True,
+                           "a stream is being captured; install before the capture")])
 def test_reasons_not_to_install(monkeypatch, name, value, reason):
     pristine = attributes()
     monkeypatch.setattr(runtime, name, value)
@@ -549,7 +587,7 @@ def test_the_self_test_is_made_once(monkeypatch):
     assert patches.MADE_BY_CHECKS == made == {("matmul", "reference"): cuteblas.stats()["matmul"]["calls"]["reference"]}
 
 
-# -- with CuPy's import ------------------------------------------------------------------------------------------------------------
+# -- with CuPy's import ----------------------------------------------------------------------------
 def test_the_first_product_checks(by_cupy):
     pristine = attributes()
     install_with_cupy()
@@ -620,11 +658,13 @@ def test_uninstall_before_the_first_product(by_cupy):
 
 def python(program: str, **environment: str) -> str:
     """What a program prints."""
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment).stdout.strip()
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+                          | environment).stdout.strip()
 
 
-@pytest.mark.parametrize("wish, expected", [("1", "True False True True"), *((no, "False False False False") for no in ("0", ""))])
+@pytest.mark.parametrize("wish, expected", [("1", "True False True True"),
+                                            *((no, "False False False False") for no in ("0", ""))])
 def test_the_environment_variable_waits_for_cupy(wish, expected):
     program = """
 import sys, importlib.util, cuteblas
@@ -639,7 +679,8 @@ print(before, early, installed(), "__matmul__" in vars(cupy.ndarray))
 
 
 def test_the_environment_variable_where_cupy_came_first():
-    assert python("import cupy, cuteblas; print('dot' in vars(cupy.ndarray))", CUTEBLAS_INSTALL="1") == "True"
+    assert python("import cupy, cuteblas; print('dot' in vars(cupy.ndarray))",
+                  CUTEBLAS_INSTALL="1") == "True"
 
 
 def test_uninstall_also_forgets_to_wait_for_cupy():
@@ -681,7 +722,7 @@ cuteblas.uninstall()
     assert python(program).startswith("cuteblas cannot be installed: ")
 
 
-# -- on a GPU --------------------------------------------------------------------------------------------------------------------
+# -- on a GPU --------------------------------------------------------------------------------------
 @pytest.mark.gpu
 class TestOnTheGpu:
     """For real, in a process of its own: the fixture above does not reach there."""

@@ -1,4 +1,5 @@
-"""``install(numpy=True)``: NumPy's own products and copies, served by this package; results and errors are NumPy's."""
+"""``install(numpy=True)``: NumPy's own products and copies, served by this package; results and
+errors are NumPy's."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ from cuteblas.array.numpy_loops import why_unavailable
 if (reason := why_unavailable()) is not None:
     pytest.skip(reason, allow_module_level=True)
 
-N = 48                                  # products of N x N integers are served, those of small matrices are left to NumPy
-ATTRIBUTES = {*[(np, name) for name in ("dot", "inner", "vdot", "tensordot", "einsum", "kron", "copy", "ascontiguousarray",
-                                        "asfortranarray")],
+N = 48            # products of N x N integers are served, those of small matrices are left to NumPy
+ATTRIBUTES = {*[(np, name) for name in ("dot", "inner", "vdot", "tensordot", "einsum", "kron",
+                                        "copy", "ascontiguousarray", "asfortranarray")],
               *[(np.linalg, name) for name in ("multi_dot", "matrix_power", "tensordot")]}
 
 
@@ -45,7 +46,8 @@ PRISTINE = state()
 
 def is_pristine() -> bool:
     now = state()
-    return all(now[place] is before or (type(before) is int and now[place] == before) for place, before in PRISTINE.items())
+    return all(now[place] is before or (type(before) is int and now[place] == before)
+               for place, before in PRISTINE.items())
 
 
 @pytest.fixture(autouse=True)
@@ -76,26 +78,29 @@ def arrived(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def matrix(dtype: str = "i4", n: int = N) -> np.ndarray:
-    return (np.arange(n * n).reshape(n, n) % 7 - (0 if np.dtype(dtype).kind in "bu" else 3)).astype(dtype)
+    return (np.arange(n * n).reshape(n, n) % 7
+            - (0 if np.dtype(dtype).kind in "bu" else 3)).astype(dtype)
 
 
 X = matrix()
-CALLS = {
-    "operator": ("matmul", lambda: X @ X), "matmul": ("matmul", lambda: np.matmul(X, X.T)),
-    "vecdot": ("vecdot", lambda: np.vecdot(np.tile(X, (N, 30)), np.tile(X, (N, 30)))),
-    "matvec": ("matvec", lambda: np.matvec(np.tile(X, (N, 1, 1)), X[0])),
-    "vecmat": ("vecmat", lambda: np.vecmat(X, np.tile(X, (N, 1, 1)))),
-    "in place": ("matmul", lambda: X.copy().__imatmul__(X)),
-    "linalg.matmul": ("matmul", lambda: np.linalg.matmul(X, X)),
-    "dot": ("dot", lambda: np.dot(X, b=X)), "inner": ("inner", lambda: np.inner(X, X)), "vdot": ("vdot", lambda: np.vdot(X, X)),
-    "tensordot": ("tensordot", lambda: np.tensordot(X, X, axes=([0], [1]))), "kron": ("kron", lambda: np.kron(X, X)),
-    "einsum": ("einsum", lambda: np.einsum("ij,kj->ki", X, X)), "copy": ("copy", lambda: np.copy(np.tile(X, (4, 1)).T, order="F")),
-    "ascontiguousarray": ("ascontiguousarray", lambda: np.ascontiguousarray(np.tile(X, (4, 1)).T)),
-    "asfortranarray": ("asfortranarray", lambda: np.asfortranarray(np.tile(X, (4, 1)))),
-    "multi_dot": ("multi_dot", lambda: np.linalg.multi_dot([X, X, X])),
-    "matrix_power": ("matrix_power", lambda: np.linalg.matrix_power(X, 3)),
-    "linalg.tensordot": ("tensordot", lambda: np.linalg.tensordot(X, X, axes=1)),
-}
+CALLS = {"operator": ("matmul", lambda: X @ X), "matmul": ("matmul", lambda: np.matmul(X, X.T)),
+         "vecdot": ("vecdot", lambda: np.vecdot(np.tile(X, (N, 30)), np.tile(X, (N, 30)))),
+         "matvec": ("matvec", lambda: np.matvec(np.tile(X, (N, 1, 1)), X[0])),
+         "vecmat": ("vecmat", lambda: np.vecmat(X, np.tile(X, (N, 1, 1)))),
+         "in place": ("matmul", lambda: X.copy().__imatmul__(X)),
+         "linalg.matmul": ("matmul", lambda: np.linalg.matmul(X, X)),
+         "dot": ("dot", lambda: np.dot(X, b=X)), "inner": ("inner", lambda: np.inner(X, X)),
+         "vdot": ("vdot", lambda: np.vdot(X, X)),
+         "tensordot": ("tensordot", lambda: np.tensordot(X, X, axes=([0], [1]))),
+         "kron": ("kron", lambda: np.kron(X, X)),
+         "einsum": ("einsum", lambda: np.einsum("ij,kj->ki", X, X)),
+         "copy": ("copy", lambda: np.copy(np.tile(X, (4, 1)).T, order="F")),
+         "ascontiguousarray": ("ascontiguousarray",
+                               lambda: np.ascontiguousarray(np.tile(X, (4, 1)).T)),
+         "asfortranarray": ("asfortranarray", lambda: np.asfortranarray(np.tile(X, (4, 1)))),
+         "multi_dot": ("multi_dot", lambda: np.linalg.multi_dot([X, X, X])),
+         "matrix_power": ("matrix_power", lambda: np.linalg.matrix_power(X, 3)),
+         "linalg.tensordot": ("tensordot", lambda: np.linalg.tensordot(X, X, axes=1)),}
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -105,7 +110,8 @@ def test_every_place_is_served(arrived, call):
     assert arrived == []
     cuteblas.install(numpy=True)
     result = made()
-    assert arrived[0] == name and set(arrived[1:]) <= {"matmul"}       # NumPy's own matrix_power multiplies matrices
+    # NumPy's own matrix_power multiplies matrices
+    assert arrived[0] == name and set(arrived[1:]) <= {"matmul"}
     assert type(result) is type(expected) and result.dtype == expected.dtype
     assert result.strides == expected.strides
     np.testing.assert_array_equal(result, expected)
@@ -117,7 +123,8 @@ def test_every_place_is_served(arrived, call):
 
 @pytest.mark.parametrize("dtype", numpy_hooks.TYPES)
 def test_every_type_and_any_strides(arrived, dtype):
-    a, b = matrix(dtype, 330 if dtype in "fdFD" else N), matrix(dtype, 330 if dtype in "fdFD" else N)
+    a, b = matrix(dtype, 330 if dtype in "fdFD" else N), matrix(dtype, 330 if dtype in "fdFD"
+                                                                else N)
     for x, y in ((a, b), (a.T, b[::-1]), (a[:, ::-1].T, b)):
         expected = x @ y
         with cuteblas.enabled(numpy=True):
@@ -136,20 +143,25 @@ def test_stacks_and_small_products(arrived):
         np.testing.assert_array_equal(result, wanted)
     assert arrived == ["matmul"] * 3
     small = X[:4, :4]
-    np.testing.assert_array_equal(small @ small, np.array(small.tolist(), object) @ np.array(small.tolist(), object))
+    np.testing.assert_array_equal(
+        small @ small, np.array(small.tolist(), object) @ np.array(small.tolist(), object)
+    )
     np.dot(small, small), np.einsum("ij,jk", small, small), np.copy(small)
     assert arrived == ["matmul"] * 3
 
 
-@pytest.mark.parametrize("dtype, n, served", [("f8", 16, 0), ("f8", 250, 0), ("F", 200, 0), ("f4", 300, 1), ("i4", 16, 0),
-                                              ("i4", 48, 1), ("e", 48, 1)])
+@pytest.mark.parametrize("dtype, n, served", [("f8", 16, 0), ("f8", 250, 0), ("F", 200, 0),
+                                              ("f4", 300, 1), ("i4", 16, 0), ("i4", 48, 1),
+                                              ("e", 48, 1)])
 def test_functions_are_served_where_that_can_be_faster(arrived, dtype, n, served):
     x = np.ones((n, n), dtype)
     cuteblas.install(numpy=True)
-    for call in (lambda: np.dot(x, x), lambda: np.dot(a=x, b=x), lambda: np.dot(x, b=x), lambda: np.inner(x, x),
-                 lambda: np.vdot(x, x), lambda: np.tensordot(x, x, 1), lambda: np.tensordot(x, x, axes=((1,), (0,))),
+    for call in (lambda: np.dot(x, x), lambda: np.dot(a=x, b=x), lambda: np.dot(x, b=x),
+                 lambda: np.inner(x, x), lambda: np.vdot(x, x), lambda: np.tensordot(x, x, 1),
+                 lambda: np.tensordot(x, x, axes=((1,), (0,))),
                  lambda: np.tensordot(a=x, b=x, axes=1), lambda: np.linalg.multi_dot([x, x]),
-                 lambda: np.linalg.multi_dot(arrays=(x, x)), lambda: np.dot(x, x, out=np.empty_like(x))):
+                 lambda: np.linalg.multi_dot(arrays=(x, x)),
+                 lambda: np.dot(x, x, out=np.empty_like(x))):
         arrived.clear()
         call()
         assert (arrived != []) == served
@@ -183,11 +195,12 @@ print(cuteblas.current_backend(), sorted({name.split(".")[1] for name in sys.mod
 def test_few_elements_of_float16_are_summed_in_float32(arrived, text):
     x = np.ones((5000, 3), np.float16)
     with cuteblas.enabled(numpy=True):
-        np.testing.assert_array_equal(np.einsum(text, *(x, x[0])[:text.count(",") + 1]), 15000 if text == "jk->" else 5000)
+        np.testing.assert_array_equal(np.einsum(text, *(x, x[0])[:text.count(",") + 1]),
+                                      15000 if text == "jk->" else 5000)
     assert arrived == ["einsum"]
 
 
-# -- what is as in NumPy ---------------------------------------------------------------------------------------------------------
+# -- what is as in NumPy ---------------------------------------------------------------------------
 class Sub(np.ndarray):
     pass
 
@@ -233,53 +246,89 @@ def mapped(folder) -> np.ndarray:
 
 
 INPUTS = {
-    "read-only out": lambda f: np.matmul(X, X, out=read_only()), "read-only out of dot": lambda f: np.dot(X, X, out=read_only()),
-    "read-only operand": lambda f: read_only() @ X, "overlapping out": lambda f: overlapping(np.matmul),
-    "out is an operand": lambda f: np.matmul(y := X.copy(), X, out=y), "overlapping out of dot": lambda f: overlapping(np.dot),
-    "overlapping out of einsum": lambda f: overlapping( lambda x, y, out: np.einsum("ij,jk", x, y, out=out)),
+    "read-only out": lambda f: np.matmul(X, X, out=read_only()),
+    "read-only out of dot": lambda f: np.dot(X, X, out=read_only()),
+    "read-only operand": lambda f: read_only() @ X,
+    "overlapping out": lambda f: overlapping(np.matmul),
+    "out is an operand": lambda f: np.matmul(y := X.copy(), X, out=y),
+    "overlapping out of dot": lambda f: overlapping(np.dot),
+    "overlapping out of einsum": lambda f: overlapping(
+        lambda x, y, out: np.einsum("ij,jk", x, y, out=out)
+    ),
     "strided out": lambda f: np.matmul(X, X, out=np.zeros((2 * N, 3 * N), "i4")[::2, ::-3]),
     "wider out": lambda f: np.matmul(X, X, out=np.zeros((N, N), "f8")),
     "narrower out": lambda f: np.matmul(X, X, out=np.zeros((N, N), "i1")),
     "out of another shape": lambda f: np.matmul(X, X, out=np.zeros((N, 2))),
-    "tuple": lambda f: np.matmul(X, X, out=(np.zeros((N, N), "i4"),)), "masked": lambda f: np.ma.array(X, mask=X == 0) @ X,
+    "tuple": lambda f: np.matmul(X, X, out=(np.zeros((N, N), "i4"),)),
+    "masked": lambda f: np.ma.array(X, mask=X == 0) @ X,
     "masked dot": lambda f: np.dot(np.ma.array(X, mask=X == 0), X),
-    "masked copy": lambda f: np.copy(np.ma.array(X, mask=X == 0), subok=True), "np.matrix": lambda f: np.matrix(X) @ X,
-    "np.matrix power": lambda f: np.linalg.matrix_power(np.matrix(X), 2), "np.matrix product": lambda f: np.matrix(X) * X,
-    "subclass": lambda f: X.view(Sub) @ X, "subclass dot": lambda f: np.dot(X.view(Sub), X),
-    "subclass einsum": lambda f: np.einsum("ij,jk", X.view(Sub), X), "loud subclass": lambda f: X.view(Loud) @ X,
-    "answers": lambda f: np.dot(Answers(), X), "answers in a list": lambda f: np.linalg.multi_dot([X, Answers()]),
-    "object": lambda f: X.astype(object) @ X, "object dot": lambda f: np.dot(X.astype(object), X),
+    "masked copy": lambda f: np.copy(np.ma.array(X, mask=X == 0), subok=True),
+    "np.matrix": lambda f: np.matrix(X) @ X,
+    "np.matrix power": lambda f: np.linalg.matrix_power(np.matrix(X), 2),
+    "np.matrix product": lambda f: np.matrix(X) * X,
+    "subclass": lambda f: X.view(Sub) @ X,
+    "subclass dot": lambda f: np.dot(X.view(Sub), X),
+    "subclass einsum": lambda f: np.einsum("ij,jk", X.view(Sub), X),
+    "loud subclass": lambda f: X.view(Loud) @ X,
+    "answers": lambda f: np.dot(Answers(), X),
+    "answers in a list": lambda f: np.linalg.multi_dot([X, Answers()]),
+    "object": lambda f: X.astype(object) @ X,
+    "object dot": lambda f: np.dot(X.astype(object), X),
     "object einsum": lambda f: np.einsum("ij,jk", X.astype(object), X.astype(object)),
-    "object copy": lambda f: np.copy(X.astype(object)), "mapped": lambda f: mapped(f) @ mapped(f).T,
-    "mapped copy": lambda f: np.ascontiguousarray(mapped(f).T), "byte order": lambda f: X.astype(">i4") @ X,
-    "byte order dot": lambda f: np.dot(X.astype(">i4"), X), "byte order copy": lambda f: np.ascontiguousarray(X.astype(">i4").T),
+    "object copy": lambda f: np.copy(X.astype(object)),
+    "mapped": lambda f: mapped(f) @ mapped(f).T,
+    "mapped copy": lambda f: np.ascontiguousarray(mapped(f).T),
+    "byte order": lambda f: X.astype(">i4") @ X,
+    "byte order dot": lambda f: np.dot(X.astype(">i4"), X),
+    "byte order copy": lambda f: np.ascontiguousarray(X.astype(">i4").T),
     "unaligned": lambda f: unaligned() @ unaligned().T,
-    "unaligned einsum": lambda f: np.einsum("ij,jk", unaligned(), unaligned()), "longdouble": lambda f: X.astype("g") @ X,
-    "mixed types": lambda f: X @ X.astype("i8"), "strings": lambda f: X.astype(str) @ X,
-    "dates": lambda f: np.dot(X.astype("M8[s]"), X), "lists": lambda f: np.dot([[1, 2], [3, 4]], [1, 1]),
-    "numbers": lambda f: np.dot(X, 3), "scalars": lambda f: np.dot(X, np.int64(3)), "shapes": lambda f: X @ X[1:],
-    "shapes of dot": lambda f: np.dot(X, X[1:]), "shapes of einsum": lambda f: np.einsum("ij,jk", X, X[1:]),
-    "0-d": lambda f: np.matmul(X, np.int32(1)), "empty": lambda f: X[:0].T @ X[:0],
-    "not square": lambda f: np.linalg.matrix_power(X[1:], 2), "negative power": lambda f: np.linalg.matrix_power(X, -1),
-    "power": lambda f: np.linalg.matrix_power(X, 1.5), "one matrix": lambda f: np.linalg.multi_dot([X]),
-    "vectors": lambda f: X[0] @ X[1], "vector and matrix": lambda f: np.linalg.multi_dot([X[0], X, X[0]]),
-    "axes": lambda f: np.matmul(X, X, axes=[(0, 1), (1, 0), (1, 0)]), "axis": lambda f: np.vecdot(X, X, axis=0),
-    "keepdims": lambda f: np.vecdot(X, X, keepdims=True), "dtype": lambda f: np.matmul(X, X, dtype="f4"),
-    "casting": lambda f: np.matmul(X, X, dtype="i1", casting="unsafe"), "refused casting": lambda f: np.matmul(X, X, dtype="i1"),
-    "wrong argument": lambda f: np.matmul(X, X, nonsense=1), "wrong argument of dot": lambda f: np.dot(X, X, nonsense=1),
-    "too few": lambda f: np.dot(X), "too many": lambda f: np.kron(X, X, X),
-    "our argument": lambda f: np.dot(X, X, precision="ieee"), "subscripts": lambda f: np.einsum("ij,jk->iz", X, X),
+    "unaligned einsum": lambda f: np.einsum("ij,jk", unaligned(), unaligned()),
+    "longdouble": lambda f: X.astype("g") @ X,
+    "mixed types": lambda f: X @ X.astype("i8"),
+    "strings": lambda f: X.astype(str) @ X,
+    "dates": lambda f: np.dot(X.astype("M8[s]"), X),
+    "lists": lambda f: np.dot([[1, 2], [3, 4]], [1, 1]),
+    "numbers": lambda f: np.dot(X, 3),
+    "scalars": lambda f: np.dot(X, np.int64(3)),
+    "shapes": lambda f: X @ X[1:],
+    "shapes of dot": lambda f: np.dot(X, X[1:]),
+    "shapes of einsum": lambda f: np.einsum("ij,jk", X, X[1:]),
+    "0-d": lambda f: np.matmul(X, np.int32(1)),
+    "empty": lambda f: X[:0].T @ X[:0],
+    "not square": lambda f: np.linalg.matrix_power(X[1:], 2),
+    "negative power": lambda f: np.linalg.matrix_power(X, -1),
+    "power": lambda f: np.linalg.matrix_power(X, 1.5),
+    "one matrix": lambda f: np.linalg.multi_dot([X]),
+    "vectors": lambda f: X[0] @ X[1],
+    "vector and matrix": lambda f: np.linalg.multi_dot([X[0], X, X[0]]),
+    "axes": lambda f: np.matmul(X, X, axes=[(0, 1), (1, 0), (1, 0)]),
+    "axis": lambda f: np.vecdot(X, X, axis=0),
+    "keepdims": lambda f: np.vecdot(X, X, keepdims=True),
+    "dtype": lambda f: np.matmul(X, X, dtype="f4"),
+    "casting": lambda f: np.matmul(X, X, dtype="i1", casting="unsafe"),
+    "refused casting": lambda f: np.matmul(X, X, dtype="i1"),
+    "wrong argument": lambda f: np.matmul(X, X, nonsense=1),
+    "wrong argument of dot": lambda f: np.dot(X, X, nonsense=1),
+    "too few": lambda f: np.dot(X),
+    "too many": lambda f: np.kron(X, X, X),
+    "our argument": lambda f: np.dot(X, X, precision="ieee"),
+    "subscripts": lambda f: np.einsum("ij,jk->iz", X, X),
     "einsum order": lambda f: np.einsum("ij,jk", X, X, order="F"),
     "einsum dtype": lambda f: np.einsum("ij,jk", X, X, dtype="f8"),
     "einsum path": lambda f: np.einsum("ij,jk", X, X, optimize=["einsum_path", (0, 1)], order="C"),
     "einsum lists": lambda f: np.einsum(X, [0, 1], X, [1, 2], [2, 0]),
-    "einsum view": lambda f: through_a_view(), "order": lambda f: np.copy(X, "Z"),
-    "like": lambda f: np.ascontiguousarray(X, like=X), "dtype of a copy": lambda f: np.ascontiguousarray(X, "f4"),
-    "bool": lambda f: (X > 0) @ (X > 1), "float16": lambda f: X.astype("f2") @ X.astype("f2"),
+    "einsum view": lambda f: through_a_view(),
+    "order": lambda f: np.copy(X, "Z"),
+    "like": lambda f: np.ascontiguousarray(X, like=X),
+    "dtype of a copy": lambda f: np.ascontiguousarray(X, "f4"),
+    "bool": lambda f: (X > 0) @ (X > 1),
+    "float16": lambda f: X.astype("f2") @ X.astype("f2"),
     "invalid": lambda f: np.full((N, N), np.inf, "f2") @ X,
     "overflow": lambda f: np.full((N, N), 6e4, "f2") @ np.full((N, N), 6e4, "f2"),
-    "wraps": lambda f: (X.astype("i1") * 30) @ (X.astype("i1") * 9), "where": lambda f: np.matmul(X, X, where=True),
-    "reduce": lambda f: np.matmul.reduce(X), "accumulate": lambda f: np.vecdot.outer(X, X),
+    "wraps": lambda f: (X.astype("i1") * 30) @ (X.astype("i1") * 9),
+    "where": lambda f: np.matmul(X, X, where=True),
+    "reduce": lambda f: np.matmul.reduce(X),
+    "accumulate": lambda f: np.vecdot.outer(X, X),
 }
 
 
@@ -295,8 +344,8 @@ def test_input_is_taken_as_by_numpy(name, tmp_path):
                 return type(error), str(error)
         if not isinstance(result, np.ndarray):
             return type(result), result
-        return (type(result), result.dtype, result.shape, result.strides, result.flags.writeable, result.tolist(),
-                {str(each.message) for each in told})
+        return (type(result), result.dtype, result.shape, result.strides, result.flags.writeable,
+                result.tolist(), {str(each.message) for each in told})
 
     expected = outcome()
     cuteblas.install(numpy=True)
@@ -304,14 +353,17 @@ def test_input_is_taken_as_by_numpy(name, tmp_path):
 
 
 def test_tables_of_numpys_functions_hold(arrived):
-    """Packages that answer NumPy's functions keep them in tables, made before or while ours are in their places."""
+    """Packages that answer NumPy's functions keep them in tables, made before or while ours are in
+    their places."""
     before = np.dot
     cuteblas.install(numpy=True)
     during = np.dot
     assert {before: 1}[during] == {during: 1}[before] == 1 and before == during == before and during != np.inner
     assert during in (before, np.vdot) and before in {during}
     assert during.__name__ == "dot" and during.__doc__ == before.__doc__ and during.__module__ == "numpy"
-    assert inspect.signature(np.kron) == inspect.signature(inspect.unwrap(np.kron)) and "served by cuteblas" in repr(during)
+    assert inspect.signature(np.kron) == inspect.signature(
+        inspect.unwrap(np.kron)
+    ) and "served by cuteblas" in repr(during)
     assert pickle.loads(pickle.dumps(during)) is during and weakref.ref(during)() is during and callable(during)
     np.testing.assert_array_equal(during.__call__(X, X), before(X, X))
     arrived.clear()
@@ -322,7 +374,7 @@ def test_tables_of_numpys_functions_hold(arrived):
     assert arrived == []
 
 
-# -- for whom, and how long ------------------------------------------------------------------------------------------------------
+# -- for whom, and how long ------------------------------------------------------------------------
 def test_blocks_are_for_their_thread_and_install_is_for_all(arrived):
     def elsewhere():
         thread = threading.Thread(target=lambda: (X @ X, np.dot(X, X)))
@@ -374,7 +426,9 @@ def test_many_threads_at_once():
     def work():
         for i in range(60):
             with cuteblas.enabled(numpy=True):
-                if not np.array_equal(X @ X, expected) or not np.array_equal(np.dot(X, X), expected):
+                if not np.array_equal(X @ X, expected) or not np.array_equal(
+                    np.dot(X, X), expected
+                ):
                     wrong.append(i)
             if not np.array_equal(X @ X, expected):
                 wrong.append(i)
@@ -391,7 +445,8 @@ def test_into_neither_and_into_both(monkeypatch):
     with pytest.raises(ValueError, match="CuPy, NumPy or both"):
         cuteblas.install(cupy=False)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    for entry in (lambda: cuteblas.install(cupy=True, numpy=True), lambda: cuteblas.enabled(cupy=True, numpy=True).__enter__()):
+    for entry in (lambda: cuteblas.install(cupy=True, numpy=True),
+                  lambda: cuteblas.enabled(cupy=True, numpy=True).__enter__()):
         with pytest.raises(RuntimeError, match="cuteblas cannot be installed: "):
             entry()
         assert is_pristine() and not installed("numpy")
@@ -406,7 +461,10 @@ def test_wrong_results_and_missing_calls_are_found(monkeypatch, place):
     else:
         dot = next(each for each in numpy_hooks.FUNCTIONS if each.patch.function == "dot")
         monkeypatch.setattr(dot, "_ours", lambda a, b: a)
-    with pytest.raises(RuntimeError, match=f"cuteblas cannot be installed: a result of {place} differs from NumPy's"):
+    with pytest.raises(
+        RuntimeError,
+        match=f"cuteblas cannot be installed: a result of {place} differs from NumPy's"
+    ):
         cuteblas.install(numpy=True)
     assert is_pristine() and not installed("numpy")
     monkeypatch.undo()
@@ -418,11 +476,13 @@ def test_wrong_results_and_missing_calls_are_found(monkeypatch, place):
 
 
 def test_a_loop_over_ours_is_left_alone(arrived):
-    loop = next(each for each in numpy_hooks.LOOPS if (each.ufunc, each.types) == (np.matmul, "ii->i"))
+    loop = next(each for each in numpy_hooks.LOOPS
+                if (each.ufunc, each.types) == (np.matmul, "ii->i"))
     original = loop._place.value
     cuteblas.install(numpy=True)
     ours = loop._place.value
-    other = next(each for each in numpy_hooks.LOOPS if (each.ufunc, each.types) == (np.matmul, "II->I"))
+    other = next(each for each in numpy_hooks.LOOPS
+                 if (each.ufunc, each.types) == (np.matmul, "II->I"))
     other.unlink()
     theirs = other._place.value             # the same sums of the same words
     loop._replace(theirs)
@@ -437,8 +497,9 @@ def test_a_loop_over_ours_is_left_alone(arrived):
     loop._replace(original)
 
 
-# -- failures --------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("error, reason", [(MemoryError(), "no memory"), (KeyError("x"), "KeyError where NumPy has none")])
+# -- failures --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("error, reason", [(MemoryError(), "no memory"),
+                                           (KeyError("x"), "KeyError where NumPy has none")])
 def test_numpy_computes_where_ours_fails(monkeypatch, error, reason):
     def failing(*args, **named):
         if len(args) > 2:
@@ -459,14 +520,16 @@ def test_numpy_computes_where_ours_fails(monkeypatch, error, reason):
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of POSIX")
 def test_exceptions_of_signals_reach_the_program():
-    """Whenever a handler raises, also inside a loop: the result is right, and the program gets the exception."""
+    """Whenever a handler raises, also inside a loop: the result is right, and the program gets the
+    exception."""
     class Alarm(Exception):
         pass
 
     def handler(number, frame):
         raise Alarm("the program's", number)
 
-    small, expected, before = X[:8, :8], (X[:8, :8] @ X[:8, :8], X @ X), signal.signal(signal.SIGALRM, handler)
+    small, expected, before = X[:8, :8], (X[:8, :8] @ X[:8, :8],
+                                          X @ X), signal.signal(signal.SIGALRM, handler)
     cuteblas.install(numpy=True)
     try:
         seen, random = 0, np.random.default_rng(0)
@@ -602,7 +665,8 @@ _SIGNATURE = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
 
 
 def loop_of(first, second, least, count):
-    return _SIGNATURE(either(*[ctypes.cast(each, ctypes.c_void_p).value for each in (first, second)], least, count))
+    return _SIGNATURE(either(*[ctypes.cast(each, ctypes.c_void_p).value
+                               for each in (first, second)], least, count))
 
 
 def test_the_second_function_runs_unless_the_first_is_done():
@@ -622,19 +686,26 @@ def test_the_second_function_runs_unless_the_first_is_done():
         patch.setattr(sys, "unraisablehook", lambda _: calls.append("told"))
         for a in (1, 2, 3):
             both(a, place, 30, 40)
-    assert calls == [(1, place, 30), (1, place, 30, 40), (2, place, 30), (3, place, 30), "told", (3, place, 30, 40)]
+    assert calls == [(1, place, 30), (1, place, 30, 40), (2, place, 30), (3, place, 30), "told",
+                     (3, place, 30, 40)]
 
 
-@pytest.mark.parametrize("extents, product", [
-    ((1, 15, 15, 15), 3375), ((1, 16, 16, 16), 4096), ((2, 63, 1), 126), ((2**31, 2**31), 2**62), ((0, 5, 5, 5), 0),
-    ((2**63 - 1, 0), 0), ((5, 0, 2**62), 0), ((1, 2**62, 2**62, 2**62), 2**186), ((2**63 - 1,) * 4, 2**252),
-    ((1, 2**33, 2**31), 2**64), ((3, 1, 2**53), 3 * 2**53), ((1, 1), 1)])
+@pytest.mark.parametrize("extents, product", [((1, 15, 15, 15), 3375), ((1, 16, 16, 16), 4096),
+                                              ((2, 63, 1), 126), ((2**31, 2**31), 2**62),
+                                              ((0, 5, 5, 5), 0), ((2**63 - 1, 0), 0),
+                                              ((5, 0, 2**62), 0),
+                                              ((1, 2**62, 2**62, 2**62), 2**186),
+                                              ((2**63 - 1,) * 4, 2**252),
+                                              ((1, 2**33, 2**31), 2**64),
+                                              ((3, 1, 2**53), 3 * 2**53), ((1, 1), 1)])
 def test_the_second_function_alone_runs_for_fewer_multiplications(extents, product):
     calls: list[str] = []
-    functions = [_SIGNATURE(lambda *_arguments, name=name: calls.append(name)) for name in ("first", "second")]
+    functions = [_SIGNATURE(lambda *_arguments, name=name: calls.append(name))
+                 for name in ("first", "second")]
     least = ctypes.c_double()
     both, words = loop_of(*functions, least, len(extents)), (ctypes.c_ssize_t * 5)(*extents, *[7] * (5 - len(extents)))
-    for below in {product, product + 1 + product // 2**50, max(product - 1 - product // 2**50, 0), 0, 1, 2**63, 1 << 16}:
+    for below in {product, product + 1 + product // 2**50, max(product - 1 - product // 2**50, 0),
+                  0, 1, 2**63, 1 << 16}:
         calls.clear()
         least.value = below
         both(10, ctypes.addressof(words), 30, 40)
@@ -644,7 +715,11 @@ def test_the_second_function_alone_runs_for_fewer_multiplications(extents, produ
 def frames_of(call) -> int:
     """How many functions of Python a call enters in the module of loops."""
     entered = []
-    sys.setprofile(lambda frame, event, _: entered.append(event == "call" and frame.f_globals["__name__"].endswith("numpy_loops")))
+    sys.setprofile(
+        lambda frame, event, _: entered.append(
+            event == "call" and frame.f_globals["__name__"].endswith("numpy_loops")
+        )
+    )
     try:
         call()
     finally:
@@ -652,30 +727,36 @@ def frames_of(call) -> int:
     return sum(entered)
 
 
-@pytest.mark.parametrize("dtype, least", [("f4", 1 << 25), ("f8", 1 << 25), ("F", 1 << 25), ("i1", 1 << 16), ("i8", 1 << 16),
-                                          ("e", 1 << 16), ("?", 1 << 16)])
+@pytest.mark.parametrize("dtype, least", [("f4", 1 << 25), ("f8", 1 << 25), ("F", 1 << 25),
+                                          ("i1", 1 << 16), ("i8", 1 << 16), ("e", 1 << 16),
+                                          ("?", 1 << 16)])
 @pytest.mark.parametrize("name", ["matmul", "vecdot", "matvec", "vecmat"])
 def test_small_products_do_not_enter_python(name, dtype, least):
     def operands(several, n):
         one = np.ones((), dtype)
         stack, vector = np.broadcast_to(one, (several, n, n)), np.broadcast_to(one, (n,))
-        return {"matmul": (stack, np.broadcast_to(one, (n, 1))), "vecdot": (np.broadcast_to(one, (several * n, n)), vector),
+        return {"matmul": (stack, np.broadcast_to(one, (n, 1))),
+                "vecdot": (np.broadcast_to(one, (several * n, n)), vector),
                 "matvec": (stack, vector), "vecmat": (vector, stack)}[name]
 
     function, n = getattr(np, name), 64 if least == 1 << 16 else 1024
     many = least // n**2
-    calls = [*[operands(several, n) for several in (many, many - 1, 1, 0)], operands(3, 1), operands(2, 0)]
+    calls = [*[operands(several, n) for several in (many, many - 1, 1, 0)], operands(3, 1),
+             operands(2, 0)]
     cuteblas.install(numpy=True)
     assert [frames_of(lambda x=x: function(*x)) > 0 for x in calls] == [True] + [False] * 5
     told: list = []
-    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append((place, [x.size for x in arguments]))
+    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append(
+        (place, [x.size for x in arguments])
+    )
     for x in calls[1:]:
         function(*x)
     numpy_hooks.SWITCH.watch = None
     assert [place for place, _ in told] == [function] * len(told) and len(told) >= 3
     assert not frames_of(lambda: function(*calls[1]))
     cuteblas.uninstall()
-    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append(place)          # as a report does before it installs
+    # as a report does before it installs
+    numpy_hooks.SWITCH.watch = lambda place, arguments, named: told.append(place)
     cuteblas.install(numpy=True)
     told.clear()
     function(*calls[2])
@@ -686,7 +767,9 @@ def test_small_products_do_not_enter_python(name, dtype, least):
 @pytest.mark.parametrize("machine", ["riscv64", ""])
 def test_machines_without_such_a_function(monkeypatch, machine):
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    with pytest.raises(RuntimeError, match=f"a loop in machine code cannot be made: there is no code for {machine}"):
+    with pytest.raises(
+        RuntimeError, match=f"a loop in machine code cannot be made: there is no code for {machine}"
+    ):
         cuteblas.install(numpy=True)
 
 
@@ -701,10 +784,12 @@ def test_calls_of_this_package_are_counted_once():
     assert sum(cuteblas.stats()["matmul"]["calls"].values()) == 2
 
 
-# -- processes -------------------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
 def python(program: str, **environment: str) -> str:
-    result = subprocess.run([sys.executable, "-W", "error::RuntimeWarning", "-c", program], capture_output=True, text=True,
-                            timeout=120, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment)
+    result = subprocess.run([sys.executable, "-W", "error::RuntimeWarning", "-c", program],
+                            capture_output=True, text=True, timeout=120,
+                            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+                            | environment)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
@@ -716,8 +801,9 @@ def served(function="matmul"): return sum(cuteblas.stats().get(function, {}).get
 """
 
 
-@pytest.mark.parametrize("wish, expected", [("numpy", "True False"), ("cupy,numpy", "True True"), ("1, numpy", "True True"),
-                                            ("cupy", "False True"), ("0", "False False")])
+@pytest.mark.parametrize("wish, expected", [("numpy", "True False"), ("cupy,numpy", "True True"),
+                                            ("1, numpy", "True True"), ("cupy", "False True"),
+                                            ("0", "False False")])
 def test_the_environment_variable(wish, expected):
     program = PRELUDE + "from cuteblas.array.install import installed\nprint(installed('numpy'), installed('cupy'))"
     assert python(program, CUTEBLAS_INSTALL=wish) == expected
@@ -791,7 +877,8 @@ for _ in range(3): threading.Thread(target=work, daemon=True).start()
 time.sleep(0.1)
 """
     said = python(program)
-    assert said == python(program.replace("cuteblas.install(numpy=True)", "")) and said.startswith("after ") and "before" in said
+    assert said == python(program.replace("cuteblas.install(numpy=True)",
+                                          "")) and said.startswith("after ") and "before" in said
     assert "del " in python(program.replace("range(3)", "()"))
 
 
@@ -823,7 +910,8 @@ print(served())
 
 
 def test_subinterpreters():
-    """NumPy is for one interpreter of a process; another one refuses to install, and leaves the first alone."""
+    """NumPy is for one interpreter of a process; another one refuses to install, and leaves the
+    first alone."""
     program = PRELUDE + """
 try:
     import _interpreters as interpreters
@@ -857,7 +945,8 @@ def test_explain_and_doctor_say_what_is_installed():
 
     def told():
         return ["NumPy, whose own functions run this way too" in cuteblas.explain(X, X).verbose(),
-                *["installed in NumPy" in found.text for found in findings() if found.name == "programs"]]
+                *["installed in NumPy" in found.text for found in findings()
+                  if found.name == "programs"]]
 
     assert told() == [False, False]
     with cuteblas.enabled(numpy=True):

@@ -16,8 +16,10 @@ from cuteblas.array.wrapper import ndarray
 
 from .test_wrapper import BINARY, IN_PLACE, outcome
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-              pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")]
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+              pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+              pytest.mark.filterwarnings("ignore::FutureWarning"),
+              pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")]
 
 
 class Silent:
@@ -57,17 +59,20 @@ class Converted:
         return np.arange(3.0)
 
 
-OTHERS = {"silent": Silent(), "silent with an operator": SilentWithOperator(), "ufuncs": Ufuncs(), "refuses": Refuses(),
-          "prior": Prior(), "converted": Converted(), "masked": np.ma.array([1.0, 2, 3]), "matrix": np.asmatrix(np.eye(3)),
-          "list": [1.0, 2, 3], "tuple": (1, 2, 3), "nested": [[1], [2], [3]], "ragged": [1, [2, 3]], "range": range(3), "set": {1},
-          "text": "a", "none": None, "bytes": b"a", "dict": {1: 2}, "ellipsis": ..., "object": object(),
-          "flat": np.arange(3.0).flat,
-          "Decimal": decimal.Decimal(2), "Fraction": fractions.Fraction(1, 2), "record": np.rec.array(np.arange(3.0)),
-          "float": 2.0, "huge": 2**70, "negative": -1, "complex": 2j, "bool": True, "np.bool": np.True_, "float32": np.float32(2),
-          "int8": np.int8(3), "uint8": np.uint8(200), "0-d": np.array(2), "ints": np.array([1, 2, 3]),
-          "bools": np.array([True, False, True]), "column": np.ones((3, 1), "f4"), "empty": np.empty(0),
+OTHERS = {"silent": Silent(), "silent with an operator": SilentWithOperator(), "ufuncs": Ufuncs(),
+          "refuses": Refuses(), "prior": Prior(), "converted": Converted(),
+          "masked": np.ma.array([1.0, 2, 3]), "matrix": np.asmatrix(np.eye(3)), "list": [1.0, 2, 3],
+          "tuple": (1, 2, 3), "nested": [[1], [2], [3]], "ragged": [1, [2, 3]], "range": range(3),
+          "set": {1}, "text": "a", "none": None, "bytes": b"a", "dict": {1: 2}, "ellipsis": ...,
+          "object": object(), "flat": np.arange(3.0).flat, "Decimal": decimal.Decimal(2),
+          "Fraction": fractions.Fraction(1, 2), "record": np.rec.array(np.arange(3.0)),
+          "float": 2.0, "huge": 2**70, "negative": -1, "complex": 2j, "bool": True,
+          "np.bool": np.True_, "float32": np.float32(2), "int8": np.int8(3), "uint8": np.uint8(200),
+          "0-d": np.array(2), "ints": np.array([1, 2, 3]), "bools": np.array([True, False, True]),
+          "column": np.ones((3, 1), "f4"), "empty": np.empty(0),
           "array.array": array.array("d", [1, 2, 3]), "memoryview": memoryview(np.arange(3.0))}
-DATA = [np.array([1.0, 2, 3]), np.eye(3), np.array([1, 2, 3]), np.array(2.0), np.array([1, 2, 3], "i1")]
+DATA = [np.array([1.0, 2, 3]), np.eye(3), np.array([1, 2, 3]), np.array(2.0),
+        np.array([1, 2, 3], "i1")]
 
 
 def alike(result, expected):
@@ -92,7 +97,8 @@ def test_operators(other):
         for call in BINARY:
             for left in (True, False):
                 if isinstance(other, memoryview) and not left:
-                    continue            # memoryview == array is False by identity, and ours is compared by elements
+                    # memoryview == array is False by identity, and ours is compared by elements
+                    continue
                 ours = (ndarray(data), other) if left else (other, ndarray(data))
                 theirs = (data, other) if left else (other, data)
                 assert alike(outcome(call, *ours), outcome(call, *theirs)), (call, data, left)
@@ -113,7 +119,8 @@ def test_in_place(other):
 @pytest.mark.parametrize("dtype", "BHLbl?efdOM")
 def test_products_with_numbers_are_refused_in_numpys_words(number, dtype):
     data = np.ones((2, 2), "i4").astype("M8[D]" if dtype == "M" else dtype)
-    calls = [(call, call) for call in (lambda x: operator.imatmul(x, number), lambda x: x @ number, lambda x: number @ x)]
+    calls = [(call, call) for call in (lambda x: operator.imatmul(x, number), lambda x: x @ number,
+                                       lambda x: number @ x)]
     calls += [(partial(getattr(cuteblas, name), number), partial(getattr(np, name), number))
               for name in ("matvec", "vecmat", "vecdot")]
     with cuteblas.backend("emulator"):
@@ -127,21 +134,24 @@ def test_products_with_numbers_are_refused_in_numpys_words(number, dtype):
 
 def test_types_without_ufuncs_are_refused_in_place():
     x = ndarray(np.ones(3))
-    with pytest.raises(TypeError, match=r"operand 'Silent' does not support ufuncs \(__array_ufunc__=None\)"):
+    with pytest.raises(TypeError,
+                       match=r"operand 'Silent' does not support ufuncs \(__array_ufunc__=None\)"):
         x += Silent()
     with pytest.raises(TypeError, match="does not support ufuncs"):
         x @= SilentWithOperator()
     assert x + SilentWithOperator() == "radd"
 
 
-@pytest.mark.parametrize("call", [call for call in IN_PLACE if call.__name__ in ("iadd", "isub", "imul", "itruediv", "ipow")],
+@pytest.mark.parametrize("call", [call for call in IN_PLACE
+                                  if call.__name__ in ("iadd", "isub", "imul", "itruediv", "ipow")],
                          ids=lambda call: call.__name__)
 def test_labelled_arrays_are_written_in_place(call):
     pandas = pytest.importorskip("pandas")
     xarray = pytest.importorskip("xarray")
     values = np.array([1.0, 2, 3])
-    for other in (pandas.Series(values), pandas.Series(values, index=[5, 6, 7]), pandas.Index(values), xarray.DataArray(values),
-                  xarray.Variable("a", values), xarray.DataArray(ndarray(values))):
+    for other in (pandas.Series(values), pandas.Series(values, index=[5, 6, 7]),
+                  pandas.Index(values), xarray.DataArray(values), xarray.Variable("a", values),
+                  xarray.DataArray(ndarray(values))):
         data = np.array([4.0, 5, 6])
         expected = call(data.copy(), values)
         x = before = ndarray(data)
@@ -159,17 +169,21 @@ def test_sparse_matrices(call):
     dense = np.array([[1.0, 0, 2], [0, 0, 3], [4, 0, 0]])
     for matrix in (sparse.csr_array(dense), sparse.coo_array(dense)):
         for left in (True, False):
-            ours, theirs = ((ndarray(dense), matrix), (dense, matrix)) if left else ((matrix, ndarray(dense)), (matrix, dense))
+            ours, theirs = ((ndarray(dense), matrix),
+                            (dense, matrix)) if left else ((matrix, ndarray(dense)),
+                                                           (matrix, dense))
             result, expected = outcome(call, *ours), outcome(call, *theirs)
             if isinstance(expected, Exception):
                 assert isinstance(result, Exception)
             else:
-                result, expected = (x.toarray() if sparse.issparse(x) else np.asarray(x) for x in (result, expected))
+                result, expected = (x.toarray() if sparse.issparse(x) else np.asarray(x)
+                                    for x in (result, expected))
                 np.testing.assert_array_equal(result, expected)
 
 
 def test_membership():
     x = ndarray(np.array([[1.0, 2], [3, 4]]))
-    for element in (2, 9, 2.0, np.float32(3), [1, 2], np.array([9, 4]), None, "a", ndarray(np.array(4.0)), Silent(), object()):
+    for element in (2, 9, 2.0, np.float32(3), [1, 2], np.array([9, 4]), None, "a",
+                    ndarray(np.array(4.0)), Silent(), object()):
         plain = np.asarray(element) if isinstance(element, ndarray) else element
         assert outcome(lambda e=element: e in x) == outcome(lambda e=plain: e in x._data), element

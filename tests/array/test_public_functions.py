@@ -58,7 +58,8 @@ def fill(function):
     def run(alpha, beta):
         c = np.ones((4, 4), order="F")
         a = np.asfortranarray(np.arange(16.0).reshape(4, 4))
-        function(0, 0, 4, 4, 4, alpha, a.ctypes.data, 4, a.ctypes.data, 4, beta, c.ctypes.data, 4, device="host")
+        function(0, 0, 4, 4, 4, alpha, a.ctypes.data, 4, a.ctypes.data, 4, beta, c.ctypes.data, 4,
+                 device="host")
         return c.tolist()
 
     return run
@@ -149,14 +150,34 @@ CALLS = [
 ]
 
 WITHOUT_ARRAYS = {
-    "Explanation", "ShardedArray", "backend", "current_backend", "empty_pinned", "enabled", "install", "keep_limit", "record",
-    "release", "reset_stats", "set_workspace_limit", "stats", "tune", "uninstall", "warmup", "Epilogue", "ready", "pointers",
-    "asarray", "from_dlpack",                       # make arrays of ours of anything: test_creation.py
-    "bgemm"}                                        # NumPy has bfloat16 from ml_dtypes alone: test_types.py
+    "Explanation",
+    "ShardedArray",
+    "backend",
+    "current_backend",
+    "empty_pinned",
+    "enabled",
+    "install",
+    "keep_limit",
+    "record",
+    "release",
+    "reset_stats",
+    "set_workspace_limit",
+    "stats",
+    "tune",
+    "uninstall",
+    "warmup",
+    "Epilogue",
+    "ready",
+    "pointers",
+    "asarray",
+    "from_dlpack",  # make arrays of ours of anything: test_creation.py
+    "bgemm"
+}  # NumPy has bfloat16 from ml_dtypes alone: test_types.py
 
 
 def test_every_public_function_is_called():
-    public = {*cuteblas.__all__, *(f"linalg.{name}" for name in linalg.__all__), *blas.__all__, *epilogues.__all__}
+    public = {*cuteblas.__all__, *(f"linalg.{name}" for name in linalg.__all__), *blas.__all__,
+              *epilogues.__all__}
     called = {each.name for each in CALLS}
     assert public - called == WITHOUT_ARRAYS & public, public - called
     assert called - public == {"pointers.dgemm"}
@@ -182,7 +203,8 @@ def same(result, expected, host=np.asarray):
 
 
 def check(each, made=lambda x: x.copy("K"), host=np.asarray):
-    """A call with all of its arrays ours, and with each of them alone, against the call with none."""
+    """A call with all of its arrays ours, and with each of them alone, against the call with
+    none."""
     plain = [made(x) for x in each.arrays]
     expected = each.function(*plain)
     for chosen in (range(len(plain)), *([i] for i in range(len(plain)))):
@@ -192,7 +214,8 @@ def check(each, made=lambda x: x.copy("K"), host=np.asarray):
         returned += [x for part in returned if isinstance(part, dict) for x in part.values()]
         for i in each.into:
             assert any(x is given[i] for x in returned), "an array that is written into is returned"
-            np.testing.assert_array_equal(host(given[i]._data if i in chosen else given[i]), host(plain[i]))
+            np.testing.assert_array_equal(host(given[i]._data if i in chosen else given[i]),
+                                          host(plain[i]))
         if not each.into or len(chosen) > 1:
             same(result, expected, host)
 
@@ -216,12 +239,14 @@ def test_a_call_is_counted_once(monkeypatch):
     reference.install(monkeypatch)
     for backend in ("numpy", "emulator"):
         with cuteblas.backend(backend):
-            for function in (matmul, cuteblas.dot, lambda a, b: matmul(a, b, epilogue="relu"), lambda a, b: cuteblas.copy(a),
+            for function in (matmul, cuteblas.dot, lambda a, b: matmul(a, b, epilogue="relu"),
+                             lambda a, b: cuteblas.copy(a),
                              lambda a, b: cuteblas.ascontiguousarray(a.T)):
                 cuteblas.reset_stats()
                 function(x, S)
                 counted = cuteblas.stats()
-                assert sum(sum(counts["calls"].values()) for counts in counted.values()) == 1, counted
+                assert sum(sum(counts["calls"].values())
+                           for counts in counted.values()) == 1, counted
 
 
 def test_another_type_answers():
@@ -230,7 +255,8 @@ def test_another_type_answers():
         def __array_ufunc__(self, ufunc, method, *inputs, **named):
             return [type(x) for x in inputs]
 
-    assert cuteblas.matmul(ndarray(S), Foreign()) == np.matmul(ndarray(S), Foreign()) == [ndarray, Foreign]
+    assert cuteblas.matmul(ndarray(S), Foreign()) == np.matmul(ndarray(S),
+                                                               Foreign()) == [ndarray, Foreign]
     with pytest.raises(TypeError, match="matmul with an epilogue takes plain NumPy or CuPy arrays"):
         cuteblas.matmul(ndarray(S), Foreign(), epilogue="relu")
 
@@ -258,11 +284,13 @@ def test_on_a_gpu(each, cupy_on_the_host):
 
 @pytest.mark.parametrize("each", [each for each in ON_GPUS if len(each.arrays) > 1], ids=str)
 def test_host_and_gpu_are_refused(each, cupy_on_the_host):
-    """Ours on the host and CuPy's on a GPU, and the other way round: one sentence that names both places."""
+    """Ours on the host and CuPy's on a GPU, and the other way round: one sentence that names both
+    places."""
     if each.name in ("gemm_grouped", "einsum_path"):
         pytest.skip("each problem has a place of its own, and a path needs no elements")
     for on_gpu in ((0,), (len(each.arrays) - 1,), range(len(each.arrays) - 1)):
-        plain = [host_cupy.on_gpu(x.copy("K")) if i in on_gpu else x.copy("K") for i, x in enumerate(each.arrays)]
+        plain = [host_cupy.on_gpu(x.copy("K")) if i in on_gpu else x.copy("K")
+                 for i, x in enumerate(each.arrays)]
         for ours in (range(len(plain)), *([i] for i in range(len(plain)))):
             given = [ndarray(x) if i in ours else x for i, x in enumerate(plain)]
             with pytest.raises((TypeError, ValueError)) as refusal:

@@ -16,13 +16,16 @@ import cuteblas
 from cuteblas.array.wrapper import ndarray
 
 A = np.arange(1, 7, dtype=np.float64).reshape(2, 3)
-VALUES = {"float": A, "int": np.arange(1, 7).reshape(2, 3), "bool": np.array([[True, False, True], [False, True, True]]),
-          "complex": A + 1j, "vector": np.arange(1, 4), "0-d": np.array(2)}
-BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, divmod,
-          operator.lshift, operator.rshift, operator.and_, operator.or_, operator.xor, operator.matmul,
-          operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
-IN_PLACE = [operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
-            operator.ilshift, operator.irshift, operator.iand, operator.ior, operator.ixor, operator.imatmul]
+VALUES = {"float": A, "int": np.arange(1, 7).reshape(2, 3),
+          "bool": np.array([[True, False, True], [False, True, True]]), "complex": A + 1j,
+          "vector": np.arange(1, 4), "0-d": np.array(2)}
+BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
+          operator.mod, operator.pow, divmod, operator.lshift, operator.rshift, operator.and_,
+          operator.or_, operator.xor, operator.matmul, operator.lt, operator.le, operator.eq,
+          operator.ne, operator.gt, operator.ge]
+IN_PLACE = [operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
+            operator.imod, operator.ipow, operator.ilshift, operator.irshift, operator.iand,
+            operator.ior, operator.ixor, operator.imatmul]
 
 
 def outcome(call, *arguments, **named):
@@ -34,7 +37,8 @@ def outcome(call, *arguments, **named):
 
 
 def same(result, expected):
-    """Whether a result is NumPy's, wrapped: the same type, shape and elements; or the same exception."""
+    """Whether a result is NumPy's, wrapped: the same type, shape and elements; or the same
+    exception."""
     if isinstance(expected, Exception):
         assert type(result) is type(expected) and str(result) == str(expected)
     elif isinstance(expected, (tuple, list)):
@@ -56,7 +60,8 @@ def test_operators(x, call):
     for other in (*VALUES.values(), 2, 2.5, 1j, True, np.float32(3), [[1], [2]]):
         for first, second in ((x, other), (other, x)):
             expected = outcome(call, first, second)
-            forms = [(v, ndarray(v)) if isinstance(v, np.ndarray) else (v,) for v in (first, second)]
+            forms = [(v, ndarray(v)) if isinstance(v, np.ndarray) else (v,)
+                     for v in (first, second)]
             for a, b in itertools.product(*forms):
                 if ndarray in (type(a), type(b)):
                     same(outcome(call, a, b), expected)
@@ -85,8 +90,9 @@ def test_numpy_on_the_left_in_place():
     assert plain is same_array and type(plain) is np.ndarray and (plain == 2 * A).all()
 
 
-@pytest.mark.parametrize("call", [operator.neg, operator.pos, abs, operator.invert, bool, int, float, complex,
-                                  operator.index, len, list, iter, hash, str, round, trunc])
+@pytest.mark.parametrize("call", [operator.neg, operator.pos, abs, operator.invert, bool, int,
+                                  float, complex, operator.index, len, list, iter, hash, str, round,
+                                  trunc])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_unary_operators_and_conversions(call):
     for x in (*VALUES.values(), np.array(2.5), np.array([7]), np.empty(0)):
@@ -101,8 +107,9 @@ def test_unary_operators_and_conversions(call):
             same(result, expected)
 
 
-KEYS = [0, -1, slice(None, None, -1), (0, 1), (slice(None), 1), ..., None, (None, ..., 0), A > 2, np.array([1, 0]), [0, 1],
-        ([0, 1], [1, 2]), 5, (0, 0, 0), "field", 1.5, (slice(None), np.array([2, 0]))]
+KEYS = [0, -1, slice(None, None, -1), (0, 1), (slice(None), 1), ..., None, (None, ..., 0), A > 2,
+        np.array([1, 0]), [0, 1], ([0, 1], [1, 2]), 5, (0, 0, 0), "field", 1.5,
+        (slice(None), np.array([2, 0]))]
 
 
 @pytest.mark.parametrize("key", KEYS, ids=repr)
@@ -116,7 +123,8 @@ def test_indexing(key):
             plain, ours, other = A.copy(), ndarray(A.copy()), ndarray(A.copy())
             expected = outcome(operator.setitem, plain, key, value)
             same(outcome(operator.setitem, ours, k, value), expected)
-            outcome(operator.setitem, other, k, ndarray(value) if isinstance(value, np.ndarray) else value)
+            outcome(operator.setitem, other, k,
+                    ndarray(value) if isinstance(value, np.ndarray) else value)
             np.testing.assert_array_equal(ours._data, plain)
             np.testing.assert_array_equal(other._data, plain)
 
@@ -134,9 +142,10 @@ def test_views_share_memory():
 
 
 # Calls with arguments that NumPy accepts; all other methods are called without.
-ARGUMENTS = {"argpartition": (1,), "astype": ("f4",), "clip": (2, 4), "compress": ([True, False], 0),
-             "dot": (A.T,), "fill": (3,), "getfield": ("f4",), "item": (3,), "partition": (1,), "put": ([0], [9]), "repeat": (2,),
-             "reshape": (3, 2), "searchsorted": (2,), "setfield": (1, "f4"), "setflags": (True,), "swapaxes": (0, 1),
+ARGUMENTS = {"argpartition": (1,), "astype": ("f4",), "clip": (2, 4),
+             "compress": ([True, False], 0), "dot": (A.T,), "fill": (3,), "getfield": ("f4",),
+             "item": (3,), "partition": (1,), "put": ([0], [9]), "repeat": (2,), "reshape": (3, 2),
+             "searchsorted": (2,), "setfield": (1, "f4"), "setflags": (True,), "swapaxes": (0, 1),
              "take": ([0, 1],), "to_device": ("cpu",), "view": ("i8",)}
 NOT_CALLED = {"dump", "tofile", "resize", "choose", "searchsorted"}
 
@@ -151,7 +160,8 @@ def test_every_member_of_numpys_arrays(name):
         assert callable(getattr(ndarray(A), name)) and getattr(ndarray, name).__doc__
     elif callable(getattr(A, name)):
         plain, ours = A.copy(), ndarray(A.copy())
-        same(outcome(getattr(ours, name), *ARGUMENTS.get(name, ())), outcome(getattr(plain, name), *ARGUMENTS.get(name, ())))
+        same(outcome(getattr(ours, name), *ARGUMENTS.get(name, ())),
+             outcome(getattr(plain, name), *ARGUMENTS.get(name, ())))
         np.testing.assert_array_equal(ours._data, plain)
     else:
         expected = getattr(A, name)
@@ -166,14 +176,17 @@ def test_methods_take_and_return_what_they_are_given():
     assert x.dot(x.T, out=(into := ndarray(np.empty((2, 2))))) is into
     assert x.T.copy().flags.c_contiguous and x.T.copy("F").flags.f_contiguous and x.copy(order="K")._data is not A
     assert x.sum.__name__ == "sum" and "sum" in x.sum.__doc__
-    assert x.searchsorted is not None and ndarray(np.arange(5)).searchsorted(ndarray(np.array([2, 3]))).tolist() == [2, 3]
+    assert x.searchsorted is not None and ndarray(np.arange(5)).searchsorted(
+        ndarray(np.array([2, 3]))
+    ).tolist() == [2, 3]
 
 
 def test_text(monkeypatch):
     monkeypatch.setattr("cuteblas.array.wrapper.default_device", lambda: "cpu")
     x = ndarray(A)
     assert repr(x) == "cuteblas.array([[1., 2., 3.],\n                [4., 5., 6.]])"
-    assert repr(ndarray(np.zeros((0, 3), "f"))) == "cuteblas.array([], shape=(0, 3), dtype='float32')"
+    assert repr(ndarray(np.zeros((0, 3),
+                                 "f"))) == "cuteblas.array([], shape=(0, 3), dtype='float32')"
     assert str(x) == str(A) and f"{ndarray(np.array(2.5)):.3f}" == "2.500"
     same(outcome(format, x, ".2f"), outcome(format, A, ".2f"))
     with np.printoptions(precision=1):
@@ -189,26 +202,32 @@ def test_text_names_the_device_unless_all_is_on_the_host(monkeypatch):
 
 def test_text_is_made_an_array_again():
     names = {"cuteblas": cuteblas}
-    for x in (A, A.astype("f4"), A > 2, A + 1j, A[0].astype("u1"), np.array(2.5), np.array(["a", "bc"]),
-              np.array([None, "x"], object), np.array(["2020-01-01"], "M8[D]"), np.array([(1, 2.0)], "i4,f4")):
+    for x in (A, A.astype("f4"), A > 2, A + 1j, A[0].astype("u1"), np.array(2.5),
+              np.array(["a", "bc"]), np.array([None, "x"], object),
+              np.array(["2020-01-01"], "M8[D]"), np.array([(1, 2.0)], "i4,f4")):
         x = ndarray(x)
         again = eval(repr(x), names)
         assert again.dtype == x.dtype and again.shape == x.shape and (again == x).all() and np.array_repr(x) == repr(x)
     wide = ndarray(np.arange(60.0) / 7)
     assert max(map(len, repr(wide).splitlines())) <= 75 and max(map(len, np.array_repr(wide, 40, 2).splitlines())) <= 40
     assert np.array_repr(arr=wide, precision=1).startswith("cuteblas.array([0. , 0.1,")
-    assert np.array_str(wide) == np.array_str(wide._data) and np.array2string(wide) == np.array2string(wide._data)
+    assert np.array_str(wide) == np.array_str(wide._data) and np.array2string(
+        wide
+    ) == np.array2string(wide._data)
 
 
 @pytest.mark.parametrize("call", [bytes, lambda x: b"".join([bytes(x)]), lambda x: x.tobytes()])
 def test_bytes_are_of_the_memory(call):
-    for x in (np.array([1, 2, 3]), np.array([1, 2], "u1"), A, A.T, A > 2, np.array(3), np.array([7]), np.empty(0), np.array(2.5)):
+    for x in (np.array([1, 2, 3]), np.array([1, 2], "u1"), A, A.T, A > 2, np.array(3),
+              np.array([7]), np.empty(0), np.array(2.5)):
         assert call(ndarray(x)) == call(x)
 
 
 def test_size_for_dask():
     x = ndarray(np.zeros(1000))
-    assert sys.getsizeof(x) > 8000 and sys.getsizeof(x[::2]) > 4000 > sys.getsizeof(ndarray(np.broadcast_to(0.0, (9, 9, 9))))
+    assert sys.getsizeof(x) > 8000 and sys.getsizeof(x[::2]) > 4000 > sys.getsizeof(
+        ndarray(np.broadcast_to(0.0, (9, 9, 9)))
+    )
     sizeof = pytest.importorskip("dask.sizeof").sizeof
     assert 8000 < sizeof(x) < 8200
 
@@ -216,11 +235,12 @@ def test_size_for_dask():
 def test_what_is_the_array_itself_stays_it():
     """NumPy's methods that may return the array return the same object."""
     x, c = ndarray(A.copy()), ndarray(A + 1j)
-    calls = [lambda x: x.conj(), lambda x: x.conjugate(), lambda x: x.astype(x.dtype, copy=False), lambda x: x.real,
-             lambda x: x.byteswap(True), lambda x: np.real(x), lambda x: np.asarray(x, like=x), lambda x: x.to_device("cpu"),
-             lambda x: np.astype(x, x.dtype, copy=False), lambda x: x.astype("c8", copy=False), lambda x: x.view(),
-             lambda x: x[...], lambda x: x.squeeze(), lambda x: x.T, lambda x: +x, lambda x: x.reshape(x.shape),
-             lambda x: np.conj(x), lambda x: x.copy()]
+    calls = [lambda x: x.conj(), lambda x: x.conjugate(), lambda x: x.astype(x.dtype, copy=False),
+             lambda x: x.real, lambda x: x.byteswap(True), lambda x: np.real(x),
+             lambda x: np.asarray(x, like=x), lambda x: x.to_device("cpu"),
+             lambda x: np.astype(x, x.dtype, copy=False), lambda x: x.astype("c8", copy=False),
+             lambda x: x.view(), lambda x: x[...], lambda x: x.squeeze(), lambda x: x.T,
+             lambda x: +x, lambda x: x.reshape(x.shape), lambda x: np.conj(x), lambda x: x.copy()]
     for call in calls:
         for ours in (x, c):
             try:
@@ -234,15 +254,16 @@ def test_what_is_the_array_itself_stays_it():
 
 def test_views():
     x = ndarray(A.copy())
-    for view in (x.view(), x.view(ndarray), x.view(type=ndarray), x.view(type(x)), x.view("f8", ndarray), x.view(A.dtype)):
+    for view in (x.view(), x.view(ndarray), x.view(type=ndarray), x.view(type(x)),
+                 x.view("f8", ndarray), x.view(A.dtype)):
         assert type(view) is ndarray and view is not x and np.shares_memory(view._data, x._data) and (view == x).all()
     assert x.view("i4", ndarray).shape == (2, 6) and type(x.view(np.matrix)) is type(x.view(type=np.matrix)) is np.matrix
     with pytest.raises(ValueError, match="sub-type of ndarray"):
         x.view(type=list)
 
 
-FLAT = [2, -1, slice(1, 4), slice(None, None, -2), ..., [0, 2], np.array([1, 1]), np.array([[0, 5]]), (A > 2).ravel(), A > 2, 9,
-        None, (0, 1), 1.5, np.int64(3), ()]
+FLAT = [2, -1, slice(1, 4), slice(None, None, -2), ..., [0, 2], np.array([1, 1]),
+        np.array([[0, 5]]), (A > 2).ravel(), A > 2, 9, None, (0, 1), 1.5, np.int64(3), ()]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -284,13 +305,16 @@ def test_elements_of_arrays_of_objects():
     x = ndarray(np.empty(6, object))
     for i, member in enumerate(members):
         x[i] = member
-    assert all(x[i] is member for i, member in enumerate(members)) and all(a is b for a, b in zip(x, members, strict=True))
+    assert all(x[i] is member for i, member in enumerate(members)) and all(
+        a is b for a, b in zip(x, members, strict=True)
+    )
     assert all(a is b for a, b in zip(x.flat, members, strict=True)) and type(x[1:]) is ndarray and type(x[[0, 1]]) is ndarray
 
 
 def test_pickles_and_copies():
     x = ndarray(A.copy())
-    for order, duplicate in itertools.product("CF", (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)))):
+    for order, duplicate in itertools.product("CF", (copy.copy, copy.deepcopy,
+                                                     lambda x: pickle.loads(pickle.dumps(x)))):
         z = duplicate(ndarray(A.copy(order)))
         assert z.flags.f_contiguous == (order == "F") and not np.shares_memory(z._data, A)
     strided = np.arange(24.0).reshape(2, 3, 4).transpose(1, 2, 0)
@@ -327,7 +351,10 @@ def test_construction():
     x = ndarray(A)
     assert ndarray(x) is x
     for other in ([1, 2], 3, "text", None):
-        with pytest.raises(TypeError, match=r"cuteblas\.ndarray wraps a NumPy or CuPy array, got .*; use cuteblas\.asarray"):
+        with pytest.raises(
+            TypeError,
+            match=r"cuteblas\.ndarray wraps a NumPy or CuPy array, got .*; use cuteblas\.asarray"
+        ):
             ndarray(other)
     with pytest.raises(AttributeError):
         ndarray(A).other = 1
@@ -342,14 +369,18 @@ def test_array_protocol():
     np.testing.assert_array_equal(np.array([x, x]), [A, A])
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: np.take([5, 6, 7, 8, 9, 10, 11], x), lambda x: np.arange(9).take(x), lambda x: np.arange(6).repeat(x),
-    lambda x: np.arange(9).put(x, 1), lambda x: np.arange(9)[x], lambda x: np.asarray(x, "i4"), lambda x: np.array(x, "f4"),
-    lambda x: np.array(x, "f4", copy=False), lambda x: np.zeros(x), lambda x: np.add([1, 2, 3, 4, 5, 6], np.asarray(x)),
-    lambda x: np.ascontiguousarray(x, "i1"), lambda x: np.array(x, bool)], ids=range(12))
+@pytest.mark.parametrize("call", [lambda x: np.take([5, 6, 7, 8, 9, 10, 11], x),
+                                  lambda x: np.arange(9).take(x), lambda x: np.arange(6).repeat(x),
+                                  lambda x: np.arange(9).put(x, 1), lambda x: np.arange(9)[x],
+                                  lambda x: np.asarray(x, "i4"), lambda x: np.array(x, "f4"),
+                                  lambda x: np.array(x, "f4", copy=False), lambda x: np.zeros(x),
+                                  lambda x: np.add([1, 2, 3, 4, 5, 6], np.asarray(x)),
+                                  lambda x: np.ascontiguousarray(x, "i1"),
+                                  lambda x: np.array(x, bool)], ids=range(12))
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 def test_numpy_casts_as_strictly_as_its_own(call):
-    for x in (A.ravel(), np.array([1.5]), np.array([2, 3, 1, 0, 1, 1]), np.array([1, 0, 1], bool), A.ravel() + 1j):
+    for x in (A.ravel(), np.array([1.5]), np.array([2, 3, 1, 0, 1, 1]), np.array([1, 0, 1], bool),
+              A.ravel() + 1j):
         result, expected = (outcome(call, v) for v in (ndarray(x.copy()), x.copy()))
         if isinstance(expected, Exception) or isinstance(result, Exception):
             assert isinstance(result, Exception) and isinstance(expected, Exception)
@@ -373,7 +404,8 @@ def test_what_cannot_be_had():
     polynomial, plain = np.polynomial.polynomial, x._data
     assert polynomial.polyvalfromroots(x, x).shape != polynomial.polyvalfromroots(plain, plain).shape
     assert polynomial.polyval(x, np.eye(3)).shape != polynomial.polyval(plain, np.eye(3)).shape
-    assert (polynomial.polyvalfromroots(np.asarray(x), plain) == polynomial.polyvalfromroots(plain, plain)).all()
+    assert (polynomial.polyvalfromroots(np.asarray(x),
+                                        plain) == polynomial.polyvalfromroots(plain, plain)).all()
     assert (polynomial.polyval(x, [1, 2]) == polynomial.polyval(plain, [1, 2])).all()
     assert type(np.r_[x, x]) is type(np.lib.stride_tricks.as_strided(x, (2,))) is type(np.vectorize(abs)(x)) is np.ndarray
     with pytest.raises(TypeError, match="bytes-like"):
@@ -387,7 +419,8 @@ def test_what_pandas_and_xarray_want():
     pandas = pytest.importorskip("pandas")
     xarray = pytest.importorskip("xarray")
     x, series = ndarray(np.array([1.0, 2, 3])), pandas.Series([1.0, 2, 3])
-    for result in (series + x, x + series, pandas.Index([0.0, 0, 1]) * x, x * series, series @ x, pandas.Series(x)):
+    for result in (series + x, x + series, pandas.Index([0.0, 0, 1]) * x, x * series, series @ x,
+                   pandas.Series(x)):
         assert type(result).__module__.partition(".")[0] in ("pandas", "numpy")
     assert (x * series).tolist() == [1, 4, 9] and series @ x == x @ series == 14
     frame = pandas.DataFrame(np.ones((3, 3)))
@@ -427,10 +460,14 @@ def test_other_types_answer_operators_themselves():
     with pytest.raises(TypeError):
         np.add(x, Silent())
     assert x + Ufuncs() == np.add(x, Ufuncs()) and Ufuncs() - x == ("subtract", [Ufuncs, ndarray])
-    assert (x == Ufuncs()) == ("equal", [ndarray, Ufuncs]) and x @ Ufuncs() == ("matmul", [ndarray, Ufuncs])
+    assert (x == Ufuncs()) == ("equal", [ndarray, Ufuncs]) and x @ Ufuncs() == (
+        "matmul",
+        [ndarray, Ufuncs]
+    )
     assert x @ Prior() is np.ndarray            # such types know NumPy's arrays
     assert np.dot(x, Functions()) == np.dot(Functions(), x) == "dot"
-    assert type(x + np.matrix(A)) is type(np.matrix(A) + x) is type(np.add(x, np.matrix(A))) is np.matrix
+    assert type(x + np.matrix(A)) is type(np.matrix(A)
+                                          + x) is type(np.add(x, np.matrix(A))) is np.matrix
     before = x
     x += np.matrix(A) * 0
     assert x is before
@@ -449,15 +486,18 @@ def test_products_are_ours():
     into = ndarray(np.ones((2, 2)))
     into2 = ndarray(np.ones((2, 2)))
     cuteblas.reset_stats()
-    calls = [lambda: x @ y, lambda: A @ y, lambda: x @ A.T, lambda: np.matmul(x, y), lambda: np.matmul(x, A.T, out=into),
-             lambda: cuteblas.matmul(x, y), lambda: operator.imatmul(into2, into), lambda: x @ A.T.tolist(), lambda: A.tolist() @ y]
+    calls = [lambda: x @ y, lambda: A @ y, lambda: x @ A.T, lambda: np.matmul(x, y),
+             lambda: np.matmul(x, A.T, out=into), lambda: cuteblas.matmul(x, y),
+             lambda: operator.imatmul(into2, into), lambda: x @ A.T.tolist(),
+             lambda: A.tolist() @ y]
     for count, call in enumerate(calls, 1):
         assert type(call()) is ndarray
         assert cuteblas.stats()["matmul"]["calls"] == {"numpy": count}
     assert x.dot(y).shape == (2, 2) and np.dot(A, y).shape == (2, 2) and np.linalg.multi_dot([x, y, x]).shape == (2, 3)
     assert np.vecdot(x, x).shape == (2,) and np.einsum("ij,kj", x, A).shape == (2, 2)
     calls = cuteblas.stats()
-    assert calls["dot"]["calls"] == {"numpy": 2} and {"linalg.multi_dot", "vecdot", "einsum"} < set(calls)
+    assert calls["dot"]["calls"] == {"numpy": 2} and {"linalg.multi_dot", "vecdot",
+                                                      "einsum"} < set(calls)
 
 
 @pytest.mark.parametrize("place", ["first", "second"])

@@ -27,7 +27,8 @@ def inside(monkeypatch):
     @contextmanager
     def enabled():
         entered.append(True)
-        cuteblas.matmul(np.ones((2, 2)), np.ones((2, 2)))       # in the place of a product that a hook serves
+        # in the place of a product that a hook serves
+        cuteblas.matmul(np.ones((2, 2)), np.ones((2, 2)))
         yield
         entered.append(False)
 
@@ -36,7 +37,8 @@ def inside(monkeypatch):
 
 
 def measured(seconds=(1.0,), **selection):
-    count, rows = clients(FakeGpu(seconds), Selection(**{"sizes": ((80, 12),), "repeats": 1} | selection))
+    count, rows = clients(FakeGpu(seconds), Selection(**{"sizes": ((80, 12),), "repeats": 1}
+                                                      | selection))
     rows = list(rows)
     assert len(rows) == count
     return rows
@@ -47,7 +49,12 @@ def test_every_program_runs_both_ways(inside, dtype):
     rows = measured((1e-3, 3e-3), dtypes=(dtype,))
     assert [row["case"] for row in rows] == [f"{case.name} {dtype} 80x12" for case in CASES]
     for row in rows:
-        assert (row["installed_s"], row["alone_s"], row["ratio"], row["products"]) == (1e-3, 3e-3, 3.0, 1)
+        assert (row["installed_s"], row["alone_s"], row["ratio"], row["products"]) == (
+            1e-3,
+            3e-3,
+            3.0,
+            1
+        )
         assert row["right"] and row["difference"] == 0
     assert inside.count(True) == inside.count(False) > 2 * len(CASES)
 
@@ -62,7 +69,8 @@ def test_what_is_measured_by_default():
 def test_a_wrong_result_is_found(monkeypatch, capsys):
     results = iter([np.ones(3), np.ones(3) + 2e-3] + [np.ones(3)] * 9)
     monkeypatch.setattr(module, "CASES", (module.Case("PCA", (20, 4), lambda x: next(results)),))
-    assert bench.verdict(bench.measure(FakeGpu((1e-3,)), {"clients": command.ALL["clients"]}, Selection(repeats=1), None, {})) == 1
+    assert bench.verdict(bench.measure(FakeGpu((1e-3,)), {"clients": command.ALL["clients"]},
+                                       Selection(repeats=1), None, {})) == 1
     heading, row, *_, last = capsys.readouterr().out.splitlines()[2:]
     assert heading.split() == ["products", "ours", "ms", "CuPy", "ms", "ratio", "differs"]
     assert row.split() == ["PCA", "float32", "20x4", "1", "1.0", "1.0", "1.00", "0.002", "WRONG"]

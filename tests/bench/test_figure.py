@@ -27,7 +27,9 @@ def _compiler():
 
 
 def rows(**selection):
-    count, found = figure(FakeGpu((4e-3, 1e-3)), Selection(**{"sizes": (SIZE,), "orders": ("NN", "TN"), "repeats": 1} | selection))
+    count, found = figure(FakeGpu((4e-3, 1e-3)),
+                          Selection(**{"sizes": (SIZE,), "orders": ("NN", "TN"), "repeats": 1}
+                                    | selection))
     found = list(found)
     assert count == len({row["case"] for row in found})
     return found
@@ -37,13 +39,17 @@ def test_every_type_order_and_kernel_is_measured_and_right():
     found = rows(orders=("NN", "NT", "TN", "TT"))
     assert all(row["right"] for row in found)
     every = ("NN", "NT", "TN", "TT")
-    wanted = {(letter, orders, kernel) for letter, kind in KINDS.items() for orders in every for kernel in kind.kernels}
+    wanted = {(letter, orders, kernel) for letter, kind in KINDS.items() for orders in every
+              for kernel in kind.kernels}
     # 8-bit tensor core operands are contiguous along K: A is transposed, B is not.
     wanted -= {("I", orders, "gemm_mma") for orders in ("NN", "NT", "TT")}
-    seen = {(row["case"][0], row["case"].split()[1], None if row["variant"].startswith("planning") else row["variant"])
-            for row in found}
+    seen = {(row["case"][0], row["case"].split()[1],
+             None if row["variant"].startswith("planning") else row["variant"]) for row in found}
     assert seen == wanted
-    assert {row["variant"] for row in found if row["case"].startswith("H")} == {"gemm_huge", "planning: gemm_mma"}
+    assert {row["variant"] for row in found if row["case"].startswith("H")} == {
+        "gemm_huge",
+        "planning: gemm_mma"
+    }
 
 
 def test_orders_are_those_of_blas():
@@ -54,7 +60,10 @@ def test_orders_are_those_of_blas():
 
 def test_types_and_sizes_can_be_chosen():
     found = rows(dtypes=("float64",), sizes=((16,), (24, 16, 8)), orders=("TT",))
-    assert [row["case"] for row in found if row["variant"] == "gemm_mma"] == ["DGEMM TT 16x16x16", "DGEMM TT 24x16x8"]
+    assert [row["case"] for row in found if row["variant"] == "gemm_mma"] == [
+        "DGEMM TT 16x16x16",
+        "DGEMM TT 24x16x8"
+    ]
 
 
 def test_a_wrong_kernel_is_found(monkeypatch, capsys):
@@ -79,13 +88,19 @@ def emulator_engine():
 
 def test_table_json_and_drawing(tmp_path, capsys, monkeypatch):
     about = {"device": "a <fake> GPU", "cublas": "0"}
-    monkeypatch.setattr(bench, "machine_of", lambda options, program: (FakeGpu((1e-3, 2e-3)), about))
+    monkeypatch.setattr(
+        bench, "machine_of", lambda options, program: (FakeGpu((1e-3, 2e-3)), about)
+    )
     data, drawing = tmp_path / "figure.json", tmp_path / "figure.svg"
     arguments = ["figure", "--sizes", "48x40x32", "--orders", "NN", "TN", "--repeats", "1"]
     assert command.main([*arguments, "--json", str(data), "--svg", str(drawing)]) == 0
     found = json.loads(data.read_text())["figures"]["figure"]
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line[1:5] == "GEMM" for line in lines) == len(found) and lines[-3:] == ["", f"wrote {data}", f"wrote {drawing}"]
+    assert sum(line[1:5] == "GEMM" for line in lines) == len(found) and lines[-3:] == [
+        "",
+        f"wrote {data}",
+        f"wrote {drawing}"
+    ]
     tree = ElementTree.fromstring(drawing.read_text())
     svg = "{http://www.w3.org/2000/svg}"
     bars = [x for x in tree.iter(f"{svg}rect") if x.find(f"{svg}title") is not None]
@@ -97,7 +112,8 @@ def test_table_json_and_drawing(tmp_path, capsys, monkeypatch):
     edges = [(float(x.get("x")), float(x.get("x")) + float(x.get("width"))) for x in bars]
     assert all(right <= left for (_, right), (left, _) in pairwise(edges)), "bars overlap"
     words = [x.text for x in tree.iter(f"{svg}text")]
-    assert any("a <fake> GPU" in word for word in words) and {"SGEMM", "WGEMM", "NN", "TN"} <= set(words)
+    assert any("a <fake> GPU" in word for word in words) and {"SGEMM", "WGEMM", "NN",
+                                                              "TN"} <= set(words)
 
 
 def test_an_empty_figure_is_a_picture():

@@ -32,11 +32,14 @@ class Machine:
 
 def test_products(capsys):
     with linked():
-        which = Selection(sizes=((40,),), dtypes=("float32", "complex64", "int64", "float16"), repeats=2)
+        which = Selection(sizes=((40,),), dtypes=("float32", "complex64", "int64", "float16"),
+                          repeats=2)
         assert numpy_arrays.numpy_arrays(Machine, which)[0] == 4
-        assert bench.verdict(bench.measure(Machine, {"numpy": command.ALL["numpy"]}, which, None, {})) == 0
+        assert bench.verdict(bench.measure(Machine, {"numpy": command.ALL["numpy"]}, which, None,
+                                           {})) == 0
     heading, *rows = capsys.readouterr().out.splitlines()[2:]
-    assert heading.split() == ["us", "new", "us", "NumPy", "us", "trip", "us", "ratio", "to", "trip", "GB/s"] and len(rows) == 4
+    assert heading.split() == ["us", "new", "us", "NumPy", "us", "trip", "us", "ratio", "to",
+                               "trip", "GB/s"] and len(rows) == 4
 
 
 def test_the_usual_cases(monkeypatch):
@@ -53,5 +56,6 @@ def test_the_link(monkeypatch):
     with linked():
         count, rows = numpy_arrays.link(Machine, Selection(repeats=1))
         rows = list(rows)
-    assert [row["case"] for row in rows][:3] == ["pageable, up", "pageable, down", "pageable, both ways"]
+    assert [row["case"] for row in rows][:3] == ["pageable, up", "pageable, down",
+                                                 "pageable, both ways"]
     assert len(rows) == count == 6

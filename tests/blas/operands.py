@@ -11,8 +11,8 @@ from cuteblas.blas.types import ROUTINES
 
 STORAGES = ("C", "F", "padded", "sliced", "negative")
 TRANS = ("N", "T", "C", "R")
-UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24,
-        "complex128": 2.0**-53}
+UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53,
+        "complex64": 2.0**-24, "complex128": 2.0**-53}
 _POISON = 0xA5
 
 
@@ -29,8 +29,10 @@ class Placed:
         start = self.view.__array_interface__["data"][0] - self.buffer.ctypes.data
         item = self.view.itemsize
         offsets = np.full(self.view.shape, start)
-        for axis, (extent, stride) in enumerate(zip(self.view.shape, self.view.strides, strict=True)):
-            offsets += (np.arange(extent) * stride).reshape((-1, *(1,) * (self.view.ndim - 1 - axis)))
+        for axis, (extent, stride) in enumerate(zip(self.view.shape, self.view.strides,
+                                                    strict=True)):
+            offsets += (np.arange(extent) * stride).reshape((-1, *(1,)
+                                                             * (self.view.ndim - 1 - axis)))
         for byte in range(item):
             inside[offsets + byte] = True
         return bool((self.buffer[~inside] == _POISON).all())
@@ -40,14 +42,15 @@ def placed(values: np.ndarray, storage: str) -> Placed:
     """The values in memory of a kind."""
     *batch, m, n = values.shape
     item = values.itemsize
-    shape = {"C": (*batch, m, n), "F": (*batch, n, m), "padded": (*batch, n, m + 3), "sliced": (*batch, 2 * m + 1, 3 * n + 1),
-             "negative": (*batch, m, n)}[storage]
+    shape = {"C": (*batch, m, n), "F": (*batch, n, m), "padded": (*batch, n, m + 3),
+             "sliced": (*batch, 2 * m + 1, 3 * n + 1), "negative": (*batch, m, n)}[storage]
     nbytes = int(np.prod(shape)) * item
     raw = np.full(nbytes + 128, _POISON, np.uint8)
     start = -raw.ctypes.data % 64 + 32
     whole = raw[start:start + nbytes].view(values.dtype).reshape(shape)
-    view = {"C": lambda x: x, "F": lambda x: x.swapaxes(-1, -2), "padded": lambda x: x[..., :m].swapaxes(-1, -2),
-            "sliced": lambda x: x[..., 1::2, 1::3], "negative": lambda x: x[..., ::-1, ::-1]}[storage](whole)
+    view = {"C": lambda x: x, "F": lambda x: x.swapaxes(-1, -2),
+            "padded": lambda x: x[..., :m].swapaxes(-1, -2), "sliced": lambda x: x[..., 1::2, 1::3],
+            "negative": lambda x: x[..., ::-1, ::-1]}[storage](whole)
     view[...] = values
     return Placed(view, raw)
 
@@ -64,7 +67,8 @@ def at(offset, values):
 def small(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Small integers of any type: their products are exact."""
     values = rng.integers(-3, 4, shape)
-    return np.asarray(values + 1j * rng.integers(-3, 4, shape) if dtype.startswith("complex") else values).astype(dtype)
+    return np.asarray(values + 1j * rng.integers(-3, 4, shape) if dtype.startswith("complex")
+                      else values).astype(dtype)
 
 
 def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -73,7 +77,8 @@ def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.n
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
     values = rng.standard_normal(shape)
-    return np.asarray(values + 1j * rng.standard_normal(shape) if dtype.startswith("complex") else values).astype(dtype)
+    return np.asarray(values + 1j * rng.standard_normal(shape) if dtype.startswith("complex")
+                      else values).astype(dtype)
 
 
 def seen(x: np.ndarray, trans: str) -> np.ndarray:
@@ -89,13 +94,16 @@ def stored_shape(extents: tuple[int, int], trans: str) -> tuple[int, int]:
 
 def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, output: str, *, alpha=1, beta=0, c=None,
           compute: str | None = None) -> None:
-    """Compare with wider arithmetic, element by element, in units of u (|alpha| |A||B| + |beta| |C|).
+    """Compare with wider arithmetic, element by element, in units of u (|alpha| |A||B| + |beta|
+    |C|).
 
-    Sums of k terms are allowed 3 + sqrt(k) roundings of the type of the sums, and one of the result's.
+    Sums of k terms are allowed 3 + sqrt(k) roundings of the type of the sums, and one of the
+    result's.
     """
     assert got.dtype.name == output
     if output == "int32":
-        want = alpha * np.matmul(a.astype(np.int64), b.astype(np.int64)) + (beta * c.astype(np.int64) if beta else 0)
+        want = alpha * np.matmul(a.astype(np.int64),
+                                 b.astype(np.int64)) + (beta * c.astype(np.int64) if beta else 0)
         np.testing.assert_array_equal(got, np.broadcast_to(want.astype(np.int32), got.shape))
         return
     wide = np.clongdouble if output.startswith("complex") else np.longdouble
@@ -112,5 +120,6 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, output: str, *, alpha=1
 
 
 SCALARS = {name: ([(1, 0), (0, 0), (0, 1), (-2, 1), (3, -1)] if types.compute == "int32"
-                  else [(1, 0), (0, 0), (0, 1), (-0.5, 1), (0.75, -2)] + ([(1 - 2j, 0.5j)] if types.is_complex else []))
+                  else [(1, 0), (0, 0), (0, 1), (-0.5, 1), (0.75, -2)]
+                  + ([(1 - 2j, 0.5j)] if types.is_complex else []))
            for name, types in ROUTINES.items()}

@@ -37,13 +37,15 @@ def on_the_host():
 def test_products():
     rng = np.random.default_rng(0)
     for i, trans in enumerate([("N", "T"), ("C", "R"), ("R", "N")]):
-        a, b = (random(rng, stored_shape(x, t), "complex64") for x, t in zip(((7, 5), (5, 6)), trans, strict=True))
+        a, b = (random(rng, stored_shape(x, t), "complex64")
+                for x, t in zip(((7, 5), (5, 6)), trans, strict=True))
         c = placed(random(rng, (7, 6), "complex64"), ("C", "padded", "sliced")[i])
         before = c.view.copy()
         target = on_gpu(c.view)
         got = blas.cgemm(1 + 1j, on_gpu(a), on_gpu(b), 2, target, *trans, overwrite_c=1)
         assert got is target
-        check(c.view, seen(a, trans[0]), seen(b, trans[1]), "complex64", alpha=1 + 1j, beta=2, c=before)
+        check(c.view, seen(a, trans[0]), seen(b, trans[1]), "complex64", alpha=1 + 1j, beta=2,
+              c=before)
         assert c.surroundings_are_untouched()
 
 
@@ -68,17 +70,22 @@ def test_scalars_on_the_device_are_not_read_by_the_host():
     np.testing.assert_array_equal(on_host(got), 12)
     plan = blas.plan(on_gpu(a), on_gpu(b), alpha=on_gpu(alpha))
     alpha[...] = -1
-    np.testing.assert_array_equal(on_host(plan.execute(on_gpu(a), on_gpu(b), alpha=on_gpu(alpha))), -4)
+    np.testing.assert_array_equal(on_host(plan.execute(on_gpu(a), on_gpu(b), alpha=on_gpu(alpha))),
+                                  -4)
     assert plan.plan.problem.alpha == "device"
 
 
 def test_places():
     a, b = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
-    with pytest.raises(TypeError, match="a is a cupy array on cuda:0 and b a numpy array on the host"):
+    with pytest.raises(TypeError,
+                       match="a is a cupy array on cuda:0 and b a numpy array on the host"):
         blas.sgemm(1, on_gpu(a), b)
     with pytest.raises(ValueError, match="on one device, but a is on cuda:0 and b on cuda:1"):
         blas.sgemm(1, on_gpu(a), on_gpu(b, device=1))
-    with pytest.raises(ValueError, match=r"takes alpha in the library and on the device of the operands, .* and alpha is"):
+    with pytest.raises(
+        ValueError,
+        match=r"takes alpha in the library and on the device of the operands, .* and alpha is"
+    ):
         blas.sgemm(on_gpu(np.array(1, np.float32)), a, b)
     with pytest.raises(ValueError, match="writes out while it uses a"):
         square = on_gpu(np.ones((4, 4), np.float32))
@@ -91,7 +98,10 @@ def test_plans_are_made_for_the_device():
     plan = blas.plan(a, b)
     assert "cuda:0" in str(plan) and "NVIDIA H200" in str(plan)
     assert (on_host(plan.execute(a, b)) == 4).all()
-    with pytest.raises(ValueError, match="was made for cupy arrays on cuda:0, but these are numpy arrays on the host"):
+    with pytest.raises(
+        ValueError,
+        match="was made for cupy arrays on cuda:0, but these are numpy arrays on the host"
+    ):
         plan.execute(np.ones((3, 4), np.float32), np.ones((4, 5), np.float32))
 
 
@@ -117,9 +127,14 @@ def test_streams(monkeypatch):
         def __exit__(self, *_):
             entered.append(None)
 
-    monkeypatch.setattr(module, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=Fake, ExternalStream=Fake, Stream=Fake)))
+    monkeypatch.setattr(
+        module,
+        "cupy",
+        SimpleNamespace(cuda=SimpleNamespace(Device=Fake, ExternalStream=Fake, Stream=Fake))
+    )
     a, b = on_gpu(np.ones((3, 4), np.float32)), on_gpu(np.ones((4, 5), np.float32))
-    for stream in (77, SimpleNamespace(cuda_stream=77), SimpleNamespace(__cuda_stream__=lambda: (0, 77)), Fake(77)):
+    for stream in (77, SimpleNamespace(cuda_stream=77),
+                   SimpleNamespace(__cuda_stream__=lambda: (0, 77)), Fake(77)):
         entered.clear()
         assert (on_host(blas.sgemm(1, a, b, stream=stream)) == 4).all()
         assert entered == [0, 77, None, None]

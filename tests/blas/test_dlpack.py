@@ -86,7 +86,8 @@ def test_in_place_and_without_copies():
     out = Tensor(np.zeros((4, 8), np.float32)[::2, ::2].T)
     memory = out.data
     c = Tensor(np.ones((2, 4), np.float32))
-    assert blas.sgemm(1, Tensor(A), Tensor(B), out=Tensor(np.empty((2, 4), np.float32))).data.sum() == (A @ B).sum()
+    assert blas.sgemm(1, Tensor(A), Tensor(B),
+                      out=Tensor(np.empty((2, 4), np.float32))).data.sum() == (A @ B).sum()
     assert blas.sgemm(1, Tensor(A), Tensor(B), 1, c, overwrite_c=1) is c
     np.testing.assert_array_equal(c.data, A @ B + 1)
     with pytest.raises(ValueError, match=r"takes out of shape \(2, 4\)"):
@@ -105,7 +106,8 @@ def test_bfloat16(versions, monkeypatch):
         capsule = x.__dlpack__(max_version=(1, 0))
         assert b"dltensor" in _name_of(capsule)
         offset = _OFFSETS[_name_of(capsule)]
-        assert ctypes.c_uint8.from_address(_pointer_of(capsule, _name_of(capsule)) + offset).value == 4
+        assert ctypes.c_uint8.from_address(_pointer_of(capsule, _name_of(capsule))
+                                           + offset).value == 4
         return Halves(np.from_dlpack(Relabelled(x, code=1)), versions)
 
     monkeypatch.setattr(sys.modules["tensors"], "from_dlpack", from_dlpack)
@@ -127,11 +129,25 @@ def test_read_only_memory_stays_as_it_is():
         blas.sgemm(1, Tensor(A), Tensor(B), out=Tensor(frozen))
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ((1, Tensor(A), B), "of one array library, but a is a tensors array on the host and b a numpy array on the host"),
-    ((1, Tensor(A, (4, 0)), B), "a Tensor of tensors.float32, is on a device of DLPack's type 4"),
-    ((1, Tensor(A.astype(object)), B), "cannot view a, a Tensor of tensors.object, through DLPack"),
-    ((1, Orphan(A), Orphan(B)), "a is a Orphan, whose library has no from_dlpack")], ids=["mixed", "device", "object", "orphan"])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            (1, Tensor(A), B),
+            "of one array library, but a is a tensors array on the host and b a numpy array on the host"
+        ),
+        (
+            (1, Tensor(A, (4, 0)), B),
+            "a Tensor of tensors.float32, is on a device of DLPack's type 4"
+        ),
+        (
+            (1, Tensor(A.astype(object)), B),
+            "cannot view a, a Tensor of tensors.object, through DLPack"
+        ),
+        ((1, Orphan(A), Orphan(B)), "a is a Orphan, whose library has no from_dlpack")
+    ],
+    ids=["mixed", "device", "object", "orphan"]
+)
 def test_refusals(arguments, message):
     with pytest.raises(TypeError, match=message):
         blas.sgemm(*arguments)
@@ -154,8 +170,12 @@ def test_torch():
     halves = blas.bgemm(torch.tensor(2.0), a.bfloat16(), b.bfloat16())
     assert halves.dtype == torch.bfloat16 and torch.equal(halves.float(), 2 * (a @ b))
     into = torch.zeros(2, 8, dtype=torch.bfloat16)[:, ::2]
-    assert blas.bgemm(1, a.bfloat16(), b.bfloat16(), out=into) is into and torch.equal(into.float(), a @ b)
-    with pytest.raises(TypeError, match=r"cannot view a, a Tensor of torch.float32, through DLPack: .*require"):
+    assert blas.bgemm(1, a.bfloat16(), b.bfloat16(), out=into) is into and torch.equal(
+        into.float(), a @ b
+    )
+    with pytest.raises(
+        TypeError, match=r"cannot view a, a Tensor of torch.float32, through DLPack: .*require"
+    ):
         blas.sgemm(1, a.requires_grad_(), b)
 
 

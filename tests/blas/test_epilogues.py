@@ -1,4 +1,5 @@
-"""Epilogues in the routines: what they compute is tested with them; here, that the routines hand them on."""
+"""Epilogues in the routines: what they compute is tested with them; here, that the routines hand
+them on."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from cuteblas.functions.epilogues import epilogue
 
 from .operands import at, small
 
-BACKENDS = ["numpy", pytest.param("emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler"))]
+BACKENDS = [
+    "numpy",
+    pytest.param(
+        "emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler")
+    )
+]
 RNG = np.random.default_rng(0)
 A, B, C = (small(RNG, shape, "float32") for shape in ((6, 4), (4, 5), (6, 5)))
 BIAS = np.arange(5, dtype=np.float32) - 2
@@ -55,7 +61,8 @@ def test_operands_broadcast_over_c_whatever_its_order(order, trans_a, trans_b, m
     operands = (a.T if trans_a else a), (b.T if trans_b else b)
     for bias in (BIAS[:n] if n == 5 else np.arange(n, dtype=np.float32), row):
         for _again in range(2):
-            blas.sgemm(1, *operands, trans_a=trans_a, trans_b=trans_b, out=out, epilogue=bias_relu_aux(bias=bias))
+            blas.sgemm(1, *operands, trans_a=trans_a, trans_b=trans_b, out=out,
+                       epilogue=bias_relu_aux(bias=bias))
             np.testing.assert_array_equal(out, np.maximum(a @ b + bias, 0))
         for listed in ([bias, bias], bias_relu_aux(bias=bias)):
             bound = [bias_relu_aux(bias=x) for x in listed] if isinstance(listed, list) else listed
@@ -67,15 +74,19 @@ def test_operands_broadcast_over_c_whatever_its_order(order, trans_a, trans_b, m
 
 
 def test_raw_sums_alpha_and_beta():
-    np.testing.assert_array_equal(blas.sgemm(2, A, B, -1, C, epilogue=mixed(by=3.0)), 6 * (A @ B) - C)
+    np.testing.assert_array_equal(blas.sgemm(2, A, B, -1, C, epilogue=mixed(by=3.0)),
+                                  6 * (A @ B) - C)
     poisoned = np.full_like(C, np.nan)
-    np.testing.assert_array_equal(blas.sgemm(2, A, B, 0, poisoned, epilogue=mixed(by=3.0)), 6 * (A @ B))
-    np.testing.assert_array_equal(blas.sgemm(0, np.full_like(A, np.nan), B, 1, C, epilogue=mixed(by=3.0)), C)
+    np.testing.assert_array_equal(blas.sgemm(2, A, B, 0, poisoned, epilogue=mixed(by=3.0)),
+                                  6 * (A @ B))
+    np.testing.assert_array_equal(blas.sgemm(0, np.full_like(A, np.nan), B, 1, C,
+                                             epilogue=mixed(by=3.0)), C)
 
 
 def test_names_and_lists():
     np.testing.assert_array_equal(blas.sgemm(1, A, B, epilogue="relu"), np.maximum(A @ B, 0))
-    np.testing.assert_array_equal(blas.gemm_batched(1, [A, -A], [B, B], epilogue="relu")[1], np.maximum(-A @ B, 0))
+    np.testing.assert_array_equal(blas.gemm_batched(1, [A, -A], [B, B], epilogue="relu")[1],
+                                  np.maximum(-A @ B, 0))
 
 
 def test_types_of_results():
@@ -112,9 +123,10 @@ def test_shared_memory_is_refused():
     np.testing.assert_array_equal(got, np.maximum(A @ B, 0))
 
 
-@pytest.mark.parametrize("wrong, kind, message", [
-    (np.tanh, TypeError, "decorate it with @cuteblas.epilogue"), (3, TypeError, "got int"), ("rellu", ValueError,
-                                                                                             "unknown epilogue 'rellu'")])
+@pytest.mark.parametrize("wrong, kind, message",
+                         [(np.tanh, TypeError, "decorate it with @cuteblas.epilogue"),
+                          (3, TypeError, "got int"),
+                          ("rellu", ValueError, "unknown epilogue 'rellu'")])
 def test_refusals(wrong, kind, message):
     with pytest.raises(kind, match=message):
         blas.sgemm(1, A, B, epilogue=wrong)

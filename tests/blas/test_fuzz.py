@@ -16,14 +16,14 @@ from cuteblas.blas.types import ROUTINES
 
 from .operands import STORAGES, TRANS, check, placed, random, seen
 
-DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int8", "int32", "int64", "bool", "object",
-          ">f4", "U3")
+DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int8", "int32",
+          "int64", "bool", "object", ">f4", "U3")
 NUMBERS = st.sampled_from([0, 1, -1, 2, 3, True, np.int8(3), 0, 1, -2])
-STRANGE = st.one_of(st.sampled_from([0.5, -0.0, 1j, 1 + 0j, np.float32(2), np.complex64(1j), float("nan"), float("inf"), 10**400,
-                                     1e300]),
+STRANGE = st.one_of(st.sampled_from([0.5, -0.0, 1j, 1 + 0j, np.float32(2), np.complex64(1j),
+                                     float("nan"), float("inf"), 10**400, 1e300]),
                     st.integers(-2**40, 2**40))
-JUNK = st.sampled_from([None, "N", b"N", [], [1], {}, object(), np.ones(1), np.array(2.0), np.array(1j), np.datetime64("2020"),
-                        len])
+JUNK = st.sampled_from([None, "N", b"N", [], [1], {}, object(), np.ones(1), np.array(2.0),
+                        np.array(1j), np.datetime64("2020"), len])
 TRANSPOSITIONS = st.sampled_from([*TRANS, *"ntcr", 0, 1, 2, np.int64(1), True])
 NO_TRANSPOSITIONS = st.sampled_from([3, -1, "H", "", 1.0, None])
 
@@ -56,7 +56,8 @@ def calls(draw):
     name = draw(st.sampled_from([*ROUTINES, "gemm"]))
     types = ROUTINES[name if name != "gemm" else draw(st.sampled_from(list(ROUTINES)))]
     m, n, k = (draw(st.integers(0, 5)) for _ in range(3))
-    batch = [draw(st.sampled_from([(), (), (1,), (2,), (3, 1), (3, 2)] if rarely(draw, 4) else [()])) for _ in range(3)]
+    batch = [draw(st.sampled_from([(), (), (1,), (2,), (3, 1), (3, 2)] if rarely(draw, 4)
+                                  else [()])) for _ in range(3)]
     trans = [draw(NO_TRANSPOSITIONS if rarely(draw) else TRANSPOSITIONS) for _ in range(2)]
     swapped = [t in (1, 2, "T", "C", "t", "c") for t in trans]
     a = draw(arrays((*batch[0], *((k, m) if swapped[0] else (m, k))), types.operands))
@@ -68,8 +69,10 @@ def calls(draw):
     if rarely(draw, 6):
         keywords["out"] = draw(arrays((*_together(batch), m, n), types.output))
     if rarely(draw):
-        keywords[draw(st.sampled_from(["precision", "variant", "stream", "epilogue", "dtype"]))] = draw(JUNK)
-    alpha, beta = (draw(JUNK if rarely(draw) else STRANGE if rarely(draw, 8) else NUMBERS) for _ in range(2))
+        keywords[draw(st.sampled_from(["precision", "variant", "stream", "epilogue",
+                                       "dtype"]))] = draw(JUNK)
+    alpha, beta = (draw(JUNK if rarely(draw) else STRANGE if rarely(draw, 8) else NUMBERS)
+                   for _ in range(2))
     return name, (alpha, a, b), {"beta": beta, "trans_a": trans[0], "trans_b": trans[1], **keywords}
 
 
@@ -103,14 +106,20 @@ def run_and_check(name, arguments, keywords):
     if not all(np.isfinite(x) and abs(x) < 1e30 for x in scalars):
         return True
     trans = keywords["trans_a"], keywords["trans_b"]
-    letters = ["NTC"[int(t)] if not isinstance(t, str) else t.upper().replace("H", "C") for t in trans]
-    taken = ROUTINES[name].operands if name in ROUTINES else next((x.dtype for x in (a, b) if isinstance(x, np.ndarray)), output)
+    letters = ["NTC"[int(t)] if not isinstance(t, str) else t.upper().replace("H", "C")
+               for t in trans]
+    taken = ROUTINES[name].operands if name in ROUTINES else next((x.dtype for x in (a, b)
+                                                                   if isinstance(x, np.ndarray)),
+                                                                  output)
     operands = [seen(np.asarray(x).astype(taken), t) for x, t in zip((a, b), letters, strict=True)]
-    alpha, beta = (x if output.startswith("complex") else int(x.real) if output == "int32" else x.real for x in scalars)
+    alpha, beta = (x if output.startswith("complex") else int(x.real) if output == "int32"
+                   else x.real for x in scalars)
     if output in ("float16", "bfloat16") and (abs(alpha) > 100 or abs(beta) > 100):
         return True                     # what overflows is infinite; the definition is not
-    previous = None if before is None else np.broadcast_to(np.asarray(before).astype(output), got.shape)
-    check(np.asarray(got), *operands, output, alpha=alpha, beta=beta if previous is not None else 0, c=previous)
+    previous = None if before is None else np.broadcast_to(np.asarray(before).astype(output),
+                                                           got.shape)
+    check(np.asarray(got), *operands, output, alpha=alpha, beta=beta if previous is not None else 0,
+          c=previous)
     return True
 
 
@@ -136,9 +145,9 @@ def test_pointers(data):
     integers = st.one_of(st.integers(-2, 8), st.sampled_from([None, 1.5, "3", np.int64(4), True]))
     a, b, c = (memory.ctypes.data + 64 * 8 * i for i in range(3))
     leading = st.one_of(st.integers(0, 8), st.sampled_from([None, "8"]))
-    arguments = [data.draw(TRANSPOSITIONS), data.draw(TRANSPOSITIONS), *(data.draw(integers) for _ in range(3)),
-                 data.draw(st.one_of(NUMBERS, STRANGE)), a, data.draw(leading), b, data.draw(leading), data.draw(st.one_of(NUMBERS,
-                                                                                                                           JUNK)),
+    arguments = [data.draw(TRANSPOSITIONS), data.draw(TRANSPOSITIONS),
+                 *(data.draw(integers) for _ in range(3)), data.draw(st.one_of(NUMBERS, STRANGE)),
+                 a, data.draw(leading), b, data.draw(leading), data.draw(st.one_of(NUMBERS, JUNK)),
                  c, data.draw(leading)]
     try:
         assert pointers.dgemm(*arguments, device="host") is None

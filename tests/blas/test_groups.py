@@ -16,14 +16,19 @@ from cuteblas import blas, emulator
 from .operands import small
 
 SIZES = [(3, 4, 5), (1, 7, 2), (6, 2, 0), (0, 3, 4), (9, 9, 9)]
-BACKENDS = ["numpy", pytest.param("emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler"))]
+BACKENDS = [
+    "numpy",
+    pytest.param(
+        "emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler")
+    )
+]
 
 
 def problems(dtypes=("float32",)):
     rng = np.random.default_rng(0)
     names = [dtypes[i % len(dtypes)] for i in range(len(SIZES))]
-    return [[small(rng, shape, name) for (m, n, k), name in zip(SIZES, names, strict=True) for shape in [(m, k) if x == "a" else
-             (k, n) if x == "b" else (m, n)]] for x in "abc"]
+    return [[small(rng, shape, name) for (m, n, k), name in zip(SIZES, names, strict=True)
+             for shape in [(m, k) if x == "a" else (k, n) if x == "b" else (m, n)]] for x in "abc"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -39,12 +44,14 @@ def test_groups(backend):
         assert sum(cuteblas.stats()["gemm_grouped"]["calls"].values()) == len(SIZES)
         transposed = [x.T for x in a]
         trans = ["T", 1, "t", "T", "C"]
-        for result, x, y in zip(blas.gemm_grouped(1, transposed, b, trans_a=[*trans[:4], "T"]), a, b, strict=True):
+        for result, x, y in zip(blas.gemm_grouped(1, transposed, b, trans_a=[*trans[:4], "T"]), a,
+                                b, strict=True):
             np.testing.assert_array_equal(result, x @ y)
         outs = [np.empty_like(z) for z in c]
         assert all(x is y for x, y in zip(blas.gemm_grouped(2, a, b, out=outs), outs, strict=True))
         before = [z.copy() for z in c]
-        assert all(x is y for x, y in zip(blas.gemm_grouped(1, a, b, 1, c, overwrite_c=1), c, strict=True))
+        assert all(x is y for x, y in zip(blas.gemm_grouped(1, a, b, 1, c, overwrite_c=1), c,
+                                          strict=True))
         for z, was, x, y in zip(c, before, a, b, strict=True):
             np.testing.assert_array_equal(z, x @ y + was)
     assert blas.gemm_grouped(1, [], []) == []
@@ -53,7 +60,8 @@ def test_groups(backend):
 def test_all_problems_are_checked_first():
     a, b, c = problems()
     out = [np.zeros_like(x) for x in c]
-    with pytest.raises(ValueError, match=r"gemm_grouped, problem 4: multiplies \(m, k\) by \(k, n\)"):
+    with pytest.raises(ValueError,
+                       match=r"gemm_grouped, problem 4: multiplies \(m, k\) by \(k, n\)"):
         blas.gemm_grouped(1, a, [*b[:4], np.ones((2, 9), np.float32)], out=out)
     assert not any(x.any() for x in out)
 
@@ -79,14 +87,16 @@ def test_problems_are_independent():
     with pytest.raises(ValueError, match="in any order, but problem 1 writes memory of problem 0"):
         blas.gemm_grouped(1, a, b, out=[x[:3], x[2:5]])
     more = np.ones((5, 2))
-    for others in ([x[::2], x[1::2], x[4:5]], [x[1::2], x[::2], x[5:]]):     # of three open ranges the first one is met
+    # of three open ranges the first one is met
+    for others in ([x[::2], x[1::2], x[4:5]], [x[1::2], x[::2], x[5:]]):
         with pytest.raises(ValueError, match="problem 2 writes memory of problem 0"):
             blas.gemm_grouped(1, [*a, more[:1]], [*b, b[0]], out=others)
     one = np.ones((1, 1), "f")
     for at in (0, 3):                                    # a single element is met
         with pytest.raises(ValueError, match="in any order"):
             x = np.zeros(8, "f")
-            blas.gemm_grouped(1, [one] * 2, [np.ones((1, n), "f") for n in (4, 1)], out=[x[None, :4], x[None, at:at + 1]])
+            blas.gemm_grouped(1, [one] * 2, [np.ones((1, n), "f") for n in (4, 1)],
+                              out=[x[None, :4], x[None, at:at + 1]])
     chain = [np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2))]
     with pytest.raises(ValueError, match="problem 0 writes memory of problem 1"):
         blas.gemm_grouped(1, [chain[0], chain[1]], [chain[0], chain[1]], out=[chain[1], chain[2]])
@@ -98,7 +108,10 @@ def test_batched():
     got = blas.gemm_batched(2, list(a), [b, b, b], 1, [np.ones((2, 5))] * 3)
     assert isinstance(got, list) and all((x == 9).all() for x in got)
     assert blas.gemm_batched(1, a.tolist(), b.tolist()).shape == (3, 2, 5)
-    with pytest.raises(ValueError, match=r"arrays of one shape, but those of a are \(2, 4\), \(3, 4\); gemm_grouped"):
+    with pytest.raises(
+        ValueError,
+        match=r"arrays of one shape, but those of a are \(2, 4\), \(3, 4\); gemm_grouped"
+    ):
         blas.gemm_batched(1, [np.ones((2, 4)), np.ones((3, 4))], [b, b])
     with pytest.raises(TypeError, match="but b is not a list of arrays"):
         blas.gemm_batched(1, list(a), b)
@@ -109,7 +122,8 @@ HAS_COMPILER = pytest.mark.skipif(not emulator.available(), reason="no C++ compi
 
 @contextmanager
 def cupy_on_the_host():
-    """From NumPy arrays to CuPy arrays over the same memory, and back; plans run in the emulator."""
+    """From NumPy arrays to CuPy arrays over the same memory, and back; plans run in the
+    emulator."""
     from cuteblas.engines import cuda
     from cuteblas.engines.replay import cupy as replay_cupy
 
@@ -123,10 +137,12 @@ def cupy_on_the_host():
     cuda.launcher_for.cache_clear()
 
 
-@pytest.fixture(params=[pytest.param("emulator", marks=HAS_COMPILER), pytest.param("host CuPy", marks=HAS_COMPILER),
+@pytest.fixture(params=[pytest.param("emulator", marks=HAS_COMPILER),
+                        pytest.param("host CuPy", marks=HAS_COMPILER),
                         pytest.param("cuda", marks=pytest.mark.gpu)])
 def there_and_back(request):
-    """From NumPy arrays to those of a kind, and back: NumPy's in the emulator, CuPy's on the host, CuPy's on a GPU."""
+    """From NumPy arrays to those of a kind, and back: NumPy's in the emulator, CuPy's on the host,
+    CuPy's on a GPU."""
     cuteblas.reset_stats()
     if request.param == "emulator":
         with cuteblas.backend("emulator"):
@@ -171,8 +187,12 @@ def test_one_launch(there_and_back, launches):
     host = problems()
     a, b, c = ([there(x) for x in part] for part in host)
     alphas, betas = [1, 2, 0, 4, 5], [0, -1, 1, 2, 0.5]
-    wanted = [alpha * (x @ y) + beta * z for x, y, z, alpha, beta in zip(*host, alphas, betas, strict=True)]
-    for result, want in zip(blas.gemm_grouped(alphas, a, b, betas, c, overwrite_c=1), wanted, strict=True):
+    wanted = [
+        alpha * (x @ y) + beta * z
+        for x, y, z, alpha, beta in zip(*host, alphas, betas, strict=True)
+    ]
+    for result, want in zip(blas.gemm_grouped(alphas, a, b, betas, c, overwrite_c=1), wanted,
+                            strict=True):
         np.testing.assert_array_equal(back(result), want)
     assert launches == [1] and routes() == {"gemm_simt in a group": 4, "nothing": 1}
     assert all(result is z for result, z in zip(blas.gemm_grouped(1, a, b, out=c), c, strict=True))
@@ -185,21 +205,27 @@ def test_each_type_takes_a_launch_of_its_own(there_and_back, launches):
     there, back = there_and_back
     a, b, c = problems(("float32", "complex128", "float16"))
     c = [x.astype("f4") if x.dtype == "f2" else x for x in c]
-    got = blas.gemm_grouped(2, *([there(x) for x in part] for part in (a, b)), 3, [there(x) for x in c], trans_a="R")
+    got = blas.gemm_grouped(2, *([there(x) for x in part] for part in (a, b)), 3,
+                            [there(x) for x in c], trans_a="R")
     for result, x, y, z in zip(got, a, b, c, strict=True):
-        np.testing.assert_array_equal(back(result), 2 * (x.conj().astype(z.dtype) @ y.astype(z.dtype)) + 3 * z)
+        np.testing.assert_array_equal(back(result),
+                                      2 * (x.conj().astype(z.dtype) @ y.astype(z.dtype)) + 3 * z)
     assert launches == [3]
-    assert sum(routes().values()) == 5 and set(routes()) == {"gemm_simt in a group", "gemm_mma in a group", "nothing"}
+    assert sum(routes().values()) == 5 and set(routes()) == {"gemm_simt in a group",
+                                                             "gemm_mma in a group", "nothing"}
 
 
 def test_batches_transpositions_and_strides(there_and_back, launches):
     there, back = there_and_back
     rng = np.random.default_rng(1)
-    a = [small(rng, (2, 3, 7, 5), "float64"), small(rng, (6, 8), "float64")[::-1, ::2].T, small(rng, (5, 4), "float64")]
-    b = [small(rng, (3, 5, 4), "float64"), small(rng, (6, 9), "float64")[:, ::-1], np.asfortranarray(small(rng, (5, 6), "float64"))]
+    a = [small(rng, (2, 3, 7, 5), "float64"), small(rng, (6, 8), "float64")[::-1, ::2].T,
+         small(rng, (5, 4), "float64")]
+    b = [small(rng, (3, 5, 4), "float64"), small(rng, (6, 9), "float64")[:, ::-1],
+         np.asfortranarray(small(rng, (5, 6), "float64"))]
     canvas = there(np.full((8, 40), 7.0))
     out = [there(np.zeros((2, 3, 7, 4))), canvas[::2, 3:30:3], there(np.zeros((4, 6), order="F"))]
-    blas.gemm_grouped([1, -1, 2], [there(x) for x in a], [there(x) for x in b], trans_a=["N", "N", "T"], out=out)
+    blas.gemm_grouped([1, -1, 2], [there(x) for x in a], [there(x) for x in b],
+                      trans_a=["N", "N", "T"], out=out)
     for z, x, y, alpha in zip(out, (*a[:2], a[2].T), b, (1, -1, 2), strict=True):
         np.testing.assert_array_equal(back(z), alpha * (x @ y))
     assert launches == [1]
@@ -214,12 +240,15 @@ def test_what_groups_do_not_take_is_computed_alone(there_and_back, launches):
     a, b = ([there(x) for x in part] for part in host[:2])
     two = there(np.array(2, np.float32))
     alphas = [1, two, 3, 1, two]
-    for result, x, y, alpha in zip(blas.gemm_grouped(alphas, a, b), *host[:2], (1, 2, 3, 1, 2), strict=True):
+    for result, x, y, alpha in zip(blas.gemm_grouped(alphas, a, b), *host[:2], (1, 2, 3, 1, 2),
+                                   strict=True):
         np.testing.assert_array_equal(back(result), alpha * (x @ y))
     counted = routes()
     assert launches == [1] and counted["gemm_simt in a group"] == 2 and counted["nothing"] == 1
     (alone, twice), = ((route, n) for route, n in counted.items() if "not in a group" in route)
-    assert twice == 2 and alone.startswith("gemm_simt, not in a group: alpha and beta of a group of products must be numbers")
+    assert twice == 2 and alone.startswith(
+        "gemm_simt, not in a group: alpha and beta of a group of products must be numbers"
+    )
 
 
 def test_one_product_is_no_group(there_and_back, launches):
@@ -262,16 +291,20 @@ def test_large_products_are_faster_alone():
     from cuteblas.planning.gemm.grouped import why_alone
 
     def square(n, element, batch=()):
-        return GemmProblem(n, n, n, *(Operand(element, (1, n), (n * n,) * len(batch)) for _ in "abc"), batch)
+        return GemmProblem(n, n, n, *(Operand(element, (1, n), (n * n,) * len(batch))
+                                      for _ in "abc"), batch)
 
-    for element, family, group in (("float32", "gemm_split", "gemm_simt"), ("complex64", "gemm_split", "gemm_simt"),
+    for element, family, group in (("float32", "gemm_split", "gemm_simt"),
+                                   ("complex64", "gemm_split", "gemm_simt"),
                                    ("float16", "gemm_wgmma", "gemm_mma")):
         assert why_alone(square(256, element), H200) is None
-        assert why_alone(square(4096, element), H200) == f"{family} alone is faster than {group} in a group"
+        assert why_alone(square(4096, element),
+                         H200) == f"{family} alone is faster than {group} in a group"
         assert why_alone(replace(square(4096, element), alpha="zero"), H200) is None
     assert why_alone(square(64, "float32", (64,)), H200) is None
     assert why_alone(square(64, "float32", (65,)), H200) == "a batch of 65 gets a launch of its own"
-    assert why_alone(square(4096, "int32"), H200) == "gemm_wgmma alone is faster than gemm_simt in a group"
+    assert why_alone(square(4096, "int32"),
+                     H200) == "gemm_wgmma alone is faster than gemm_simt in a group"
     assert why_alone(square(64, "int32"), H200) is None
 
 
@@ -282,7 +315,8 @@ def test_captured_groups_are_replayed():
     a, b, c = ([cupy.asarray(x) for x in part] for part in host)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
-        blas.gemm_grouped(2, a, b, out=c)           # nothing can be compiled in a capture, and alpha = 1 is another kernel
+        # nothing can be compiled in a capture, and alpha = 1 is another kernel
+        blas.gemm_grouped(2, a, b, out=c)
         stream.synchronize()
         stream.begin_capture()
         blas.gemm_grouped(3, a, b, out=c)
@@ -291,7 +325,8 @@ def test_captured_groups_are_replayed():
         for x, y in zip(a, host[0], strict=True):
             x[...] = cupy.asarray(factor * y)
         cupy.cuda.Device().synchronize()
-        junk = [np.full(n, -1, np.int64) for n in range(1000)]          # where tables were that nobody keeps
+        # where tables were that nobody keeps
+        junk = [np.full(n, -1, np.int64) for n in range(1000)]
         graph.launch(stream)
         stream.synchronize()
         del junk
@@ -312,7 +347,8 @@ def on_host_cupy():
 @pytest.fixture
 def only_replayed(monkeypatch):
     """Allows the fast path only."""
-    return lambda: monkeypatch.setattr("cuteblas.blas.groups.prepare", lambda *call: pytest.fail("went the long way"))
+    return lambda: monkeypatch.setattr("cuteblas.blas.groups.prepare",
+                                       lambda *call: pytest.fail("went the long way"))
 
 
 @pytest.mark.parametrize("way", ["new", "out", "in place", "from c"])
@@ -329,25 +365,28 @@ def test_repeated_groups(way, on_host_cupy, only_replayed):
                 x[...] = small(rng, x.shape, x.dtype.name)
         a, b, c = ([on_gpu(x) for x in part] for part in host)
         before = [x.copy() for x in host[2]]
-        given = {"new": {}, "out": {"out": c}, "in place": {"c": c, "overwrite_c": 1}, "from c": {"c": c}}[way]
+        given = {"new": {}, "out": {"out": c}, "in place": {"c": c, "overwrite_c": 1},
+                 "from c": {"c": c}}[way]
         got = blas.gemm_grouped(alphas, a, b, betas, **given)
         for result, x, y, z, alpha, beta in zip(got, *host[:2], before, alphas, betas, strict=True):
             np.testing.assert_array_equal(on_host(result), alpha * (x @ y) + beta * z)
-        assert way in ("new", "from c") or all(result is z for result, z in zip(got, c, strict=True))
+        assert way in ("new", "from c") or all(result is z
+                                               for result, z in zip(got, c, strict=True))
         assert sum(routes().values()) == 5 * (repeated + 1)
         alphas[1], betas[1] = 3.5, betas[1] * 2
         only_replayed()
 
 
-@pytest.mark.parametrize("change", ["none", "alpha", "shape", "alignment", "order", "number", "trans", "precision", "dtype",
-                                    "function"])
+@pytest.mark.parametrize("change", ["none", "alpha", "shape", "alignment", "order", "number",
+                                    "trans", "precision", "dtype", "function"])
 def test_other_groups_go_the_long_way(change, on_host_cupy, monkeypatch):
     on_gpu, _on_host = on_host_cupy
     memory = np.zeros(1024, np.float32)
 
     def operands(start, *shapes):
         places = range(start, 1024, 16)
-        return [memory[at:at + m * n].reshape(m, n) for at, (m, n) in zip(places, shapes, strict=False)]
+        return [memory[at:at + m * n].reshape(m, n)
+                for at, (m, n) in zip(places, shapes, strict=False)]
 
     start = -memory.ctypes.data % 64 // 4
     a, b = operands(start, (4, 4), (2, 2)), operands(start + 64, (4, 4), (2, 2))
@@ -393,14 +432,16 @@ def test_overlap_of_repeated_groups(on_host_cupy):
     for _ in range(2):
         blas.gemm_grouped(1, a, b, out=squares(64, 80, 96))
         assert (memory[64:112] == 4).all()
-    for starts in ((64, 80, 84), (64, 64, 96), (96, 64, 92), (0, 64, 80), (64, 80, 40), (64, 52, 96), (60, 80, 112)):
+    for starts in ((64, 80, 84), (64, 64, 96), (96, 64, 92), (0, 64, 80), (64, 80, 40),
+                   (64, 52, 96), (60, 80, 112)):
         with pytest.raises(ValueError, match=r"writes (memory of problem|out while it uses)"):
             blas.gemm_grouped(1, a, b, out=squares(*starts))
     memory[:64] = 1
     blas.gemm_grouped(1, a, b, out=squares(160, 64, 112))
     interleaved = memory[200:232].reshape(4, 8)
     for _ in range(2):
-        blas.gemm_grouped(1, a[:2], b[:2], out=[on_gpu(interleaved[:, ::2]), on_gpu(interleaved[:, 1::2])])
+        blas.gemm_grouped(1, a[:2], b[:2], out=[on_gpu(interleaved[:, ::2]),
+                                                on_gpu(interleaved[:, 1::2])])
     assert (memory[160:176] == 4).all() and (interleaved == 4).all()
 
 

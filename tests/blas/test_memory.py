@@ -11,7 +11,12 @@ from cuteblas.blas.types import ROUTINES
 
 from .operands import STORAGES, placed, small
 
-BACKENDS = ["numpy", pytest.param("emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler"))]
+BACKENDS = [
+    "numpy",
+    pytest.param(
+        "emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler")
+    )
+]
 FLOATS = [name for name, types in ROUTINES.items() if types.compute != "int32"]
 
 
@@ -23,7 +28,9 @@ def backend(request):
 
 def operands(name, *, shapes=((9, 5), (5, 7), (9, 7))):
     rng, types = np.random.default_rng(0), ROUTINES[name]
-    return [small(rng, shape, dtype) for shape, dtype in zip(shapes, (types.operands, types.operands, types.output), strict=True)]
+    return [small(rng, shape, dtype) for shape, dtype in zip(shapes, (types.operands,
+                                                                      types.operands, types.output),
+                                                             strict=True)]
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -33,7 +40,8 @@ def test_beta_zero_does_not_read_c(name, backend):
     c[...] = np.nan
     for beta in (0, -0.0, np.float32(0), np.array(0, ROUTINES[name].compute)):
         assert not np.isnan(getattr(blas, name)(1, a, b, beta, c).astype(complex)).any()
-        np.testing.assert_array_equal(getattr(blas, name)(1, a, b, beta, c.copy(), overwrite_c=1), want)
+        np.testing.assert_array_equal(getattr(blas, name)(1, a, b, beta, c.copy(), overwrite_c=1),
+                                      want)
 
 
 @pytest.mark.parametrize("name", FLOATS)

@@ -15,8 +15,14 @@ from cuteblas.planning.plan import Plan
 
 from .operands import at
 
-A, B, C = (at(0, x.astype(np.float32)) for x in (np.arange(24).reshape(6, 4), np.ones((4, 5)), np.ones((6, 5))))
-BACKENDS = ["numpy", pytest.param("emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler"))]
+A, B, C = (at(0, x.astype(np.float32)) for x in (np.arange(24).reshape(6, 4), np.ones((4, 5)),
+                                                 np.ones((6, 5))))
+BACKENDS = [
+    "numpy",
+    pytest.param(
+        "emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler")
+    )
+]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -55,18 +61,42 @@ def test_transpositions_and_batches(backend):
     assert plan.execute(A, B).dtype == np.float64
 
 
-@pytest.mark.parametrize("arguments, keywords, message", [
-    ((A.astype("f8"), B.astype("f8")), {}, "gemm of float64 arrays does not take dtype='float32'"),
-    ((A[:, :3], B[:3]), {}, r"this plan was made for a of shape \(6, 4\), but it has shape \(6, 3\)"),
-    ((np.asfortranarray(A), B), {}, r"was made for a with strides \(16, 4\), but it has \(4, 24\)"),
-    ((A, B, C), {}, "was made without c"),
-    ((A, B), {"alpha": 2}, "was made for alpha = 1, but it is a number other than 0"),
-    ((A, B), {"alpha": 0}, "was made for alpha = 1, but it is 0"),
-    ((A, B), {"alpha": np.array(1, np.float32)}, "was made for alpha = 1, but it is a 0-d array"),
-    ((A, B), {"out": np.empty((6, 5), np.float32)}, r"was made for out with strides \(4, 24\), but it has \(20, 4\)"),
-    ((A, B), {"epilogue": 3}, "epilogue"),
-    ((A, at(4, B)), {}, "was made for b aligned to 16 bytes, but it is aligned to 4")],
-    ids=lambda x: x[:40] if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    "arguments, keywords, message",
+    [
+        (
+            (A.astype("f8"), B.astype("f8")),
+            {},
+            "gemm of float64 arrays does not take dtype='float32'"
+        ),
+        (
+            (A[:, :3], B[:3]),
+            {},
+            r"this plan was made for a of shape \(6, 4\), but it has shape \(6, 3\)"
+        ),
+        (
+            (np.asfortranarray(A), B),
+            {},
+            r"was made for a with strides \(16, 4\), but it has \(4, 24\)"
+        ),
+        ((A, B, C), {}, "was made without c"),
+        ((A, B), {"alpha": 2}, "was made for alpha = 1, but it is a number other than 0"),
+        ((A, B), {"alpha": 0}, "was made for alpha = 1, but it is 0"),
+        (
+            (A, B),
+            {"alpha": np.array(1, np.float32)},
+            "was made for alpha = 1, but it is a 0-d array"
+        ),
+        (
+            (A, B),
+            {"out": np.empty((6, 5), np.float32)},
+            r"was made for out with strides \(4, 24\), but it has \(20, 4\)"
+        ),
+        ((A, B), {"epilogue": 3}, "epilogue"),
+        ((A, at(4, B)), {}, "was made for b aligned to 16 bytes, but it is aligned to 4")
+    ],
+    ids=lambda x: x[:40] if isinstance(x, str) else ""
+)
 def test_other_operands_are_refused(arguments, keywords, message, backend):
     plan = blas.plan(A, B)
     with pytest.raises((TypeError, ValueError), match=message) as caught:
@@ -109,7 +139,8 @@ def test_pickles_work_in_another_process(backend, monkeypatch):
     plan = blas.plan(A, B, alpha=2)
     copy = pickle.loads(pickle.dumps(plan))
     assert copy == plan and hash(copy) == hash(plan) and str(copy) == str(plan)
-    done = subprocess.run([sys.executable, "-c", PROGRAM], input=pickle.dumps(plan), capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], input=pickle.dumps(plan),
+                          capture_output=True, check=True)
     assert done.stdout.decode().startswith(f"{plan.plan.family} plan.execute takes b in float64") or b"float64" in done.stdout
 
 

@@ -1,4 +1,5 @@
-"""Replayed calls of routines on CuPy arrays, without a GPU: arrays are in host memory, and plans run in the emulator."""
+"""Replayed calls of routines on CuPy arrays, without a GPU: arrays are in host memory, and plans
+run in the emulator."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def no_long_way(monkeypatch):
     """Forbids the checks that precede a call that is not replayed."""
     def forbid():
         for module in (calls, plans):
-            monkeypatch.setattr(module, "prepare", lambda *call, **options: pytest.fail("went the long way"))
+            monkeypatch.setattr(module, "prepare",
+                                lambda *call, **options: pytest.fail("went the long way"))
 
     return forbid
 
@@ -81,14 +83,17 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("routine, scalars", [
-    ("sgemm", [(1, 0), (2.5, 0), (1, 1), (-2, 3.0), (0, 2), (np.float64(3), np.float32(-1))]),
-    ("cgemm", [(1j, 0), (2, 1 - 1j)]), ("igemm", [(1, 0), (3, -2)]), ("hgemm", [(2, 0.25)]), ("bgemm", [(1, 2)])])
+@pytest.mark.parametrize("routine, scalars", [("sgemm", [(1, 0), (2.5, 0), (1, 1), (-2, 3.0),
+                                                         (0, 2), (np.float64(3), np.float32(-1))]),
+                                              ("cgemm", [(1j, 0), (2, 1 - 1j)]),
+                                              ("igemm", [(1, 0), (3, -2)]), ("hgemm", [(2, 0.25)]),
+                                              ("bgemm", [(1, 2)])])
 def test_repeated_calls(way, routine, scalars):
     dtype = blas.types.ROUTINES[routine].operands
     for alpha, beta in scalars:
         given = [(arrays(dtype), alpha, beta)]
-        given.append((arrays(dtype), *(x if x in (0, 1) else type(x)(2 * x) for x in (alpha, beta))))
+        given.append((arrays(dtype), *(x if x in (0, 1) else type(x)(2 * x)
+                                       for x in (alpha, beta))))
         with pytest.MonkeyPatch.context() as patch:
             for (a, b, c), first, second in given:
                 target = WAYS[way](c)
@@ -96,7 +101,8 @@ def test_repeated_calls(way, routine, scalars):
                 before = np.array(target["c"]) if uses_c else None
                 got = call(getattr(blas, routine), first, a, b, second if uses_c else 0, **target)
                 wide = complex if dtype.startswith("complex") else float
-                want = first * (a.astype(wide) @ b.astype(wide)) + (second * before.astype(wide) if uses_c and second else 0)
+                want = first * (a.astype(wide) @ b.astype(wide)) + (second * before.astype(wide)
+                                                                    if uses_c and second else 0)
                 np.testing.assert_array_equal(got.astype(wide), want)
                 patch.setattr(calls, "prepare", lambda *_, **__: pytest.fail("went the long way"))
     assert sum(cuteblas.stats()[routine]["calls"].values()) == 2 * len(scalars)
@@ -106,7 +112,8 @@ def test_repeated_calls(way, routine, scalars):
 def test_scalars_on_the_device(alpha, beta, no_long_way):
     for repeated in range(2):
         a, b, c = arrays()
-        first, second = (np.array(value + repeated, np.float32) if x == "device" else x for x, value in ((alpha, 3), (beta, 5)))
+        first, second = (np.array(value + repeated, np.float32) if x == "device" else x
+                         for x, value in ((alpha, 3), (beta, 5)))
         got = call(blas.sgemm, first, a, b, second, c.copy(), overwrite_c=1)
         np.testing.assert_array_equal(got, first * (a @ b) + second * c)
         no_long_way()
@@ -119,17 +126,20 @@ def test_transpositions_and_types(no_long_way):
     for again in range(2):
         for trans, seen in (("N", z), ("T", z.T), (2, z.conj().T), ("r", z.conj())):
             np.testing.assert_array_equal(call(blas.cgemm, 1, z, z, trans_a=trans), seen @ z)
-        assert call(blas.gemm, 1, x, x, trans_b=1).dtype == call(blas.gemm, 1, x, x, trans_b=1, **sums).dtype == np.float32
+        assert call(blas.gemm, 1, x, x, trans_b=1).dtype == call(blas.gemm, 1, x, x, trans_b=1,
+                                                                 **sums).dtype == np.float32
         assert call(blas.gemm, 1, x, x, trans_b=1, **wide).dtype == np.float64
         if not again:
             no_long_way()
 
 
-CHANGES = {
-    "alpha": {"alpha": 1}, "no alpha": {"alpha": 0}, "type of alpha": {"alpha": np.float32(2)}, "beta": {"beta": 1},
-    "no beta": {"beta": 0}, "transposed": {"trans_a": "T"}, "flag": {"overwrite_c": True, "trans_a": False},
-    "precision": {"precision": "ieee"}, "stream": {"stream": 0}, "epilogue": {"epilogue": "relu"}, "small alpha": {"alpha": 1e-40},
-    "large alpha": {"alpha": 1e38}, "no number": {"alpha": float("nan")}, "sums": {"compute_dtype": "float64"}}
+CHANGES = {"alpha": {"alpha": 1}, "no alpha": {"alpha": 0},
+           "type of alpha": {"alpha": np.float32(2)}, "beta": {"beta": 1}, "no beta": {"beta": 0},
+           "transposed": {"trans_a": "T"}, "flag": {"overwrite_c": True, "trans_a": False},
+           "precision": {"precision": "ieee"}, "stream": {"stream": 0},
+           "epilogue": {"epilogue": "relu"}, "small alpha": {"alpha": 1e-40},
+           "large alpha": {"alpha": 1e38}, "no number": {"alpha": float("nan")},
+           "sums": {"compute_dtype": "float64"}}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -137,7 +147,8 @@ def test_other_arguments_go_the_long_way(change, monkeypatch):
     a, b, c = (on_gpu(at(0, np.ones((4, 4), np.float32))) for _ in range(3))
     arguments = {"alpha": 2.0, "a": a, "b": b, "beta": 3.0, "c": c, "overwrite_c": 1}
     way = []
-    monkeypatch.setattr(calls, "prepare", lambda *call, prepare=calls.prepare: way.append(call) or prepare(*call))
+    monkeypatch.setattr(calls, "prepare", lambda *call, prepare=calls.prepare: way.append(call)
+                        or prepare(*call))
     blas.gemm(**arguments)
     blas.gemm(**arguments)
     assert len(way) == 1
@@ -146,7 +157,8 @@ def test_other_arguments_go_the_long_way(change, monkeypatch):
     assert len(way) == 2
 
 
-@pytest.mark.parametrize("change", ["dtype", "shape", "strides", "alignment", "strides of c", "c apart", "device"])
+@pytest.mark.parametrize("change", ["dtype", "shape", "strides", "alignment", "strides of c",
+                                    "c apart", "device"])
 def test_other_operands_go_the_long_way(change, monkeypatch):
     memory = at(0, np.ones(100, np.float32))
     a, b, c = (memory[start:start + 16].reshape(4, 4) for start in (0, 16, 32))
@@ -171,7 +183,8 @@ def test_other_operands_go_the_long_way(change, monkeypatch):
     monkeypatch.setattr(calls, "prepare", lambda *request: way.append(request))
     monkeypatch.setattr(calls, "execute", lambda *_: None)
     given = [on_gpu(x, device) for x in (a, b, c)]
-    blas.gemm(2, given[0], given[1], 3, given[2], **{name: on_gpu(x) if name == "out" else x for name, x in options.items()})
+    blas.gemm(2, given[0], given[1], 3, given[2],
+              **{name: on_gpu(x) if name == "out" else x for name, x in options.items()})
     assert len(way) == 1
 
 
@@ -181,7 +194,8 @@ def test_equal_flags_are_not_always_arguments():
     for arguments in ({"trans_a": 1.0}, {"trans_a": 1, "overwrite_c": 0.0}):
         with pytest.raises(TypeError):
             blas.sgemm(1, x, x, **arguments)
-    for wrong in ({"trans_a": [1]}, {"trans_a": 1, "precision": []}, {"trans_a": 1, "overwrite_c": np.zeros(2)}):
+    for wrong in ({"trans_a": [1]}, {"trans_a": 1, "precision": []},
+                  {"trans_a": 1, "overwrite_c": np.zeros(2)}):
         with pytest.raises((TypeError, ValueError)):
             blas.sgemm(1, x, x, **wrong)
     i = on_gpu(np.ones((3, 3), np.int8))
@@ -257,7 +271,8 @@ def test_plans(no_long_way):
             plan.execute(on_gpu(a), on_gpu(b), on_gpu(c.copy()), alpha=2.0, beta=3.0)
 
     other = on_gpu(np.ones((7, 3), np.float32))
-    another = blas.plan(other, on_gpu(b), on_gpu(np.ones((7, 5), np.float32)), alpha=2.0, beta=3.0, overwrite_c=1)
+    another = blas.plan(other, on_gpu(b), on_gpu(np.ones((7, 5), np.float32)), alpha=2.0, beta=3.0,
+                        overwrite_c=1)
     check(plan, 2.0, 3.0)
     refuses(another)
     with pytest.raises(ValueError, match="was made for beta = a number other than 0, but it is 0"):

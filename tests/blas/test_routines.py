@@ -15,14 +15,18 @@ from cuteblas.blas.types import ROUTINES
 from .operands import SCALARS, STORAGES, TRANS, check, placed, random, seen, small, stored_shape
 
 SIZES = [(1, 1, 1), (5, 7, 3), (17, 8, 33)]
-needs_compiler = pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+needs_compiler = pytest.mark.skipif(not emulator.available(),
+                                    reason="no C++ compiler for the emulator")
 
 
-def call(name, trans, storages, extents, alpha, beta, rng, *, batch=(), on_device=None, values=random):
-    """Run a routine in place and compare with the definition; C is NaN where it must not be read."""
+def call(name, trans, storages, extents, alpha, beta, rng, *, batch=(), on_device=None,
+         values=random):
+    """Run a routine in place and compare with the definition; C is NaN where it must not be
+    read."""
     types = ROUTINES[name]
     m, n, k = extents
-    a, b = (values(rng, (*batch, *stored_shape(x, t)), types.operands) for x, t in zip(((m, k), (k, n)), trans, strict=True))
+    a, b = (values(rng, (*batch, *stored_shape(x, t)), types.operands)
+            for x, t in zip(((m, k), (k, n)), trans, strict=True))
     c = values(rng, (*batch, m, n), types.output)
     reads_nan = 0 in (alpha, beta) and types.compute != "int32"
     stored = [placed(x, storage) for x, storage in zip((a, b, c), storages, strict=True)]
@@ -33,7 +37,8 @@ def call(name, trans, storages, extents, alpha, beta, rng, *, batch=(), on_devic
     arrays = [x.view for x in stored]
     if on_device is not None:
         arrays = [on_device(x) for x in stored]
-    result = getattr(blas, name)(alpha, arrays[0], arrays[1], beta, arrays[2], *trans, overwrite_c=1)
+    result = getattr(blas, name)(alpha, arrays[0], arrays[1], beta, arrays[2], *trans,
+                                 overwrite_c=1)
     assert result is arrays[2]
     got = result if on_device is None else result.get()
     check(got, seen(a, trans[0]), seen(b, trans[1]), types.output, alpha=alpha, beta=beta, c=c)
@@ -46,7 +51,8 @@ def call(name, trans, storages, extents, alpha, beta, rng, *, batch=(), on_devic
 def test_by_numpy(name, storage):
     rng = np.random.default_rng(1)
     others = [s for s in STORAGES if s != storage]
-    for i, (trans, extents, scalars) in enumerate(product(product(TRANS, TRANS), SIZES, SCALARS[name])):
+    for i, (trans, extents, scalars) in enumerate(product(product(TRANS, TRANS), SIZES,
+                                                          SCALARS[name])):
         call(name, trans, (storage, others[i % 4], STORAGES[i % 5]), extents, *scalars, rng)
 
 
@@ -65,7 +71,8 @@ def test_like_scipy(name):
     theirs = getattr(pytest.importorskip("scipy.linalg.blas"), name)
     types, rng = ROUTINES[name], np.random.default_rng(3)
     for trans_a, trans_b, (alpha, beta) in product((0, 1, 2), (0, 1, 2), SCALARS[name]):
-        a, b = (small(rng, stored_shape(x, "NTC"[t]), types.operands) for x, t in (((5, 3), trans_a), ((3, 4), trans_b)))
+        a, b = (small(rng, stored_shape(x, "NTC"[t]), types.operands)
+                for x, t in (((5, 3), trans_a), ((3, 4), trans_b)))
         c = small(rng, (5, 4), types.output)
         for given in (c, None, np.asfortranarray(c)):
             before = None if given is None else given.copy()
@@ -85,7 +92,13 @@ def test_signatures():
         function = getattr(blas, name)
         parameters = inspect.signature(function).parameters.values()
         assert [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] == positional
-        assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} >= {"epilogue", "precision", "out", "stream", "variant"}
+        assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} >= {
+            "epilogue",
+            "precision",
+            "out",
+            "stream",
+            "variant"
+        }
         assert function.__name__ == name and "Parameters" in function.__doc__
 
 
@@ -97,11 +110,10 @@ def test_results_are_fortran_ordered_matrices():
         assert result.shape == (2, 3, 5, 6) and result[1, 2].flags.f_contiguous and result.swapaxes(-1, -2).flags.c_contiguous
 
 
-@pytest.mark.parametrize("shapes", [((2, 3, 4), (2, 4, 5), (2, 3, 5)), ((3, 4), (2, 4, 5), (3, 5)), ((7, 1, 3, 4), (2, 4, 5), (1,
-                                                                                                                               1,
-                                                                                                                               3,
-                                                                                                                               5)),
-                                    ((0, 3, 4), (4, 5), (3, 5)), ((3, 4), (4, 5), (6, 3, 5))], ids=str)
+@pytest.mark.parametrize("shapes", [((2, 3, 4), (2, 4, 5), (2, 3, 5)), ((3, 4), (2, 4, 5), (3, 5)),
+                                    ((7, 1, 3, 4), (2, 4, 5), (1, 1, 3, 5)),
+                                    ((0, 3, 4), (4, 5), (3, 5)), ((3, 4), (4, 5), (6, 3, 5))],
+                         ids=str)
 def test_batches_are_broadcast(shapes):
     rng = np.random.default_rng(4)
     a, b, c = (small(rng, shape, "float64") for shape in shapes)
@@ -147,7 +159,8 @@ def test_counters_have_the_routines_name():
     blas.dgemm(1, np.eye(2), np.eye(2))
     blas.gemm(1, np.eye(2), np.eye(2))
     blas.gemm(1, np.empty((0, 2)), np.eye(2))
-    assert cuteblas.stats() == {"dgemm": {"calls": {"numpy": 1}}, "gemm": {"calls": {"numpy": 1, "nothing": 1}}}
+    assert cuteblas.stats() == {"dgemm": {"calls": {"numpy": 1}},
+                                "gemm": {"calls": {"numpy": 1, "nothing": 1}}}
 
 
 @pytest.mark.gpu
@@ -163,5 +176,7 @@ def test_on_the_gpu(name, storage):
 
     rng = np.random.default_rng(7)
     others = [s for s in STORAGES if s != storage]
-    for i, (trans, extents, scalars) in enumerate(product(product(TRANS, TRANS), [*SIZES, (130, 65, 70)], SCALARS[name])):
-        call(name, trans, (storage, others[i % 4], STORAGES[i % 5]), extents, *scalars, rng, on_device=on_device)
+    for i, (trans, extents, scalars) in enumerate(product(product(TRANS, TRANS),
+                                                          [*SIZES, (130, 65, 70)], SCALARS[name])):
+        call(name, trans, (storage, others[i % 4], STORAGES[i % 5]), extents, *scalars, rng,
+             on_device=on_device)

@@ -1,6 +1,8 @@
-"""What alpha, beta and the extent K decide: which operands are read, and that a sum of nothing is zero.
+"""What alpha, beta and the extent K decide: which operands are read, and that a sum of nothing is
+zero.
 
-``alpha A B + beta C`` has neither A nor B where alpha or K is zero, whatever else they are, and no C where beta is zero.
+``alpha A B + beta C`` has neither A nor B where alpha or K is zero, whatever else they are, and no
+C where beta is zero.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ COMPLEX = (complex(nan, 0), complex(0, nan), complex(1, inf), 2 - 1j)
 TYPES = {"s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
 TYPE = {name: types.operands for name, types in ROUTINES.items()}
 VECTORS = [*(f"{t}gemv" for t in "sdcz"), "sger", "dger", "cgeru", "cgerc", "zgeru", "zgerc"]
-TRIANGLES = [f"{t}{name}" for name, types in (("syrk", "sdcz"), ("syr2k", "sdcz"), ("herk", "cz"), ("her2k", "cz"))
-             for t in types]
+TRIANGLES = [f"{t}{name}" for name, types in (("syrk", "sdcz"), ("syr2k", "sdcz"), ("herk", "cz"),
+                                              ("her2k", "cz")) for t in types]
 
 
 @epilogue
@@ -50,7 +52,8 @@ def gemm_by(name, alpha, a, b, beta, c, back):
 
 
 def in_place(name, alpha, a, b, beta, c, back):
-    return getattr(blas, name)(alpha, a, b, beta if c is not None else 0, c, overwrite_c=c is not None)
+    return getattr(blas, name)(alpha, a, b, beta if c is not None else 0, c,
+                               overwrite_c=c is not None)
 
 
 def by_plan(name, alpha, a, b, beta, c, back):
@@ -67,9 +70,10 @@ def in_a_batch(name, alpha, a, b, beta, c, back):
 
 
 def in_a_group(name, alpha, a, b, beta, c, back):
-    first, second, _other = blas.gemm_grouped([alpha, alpha, 2], [a, a, a[:2]], [b, b, b], [beta, beta, 0],
-                                              None if c is None else [c, c, None])
-    np.testing.assert_array_equal(back(first).astype("complex128"), back(second).astype("complex128"))
+    first, second, _other = blas.gemm_grouped([alpha, alpha, 2], [a, a, a[:2]], [b, b, b],
+                                              [beta, beta, 0], None if c is None else [c, c, None])
+    np.testing.assert_array_equal(back(first).astype("complex128"),
+                                  back(second).astype("complex128"))
     return first
 
 
@@ -83,19 +87,21 @@ def by_addresses(name, alpha, a, b, beta, c, back):
     address = (lambda x: x.ctypes.data) if isinstance(a, np.ndarray) else (lambda x: x.data.ptr)
     a, b, c = (x.T.copy().T for x in (a, b, c))
     m, n, k = *c.shape, a.shape[1]
-    getattr(pointers, name)("N", "N", m, n, k, alpha, address(a), m, address(b), max(1, k), beta, address(c), m,
-                            device="host" if isinstance(a, np.ndarray) else None)
+    getattr(pointers, name)("N", "N", m, n, k, alpha, address(a), m, address(b), max(1, k), beta,
+                            address(c), m, device="host" if isinstance(a, np.ndarray) else None)
     return c
 
 
-WAYS = {f.__name__: f for f in (gemm_by, in_place, by_plan, by_plan_for_another_number, in_a_batch, in_a_group, with_an_epilogue,
-                               by_addresses)}
+WAYS = {f.__name__: f for f in (gemm_by, in_place, by_plan, by_plan_for_another_number, in_a_batch,
+                                in_a_group, with_an_epilogue, by_addresses)}
 
 
 def operands(name, k, poison, beta):
-    """A (m, k), B (k, n) and C, of small numbers whose sums are not zero, with a NaN in one of them."""
+    """A (m, k), B (k, n) and C, of small numbers whose sums are not zero, with a NaN in one of
+    them."""
     rng, kind = np.random.default_rng(1), type_of(name)
-    arrays = {"a": rng.integers(1, 4, (M, k)), "b": rng.integers(1, 4, (k, M)), "c": rng.integers(1, 4, (M, M))}
+    arrays = {"a": rng.integers(1, 4, (M, k)), "b": rng.integers(1, 4, (k, M)),
+              "c": rng.integers(1, 4, (M, M))}
     for role, x in arrays.items():
         wanted = np.dtype("int32" if kind == "int8" and role == "c" else kind)
         arrays[role] = x.astype(wanted) * wanted.type(1 + 1j if wanted.kind == "c" else 1)
@@ -114,7 +120,9 @@ def combined(alpha, sums, beta, c, k, dtype):
 def cases(name, alphas=ALPHAS, betas=BETAS):
     integral, is_complex = type_of(name) == "int8", type_of(name).startswith("complex")
     for alpha, beta, poison, k, with_c in product(alphas, betas, POISONED, (0, 4), (True, False)):
-        if (integral and (poison or not np.isfinite([alpha, beta]).all())) or (poison == "c" and not with_c):
+        if (integral and (poison or not np.isfinite([alpha, beta]).all())) or (
+            poison == "c" and not with_c
+        ):
             continue
         yield alpha, beta, poison, k, with_c
     if is_complex and "her" not in name:
@@ -125,10 +133,13 @@ def check_product(name, way, case, there=lambda x: x, back=np.asarray, device=Fa
     alpha, beta, poison, k, with_c = case
     a, b, c = operands(name, k, poison, beta)
     sums = np.dtype(ROUTINES[name].compute)
-    want = combined(alpha, a.astype(sums) @ b.astype(sums), beta, c.astype(sums) if with_c else None, k, sums)
+    want = combined(alpha, a.astype(sums) @ b.astype(sums), beta,
+                    c.astype(sums) if with_c else None, k, sums)
     given = [there(np.array(x, sums)) if device else x for x in (alpha, beta)]
-    got = WAYS[way](name, given[0], there(a), there(b), given[1], there(c) if with_c else None, back)
-    np.testing.assert_array_equal(back(got).astype(sums), want.astype(c.dtype).astype(sums), err_msg=str(case))
+    got = WAYS[way](name, given[0], there(a), there(b), given[1], there(c) if with_c else None,
+                    back)
+    np.testing.assert_array_equal(back(got).astype(sums), want.astype(c.dtype).astype(sums),
+                                  err_msg=str(case))
 
 
 def check_vector(name, case, there=lambda x: x, back=np.asarray):
@@ -138,8 +149,10 @@ def check_vector(name, case, there=lambda x: x, back=np.asarray):
         if not k or beta not in (0, 1):
             return
         x, y, before = a[:, 0], b[0], c if with_c and beta else None
-        want = combined(alpha, np.outer(x, y.conj() if name.endswith("c") else y), 1, before, 1, a.dtype)
-        got = getattr(blas, name)(alpha, there(x.copy()), there(y.copy()), a=None if before is None else there(before))
+        want = combined(alpha, np.outer(x, y.conj() if name.endswith("c") else y), 1, before, 1,
+                        a.dtype)
+        got = getattr(blas, name)(alpha, there(x.copy()), there(y.copy()),
+                                  a=None if before is None else there(before))
     else:
         x, y = b[:, -1].copy(), c[:, -1].copy() if with_c else None
         want = combined(alpha, a @ x, beta, y, k, a.dtype)
@@ -158,17 +171,21 @@ def check_triangle(name, case, lower, there=lambda x: x, back=np.asarray):
     want = combined(alpha, a @ turned[1], beta, c if with_c else None, k, a.dtype)
     if "2k" in name:
         with np.errstate(all="ignore"):
-            want = want + combined(np.conj(alpha) if hermitian else alpha, other @ turned[0], 0, None, k, a.dtype)
+            want = want + combined(np.conj(alpha) if hermitian else alpha, other @ turned[0], 0,
+                                   None, k, a.dtype)
     if hermitian:
-        diagonal = combined(alpha, (a @ turned[1]).diagonal().real, beta, c.diagonal().real if with_c else None, k, a.real.dtype)
+        diagonal = combined(alpha, (a @ turned[1]).diagonal().real, beta,
+                            c.diagonal().real if with_c else None, k, a.real.dtype)
         if "2k" in name:
             with np.errstate(all="ignore"):
-                diagonal = diagonal + combined(alpha, (other @ turned[0]).diagonal().real, 0, None, k, a.real.dtype)
+                diagonal = diagonal + combined(alpha, (other @ turned[0]).diagonal().real, 0, None,
+                                               k, a.real.dtype)
         np.fill_diagonal(want, diagonal)
         if not poison:
             c.imag[np.diag_indices(M)] = nan                              # not read
     factors = [there(np.ascontiguousarray(x)) for x in ((a, other) if "2k" in name else (a,))]
-    got = back(getattr(blas, name)(alpha, *factors, beta, there(c) if with_c else None, lower=lower))
+    got = back(getattr(blas, name)(alpha, *factors, beta, there(c) if with_c else None,
+                                   lower=lower))
     written = np.tri(M, dtype=bool) if lower else np.tri(M, dtype=bool).T
     np.testing.assert_array_equal(got[written], want[written], err_msg=str(case))
     assert not hermitian or (got.diagonal().imag == 0).all(), case
@@ -176,7 +193,12 @@ def check_triangle(name, case, lower, there=lambda x: x, back=np.asarray):
     np.testing.assert_array_equal(got[~written], before[~written], err_msg=str(case))
 
 
-BACKENDS = ["numpy", pytest.param("emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler"))]
+BACKENDS = [
+    "numpy",
+    pytest.param(
+        "emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler")
+    )
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -228,24 +250,41 @@ def test_a_group_knows_alphas_of_zero(backend):
 def test_one_is_not_multiplied_by(backend):
     c, one = np.full((2, 2), complex(inf, 1), np.complex64), np.ones((2, 1), np.complex64)
     with cuteblas.backend(backend):
-        for result in (blas.cgemm(2, one, one.T, 1, c), blas.cgemm(2, one, one.T, 1, c.copy(), overwrite_c=1),
-                       blas.cgemm(0, one, one.T, 1, c), blas.cgemm(2, one, one.T, 1, c, epilogue=shifted(by=0))):
+        for result in (blas.cgemm(2, one, one.T, 1, c),
+                       blas.cgemm(2, one, one.T, 1, c.copy(), overwrite_c=1),
+                       blas.cgemm(0, one, one.T, 1, c),
+                       blas.cgemm(2, one, one.T, 1, c, epilogue=shifted(by=0))):
             assert (result.real == inf).all() and np.isfinite(result.imag).all()
 
 
 def test_a_plan_of_an_empty_sum_takes_no_alpha():
     x = Operand("float32", (1, 1))
     for kind in ("zero", "one", "value", "device"):
-        assert GemmProblem(3, 3, 0, x, x, x, alpha=kind, beta="device").roles == ("a", "b", "c", "beta")
-        plan = plan_contraction(ContractionProblem(((3, 1, 3),), ((3, 1, 1),), ((2, 1, 1), (0, 1, 1)), *[Storage("float32")] * 3,
-                                                   alpha=kind, beta="value"), H200)
-        assert {x.role for launch in plan.launches for x in launch.arguments} == {None, "a", "b", "c", "beta"}
+        assert GemmProblem(3, 3, 0, x, x, x, alpha=kind, beta="device").roles == (
+            "a",
+            "b",
+            "c",
+            "beta"
+        )
+        plan = plan_contraction(ContractionProblem(((3, 1, 3),), ((3, 1, 1),),
+                                                   ((2, 1, 1), (0, 1, 1)),
+                                                   *[Storage("float32")] * 3, alpha=kind,
+                                                   beta="value"), H200)
+        assert {x.role for launch in plan.launches for x in launch.arguments} == {
+            None,
+            "a",
+            "b",
+            "c",
+            "beta"
+        }
 
 
-needs_compiler = pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
+needs_compiler = pytest.mark.skipif(not emulator.available(),
+                                    reason="no C++ compiler for the emulator")
 @needs_compiler
 @pytest.mark.parametrize("name, way", [*(("sgemm", way) for way in WAYS),
-                                       *((name, "gemm_by") for name in ("hgemm", "igemm", "cgemm"))])
+                                       *((name, "gemm_by")
+                                         for name in ("hgemm", "igemm", "cgemm"))])
 def test_products_in_the_emulator(name, way):
     with cuteblas.backend("emulator"):
         for case in cases(name, **FEW):
@@ -277,4 +316,5 @@ def test_on_a_gpu(name):
             check_triangle(name, case, case[3] == 0, cupy.asarray, cupy.asnumpy)
         else:
             for way in WAYS:
-                check_product(name, way, case, cupy.asarray, cupy.asnumpy, device=case[2] in ("", "a") and way != "in_a_batch")
+                check_product(name, way, case, cupy.asarray, cupy.asnumpy,
+                              device=case[2] in ("", "a") and way != "in_a_batch")

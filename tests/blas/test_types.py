@@ -15,15 +15,21 @@ from cuteblas.blas.types import PRODUCTS, ROUTINES, dtype_named, resolved
 
 from .operands import check, random
 
-BACKENDS = ["numpy", pytest.param("emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler"))]
+BACKENDS = [
+    "numpy",
+    pytest.param(
+        "emulator", marks=pytest.mark.skipif(not emulator.available(), reason="no C++ compiler")
+    )
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("types", PRODUCTS, ids=lambda t: f"{t.operands}-{t.compute}-{t.output}")
 def test_every_row_of_the_table(types, backend):
     rng = np.random.default_rng(0)
-    a, b, c = (random(rng, shape, dtype) for shape, dtype in zip(((9, 70), (70, 7), (9, 7)), (*[types.operands] * 2, types.output),
-                                                                 strict=True))
+    a, b, c = (random(rng, shape, dtype) for shape, dtype in zip(((9, 70), (70, 7), (9, 7)),
+                                                                 (*[types.operands] * 2,
+                                                                  types.output), strict=True))
     alpha, beta = (3, -2) if types.compute == "int32" else (0.75, -2)
     with cuteblas.backend(backend):
         got = blas.gemm(alpha, a, b, beta, c, dtype=types.output, compute_dtype=types.compute)
@@ -38,7 +44,8 @@ def test_every_routine_is_a_row():
         arguments = inspect.signature(getattr(blas, row.name)).parameters
         assert {"alpha", *row.operands, f"overwrite_{[*row.operands][-1]}"} <= arguments.keys()
         assert all(arguments[name].default is inspect.Parameter.empty for name in row.read)
-    assert {*ROWS} == {*blas.__all__} - {"GemmPlan", "gemm", "gemm_batched", "gemm_grouped", "plan", "pointers"}
+    assert {*ROWS} == {*blas.__all__} - {"GemmPlan", "gemm", "gemm_batched", "gemm_grouped", "plan",
+                                         "pointers"}
 
 
 def test_float16_sums_do_not_overflow_or_round_on_the_way():
@@ -67,7 +74,8 @@ def test_integers_are_exact_and_wrap(backend):
         assert blas.igemm(1, a, b).item() == 140000 * 2**14 - 2**32
         a, b = a[:, :70000], b[:70000]
         c = np.full((1, 1), 2**31 - 1, np.int32)
-        assert blas.igemm(-1, a, b, 2**31 - 1, c).item() == (-70000 * 2**14 + (2**31 - 1)**2 + 2**31) % 2**32 - 2**31
+        assert blas.igemm(-1, a, b, 2**31 - 1,
+                          c).item() == (-70000 * 2**14 + (2**31 - 1)**2 + 2**31) % 2**32 - 2**31
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -98,8 +106,8 @@ def test_the_table_of_the_documents():
 
 def test_letters_of_transposition():
     x, y = np.array([[1 + 2j, 3], [0, 1j]]), np.eye(2) + 0j
-    for letters, want in (("nN", x), ("tT", x.T), ("cChH", x.conj().T), ("rR", x.conj()), ((0,), x), ((1,), x.T),
-                          ((2,), x.conj().T)):
+    for letters, want in (("nN", x), ("tT", x.T), ("cChH", x.conj().T), ("rR", x.conj()), ((0,), x),
+                          ((1,), x.T), ((2,), x.conj().T)):
         for letter in letters:
             np.testing.assert_array_equal(blas.zgemm(1, x, y, trans_a=letter), want)
     with pytest.raises(ValueError, match="2, 'C' or 'H'"):

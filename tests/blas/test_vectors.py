@@ -1,4 +1,5 @@
-"""``gemv`` and ``ger`` against SciPy and the definition, on NumPy, in the emulator and on the GPU."""
+"""``gemv`` and ``ger`` against SciPy and the definition, on NumPy, in the emulator and on the
+GPU."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from cuteblas import blas, emulator
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 GEMV = {name: TYPES[name[0]] for name in ("sgemv", "dgemv", "cgemv", "zgemv")}
 GER = {name: TYPES[name[0]] for name in ("sger", "dger", "cgeru", "cgerc", "zgeru", "zgerc")}
-needs_compiler = pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
-STEPS = [{}, {"incx": -1}, {"incx": 2, "offx": 1}, {"incy": 3, "offy": 2}, {"incx": -2, "incy": -2, "offy": 1}]
+needs_compiler = pytest.mark.skipif(not emulator.available(),
+                                    reason="no C++ compiler for the emulator")
+STEPS = [{}, {"incx": -1}, {"incx": 2, "offx": 1}, {"incy": 3, "offy": 2},
+         {"incx": -2, "incy": -2, "offy": 1}]
 
 
 def small(rng, shape, dtype):
@@ -32,19 +35,22 @@ def of(trans, a):
     return {"N": a, "T": a.T, "C": a.conj().T}["NTC"[trans]]
 
 
-@pytest.mark.parametrize("backend, name, trans", [
-    *(("numpy", name, trans) for name in GEMV for trans in (0, 1, 2)),
-    *(pytest.param("emulator", *each, marks=needs_compiler) for each in (("sgemv", 1), ("zgemv", 2)))])
+@pytest.mark.parametrize("backend, name, trans",
+                         [*(("numpy", name, trans) for name in GEMV for trans in (0, 1, 2)),
+                          *(pytest.param("emulator", *each, marks=needs_compiler)
+                            for each in (("sgemv", 1), ("zgemv", 2)))])
 def test_gemv(backend, name, trans):
     rng = np.random.default_rng(1)
     dtype = GEMV[name]
-    for order, steps, (alpha, beta) in zip("CFCFC", STEPS, [(1, 0), (2, 0), (-1, 1), (3, 2), (0, 2)], strict=True):
+    for order, steps, (alpha, beta) in zip("CFCFC", STEPS,
+                                           [(1, 0), (2, 0), (-1, 1), (3, 2), (0, 2)], strict=True):
         a = np.asarray(small(rng, (9, 14), dtype), order=order)
         rows, columns = of(trans, a).shape
         x, y = small(rng, 40, dtype), small(rng, 60, dtype)
         want = y.copy()
         part = chosen(want, rows, steps.get("offy", 0), steps.get("incy", 1))
-        part[...] = alpha * (of(trans, a) @ chosen(x, columns, steps.get("offx", 0), steps.get("incx", 1))) + beta * part
+        part[...] = alpha * (of(trans, a) @ chosen(x, columns, steps.get("offx", 0),
+                                                   steps.get("incx", 1))) + beta * part
         before = y.copy()
         with cuteblas.backend(backend):
             got = getattr(blas, name)(alpha, a, x, beta, y, trans=trans, **steps)
@@ -97,7 +103,8 @@ def test_signatures_and_answers_are_scipys(name):
 def test_beta_zero_does_not_read_y_and_alpha_zero_neither_a_nor_x():
     a, nan = np.ones((3, 4)), np.full(3, np.nan)
     assert blas.dgemv(1, a, np.ones(4), 0, nan).tolist() == [4, 4, 4]
-    assert blas.dgemv(0, np.full((3, 4), np.nan), np.full(4, np.nan), 2, np.ones(3)).tolist() == [2, 2, 2]
+    assert blas.dgemv(0, np.full((3, 4), np.nan), np.full(4, np.nan), 2,
+                      np.ones(3)).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("m, n", [(0, 3), (3, 0), (0, 0)])
@@ -117,28 +124,29 @@ def test_lists_and_our_own_arrays():
 
 
 A, X, Y = np.ones((3, 4)), np.ones(4), np.ones(3)
-REFUSED = [
-    (ValueError, "uses 4 elements of x with offx=1 and incx=1, but x has length 4", blas.dgemv, (1, A, X), {"offx": 1}),
-    (ValueError, "uses 3 elements of y with offy=0 and incy=2, but y has length 3", blas.dgemv, (1, A, X, 1, Y), {"incy": 2}),
-    (ValueError, "incx other than 0, got 0 and 0", blas.dgemv, (1, A, X), {"incx": 0}),
-    (ValueError, "offy of at least 0", blas.dgemv, (1, A, X, 0, Y), {"offy": -1}),
-    (ValueError, "a vector as x, but it has shape", blas.dgemv, (1, A, A), {}),
-    (ValueError, "a matrix as a, but it has shape", blas.dgemv, (1, X, X), {}),
-    (TypeError, "takes a in float32, but it is float64", blas.sgemv, (1, A, X), {}),
-    (TypeError, "an integer as incx, got float", blas.dgemv, (1, A, X), {"incx": 1.5}),
-    (TypeError, "but x is None", blas.dgemv, (1, A, None), {}),
-    (TypeError, "y is a list", blas.dgemv, (1, A, X, 1, [1, 1, 1]), {"overwrite_y": 1}),
-    (ValueError, "writes y while it uses x", blas.dgemv, (1, np.ones((4, 4)), X, 1, X), {"overwrite_y": 1}),
-    (TypeError, "alpha has to be real", blas.dgemv, (1j, A, X), {}),
-    (ValueError, "1 or -1 as incx, got 2", blas.dger, (1, X, X), {"incx": 2}),
-    (ValueError, r"a of shape \(4, 3\)", blas.dger, (1, X, Y), {"a": A}),
-    (ValueError, "writes a while it uses x", blas.dger, (1, A[0], X), {"a": np.lib.stride_tricks.as_strided(A, (4, 4), (8, 8)),
-                                                                      "overwrite_a": 1}),
-    (ValueError, "0 or 1 as overwrite_x, got 2", blas.dger, (1, X, X), {"overwrite_x": 2}),
-]
+REFUSED = [(ValueError, "uses 4 elements of x with offx=1 and incx=1, but x has length 4",
+            blas.dgemv, (1, A, X), {"offx": 1}),
+           (ValueError, "uses 3 elements of y with offy=0 and incy=2, but y has length 3",
+            blas.dgemv, (1, A, X, 1, Y), {"incy": 2}),
+           (ValueError, "incx other than 0, got 0 and 0", blas.dgemv, (1, A, X), {"incx": 0}),
+           (ValueError, "offy of at least 0", blas.dgemv, (1, A, X, 0, Y), {"offy": -1}),
+           (ValueError, "a vector as x, but it has shape", blas.dgemv, (1, A, A), {}),
+           (ValueError, "a matrix as a, but it has shape", blas.dgemv, (1, X, X), {}),
+           (TypeError, "takes a in float32, but it is float64", blas.sgemv, (1, A, X), {}),
+           (TypeError, "an integer as incx, got float", blas.dgemv, (1, A, X), {"incx": 1.5}),
+           (TypeError, "but x is None", blas.dgemv, (1, A, None), {}),
+           (TypeError, "y is a list", blas.dgemv, (1, A, X, 1, [1, 1, 1]), {"overwrite_y": 1}),
+           (ValueError, "writes y while it uses x", blas.dgemv, (1, np.ones((4, 4)), X, 1, X),
+            {"overwrite_y": 1}), (TypeError, "alpha has to be real", blas.dgemv, (1j, A, X), {}),
+           (ValueError, "1 or -1 as incx, got 2", blas.dger, (1, X, X), {"incx": 2}),
+           (ValueError, r"a of shape \(4, 3\)", blas.dger, (1, X, Y), {"a": A}),
+           (ValueError, "writes a while it uses x", blas.dger, (1, A[0], X),
+            {"a": np.lib.stride_tricks.as_strided(A, (4, 4), (8, 8)), "overwrite_a": 1}),
+           (ValueError, "0 or 1 as overwrite_x, got 2", blas.dger, (1, X, X), {"overwrite_x": 2}),]
 
 
-@pytest.mark.parametrize("error, text, function, given, named", REFUSED, ids=[text for _e, text, *_ in REFUSED])
+@pytest.mark.parametrize("error, text, function, given, named", REFUSED,
+                         ids=[text for _e, text, *_ in REFUSED])
 def test_wrong_input_is_refused(error, text, function, given, named):
     with pytest.raises(error, match=text):
         function(*given, **named)
@@ -154,8 +162,10 @@ def test_on_a_device(name):
     if name in GEMV:
         for trans in (0, 1, 2):
             given = {"incx": -2, "incy": 2, "offy": 3, "trans": trans}
-            got = getattr(blas, name)(2, cupy.asarray(a), cupy.asarray(x), 3, cupy.asarray(y), **given)
+            got = getattr(blas, name)(2, cupy.asarray(a), cupy.asarray(x), 3, cupy.asarray(y),
+                                      **given)
             np.testing.assert_array_equal(got.get(), getattr(blas, name)(2, a, x, 3, y, **given))
     else:
-        got = getattr(blas, name)(2, cupy.asarray(x[:33]), cupy.asarray(y[:50]), -1, 1, cupy.asarray(a))
+        got = getattr(blas, name)(2, cupy.asarray(x[:33]), cupy.asarray(y[:50]), -1, 1,
+                                  cupy.asarray(a))
         np.testing.assert_array_equal(got.get(), getattr(blas, name)(2, x[:33], y[:50], -1, 1, a))

@@ -1,4 +1,5 @@
-"""A fake GPU, NumPy with a clock that returns given times, and a card whose times follow a formula."""
+"""A fake GPU, NumPy with a clock that returns given times, and a card whose times follow a
+formula."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import numpy as np
 
 
 class FakeGpu:
-    """The interface of ``machines.Gpu``; every call has its own of the ``seconds``, by when it came first."""
+    """The interface of ``machines.Gpu``; every call has its own of the ``seconds``, by when it came
+    first."""
 
     name = "a fake GPU"
     rival = np
@@ -33,7 +35,8 @@ class FakeGpu:
             call()
         self.calls += times
         if id(call) not in self._taken:
-            self._taken[id(call)] = call, next(self._seconds)           # kept, so that its number stays its own
+            # kept, so that its number stays its own
+            self._taken[id(call)] = call, next(self._seconds)
         return self._taken[id(call)][1] * times
 
     def host_interval(self, call, times):
@@ -56,7 +59,8 @@ class FormulaCard:
     def __init__(self, device, noise=0.0):
         rng = random.Random(5)
         changed = {family: {name: x * rng.choice((0.4, 2.5)) for name, x in numbers.items()}
-                   for family, numbers in device.fitted.numbers.items() if family in ("units", "rates", "waits")}
+                   for family, numbers in device.fitted.numbers.items()
+                   if family in ("units", "rates", "waits")}
         self.device, self.true, self.noise = device, replace(device, costs=device.fitted.changed(changed)), noise
         self.rng, self.timed = rng, 0
 

@@ -11,7 +11,14 @@ import pytest
 
 from cuteblas import runtime
 from cuteblas.cli import calibrate, host_rates, main, workers
-from cuteblas.cli.samples import Sample, large_products, numbers, random_copies, random_products, random_samples
+from cuteblas.cli.samples import (
+    Sample,
+    large_products,
+    numbers,
+    random_copies,
+    random_products,
+    random_samples,
+)
 from cuteblas.planning.cost import costs_from
 from cuteblas.planning.cost.hosts import HOST, host_costs_from
 from cuteblas.planning.floors import compulsory_bytes
@@ -40,7 +47,8 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEBLAS_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setattr(runtime, "why_unavailable", lambda: None)
     monkeypatch.setattr(runtime, "device_info", lambda: replace(H200, name="NVIDIA Some Card"))
-    monkeypatch.setattr(calibrate, "versions", lambda: {"device": "NVIDIA Some Card", "driver": "none"})
+    monkeypatch.setattr(calibrate, "versions",
+                        lambda: {"device": "NVIDIA Some Card", "driver": "none"})
     monkeypatch.setattr(calibrate, "Card", FormulaCard)
     monkeypatch.setattr(calibrate, "random_samples", lambda: SAMPLES[-10:])
     monkeypatch.setattr(host_rates, "measured", lambda: MEASURED)
@@ -68,7 +76,8 @@ def test_the_command_writes_a_file_that_plans_use(card, capsys, tmp_path):
     assert main(["calibrate", "--seconds", "60"]) == 0
     text = capsys.readouterr().out
     assert f"wrote {card}; plans for this card use it from now on" in text
-    assert re.search(r"regret before: .*% at the 95th percentile of 10 problems.*\nregret after: ", text)
+    assert re.search(r"regret before: .*% at the 95th percentile of 10 problems.*\nregret after: ",
+                     text)
     assert own.host_costs() == MEASURED
     costs = own.own_costs("NVIDIA Some Card")
     assert costs.device == "NVIDIA Some Card" and costs.about["problems"] == 10 and costs.about["driver"] == "none"
@@ -93,7 +102,8 @@ def test_numbers_of_the_host_alone(card, capsys, tmp_path):
         with pytest.warns(RuntimeWarning, match=why):
             assert own.host_costs() is HOST
     assert main(["calibrate", "--host", "--json", str(tmp_path / "host.json")]) == 0
-    assert host_costs_from((tmp_path / "host.json").read_text(), "host.json").multiplications["int8"] == 7
+    assert host_costs_from((tmp_path / "host.json").read_text(),
+                           "host.json").multiplications["int8"] == 7
 
 
 def test_a_host_is_measured():
@@ -107,7 +117,8 @@ def test_a_host_is_measured():
         patch.setattr(host_rates, "_REPEATS", 1)
         costs = host_rates.measured(64, 128)
     assert costs.link_bytes == 5e9 and set(costs.gpu_multiplications.values()) == {1e12}
-    assert all(0 < x < 1e15 for x in (*costs.multiplications.values(), costs.call, costs.copied_bytes, costs.transposed_bytes))
+    assert all(0 < x < 1e15 for x in (*costs.multiplications.values(), costs.call,
+                                      costs.copied_bytes, costs.transposed_bytes))
 
 
 def test_what_was_measured_before_an_error_is_fitted(capsys):
@@ -156,7 +167,9 @@ def test_without_a_gpu(monkeypatch, capsys):
 def test_plans_are_made_in_other_processes(monkeypatch):
     """Those that are asked for by name; what cannot be compiled is a sentence."""
     compiled = []
-    monkeypatch.setattr(runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target)))
+    monkeypatch.setattr(
+        runtime, "compile", lambda kernel, target: compiled.append((kernel.name, target))
+    )
     monkeypatch.setattr(workers, "_device", H200, raising=False)
     task = calibrate.task_of(SAMPLES[0], H200)
     plans = calibrate.make(SAMPLES[0], [*map(str, task.alternatives), "no such plan"])
@@ -176,14 +189,18 @@ def test_processes_end_with_the_command(monkeypatch, tmp_path):
     before = active_children()
     with calibrate.Workers(H200) as pool:
         names = [[*map(str, calibrate.task_of(sample, H200).alternatives)] for sample in SAMPLES]
-        futures = [pool.submit(calibrate.make, sample, own) for sample, own in zip(SAMPLES, names, strict=True)]
+        futures = [pool.submit(calibrate.make, sample, own)
+                   for sample, own in zip(SAMPLES, names, strict=True)]
         own = [child for child in active_children() if child not in before]
         assert own
     end = monotonic() + 20
-    while any(child.is_alive() for child in own) and monotonic() < end:         # the pool's own thread waits for them too
+    # the pool's own thread waits for them too
+    while any(child.is_alive() for child in own) and monotonic() < end:
         sleep(0.05)
-    assert not any(child.is_alive() for child in own) and not all(future.done() and not future.cancelled() and
-                                                                  not future.exception() for future in futures)
+    assert not any(child.is_alive() for child in own) and not all(future.done()
+                                                                  and not future.cancelled()
+                                                                  and not future.exception()
+                                                                  for future in futures)
 
 
 def test_tasks_have_the_choice_and_several_tiles():
@@ -199,11 +216,16 @@ def test_tasks_have_the_choice_and_several_tiles():
 
 def test_samples_are_of_all_kinds():
     samples = list(random_products(300, 3))
-    assert [x.name for x in samples] == [x.name for x in random_products(300, 3)] and len({x.name for x in samples}) == 300
-    assert {x.dtype for x in samples} >= {"float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int8", "bool"}
-    assert any(x.problem.batch for x in samples) and any(min(x.problem.m, x.problem.n) <= 16 for x in samples)
+    assert [x.name for x in samples] == [x.name for x in random_products(300, 3)] and len(
+        {x.name for x in samples}
+    ) == 300
+    assert {x.dtype for x in samples} >= {"float16", "bfloat16", "float32", "float64", "complex64",
+                                          "complex128", "int8", "bool"}
+    assert any(x.problem.batch for x in samples) and any(min(x.problem.m, x.problem.n) <= 16
+                                                         for x in samples)
     assert {x.name.split()[-1] for x in samples} >= {"NNN", "TNN", "NTN", "TTN", "NNT"}
-    assert all(x.problem.precision in PRECISIONS and compulsory_bytes(x.problem) < 1 << 29 for x in samples)
+    assert all(x.problem.precision in PRECISIONS and compulsory_bytes(x.problem) < 1 << 29
+               for x in samples)
 
 
 def test_samples_are_of_all_kinds_whenever_time_runs_out():
@@ -217,10 +239,13 @@ def test_samples_are_of_all_kinds_whenever_time_runs_out():
 def test_large_samples_fill_a_card():
     samples = list(large_products(200, 3))
     assert [x.name for x in samples] == [x.name for x in large_products(200, 3)]
-    assert {x.dtype for x in samples} == {"float16", "bfloat16", "float32", "float64", "complex64", "complex128"}
+    assert {x.dtype for x in samples} == {"float16", "bfloat16", "float32", "float64", "complex64",
+                                          "complex128"}
     assert {x.problem.precision for x in samples} == {"auto", "ieee", "tf32"}
-    assert all(min(x.problem.m, x.problem.n, x.problem.k) >= 512 and compulsory_bytes(x.problem) < 3 << 28 for x in samples)
-    assert all(x.name.endswith(f" by {x.problem.precision}") == (x.problem.precision != "auto") for x in samples)
+    assert all(min(x.problem.m, x.problem.n, x.problem.k) >= 512
+               and compulsory_bytes(x.problem) < 3 << 28 for x in samples)
+    assert all(x.name.endswith(f" by {x.problem.precision}") == (x.problem.precision != "auto")
+               for x in samples)
 
 
 class FakeArray:
@@ -234,7 +259,8 @@ class FakeCupy:
     def __init__(self):
         self.arrays, self.end = [], 1 << 40
         stream = SimpleNamespace(ptr=7)
-        self.cuda = SimpleNamespace(runtime=SimpleNamespace(memGetInfo=lambda: (100 << 30, 0)), get_current_stream=lambda: stream)
+        self.cuda = SimpleNamespace(runtime=SimpleNamespace(memGetInfo=lambda: (100 << 30, 0)),
+                                    get_current_stream=lambda: stream)
 
     def empty(self, count, dtype):
         array = FakeArray(self.end, count * np.dtype(dtype).itemsize)
@@ -261,7 +287,11 @@ def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
             return 1e-5 * times
 
     monkeypatch.setattr(calibrate, "Gpu", Gpu)
-    monkeypatch.setattr(runtime, "executor", lambda plan: SimpleNamespace(launch=lambda *arguments: calls.append(arguments)))
+    monkeypatch.setattr(
+        runtime,
+        "executor",
+        lambda plan: SimpleNamespace(launch=lambda *arguments: calls.append(arguments))
+    )
     with calibrate.Card(H200) as card:
         for sample in (*random_products(60, 1), *large_products(20, 1), *random_copies(40, 1)):
             calls.clear()
@@ -273,7 +303,8 @@ def test_a_card_gives_plans_memory_that_is_large_enough(monkeypatch):
             addresses, stream = calls[0]
             assert stream == 7 and len(addresses) == len(sample.problem.roles)
             for address, (low, high) in zip(addresses, reaches(sample), strict=True):
-                assert any(x.data.ptr <= address + low and address + high <= x.data.ptr + x.nbytes for x in card._xp.arrays), sample
+                assert any(x.data.ptr <= address + low and address + high <= x.data.ptr + x.nbytes
+                           for x in card._xp.arrays), sample
         assert card.times(sample, [None], ["it cannot be"]) == [None]
 
 
@@ -285,7 +316,8 @@ def reaches(sample: Sample):
     extents = {"a": (p.m, p.k), "b": (p.n, p.k), "c": (p.m, p.n)}
     item = np.dtype({"bfloat16": "float16"}.get(sample.dtype, sample.dtype)).itemsize
     operands = zip("abc", (p.a, p.b, p.c), strict=True)
-    return [reach((*extents[name], *p.batch), (*x.strides, *x.batch_strides), item) for name, x in operands]
+    return [reach((*extents[name], *p.batch), (*x.strides, *x.batch_strides), item)
+            for name, x in operands]
 
 
 def reach(extents, strides, item):
@@ -293,7 +325,8 @@ def reach(extents, strides, item):
     return item * sum(min(0, x) for x in steps), item * (1 + sum(max(0, x) for x in steps))
 
 
-@pytest.mark.parametrize("name", ["bool", "int8", "int64", "float16", "bfloat16", "float32", "complex64", "float64", "complex128"])
+@pytest.mark.parametrize("name", ["bool", "int8", "int64", "float16", "bfloat16", "float32",
+                                  "complex64", "float64", "complex128"])
 def test_numbers_fill_memory(name):
     x = numbers(name)
     assert x.nbytes == 1 << 24 and x.itemsize <= 8

@@ -1,4 +1,5 @@
-"""How commands begin and end, whatever they are given: no traceback, one line, and the exit status of other tools."""
+"""How commands begin and end, whatever they are given: no traceback, one line, and the exit status
+of other tools."""
 
 from __future__ import annotations
 
@@ -33,14 +34,15 @@ def file(tmp_path):
     return str(tmp_path / "x.npy")
 
 
-# -- help and version --------------------------------------------------------------------------------------------------------------
+# -- help and version ------------------------------------------------------------------------------
 def test_no_command_prints_help(capsys):
     assert main([]) == 0
     out, err = capsys.readouterr()
     assert all(f"\n  {name} " in out for name in cli.COMMANDS) and "--version" in out and err == ""
 
 
-@pytest.mark.parametrize("arguments, words", [(["help"], "commands:"), (["help", "cache"], "--clear")])
+@pytest.mark.parametrize("arguments, words", [(["help"], "commands:"),
+                                              (["help", "cache"], "--clear")])
 def test_help_may_be_a_word(arguments, words, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
@@ -53,11 +55,22 @@ def test_version(capsys):
     assert stop.value.code == 0 and capsys.readouterr().out == f"cuteblas {cuteblas.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments, status, words", [
-    (["dmeo"], 2, "there is no command or file 'dmeo'; did you mean demo?"), (["zzz"], 2, "the commands are run, demo, explain"),
-    (["kernels", "gemm_wgma"], 2, "did you mean gemm_wgmma?"), (["--nope"], 2, "unrecognized arguments: --nope"),
-    (["cache", "--nope"], 2, "python -m cuteblas cache: unrecognized arguments: --nope; python -m cuteblas cache --help says more"),
-    (["layout"], 2, "required: LAYOUT"), (["demo", "missing.npy"], 2, "missing.npy cannot be read: No such file")])
+@pytest.mark.parametrize(
+    "arguments, status, words",
+    [
+        (["dmeo"], 2, "there is no command or file 'dmeo'; did you mean demo?"),
+        (["zzz"], 2, "the commands are run, demo, explain"),
+        (["kernels", "gemm_wgma"], 2, "did you mean gemm_wgmma?"),
+        (["--nope"], 2, "unrecognized arguments: --nope"),
+        (
+            ["cache", "--nope"],
+            2,
+            "python -m cuteblas cache: unrecognized arguments: --nope; python -m cuteblas cache --help says more"
+        ),
+        (["layout"], 2, "required: LAYOUT"),
+        (["demo", "missing.npy"], 2, "missing.npy cannot be read: No such file")
+    ]
+)
 def test_errors_are_one_line(arguments, status, words, capsys):
     try:
         found = main(arguments)
@@ -77,16 +90,23 @@ def test_help_fits_the_terminal(name, width, monkeypatch, capsys):
     assert max(map(len, lines)) <= int(width)
 
 
-# -- the end of a command ----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("error, status, sentence", [
-    (CommandError("so it is"), 2, "so it is"), (CommandError("so it failed", 1), 1, "so it failed"),
-    (KeyboardInterrupt(), 130, None), (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, None),
-    (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device"),
-    (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "'/x': Permission denied"),
-    (MemoryError(), 1, "there is not enough memory: the system has none to give"),
-    (MemoryError("Unable to allocate 9 TiB"), 1, "there is not enough memory: Unable to allocate 9 TiB"),
-    (RecursionError("maximum"), 1, "the input is nested too deeply"), (RuntimeError("no device"), 1, "no device"),
-    (ModuleNotFoundError("No module named 'x'"), 1, "No module named 'x'")])
+# -- the end of a command --------------------------------------------------------------------------
+@pytest.mark.parametrize("error, status, sentence",
+                         [(CommandError("so it is"), 2, "so it is"),
+                          (CommandError("so it failed", 1), 1, "so it failed"),
+                          (KeyboardInterrupt(), 130, None),
+                          (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, None),
+                          (OSError(errno.ENOSPC, "No space left on device"), 1,
+                           "No space left on device"),
+                          (PermissionError(errno.EACCES, "Permission denied", "/x"), 1,
+                           "'/x': Permission denied"),
+                          (MemoryError(), 1,
+                           "there is not enough memory: the system has none to give"),
+                          (MemoryError("Unable to allocate 9 TiB"), 1,
+                           "there is not enough memory: Unable to allocate 9 TiB"),
+                          (RecursionError("maximum"), 1, "the input is nested too deeply"),
+                          (RuntimeError("no device"), 1, "no device"),
+                          (ModuleNotFoundError("No module named 'x'"), 1, "No module named 'x'")])
 def test_what_ends_a_command(error, status, sentence, capsys):
     def work():
         raise error
@@ -118,18 +138,20 @@ def test_files_that_cannot_be_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-# -- processes ---------------------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
 @pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-@pytest.mark.parametrize("arguments", [
-    ["kernels"], ["layout", "(60,60)"], ["cache"], ["doctor"], ["explain", "64x64", "64x64"], ["--help"], [], ["bench", "--help"],
-    ["demo", "FILE"], ["bench", "--backend", "numpy", "--sizes", "20", "--repeats", "1"], ["-m", "cuteblas.blas.testsuite"]],
-    ids=" ".join)
+@pytest.mark.parametrize("arguments", [["kernels"], ["layout", "(60,60)"], ["cache"], ["doctor"],
+                                       ["explain", "64x64", "64x64"], ["--help"], [],
+                                       ["bench", "--help"], ["demo", "FILE"],
+                                       ["bench", "--backend", "numpy", "--sizes", "20", "--repeats",
+                                        "1"], ["-m", "cuteblas.blas.testsuite"]], ids=" ".join)
 def test_a_closed_pipe_is_no_error(arguments, file):
     """As ``command | head -0``: silent, with the status of a tool that SIGPIPE ends."""
     ours = TESTSUITE if "cuteblas.blas.testsuite" in arguments else [*CUTEBLAS, *(file if a == "FILE" else a for a in arguments)]
     reading, writing = os.pipe()
     os.close(reading)
-    result = subprocess.run(ours, stdout=writing, stderr=subprocess.PIPE, env=environment(CXX="none", PATH=""), timeout=60)
+    result = subprocess.run(ours, stdout=writing, stderr=subprocess.PIPE,
+                            env=environment(CXX="none", PATH=""), timeout=60)
     os.close(writing)
     assert (result.returncode, result.stderr) == (141, b"")
 
@@ -137,17 +159,20 @@ def test_a_closed_pipe_is_no_error(arguments, file):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_full_disk_is_said():
     with open("/dev/full", "w") as full:
-        result = subprocess.run([*CUTEBLAS, "layout", "(4,4)"], stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=60)
+        result = subprocess.run([*CUTEBLAS, "layout", "(4,4)"], stdout=full, stderr=subprocess.PIPE,
+                                env=environment(), timeout=60)
     assert (result.returncode, result.stderr) == (1, b"No space left on device\n")
 
 
 @pytest.mark.parametrize("settings", [{"PYTHONIOENCODING": "ascii"},
-                                      {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+                                      {"LC_ALL": "C", "PYTHONUTF8": "0",
+                                       "PYTHONCOERCECLOCALE": "0"}])
 def test_names_that_the_output_cannot_encode(settings, tmp_path):
     name = os.fsdecode(b"caf\xc3\xa9\xff.npy")
     np.save(tmp_path / name, np.ones((4, 5), "f4"))
-    result = subprocess.run([*CUTEBLAS, "demo", name], capture_output=True, env=environment(CXX="none", PATH="", **settings),
-                            cwd=tmp_path, timeout=60)
+    result = subprocess.run([*CUTEBLAS, "demo", name], capture_output=True,
+                            env=environment(CXX="none", PATH="", **settings), cwd=tmp_path,
+                            timeout=60)
     assert result.returncode == 0 and result.stderr == b"" and b"caf" in result.stdout
 
 
@@ -157,11 +182,13 @@ def as_in_a_terminal():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("arguments", [[*CUTEBLAS, "bench", "--backend", "numpy", "--repeats", "100000"],
-                                       [*TESTSUITE, "--trans", "all", "--storage", "all"]], ids=["bench", "testsuite"])
+@pytest.mark.parametrize("arguments", [[*CUTEBLAS, "bench", "--backend", "numpy", "--repeats",
+                                        "100000"],
+                                       [*TESTSUITE, "--trans", "all", "--storage", "all"]],
+                         ids=["bench", "testsuite"])
 def test_an_interrupt_ends_with_130(arguments):
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
-                               preexec_fn=as_in_a_terminal)
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment(), preexec_fn=as_in_a_terminal)
     process.stdout.readline()
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -171,11 +198,15 @@ def test_an_interrupt_ends_with_130(arguments):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_an_interrupt_inside_of_exec_ends_with_130_too(tmp_path):
-    """CPython notes a KeyboardInterrupt that leaves ``exec``, as of dataclasses; ``-m`` then ends by SIGINT whatever the status."""
-    (tmp_path / "program.py").write_text("import sys, time; from cuteblas.cli.command import ended\n"
-                                         "sys.exit(ended(lambda: exec('print(flush=True); time.sleep(50)')))\n")
-    process = subprocess.Popen([sys.executable, "-m", "program"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
-                               env=environment(), preexec_fn=as_in_a_terminal)
+    """CPython notes a KeyboardInterrupt that leaves ``exec``, as of dataclasses; ``-m`` then ends
+    by SIGINT whatever the status."""
+    (tmp_path / "program.py").write_text(
+        "import sys, time; from cuteblas.cli.command import ended\n"
+        "sys.exit(ended(lambda: exec('print(flush=True); time.sleep(50)')))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-m", "program"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, cwd=tmp_path, env=environment(),
+                               preexec_fn=as_in_a_terminal)
     process.stdout.readline()
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -184,12 +215,17 @@ def test_an_interrupt_inside_of_exec_ends_with_130_too(tmp_path):
 
 
 def test_a_comparison_without_cupy():
-    result = subprocess.run([*CUTEBLAS, "--compare", "-c", "pass"], capture_output=True, text=True, env=environment(), timeout=60)
-    assert (result.returncode, result.stderr) == (0, (
-        "\ncuteblas: the program has not imported CuPy; python -m cuteblas --numpy serves NumPy arrays\n"))
+    result = subprocess.run([*CUTEBLAS, "--compare", "-c", "pass"], capture_output=True, text=True,
+                            env=environment(), timeout=60)
+    assert (result.returncode, result.stderr) == (
+        0,
+        (
+            "\ncuteblas: the program has not imported CuPy; python -m cuteblas --numpy serves NumPy arrays\n"
+        )
+    )
 
 
-# -- progress ----------------------------------------------------------------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------------------
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -224,10 +260,12 @@ def test_progress_as_a_bar(monkeypatch, capsys):
     assert "0/2" in counted(monkeypatch, Terminal()) and capsys.readouterr().out == "first\n"
 
 
-@pytest.mark.parametrize("arguments, there, expected", [
-    (["--numpy", "program.py"], True, "20"), (["run", "--compare", "--numpy", "program.py"], True, "20"),
-    (["--numpy", "program.py"], False, None), (["program.py"], True, None)])
-def test_threads_of_openblas_wait_for_less_time_where_arrays_may_move(arguments, there, expected, monkeypatch):
+@pytest.mark.parametrize("arguments, there, expected",
+                         [(["--numpy", "program.py"], True, "20"),
+                          (["run", "--compare", "--numpy", "program.py"], True, "20"),
+                          (["--numpy", "program.py"], False, None), (["program.py"], True, None)])
+def test_threads_of_openblas_wait_for_less_time_where_arrays_may_move(arguments, there, expected,
+                                                                      monkeypatch):
     monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "")   # restored after the test
     monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT")
     monkeypatch.setattr(cli, "driver_is_there", lambda: there)

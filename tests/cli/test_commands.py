@@ -30,7 +30,8 @@ def test_every_command_explains_itself(name, capsys):
 
 
 def test_python_m_runs_it():
-    result = subprocess.run([sys.executable, "-m", "cuteblas", "cache"], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-m", "cuteblas", "cache"], capture_output=True,
+                            text=True, check=True)
     assert os.environ["CUTEBLAS_CACHE_DIR"] in result.stdout
 
 
@@ -46,11 +47,14 @@ def test_cache_shows_and_clears(monkeypatch, tmp_path, capsys):
         first, *parts = capsys.readouterr().out.splitlines()
         assert first == str(tmp_path)
         return [" ".join(part.split()) for part in parts]
-    before = ["for GPUs 1 file 3.0 MiB", "calls on GPUs 1 file 3.0 MiB", "measured choices 1 file 3.0 MiB",
-              "for the emulator 2 files 6.0 MiB"]
+    before = ["for GPUs 1 file 3.0 MiB", "calls on GPUs 1 file 3.0 MiB",
+              "measured choices 1 file 3.0 MiB", "for the emulator 2 files 6.0 MiB"]
     assert shown() == before
-    assert shown("--clear") == [f"{line}, {count} removed" for line, count in zip(before, (1, 1, 1, 2), strict=True)]
-    assert shown() == [f"{what} 0 files 0.0 MiB" for what in ("for GPUs", "calls on GPUs", "measured choices", "for the emulator")]
+    assert shown("--clear") == [f"{line}, {count} removed"
+                                for line, count in zip(before, (1, 1, 1, 2), strict=True)]
+    assert shown() == [f"{what} 0 files 0.0 MiB"
+                       for what in ("for GPUs", "calls on GPUs", "measured choices",
+                                    "for the emulator")]
 
 
 def test_doctor_looks_at_everything(capsys):
@@ -69,9 +73,11 @@ for name in ("cupy", "cuda", "cuda.core", "cuda.bindings", "cuda.bindings.nvrtc"
 from cuteblas.cli import main
 sys.exit(main(["doctor"]))
 """
-    environment = os.environ | {"PATH": "", "CXX": "", "CUTEBLAS_CACHE_DIR": os.devnull + "/kernels",
+    environment = os.environ | {"PATH": "", "CXX": "",
+                                "CUTEBLAS_CACHE_DIR": os.devnull + "/kernels",
                                 "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                            env=environment, check=True)
     missing = {line[4:22].strip() for line in result.stdout.splitlines() if line.startswith("--")}
     assert {"CuPy", "NVRTC", "C++ compiler", "kernel cache"} <= missing
     assert result.stdout.count("'cuteblas[cuda") >= 2
@@ -79,15 +85,19 @@ sys.exit(main(["doctor"]))
     assert "NumPy's BLAS alone: CuPy is not installed" in " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize("version, extra, found", [
-    (None, "cuda13]' (or 'cuteblas[cuda12]'", "not found"), (11080, "cuda13]' (or 'cuteblas[cuda12]'", "runs CUDA 11.8 and older"),
-    (12090, "cuda12]'", "runs CUDA 12.9 and older"), (13000, "cuda13]'", "runs CUDA 13.0 and older")])
+@pytest.mark.parametrize("version, extra, found",
+                         [(None, "cuda13]' (or 'cuteblas[cuda12]'", "not found"),
+                          (11080, "cuda13]' (or 'cuteblas[cuda12]'", "runs CUDA 11.8 and older"),
+                          (12090, "cuda12]'", "runs CUDA 12.9 and older"),
+                          (13000, "cuda13]'", "runs CUDA 13.0 and older")])
 def test_doctor_asks_the_driver_itself(version, extra, found, monkeypatch):
     """Without CuPy, which extra fits is the driver's to say."""
     monkeypatch.setattr(doctor, "_cuda_of_driver", lambda: version)
     monkeypatch.setitem(sys.modules, "cupy", None)
     (cupy,), (driver,) = doctor._cupy("CuPy"), doctor._driver("CUDA driver")
-    assert f"pip install 'cuteblas[{extra}" in cupy.remedy and cupy.remedy.count("cuteblas[") == 1 + ("or" in extra)
+    assert f"pip install 'cuteblas[{extra}" in cupy.remedy and cupy.remedy.count(
+        "cuteblas["
+    ) == 1 + ("or" in extra)
     assert driver.text == found and bool(driver.remedy) == (version is None or version < 12000)
 
 
@@ -108,16 +118,18 @@ def test_doctor_describes_devices(monkeypatch):
 
     monkeypatch.setattr(doctor, "device_info", lambda ordinal: H200)
     found = list(doctor._driver("CUDA driver"))
-    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "costs of 0", "device 1", "costs of 1",
-                                                "host rates"]
+    assert [finding.name for finding in found] == ["CUDA driver", "device 0", "costs of 0",
+                                                   "device 1", "costs of 1", "host rates"]
     assert found[0].text == "runs CUDA 13.1 and older, 2 devices"
     assert found[1].text == "NVIDIA H200, sm_90, 132 multiprocessors at 1980 MHz, 4286 GB/s in a copy, 227 KiB of shared memory"
     assert found[2].text == "measured on this kind of card, shipped with cuteblas"
     assert not any(finding.remedy for finding in found[:-1])
     assert found[-1].text.startswith("estimated") and "calibrate --host" in found[-1].remedy
     monkeypatch.setattr(doctor, "host_costs", lambda: None)
-    assert list(doctor._driver("CUDA driver"))[-1] == doctor.Finding("host rates", "measured by calibrate --host")
+    assert list(doctor._driver("CUDA driver"))[-1] == doctor.Finding("host rates",
+                                                                     "measured by calibrate --host")
     scaled = doctor._costs("costs", DEVICES["a100"])
     assert "scaled from NVIDIA H200 by clock" in scaled.text and "calibrate measures this card" in scaled.remedy
-    own = replace(DEVICES["a100"], costs=replace(default_costs(), device=DEVICES["a100"].name, origin="a100.json"))
+    own = replace(DEVICES["a100"], costs=replace(default_costs(), device=DEVICES["a100"].name,
+                                                 origin="a100.json"))
     assert doctor._costs("costs", own) == doctor.Finding("costs", "measured here: a100.json")

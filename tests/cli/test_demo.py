@@ -16,7 +16,8 @@ from cuteblas.cli.terminal import duration
 
 from .fakes import FakeGpu
 
-needs_compiler = pytest.mark.skipif(not emulator.available(), reason=str(emulator.why_unavailable()))
+needs_compiler = pytest.mark.skipif(not emulator.available(),
+                                    reason=str(emulator.why_unavailable()))
 _RNG = np.random.default_rng(0)
 
 
@@ -27,7 +28,8 @@ def no_gpu(monkeypatch):
 
 @pytest.fixture
 def no_compiler(monkeypatch):
-    monkeypatch.setattr("cuteblas.emulator.why_unavailable", lambda: "there is no compiler; install one with: apt-get install g++")
+    monkeypatch.setattr("cuteblas.emulator.why_unavailable",
+                        lambda: "there is no compiler; install one with: apt-get install g++")
 
 
 @pytest.fixture
@@ -50,21 +52,27 @@ def test_digits(no_gpu, monkeypatch, capsys):
     assert main(["demo"]) == 0
     text = capsys.readouterr().out
     flat = " ".join(text.split())
-    for part in ("1797 handwritten digits of 8x8 pixels", "float32 (1797, 4096)", "no GPU: none was asked for",
-                 "right, all 1797 rows checked: the error is at most", "of the terms (float32 itself rounds by 6.0e-08)",
-                 "right: all 7360512 elements are where NumPy puts them", "kernel gemm_simt, generated for this product: 1 block",
-                 "right: every element equals NumPy's", "elements of C that 64 threads own", "measurements on one NVIDIA H200",
-                 "with an estimated time", "gemm_split", "all 3 results are right", "cuteblas explain 4096x4096"):
+    for part in ("1797 handwritten digits of 8x8 pixels", "float32 (1797, 4096)",
+                 "no GPU: none was asked for", "right, all 1797 rows checked: the error is at most",
+                 "of the terms (float32 itself rounds by 6.0e-08)",
+                 "right: all 7360512 elements are where NumPy puts them",
+                 "kernel gemm_simt, generated for this product: 1 block",
+                 "right: every element equals NumPy's", "elements of C that 64 threads own",
+                 "measurements on one NVIDIA H200", "with an estimated time", "gemm_split",
+                 "all 3 results are right", "cuteblas explain 4096x4096"):
         assert part in flat, part
     assert "numpy.matmul" not in text, "NumPy has no rival here"
     assert max(map(len, text.splitlines())) <= 80 and "\x1b" not in text
-    first, turned = (text[text.index(title):].splitlines()[1:9] for title in ("four digits", "upside down"))
+    first, turned = (text[text.index(title):].splitlines()[1:9]
+                     for title in ("four digits", "upside down"))
     assert any(line.strip() for line in first) and turned == first[::-1]
 
 
 def test_what_is_said_of_a_gpu_is_in_the_data(tmp_path, no_gpu, no_compiler, saved, capsys):
     committed = Path(data.__file__).parent / "measured.json"
-    run_path(str(Path(__file__).parents[2] / "docs" / "performance" / "measured.py"))["main"](tmp_path / "measured.json")
+    run_path(str(Path(__file__).parents[2] / "docs" / "performance" / "measured.py"))["main"](
+        tmp_path / "measured.json"
+    )
     assert (tmp_path / "measured.json").read_text() == committed.read_text()
     assert main(["demo", saved("x", np.ones((4, 5), "f4"))]) == 0
     lines = " ".join(capsys.readouterr().out.split())
@@ -90,10 +98,12 @@ def test_two_files_in_the_emulator(no_gpu, saved, capsys):
     assert "with the compiled kernel from disk" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("shape, dtype, formula", [((30, 50), "f4", "A A^T"), ((50, 30), "c8", "A^H A"), ((6,), "i4", "A A^T"),
-                                                   ((3, 20, 10), "f2", "A^T A")])
+@pytest.mark.parametrize("shape, dtype, formula",
+                         [((30, 50), "f4", "A A^T"), ((50, 30), "c8", "A^H A"),
+                          ((6,), "i4", "A A^T"), ((3, 20, 10), "f2", "A^T A")])
 def test_gram_matrix_of_one_file(shape, dtype, formula, no_gpu, no_compiler, saved, capsys):
-    x = (10 * (_RNG.standard_normal(shape) + (1j * _RNG.standard_normal(shape) if dtype[0] == "c" else 0))).astype(dtype)
+    x = (10 * (_RNG.standard_normal(shape) + (1j * _RNG.standard_normal(shape) if dtype[0] == "c"
+                                              else 0))).astype(dtype)
     assert main(["demo", saved("x", x)]) == 0
     text = capsys.readouterr().out
     assert f"the Gram matrix {formula} of x.npy" in text and "install one with: apt-get install g++" in text
@@ -103,7 +113,8 @@ def test_gram_matrix_of_one_file(shape, dtype, formula, no_gpu, no_compiler, sav
 def test_the_gram_matrix_of_complex_numbers_is_hermitian(saved):
     x = _RNG.standard_normal((4, 6)) + 1j * _RNG.standard_normal((4, 6))
     work = data.task([saved("x", x)])
-    assert np.array_equal(work.a, x) and np.array_equal(work.b, x.conj().T) and np.array_equal(work.x, x)
+    assert np.array_equal(work.a, x) and np.array_equal(work.b,
+                                                        x.conj().T) and np.array_equal(work.x, x)
 
 
 @pytest.mark.skipif(np.dtype("g").itemsize == 8, reason="longdouble is float64 here")
@@ -113,19 +124,26 @@ def test_types_without_kernels(no_gpu, saved, capsys):
     assert f"there are no kernels for {np.dtype('g')}" in text and "all 2 results are right" in text
 
 
-@pytest.mark.parametrize("files, why", [
-    (["missing.npy"], "missing.npy cannot be read"), (["a", "b", "c"], "one or two .npy files"),
-    ([np.array([{}])], "holds Python objects"), ([np.array(["text"])], "holds <U4"), ([np.ones((0, 3))], "nothing to multiply"),
-    ([np.float64(3)], "nothing to multiply"), ([np.ones((2, 3)), np.ones((2, 3))], "mismatch in its core dimension")])
+@pytest.mark.parametrize("files, why", [(["missing.npy"], "missing.npy cannot be read"),
+                                        (["a", "b", "c"], "one or two .npy files"),
+                                        ([np.array([{}])], "holds Python objects"),
+                                        ([np.array(["text"])], "holds <U4"),
+                                        ([np.ones((0, 3))], "nothing to multiply"),
+                                        ([np.float64(3)], "nothing to multiply"),
+                                        ([np.ones((2, 3)), np.ones((2, 3))],
+                                         "mismatch in its core dimension")])
 def test_what_cannot_be_multiplied(files, why, no_gpu, saved, capsys):
-    names = [name if isinstance(name, str) else saved(f"x{i}", name) for i, name in enumerate(files)]
+    names = [name if isinstance(name, str) else saved(f"x{i}", name)
+             for i, name in enumerate(files)]
     assert main(["demo", *names]) == 2
     out, err = capsys.readouterr()
     assert why in err and err.count("\n") == 1 and out == ""
 
 
-@pytest.mark.parametrize("content, why", [(b"1 2 3\n", "is not a .npy file; numpy.save("), (b"", "is not a .npy file"),
-                                          (b"\x93NUMPY\x01\x00", "cannot be read as a .npy file"), (None, "Is a directory")])
+@pytest.mark.parametrize("content, why", [(b"1 2 3\n", "is not a .npy file; numpy.save("),
+                                          (b"", "is not a .npy file"),
+                                          (b"\x93NUMPY\x01\x00", "cannot be read as a .npy file"),
+                                          (None, "Is a directory")])
 def test_files_that_are_none(content, why, no_gpu, tmp_path, capsys):
     """The message does not advise to load them unsafely."""
     file = tmp_path / "t.txt"
@@ -150,7 +168,8 @@ def test_on_a_gpu_the_rival_is_cupy(fake_gpu, saved, capsys):
     assert "Watch a kernel" not in text and "Speed on a GPU" not in text and "all 2 results are right" in text
 
 
-def test_the_emulator_of_the_environment_is_not_given_large_products(no_gpu, no_compiler, saved, monkeypatch, capsys):
+def test_the_emulator_of_the_environment_is_not_given_large_products(no_gpu, no_compiler, saved,
+                                                                     monkeypatch, capsys):
     def multiplied(a, b):
         seen.append(current_backend())
         return np.matmul(a, b)

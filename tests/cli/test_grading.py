@@ -12,7 +12,8 @@ _RNG = np.random.default_rng(0)
 
 def normal(shape, dtype):
     x = _RNG.standard_normal(shape)
-    return (x + 1j * _RNG.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating) else x).astype(dtype)
+    return (x + 1j * _RNG.standard_normal(shape) if np.issubdtype(dtype, np.complexfloating)
+            else x).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
@@ -33,7 +34,7 @@ def test_one_wrong_element_fails(dtype):
 
 def test_the_error_is_in_units_of_u():
     a, b = np.ones((1, 4), "f4"), np.ones((4, 1), "f4")
-    c = np.float32([[4 * (1 + 3 * 2.0**-24)]])                # rounds to 1 + 2 * 2^-23 or so; take what is stored
+    c = np.float32([[4 * (1 + 3 * 2.0**-24)]])  # rounds to 1 + 2 * 2^-23 or so; take what is stored
     assert grade(a, b, c).error == pytest.approx((float(c[0, 0]) - 4) / (2.0**-24 * 4), rel=1e-6)
 
 
@@ -46,8 +47,8 @@ def test_integers_are_exact(dtype):
     assert not grade(a, b, c).passed
 
 
-@pytest.mark.parametrize("shapes", [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((0, 5), (5, 3)),
-                                    ((4, 0), (0, 3))])
+@pytest.mark.parametrize("shapes", [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)),
+                                    ((2, 1, 4, 5), (3, 5, 6)), ((0, 5), (5, 3)), ((4, 0), (0, 3))])
 def test_every_shape_that_matmul_accepts(shapes):
     a, b = (normal(shape, "f4") for shape in shapes)
     c = np.asarray(a @ b)

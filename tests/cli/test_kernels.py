@@ -16,7 +16,9 @@ FAMILIES = [v for v in variants().values() if v.source.startswith(CHOSEN)]
 
 def test_all_are_listed(capsys):
     assert main(["kernels"]) == 0
-    chosen, named = capsys.readouterr().out.split("These run only on request, with variant= or --variant")
+    chosen, named = capsys.readouterr().out.split(
+        "These run only on request, with variant= or --variant"
+    )
     for v in variants().values():
         text, source = (chosen if v in FAMILIES else named), v.source.removeprefix(CHOSEN)[:60]
         assert f"\n  {v.name} ({v.arch})\n" in text and v.summary[:60] in text and source in text
@@ -28,13 +30,14 @@ def test_every_kernel_has_an_example(name, capsys):
     assert main(["kernels", name]) == 0
     text = capsys.readouterr().out
     assert f"\n{name}: " in text and "was generated from" in text and "  problem  " in text
-    assert "\n  launch " in text or "\n  launch\n" in text           # a long name begins a line of its own
+    assert "\n  launch " in text or "\n  launch\n" in text    # a long name begins a line of its own
     assert " takes\n  " in text
 
 
 @pytest.mark.parametrize("v", FAMILIES, ids=lambda v: v.name)
 def test_families_are_variants(v):
-    """A name in the list is a name that ``variant=`` takes, and planning chooses that family for its example by itself."""
+    """A name in the list is a name that ``variant=`` takes, and planning chooses that family for
+    its example by itself."""
     plan = example(v)
     assert plan.family == v.name
     planner = plan_copy if v.operation == "copy" else plan_gemm
@@ -43,7 +46,8 @@ def test_families_are_variants(v):
 
 def test_a_named_family_computes_or_refuses():
     a = np.ones((64, 64), np.float32)
-    assert {cuteblas.explain(a, a, variant=name).family for name in ("gemm_simt", "gemm_skinny")} == {"gemm_simt", "gemm_skinny"}
+    assert {cuteblas.explain(a, a, variant=name).family
+            for name in ("gemm_simt", "gemm_skinny")} == {"gemm_simt", "gemm_skinny"}
     with pytest.raises(ValueError, match="gemm_outer cannot compute this"):
         cuteblas.explain(a, a, variant="gemm_outer")
     with pytest.raises(ValueError, match="gemm_modular does not support it"):
@@ -74,6 +78,7 @@ def test_an_example_of_its_own(monkeypatch):
         raise ValueError(f"not {problem.shape}")
 
     with pytest.raises(ValueError, match=r"not \(3, 5\)"):
-        example(Variant("own", "copy", "a test", "refuses", "sm_70", refuse, CopyProblem((3, 5), (1, 3), (5, 1), 4)))
+        example(Variant("own", "copy", "a test", "refuses", "sm_70", refuse,
+                        CopyProblem((3, 5), (1, 3), (5, 1), 4)))
     usual = example(variants()["transpose_naive_read"])
     assert usual.device == H200 and usual.problem.shape == (4096, 4096) and usual.problem.variant == "transpose_naive_read"

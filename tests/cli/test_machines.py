@@ -20,14 +20,16 @@ def test_host_times_calls():
 
 def test_medians_take_turns_in_changing_order():
     order = []
-    taken = {"a": iter((9, 5, 1, 3, 2, 2, 2, 2, 1, 3)), "b": iter((9, 5, 10, 30, 20, 20, 20, 20, 10, 30))}
+    taken = {"a": iter((9, 5, 1, 3, 2, 2, 2, 2, 1, 3)),
+             "b": iter((9, 5, 10, 30, 20, 20, 20, 20, 10, 30))}
 
     def interval(call, times):
         call()
         return float(next(taken[order[-1]]))
 
     machine = SimpleNamespace(interval=interval)
-    result = medians(machine, lambda: order.append("a"), lambda: order.append("b"), repeats=8)      # after warming up, twice
+    # after warming up, twice
+    result = medians(machine, lambda: order.append("a"), lambda: order.append("b"), repeats=8)
     rounds = [tuple(order[i:i + 2]) for i in range(0, len(order), 2)]
     assert result == [2.0, 20.0] and rounds[:2] == [("a", "b")] * 2
     assert len(rounds) == 10 and set(rounds) == {("a", "b"), ("b", "a")}
@@ -49,7 +51,8 @@ def test_sustained_calls_run_for_as_long_before_they_are_timed():
         return 0.01 * times
 
     machine = SimpleNamespace(interval=interval)
-    assert medians(machine, lambda: "a", lambda: "b", repeats=3, sustained=0.25) == [pytest.approx(0.01)] * 2
+    assert medians(machine, lambda: "a", lambda: "b", repeats=3,
+                   sustained=0.25) == [pytest.approx(0.01)] * 2
     turns = log[4:]
     assert len(turns) == 3 * 2 * 2 and {times for _, times in turns} == {25}
     assert all(before == timed for before, timed in zip(turns[::2], turns[1::2], strict=True))
@@ -68,9 +71,12 @@ def test_gpu_counts_only_what_lies_between_the_events(monkeypatch):
             log.append("wait")
 
     data = SimpleNamespace(memset_async=lambda value, size, stream: log.append(f"memset {size}"))
-    cuda = SimpleNamespace(Event=Event, get_current_stream=lambda: "stream", runtime=SimpleNamespace(memGetInfo=lambda: (800, 900)),
+    cuda = SimpleNamespace(Event=Event, get_current_stream=lambda: "stream",
+                           runtime=SimpleNamespace(memGetInfo=lambda: (800, 900)),
                            get_elapsed_time=lambda start, stop: float(stop.time - start.time))
-    cupy = SimpleNamespace(uint8=np.uint8, empty=lambda size, dtype: SimpleNamespace(data=data, nbytes=size), cuda=cuda)
+    cupy = SimpleNamespace(
+        uint8=np.uint8, empty=lambda size, dtype: SimpleNamespace(data=data, nbytes=size), cuda=cuda
+    )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr("cuteblas.runtime.device_info", lambda: SimpleNamespace(name="some GPU"))
     machine = Gpu()

@@ -39,10 +39,19 @@ if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
 
 
 FILES = {
-    "script.py": SCRIPT, "helper.py": "here = True", "broken.py": "x = (\n", "empty/data.txt": "", "package/__init__.py": "",
-    "package/__main__.py": SCRIPT, "package/tool.py": SCRIPT, "app/__main__.py": SCRIPT, "app/helper.py": "here = 'app'",
-    "tools/script.py": SCRIPT, "tools/helper.py": "here = 'tools'",
-    "latin.py": "# coding: latin-1\nprint(len('\xe9'))", "annotations.py": "def f(x: 1 + 1): pass\nprint(f.__annotations__)",
+    "script.py": SCRIPT,
+    "helper.py": "here = True",
+    "broken.py": "x = (\n",
+    "empty/data.txt": "",
+    "package/__init__.py": "",
+    "package/__main__.py": SCRIPT,
+    "package/tool.py": SCRIPT,
+    "app/__main__.py": SCRIPT,
+    "app/helper.py": "here = 'app'",
+    "tools/script.py": SCRIPT,
+    "tools/helper.py": "here = 'tools'",
+    "latin.py": "# coding: latin-1\nprint(len('\xe9'))",
+    "annotations.py": "def f(x: 1 + 1): pass\nprint(f.__annotations__)",
     "hook.py": """
 import sys
 def shown(kind, error, trace):
@@ -53,7 +62,8 @@ sys.excepthook = shown
     "threads.py": """
 import threading, time
 threading.Thread(target=lambda: (time.sleep(0.3), print("late"))).start()
-"""}
+"""
+}
 
 
 @pytest.fixture
@@ -66,27 +76,37 @@ def folder(tmp_path):
 
 
 def python(folder, *arguments, **environment):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder, timeout=60,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder,
+                          timeout=60, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+                          | environment)
 
 
-@pytest.mark.parametrize("arguments", [
-    ["script.py"], ["script.py", "-m", "--compare", "x"], ["./script.py", "status"], ["script.py", "text"],
-    ["script.py", "nothing"], ["script.py", "raise"], ["script.py", "chain"], ["broken.py"], ["missing.py"],
-    ["-m", "script", "-c", "--help"], ["-m", "package", "raise"], ["-m", "package.tool", "status"], ["-m", "missing"],
-    ["-m", "empty"], ["-c", SCRIPT, "raise", "-x"], ["-c", SCRIPT], ["app", "raise"], ["tools/script.py"], ["empty"], ["hook.py"],
-    ["latin.py"], ["annotations.py"], ["threads.py"]],
-    ids=lambda arguments: " ".join("CODE" if a == SCRIPT else a for a in arguments))
+@pytest.mark.parametrize("arguments", [["script.py"], ["script.py", "-m", "--compare", "x"],
+                                       ["./script.py", "status"], ["script.py", "text"],
+                                       ["script.py", "nothing"], ["script.py", "raise"],
+                                       ["script.py", "chain"], ["broken.py"], ["missing.py"],
+                                       ["-m", "script", "-c", "--help"], ["-m", "package", "raise"],
+                                       ["-m", "package.tool", "status"], ["-m", "missing"],
+                                       ["-m", "empty"], ["-c", SCRIPT, "raise", "-x"],
+                                       ["-c", SCRIPT], ["app", "raise"], ["tools/script.py"],
+                                       ["empty"], ["hook.py"], ["latin.py"], ["annotations.py"],
+                                       ["threads.py"]],
+                         ids=lambda arguments: " ".join("CODE" if a == SCRIPT else a
+                                                        for a in arguments))
 def test_programs_end_as_without_us(folder, arguments):
     expected, result = python(folder, *arguments), python(folder, "-m", "cuteblas", *arguments)
     assert (result.returncode, result.stdout) == (expected.returncode, expected.stdout)
     told, _, report = result.stderr.partition("\ncuteblas: ")
     wanted = expected.stderr.replace(f"{sys.executable}: ", "python -m cuteblas: ")
-    lines = [line for line in wanted.splitlines() if "runpy" not in line]       # Python shows its own way to -m; ours is not shown
+    # Python shows its own way to -m; ours is not shown
+    lines = [line for line in wanted.splitlines() if "runpy" not in line]
     assert told.splitlines() == lines
     started = "can't" not in told and "No module" not in told and "broken.py" not in arguments
-    assert report.strip() == ("the program has not imported CuPy; python -m cuteblas --numpy serves NumPy arrays"
-                              if started else "")
+    assert report.strip() == (
+        "the program has not imported CuPy; python -m cuteblas --numpy serves NumPy arrays"
+        if started
+        else ""
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -98,7 +118,8 @@ def test_an_interrupt_is_one(folder):
 
 
 def test_the_word_run_may_be_said(folder):
-    for arguments in (["run", "script.py"], ["run", "--compare", "script.py"], ["--compare", "script.py"], ["run", "-m", "script"]):
+    for arguments in (["run", "script.py"], ["run", "--compare", "script.py"],
+                      ["--compare", "script.py"], ["run", "-m", "script"]):
         result = python(folder, "-m", "cuteblas", *arguments, "status")
         assert result.returncode == 7 and "'status']" in result.stdout, result.stderr
     assert python(folder, "-m", "cuteblas", "run").returncode == python(folder, "-m", "cuteblas", "-m").returncode == 2
@@ -136,7 +157,7 @@ except Exception as error:
     assert f"CuPy ran all products: cuteblas cannot be installed: {runtime.why_unavailable()}"[:60] in result.stderr
 
 
-# -- reports on programs that make products --------------------------------------------------------------------------------------
+# -- reports on programs that make products --------------------------------------------------------
 @pytest.fixture
 def on_the_host(monkeypatch):
     """CuPy on the host, and what is to be done at the end of the process."""
@@ -159,7 +180,8 @@ def on_the_host(monkeypatch):
     def by_cupy(a, b, *rest):
         return host_cupy.on_gpu(host_cupy.on_host(a) @ host_cupy.on_host(b))
 
-    for owner, name in ((cupy.ndarray, "__matmul__"), (cupy.ndarray, "dot"), (cupy.matmul, "_try_fastcall_func")):
+    for owner, name in ((cupy.ndarray, "__matmul__"), (cupy.ndarray, "dot"),
+                        (cupy.matmul, "_try_fastcall_func")):
         monkeypatch.setattr(owner, name, by_cupy, raising=False)
     monkeypatch.setattr(hooks, "SWITCH", hooks.Switch())
     monkeypatch.setattr(patches, "MADE_BY_CHECKS", {})
@@ -210,7 +232,7 @@ def test_the_report_comes_before_cupys_own_ends(on_the_host, monkeypatch):
 
     monkeypatch.setattr("cuteblas.cli.run.install_with_cupy", imported)
     cli.main(["-c", "pass"])
-    assert [callable(each) for each in on_the_host] == [False, True]        # the last one is called first
+    assert [callable(each) for each in on_the_host] == [False, True]  # the last one is called first
 
 
 def test_an_exception_still_leaves_a_report(on_the_host, capsys):
@@ -228,7 +250,8 @@ class Clock:
 
         from ..functions.host_cupy import on_gpu, on_host
 
-        self.rival = SimpleNamespace(ndarray=cupy.ndarray, resize=lambda x, n: on_gpu(np.resize(on_host(x), n)))
+        self.rival = SimpleNamespace(ndarray=cupy.ndarray,
+                                     resize=lambda x, n: on_gpu(np.resize(on_host(x), n)))
         self.put, self._counted = on_gpu, counted
 
     def _seconds(self, call):
@@ -247,7 +270,8 @@ def test_times_are_compared_by_kind_of_call(on_the_host, monkeypatch, capsys):
     from cuteblas.array import hooks
     from cuteblas.cli import comparison
 
-    monkeypatch.setattr(comparison, "Gpu", lambda: Clock(lambda: cuteblas.stats()["matmul"]["calls"]["reference"]))
+    monkeypatch.setattr(comparison, "Gpu",
+                        lambda: Clock(lambda: cuteblas.stats()["matmul"]["calls"]["reference"]))
     cli.main(["--compare", "-c", PRODUCTS])
     on_the_host[0]()
     table = capsys.readouterr().err.partition("\ntime of one call")[2].splitlines()[2:]
@@ -270,7 +294,8 @@ def test_arrays_are_made_again_as_they_were(on_the_host):
         for dtype in ("f4", "i2", "?", "c16", "i1"):
             x = on_gpu(laid_out((3, 4, 5), dtype, layout))
             again = array(machine, frozen(x, []).memory)
-            assert (again.shape, again.strides, again.dtype, again.data.ptr % 16) == (x.shape, x.strides, x.dtype, x.data.ptr % 16)
+            assert (again.shape, again.strides, again.dtype,
+                    again.data.ptr % 16) == (x.shape, x.strides, x.dtype, x.data.ptr % 16)
             if layout == "C":
                 assert len(np.unique(on_host(again))) > 1 and described(frozen(x, []).memory) == f"{x.dtype} 3x4x5"
     assert described(frozen(on_gpu(np.ones((3, 4)).T), []).memory) == "float64 4x3 F"

@@ -1,4 +1,5 @@
-"""Where the lanes of a warp hold the elements of mma.sync, as PTX ISA ("Matrix Fragments for mma") says it, shape by shape."""
+"""Where the lanes of a warp hold the elements of mma.sync, as PTX ISA ("Matrix Fragments for mma")
+says it, shape by shape."""
 
 from __future__ import annotations
 
@@ -19,12 +20,18 @@ FRAGMENTS: dict[tuple[str, tuple[int, int, int]], tuple[Place, Place, Place]] = 
         _accumulators,
     ),
     ("16 bits", (16, 8, 16)): (
-        lambda g, t, i: (g if 0 <= i < 2 or 4 <= i < 6 else g + 8, 2 * t + (i & 1) + (0 if i < 4 else 8)),
+        lambda g, t, i: (
+            g if 0 <= i < 2 or 4 <= i < 6 else g + 8,
+            2 * t + (i & 1) + (0 if i < 4 else 8)
+        ),
         lambda g, t, i: (2 * t + (i & 1) + (0 if i < 2 else 8), g),
         _accumulators,
     ),
     ("8 bits", (16, 8, 32)): (
-        lambda g, t, i: (g if 0 <= i < 4 or 8 <= i < 12 else g + 8, 4 * t + (i & 3) + (0 if i < 8 else 16)),
+        lambda g, t, i: (
+            g if 0 <= i < 4 or 8 <= i < 12 else g + 8,
+            4 * t + (i & 3) + (0 if i < 8 else 16)
+        ),
         lambda g, t, i: (4 * t + (i & 3) + (0 if i < 4 else 16), g),
         _accumulators,
     ),
@@ -42,7 +49,8 @@ FRAGMENTS: dict[tuple[str, tuple[int, int, int]], tuple[Place, Place, Place]] = 
 
 
 def fragments(bits: int, shape: tuple[int, int, int]) -> tuple[Callable[[int, int], int], ...]:
-    """For A (m, k), B (n, k) and C (m, n): (lane, element of the lane) -> position, counted colexicographically."""
+    """For A (m, k), B (n, k) and C (m, n): (lane, element of the lane) -> position, counted
+    colexicographically."""
     m, n, _ = shape
     a, b, c = FRAGMENTS[f"{bits} bits", shape]
 

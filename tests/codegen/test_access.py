@@ -56,14 +56,16 @@ def test_named_integers_and_named_tensors_count_as_what_they_stand_for():
     row = k.let("row", k.thread * 2)
     tile = k.shared("s", "float32", Layout((64, 4), (1, 64)))
     once = k.pin("once", local_tile(tile, (1, 4), (row, 0)))
-    k.copy(Vector(1), k.pin("twice", local_tile(once, (1, 2), (0, 1))), k.registers("r", "float32", Layout((1, 2))))
+    k.copy(Vector(1), k.pin("twice", local_tile(once, (1, 2), (0, 1))),
+           k.registers("r", "float32", Layout((1, 2))))
     assert k.build().facts["shared load s"].endswith("2 wavefronts of at least 1")
 
 
 def test_the_worst_of_several_accesses_counts():
     k = KernelBuilder("kernel", 32)
     tile, part = k.shared("s", "float32", Layout((32, 32))), k.registers("r", "float32", Layout((1, 1)))
-    for column in (local_tile(tile, (1, 1), (0, k.thread)), local_tile(tile, (1, 1), (k.thread, 0))):
+    for column in (local_tile(tile, (1, 1), (0, k.thread)),
+                   local_tile(tile, (1, 1), (k.thread, 0))):
         k.copy(Vector(1), column, part)
     assert "32 wavefronts" in k.build().facts["shared load s"]
 

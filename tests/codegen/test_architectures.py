@@ -4,14 +4,26 @@ from dataclasses import fields
 
 import pytest
 
-from cuteblas.codegen.architectures import FEATURES, Capabilities, capabilities, number_of, oldest_with, why_lacking
+from cuteblas.codegen.architectures import (
+    FEATURES,
+    Capabilities,
+    capabilities,
+    number_of,
+    oldest_with,
+    why_lacking,
+)
 
 
-@pytest.mark.parametrize("arch, has", [
-    ("sm_75", set()), ("sm_80", {"async_copies", "float64_tensor_cores"}), ("sm_89", {"async_copies"}),
-    ("sm_90", set(FEATURES)), ("sm_90a", set(FEATURES)),
-    ("sm_100", {"async_copies", "tma", "clusters", "overlapping_launches"}), ("sm_120f", {"async_copies", "tma", "clusters",
-                                                                                        "overlapping_launches"})])
+@pytest.mark.parametrize("arch, has", [("sm_75", set()),
+                                       ("sm_80", {"async_copies", "float64_tensor_cores"}),
+                                       ("sm_89", {"async_copies"}), ("sm_90", set(FEATURES)),
+                                       ("sm_90a", set(FEATURES)),
+                                       ("sm_100",
+                                        {"async_copies", "tma", "clusters",
+                                         "overlapping_launches"}),
+                                       ("sm_120f",
+                                        {"async_copies", "tma", "clusters",
+                                         "overlapping_launches"})])
 def test_one_table_says_what_they_have(arch, has):
     found = capabilities(arch)
     assert {name for name in FEATURES if getattr(found, name)} == has

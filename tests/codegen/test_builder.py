@@ -9,7 +9,16 @@ from cuteblas.codegen.copies import CpAsync, Vector
 from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.fma import Fma
 from cuteblas.codegen.values import integer
-from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, domain_offset, local_tile, make_identity_tensor
+from cuteblas.layout import (
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    _,
+    domain_offset,
+    local_tile,
+    make_identity_tensor,
+)
 
 
 def builder(**options):
@@ -17,7 +26,8 @@ def builder(**options):
 
 
 def global_tensor(k, shape, stride, *, name="A", const=True, alignment=16):
-    return Tensor(k.pointer(name, "float32", const=const, alignment=alignment), Layout(shape, stride))
+    return Tensor(k.pointer(name, "float32", const=const, alignment=alignment),
+                  Layout(shape, stride))
 
 
 def test_a_vector_that_is_not_contiguous_is_refused():
@@ -58,7 +68,8 @@ def test_a_pinned_pointer_remembers_its_alignment():
     A = global_tensor(k, (64, 8), (1, k.integer("ld", lo=None, multiple=4)))
     pinned = k.pin("tA", local_tile(A, (2, 8), (k.thread, 0)))
     with pytest.raises(CodegenError, match="aligned"):
-        k.copy(Vector(4), Tensor(pinned.engine, Layout((4, 8), (1, 4))), k.registers("r", "float32", Layout((4, 8))))
+        k.copy(Vector(4), Tensor(pinned.engine, Layout((4, 8), (1, 4))),
+               k.registers("r", "float32", Layout((4, 8))))
 
 
 def test_modes_that_do_not_match_are_refused():
@@ -71,9 +82,11 @@ def test_modes_that_do_not_match_are_refused():
     with pytest.raises(CodegenError, match="smem to rmem, rmem to smem, not gmem to gmem"):
         k.copy(Vector(1), A, global_tensor(k, (4, 8), (1, 4), name="B"))
     with pytest.raises(CodegenError, match="not known when the kernel is generated"):
-        k.copy(Vector(1), global_tensor(k, (4, k.integer("n")), (1, 4), name="D"), k.registers("p", "float32", Layout((4, 8))))
+        k.copy(Vector(1), global_tensor(k, (4, k.integer("n")), (1, 4), name="D"),
+               k.registers("p", "float32", Layout((4, 8))))
     with pytest.raises(CodegenError, match="1, 2, 4, 8 or 16 elements, got 3"):
-        k.copy(Vector(3), global_tensor(k, (3, 2), (1, 4), name="F"), k.registers("o", "float32", Layout((3, 2))))
+        k.copy(Vector(3), global_tensor(k, (3, 2), (1, 4), name="F"),
+               k.registers("o", "float32", Layout((3, 2))))
     with pytest.raises(CodegenError, match="is not the outer product"):
         c, a, b = (k.registers(f"fragment{i}", "float32", Layout(shape))
                    for i, shape in enumerate((((2, 2), 1, 1), (2, 2), (2, 1))))
@@ -87,12 +100,18 @@ def test_modes_that_do_not_match_are_refused():
 def test_consecutive_multiplications_share_an_operand():
     """Rows are walked through forwards and backwards in turn, with one column each time."""
     k = builder()
-    c, a, b = (k.registers(name, "float32", Layout(shape)) for name, shape in (("c", ((2, 4), 2, 3)), ("a", (2, 2)), ("b", (4, 3))))
+    c, a, b = (k.registers(name, "float32", Layout(shape))
+               for name, shape in (("c", ((2, 4), 2, 3)), ("a", (2, 2)), ("b", (4, 3))))
     k.gemm(Fma(), c, a, b)
-    loops = [line.strip() for line in k.build().body.splitlines() if line.strip().startswith(("for", "int const at", "cb::mac"))]
-    assert loops == ["for (int k = 0; k < 3; ++k) {", "for (int j = 0; j < 4; ++j) {", "for (int i = 0; i < 4; ++i) {",
-                     "int const at = (j & 1) == 0 ? i : -i + 3;",
-                     "cb::mac(c[(at & 1) + j * 2 + (at >> 1) * 8 + k * 16], a[(at & 1) + (at >> 1) * 2], b[j + k * 4]);"]
+    loops = [line.strip() for line in k.build().body.splitlines()
+             if line.strip().startswith(("for", "int const at", "cb::mac"))]
+    assert loops == [
+        "for (int k = 0; k < 3; ++k) {",
+        "for (int j = 0; j < 4; ++j) {",
+        "for (int i = 0; i < 4; ++i) {",
+        "int const at = (j & 1) == 0 ? i : -i + 3;",
+        "cb::mac(c[(at & 1) + j * 2 + (at >> 1) * 8 + k * 16], a[(at & 1) + (at >> 1) * 2], b[j + k * 4]);"
+    ]
 
 
 def test_a_copy_under_a_condition_has_one_predicate_for_all_elements():
@@ -120,7 +139,8 @@ def test_a_halo_ends_on_both_sides():
     k = builder()
     M, N = k.integer("M"), k.integer("N")
     where = domain_offset((-2, 0), local_tile(make_identity_tensor((M, N)), (2, 4), (k.thread, 3)))
-    assert str(Guard(where, (M, N), halo=True).at((1, 0))) == "tid * 2 - 1 < M && 12 < N && -1 < tid * 2 - 1"
+    assert str(Guard(where, (M, N),
+                     halo=True).at((1, 0))) == "tid * 2 - 1 < M && 12 < N && -1 < tid * 2 - 1"
     assert "-1 <" not in str(Guard(where, (M, N)).at((1, 0)))
 
 
@@ -130,7 +150,8 @@ def test_a_vector_lies_inside_or_outside_of_its_guard_as_a_whole():
         k = builder()
         M = k.integer("M", multiple=multiple)
         where = domain_offset((start,), local_tile(make_identity_tensor((M,)), (16,), (0,)))
-        k.copy(Vector(4), global_tensor(k, (16,), (1,)), k.registers("r", "float32", Layout((16,))), guard=Guard(where, (M,)))
+        k.copy(Vector(4), global_tensor(k, (16,), (1,)), k.registers("r", "float32", Layout((16,))),
+               guard=Guard(where, (M,)))
 
     copy(4, 8)
     for multiple, start in ((1, 0), (2, 0), (4, 2)):
@@ -142,7 +163,8 @@ def test_a_guard_that_always_holds_costs_nothing():
     k = builder()
     A, c = global_tensor(k, (64, 4), (1, 64)), make_identity_tensor((64, 4))
     part, where = (local_tile(x, (1, 4), (k.thread, 0)) for x in (A, c))
-    k.copy(Vector(1), part, k.registers("r", "float32", Layout((1, 4))), guard=Guard(where, (64, 4)))
+    k.copy(Vector(1), part, k.registers("r", "float32", Layout((1, 4))),
+           guard=Guard(where, (64, 4)))
     assert ", true)" in k.build().body
 
 
@@ -155,7 +177,8 @@ def test_swizzled_vectors_are_proved_and_split_into_a_part_per_thread_and_a_cons
     k = builder()
     s = k.shared("s", "float32", ComposedLayout(Swizzle(3, 0, 5), 0, Layout((32, 32))))
     with pytest.raises(CodegenError, match="not contiguous"):
-        k.copy(Vector(4), local_tile(s, (4, 8), (0, 0)), k.registers("r", "float32", Layout((4, 8))))
+        k.copy(Vector(4), local_tile(s, (4, 8), (0, 0)),
+               k.registers("r", "float32", Layout((4, 8))))
 
 
 def test_a_ring_of_swizzled_stages_moves_the_pointer():
@@ -205,7 +228,8 @@ def test_scratch_is_free_again_behind():
 def test_control_flow_and_names():
     k = builder(wide=True)
     n = k.integer("n")
-    with k.loop("i", n, start=k.block_index("bx", "x"), step=k.grid_size("blocks", "x")) as i, k.when(i.lt(5)):
+    with k.loop("i", n, start=k.block_index("bx", "x"),
+                step=k.grid_size("blocks", "x")) as i, k.when(i.lt(5)):
         k.let("twice", i * 2)
         k.comment("here")
     with k.otherwise():
@@ -231,7 +255,8 @@ def test_a_gated_kernel_walks_over_blocks():
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_the_next_launch_begins_where_a_kernel_says(gated):
-    """Not sooner: early blocks of it would crowd the multiprocessors that are free first. Fallbacks mostly end at once anyway."""
+    """Not sooner: early blocks of it would crowd the multiprocessors that are free first. Fallbacks
+    mostly end at once anyway."""
     k = builder()
     if gated:
         k.gate(2)
@@ -254,7 +279,8 @@ def test_without_a_gate_a_block_is_one():
 def test_the_comment_shows_layouts_and_counts():
     k = builder(summary="what it does")
     s = k.shared("s", "float32", Layout((8, 64)))
-    k.copy(Vector(1), local_tile(s, (1, 8), (0, k.thread % 8)), k.registers("r", "float32", Layout((1, 8))))
+    k.copy(Vector(1), local_tile(s, (1, 8), (0, k.thread % 8)),
+           k.registers("r", "float32", Layout((1, 8))))
     kernel = k.build()
     assert kernel.body.startswith("// what it does\n// s: shared float32 (8,64):(1,8), 2048 bytes")
     assert "shared load s" in kernel.facts and kernel.shared_bytes == 2048 and kernel.threads == 64
@@ -280,15 +306,19 @@ def test_no_text_ends_a_comment(where, separator):
     assert not any(line.rstrip().endswith((b"\\", b"??/")) for line in lines)
 
 
-@pytest.mark.parametrize("name", ["", "1x", "a b", "a;", "a\n", "a*/", "a//", 'a"', "é", "a\\", "a-b", "x; int y"])
+@pytest.mark.parametrize("name", ["", "1x", "a b", "a;", "a\n", "a*/", "a//", 'a"', "é", "a\\",
+                                  "a-b", "x; int y"])
 def test_a_name_is_one_in_cpp(name):
     with pytest.raises(CodegenError, match="is not a name in C"):
         KernelBuilder(name, 32)
-    for declare in (lambda k: k.pointer(name, "float32"), lambda k: k.integer(name), lambda k: k.scalar(name, "float32"),
-                    lambda k: k.tensor_map(name), lambda k: k.declare(name, "float32"), lambda k: k.variable(name, 0),
-                    lambda k: k.registers(name, "float32", Layout(4)), lambda k: k.shared(name, "float32", Layout(4)),
-                    lambda k: k.array(name, 2, lambda i: i), lambda k: k.words(name, []), lambda k: k.let(name, k.thread + 1),
-                    lambda k: k.loop(name, 8).__enter__(), lambda k: k.block_index(name, "x"),
-                    lambda k: k.flag(name, k.thread.eq(0))):
-        with pytest.raises(ValueError, match=r"is not a name in C|name of a symbolic integer is an identifier"):
+    for declare in (lambda k: k.pointer(name, "float32"), lambda k: k.integer(name),
+                    lambda k: k.scalar(name, "float32"), lambda k: k.tensor_map(name),
+                    lambda k: k.declare(name, "float32"), lambda k: k.variable(name, 0),
+                    lambda k: k.registers(name, "float32", Layout(4)),
+                    lambda k: k.shared(name, "float32", Layout(4)),
+                    lambda k: k.array(name, 2, lambda i: i), lambda k: k.words(name, []),
+                    lambda k: k.let(name, k.thread + 1), lambda k: k.loop(name, 8).__enter__(),
+                    lambda k: k.block_index(name, "x"), lambda k: k.flag(name, k.thread.eq(0))):
+        with pytest.raises(ValueError,
+                           match=r"is not a name in C|name of a symbolic integer is an identifier"):
             declare(builder())

@@ -8,7 +8,15 @@ from cuteblas.codegen.engine import CodegenError
 from cuteblas.codegen.mbarrier import Mbarriers
 from cuteblas.codegen.swizzled import operand_layout
 from cuteblas.codegen.tma import TmaBox, TmaLoad, TmaStore
-from cuteblas.layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile, make_identity_tensor
+from cuteblas.layout import (
+    ComposedLayout,
+    Layout,
+    Swizzle,
+    Tensor,
+    _,
+    local_tile,
+    make_identity_tensor,
+)
 from cuteblas.layout.symbolic import evaluate
 
 
@@ -30,16 +38,17 @@ def places(k, element="float32", shape=(4,)):
 
 def test_atoms_say_by_which_instruction(k):
     g, s, r = places(k)
-    for atom, source, target, call in (
-            (Vector(4), g, r, "load_global<4>(&r[0], &g[0])"), (Vector(4), r, g, "store_global<4>(&g[0], &r[0])"),
-            (Vector(4), s, r, "load_shared<4>(&r[0], &s[0])"), (Vector(4), r, s, "store_shared<4>(&s[0], &r[0])"),
-            (CpAsync(4), g, s, "cp_async<4>(&s[0], &g[0], true)")):
+    for atom, source, target, call in ((Vector(4), g, r, "load_global<4>(&r[0], &g[0])"),
+                                       (Vector(4), r, g, "store_global<4>(&g[0], &r[0])"),
+                                       (Vector(4), s, r, "load_shared<4>(&r[0], &s[0])"),
+                                       (Vector(4), r, s, "store_shared<4>(&s[0], &r[0])"),
+                                       (CpAsync(4), g, s, "cp_async<4>(&s[0], &g[0], true)")):
         k.copy(atom, source, target)
         assert last(k) == f"cb::{call};"
 
 
-@pytest.mark.parametrize("atom, way", [(Vector(4), "gs"), (Vector(4), "sg"), (Vector(4), "rr"), (CpAsync(4), "gr"),
-                                       (CpAsync(4), "sg"), (CpAsync(4), "rs")])
+@pytest.mark.parametrize("atom, way", [(Vector(4), "gs"), (Vector(4), "sg"), (Vector(4), "rr"),
+                                       (CpAsync(4), "gr"), (CpAsync(4), "sg"), (CpAsync(4), "rs")])
 def test_an_atom_copies_between_its_own_memories(k, atom, way):
     memory = dict(zip("gsr", places(k), strict=True))
     with pytest.raises(CodegenError, match="the atom copies"):
@@ -81,8 +90,12 @@ def test_a_word_for_another_block_lies_there_as_it_would_here(k):
     word = Tensor(words.engine, Layout((1, 8, 2), (0, 1, 8)))[_, 3, rank]
     k.copy(StoreAsync(1 - rank, came.at(0)), x, word)
     assert "cb::store_async(&words[rank * 8 + 3], x[0], -rank + 1, &came[0]);" in k.build().body
-    for source, target in ((x, words[_, 0]), (x, x), (word, word), (k.registers("two", "float32", Layout(2)), word)):
-        with pytest.raises(CodegenError, match="StoreAsync stores a word of 4 bytes from a register to shared memory"):
+    for source, target in ((x, words[_, 0]), (x, x), (word, word),
+                           (k.registers("two", "float32", Layout(2)), word)):
+        with pytest.raises(
+            CodegenError,
+            match="StoreAsync stores a word of 4 bytes from a register to shared memory"
+        ):
             k.copy(StoreAsync(1, came.at(0)), source, target)
 
 
@@ -92,7 +105,8 @@ def test_atoms_without_predicates_refuse_them(k):
     tile, name = k.shared("tile", "float32", box.layout), k.tensor_map("map")
     coordinates = local_tile(make_identity_tensor((64, 64)), (32, 8), (0, 0))
     word, x = k.shared("w", "float32", Layout(1)), k.registers("x", "float32", Layout(1))
-    for atom, source, target in ((TmaLoad(name, box, bar), coordinates, tile), (TmaStore(name, box), tile, coordinates),
+    for atom, source, target in ((TmaLoad(name, box, bar), coordinates, tile),
+                                 (TmaStore(name, box), tile, coordinates),
                                  (StoreAsync(1, bar), x, word)):
         k.copy(atom, source, target)
         with pytest.raises(CodegenError, match=f"{type(atom).__name__} takes no predicates"):
@@ -104,7 +118,8 @@ def test_a_box_fills_the_whole_tile(k):
     box = TmaBox("float16", operand_layout(128, 64, "float16", True))
     tile = k.shared("tile", "float16", operand_layout(64, 64, "float16", True))
     with pytest.raises(CodegenError, match="tiles of 16384 bytes"):
-        k.copy(TmaLoad(k.tensor_map("map"), box, bar), local_tile(make_identity_tensor((256, 64)), (128, 64), (0, 0)), tile)
+        k.copy(TmaLoad(k.tensor_map("map"), box, bar),
+               local_tile(make_identity_tensor((256, 64)), (128, 64), (0, 0)), tile)
 
 
 def test_an_element_is_a_tensor_of_one(k):
@@ -114,18 +129,25 @@ def test_an_element_is_a_tensor_of_one(k):
         k.copy(Vector(1), s(3, 0), r)
     k.copy(Vector(1), r(1, 0), k.let("place", g(k.thread, 2)))
     assert [line.strip() for line in k.build().body.splitlines()[-4:-1]] == [
-        "cb::load_shared<1>(&r[1], &s[tid * 4 + 3]);", "int const place = tid + 8;", "cb::store_global<1>(&g[place], &r[1]);"]
+        "cb::load_shared<1>(&r[1], &s[tid * 4 + 3]);",
+        "int const place = tid + 8;",
+        "cb::store_global<1>(&g[place], &r[1]);"
+    ]
 
 
 def test_words_that_cover_a_run_which_begins_anywhere(k):
-    """Two aligned words cover a word of four elements; places are counted from the first word, not from the array's address."""
+    """Two aligned words cover a word of four elements; places are counted from the first word, not
+    from the array's address."""
     S = Tensor(k.pointer("S", "b8", alignment=1), Layout((100, 9), (1, 102)))
     lines = k.lines("words", S.engine, "b32", 16, spanned=True)
     assert [q.name for q in k.build().params] == ["S", "S_lowest", "S_end"]
     place = lines.place(S(k.thread, 2))
     at = {"words_before": 13, "tid": 5, "S_lowest": -3, "S_end": 1000}
     start = 13 + 5 + 2 * 102
-    assert [evaluate(lines.run(place, 2)(n).index, at) for n in range(2)] == [start // 4, start // 4 + 1]
+    assert [evaluate(lines.run(place, 2)(n).index, at) for n in range(2)] == [
+        start // 4,
+        start // 4 + 1
+    ]
     assert evaluate(lines.bits(place), at) == 8 * (start % 4)
     assert evaluate(lines.run(place, 4, whole=4)(0).index, at) == start // 16 * 4
     k.copy(Vector(4), lines.run(place, 4, whole=4), k.registers("r", "b32", Layout(4)))

@@ -29,7 +29,8 @@ def constant(value, kind="float32"):
 @pytest.mark.parametrize("name", [f for f in FUNCTIONS if f != "cast"])
 def test_every_function_is_a_call(name):
     conditions = 3 if name.startswith("logical") else name == "where"
-    leaves = [Node("operand", "bool" if i < conditions else "float32", name=n) for i, n in enumerate("xyz"[:FUNCTIONS[name]])]
+    leaves = [Node("operand", "bool" if i < conditions else "float32", name=n)
+              for i, n in enumerate("xyz"[:FUNCTIONS[name]])]
     kind = "bool" if name in BOOL or name.startswith("logical") else "float32"
     names, lines = emitted(EpilogueGraph("f", Node(name, kind, tuple(leaves))))
     arguments = [f"e{i}" for i in range(len(leaves))]
@@ -37,18 +38,22 @@ def test_every_function_is_a_call(name):
     assert names == [f"e{len(leaves)}"] and lines[0] == f"{dtype(leaves[0].dtype).ctype} const e0 = x;"
 
 
-@pytest.mark.parametrize("kind", ["bool", "int8", "uint64", "float16", "bfloat16", "float64", "complex64"])
+@pytest.mark.parametrize("kind", ["bool", "int8", "uint64", "float16", "bfloat16", "float64",
+                                  "complex64"])
 def test_casts(kind):
     _, lines = emitted(EpilogueGraph("f", Node("cast", kind, (ACC,))))
-    assert lines == ["float const e0 = acc;", f"{dtype(kind).ctype} const e1 = cb::convert<{dtype(kind).ctype}>(e0);"]
+    assert lines == ["float const e0 = acc;",
+                     f"{dtype(kind).ctype} const e1 = cb::convert<{dtype(kind).ctype}>(e0);"]
 
 
 def test_shared_values_are_computed_once_and_constants_stand_where_they_are_used():
     square = Node("multiply", "float32", (ACC, ACC))
     total = Node("add", "float32", (square, constant(0.5)))
-    names, lines = emitted(EpilogueGraph("f", total, (("square", square), ("x", X), ("half", constant(0.5)))))
+    names, lines = emitted(EpilogueGraph("f", total,
+                                         (("square", square), ("x", X), ("half", constant(0.5)))))
     assert lines == ["float const e0 = acc;", "float const e1 = cb::multiply(e0, e0);",
-                     "float const e3 = cb::add(e1, static_cast<float>(0.5));", "float const e4 = x;"]
+                     "float const e3 = cb::add(e1, static_cast<float>(0.5));",
+                     "float const e4 = x;"]
     assert names == ["e3", "e1", "e4", "static_cast<float>(0.5)"]
 
 
@@ -87,7 +92,8 @@ def test_what_makes_values_different():
     assert len({Node(op, "float32") for op in LEAVES}) == len(LEAVES)
     one, other = (Node("subtract", "float32", args) for args in ((ACC, X), (X, ACC)))
     assert one != other and EpilogueGraph("f", one).digest != EpilogueGraph("f", other).digest
-    graphs = [EpilogueGraph("f", one, outputs) for outputs in ((), (("p", X),), (("q", X),), (("p", ACC),))]
+    graphs = [EpilogueGraph("f", one, outputs)
+              for outputs in ((), (("p", X),), (("q", X),), (("p", ACC),))]
     assert len({graph.digest for graph in graphs}) == 4
 
 
@@ -102,8 +108,10 @@ def test_deep_graphs_with_shared_values():
 
 def test_leaves_and_their_substitution():
     cast = Node("cast", "float32", (Node("scalar", "float64", name="s"),))
-    graph = EpilogueGraph("f", Node("add", "float32", (Node("multiply", "float32", (ACC, cast)), X)), (("p", cast),))
+    graph = EpilogueGraph("f", Node("add", "float32",
+                                    (Node("multiply", "float32", (ACC, cast)), X)), (("p", cast),))
     assert graph.leaves("operand") == (X,) and [n.name for n in graph.leaves("scalar")] == ["s"]
-    new = graph.substituted(lambda leaf: Node("scalar", "float32", name="s") if leaf.op == "scalar" else leaf)
+    new = graph.substituted(lambda leaf: Node("scalar", "float32", name="s") if leaf.op == "scalar"
+                            else leaf)
     assert str(new.result) == "add(multiply(acc, s), x)" and dict(new.outputs)["p"].op == "scalar"
     assert graph.substituted(lambda leaf: leaf) == graph

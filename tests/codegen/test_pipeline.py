@@ -31,7 +31,8 @@ def column_sums():
         stage = pipeline.state()
         with k.loop("row", N) as row:
             pipeline.acquire(stage)
-            k.copy(CpAsync(1), Tensor(A, Layout((1, WARP, N)))[_, lane, row], ring[_, lane, stage.index])
+            k.copy(CpAsync(1), Tensor(A, Layout((1, WARP, N)))[_, lane, row],
+                   ring[_, lane, stage.index])
             k.commit()
             k.wait(0)
             pipeline.commit(stage.index)
@@ -52,7 +53,8 @@ def column_sums():
 
 def sums(kernel, seed=None):
     a, s = np.arange(float(ROWS * WARP), dtype="f4").reshape(ROWS, WARP), np.full(WARP, np.nan, "f4")
-    emulator.compile(kernel).launch((1, 1, 1), [emulator.pointer(a), emulator.pointer(s), ROWS], seed=seed)
+    emulator.compile(kernel).launch((1, 1, 1), [emulator.pointer(a), emulator.pointer(s), ROWS],
+                                    seed=seed)
     return a.sum(axis=0), s
 
 
@@ -64,10 +66,14 @@ def test_rows_go_round_the_ring():
     assert "cb::mbarrier_wait(&empty[stage], parity ^ 1);" in kernel.body and "cb::mbarrier_init(&full[2], 32);" in kernel.body
 
 
-@pytest.mark.parametrize("fault", [
-    (r"cb::mbarrier_wait\(&empty[^;]*;", ""), (r"cb::mbarrier_wait\(&full[^;]*;", ""), (r"(&empty\[stage\], parity) \^ 1", r"\1"),
-    (r"(&full\[stage\], parity)\)", r"\1 ^ 1)"), (r"parity = stage == 2 \?[^;]*;", ""), (r"cb::cp_async_wait<0>\(\);", ""),
-    (r"cb::mbarrier_arrive\(&full[^;]*;", ""), (r"cb::mbarrier_arrive\(&empty[^;]*;", "")])
+@pytest.mark.parametrize("fault", [(r"cb::mbarrier_wait\(&empty[^;]*;", ""),
+                                   (r"cb::mbarrier_wait\(&full[^;]*;", ""),
+                                   (r"(&empty\[stage\], parity) \^ 1", r"\1"),
+                                   (r"(&full\[stage\], parity)\)", r"\1 ^ 1)"),
+                                   (r"parity = stage == 2 \?[^;]*;", ""),
+                                   (r"cb::cp_async_wait<0>\(\);", ""),
+                                   (r"cb::mbarrier_arrive\(&full[^;]*;", ""),
+                                   (r"cb::mbarrier_arrive\(&empty[^;]*;", "")])
 def test_a_fault_is_seen(fault):
     kernel = column_sums()
     body, found = re.subn(*fault, kernel.body)

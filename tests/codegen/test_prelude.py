@@ -38,7 +38,8 @@ def test_the_digest_is_of_the_whole_source():
     assert one.digest != two.digest and one.digest == GeneratedKernel("k", "a", (), 32).digest
 
 
-# The real products of one lane, where every lane holds the same elements: rows 0 to 7 and 8 to 15, four columns of k.
+# The real products of one lane, where every lane holds the same elements: rows 0 to 7 and 8 to 15,
+# four columns of k.
 ONE_LANE = """
 #include <cstring>
 #define CB_DEVICE inline
@@ -72,18 +73,22 @@ extern "C" __attribute__((visibility("default"))) void product(double* d, double
 @pytest.mark.skipif(not emulator.available(), reason="needs a C++ compiler")
 @pytest.mark.parametrize("depth", [4, 8])
 def test_signs_of_the_complex_product(depth):
-    """The text that the GPU compiles, on the host: one instruction, or four before sm_90, for every fourth k."""
+    """The text that the GPU compiles, on the host: one instruction, or four before sm_90, for every
+    fourth k."""
     atom = f"complex_mma_m8n8k{depth}"
     text = cuda_prelude([Use(atom, ("true",))])
     assert "m16n8k16.row.col.f64" in text and "m8n8k4.row.col.f64" in text
     functions = text[text.index("// cuteblas prelude, complex"):]
-    library = build(f"{ONE_LANE}{functions}{CALLS.replace('ATOM', 'cb::' + atom)}", "the prelude", headers=())
+    library = build(f"{ONE_LANE}{functions}{CALLS.replace('ATOM', 'cb::' + atom)}", "the prelude",
+                    headers=())
     held = depth // 4
     for x, y, conj in itertools.product((1, 1j, 2 - 3j), (1, 1j, 5 + 7j), (0, 1)):
         a, b = [x, x + 3 - 2j][:held], [y, 2 * y - 1j][:held]
         d, several = (ctypes.c_double * 4)(1, 2, 3, 4), ctypes.c_double * (2 * held)
-        library.product(d, *(several(*(part for z in zs for part in (z.real, z.imag))) for zs in (a, b)), conj)
-        product = sum(u * (complex(v).conjugate() if conj else v) for u, v in zip(a, b, strict=True))
+        library.product(d, *(several(*(part for z in zs for part in (z.real, z.imag)))
+                             for zs in (a, b)), conj)
+        product = sum(u * (complex(v).conjugate() if conj else v)
+                      for u, v in zip(a, b, strict=True))
         assert [complex(d[0], d[1]), complex(d[2], d[3])] == [1 + 2j + product, 3 + 4j + product]
 
 

@@ -22,7 +22,8 @@ def product(**options):
 
 
 def views():
-    return {name: View(name.lower(), strides) for name, strides in (("A", (5, 1)), ("B", (6, 1)), ("C", (1, 7)))}
+    return {name: View(name.lower(), strides) for name, strides in (("A", (5, 1)), ("B", (6, 1)),
+                                                                    ("C", (1, 7)))}
 
 
 EXTENTS = {"M": 2, "N": 3, "K": 4}
@@ -37,7 +38,9 @@ def test_arguments_are_in_the_order_of_the_parameters():
 @pytest.mark.parametrize("lacking", ["A", "C", "N"])
 def test_a_forgotten_value_is_named(lacking):
     values = {name: value for name, value in {**views(), **EXTENTS}.items() if name != lacking}
-    with pytest.raises(TypeError, match=rf"^gemm_simt_f32_f32_.* is missing {lacking}; it takes A, B, C, M, N, K$"):
+    with pytest.raises(
+        TypeError, match=rf"^gemm_simt_f32_f32_.* is missing {lacking}; it takes A, B, C, M, N, K$"
+    ):
         product().signature.bind(values)
 
 
@@ -63,19 +66,22 @@ def test_one_of_two_tensors_of_a_name_is_refused():
         k.tensors(TensorParam("A", "mk", "float32"))
 
 
-@pytest.mark.parametrize("values, message", [
-    ({"A": "a"}, "A of .* is a tensor and takes a View"), ({"M": View("a", (1, 2))}, "M of .* is not a tensor"),
-    ({"A": View("a", (1, 2, 3))}, "A of .* has the modes m, k and 0 batch modes"),
-    ({"A": View(None, (1, 2))}, "A of .* takes its address"),
-    ({"A": View("a", (1, 2), map="map")}, "A of .* takes its address, got"),
-])
+@pytest.mark.parametrize("values, message", [({"A": "a"}, "A of .* is a tensor and takes a View"),
+                                             ({"M": View("a", (1, 2))}, "M of .* is not a tensor"),
+                                             ({"A": View("a", (1, 2, 3))},
+                                              "A of .* has the modes m, k and 0 batch modes"),
+                                             ({"A": View(None, (1, 2))},
+                                              "A of .* takes its address"),
+                                             ({"A": View("a", (1, 2), map="map")},
+                                              "A of .* takes its address, got"),])
 def test_a_value_of_the_wrong_kind_is_refused(values, message):
     with pytest.raises(TypeError, match=message):
         product().signature.bind({**views(), **EXTENTS, **values})
 
 
 def test_batch_modes_are_counted():
-    kernel, strided = product(batch_modes=2), {name: View(v.memory, v.strides, (8, 9)) for name, v in views().items()}
+    kernel, strided = product(batch_modes=2), {name: View(v.memory, v.strides, (8, 9))
+                                               for name, v in views().items()}
     assert kernel.signature.bind(strided, EXTENTS, L=(2, 3))[-8:] == (2, 3, 8, 9, 8, 9, 8, 9)
     with pytest.raises(TypeError, match=r"L of .* takes a tuple of 2 extents, got"):
         kernel.signature.bind(strided, EXTENTS, L=(2,))
@@ -85,28 +91,32 @@ def test_batch_modes_are_counted():
 
 def test_values_that_the_kernel_was_not_generated_for_are_refused():
     access = OperandAccess(0, 4)
-    kernel = gemm_simt(SimtConfig("float32", "float32", TileShape(64, 64, 8), access, OperandAccess(1), OperandAccess(0)))
+    kernel = gemm_simt(SimtConfig("float32", "float32", TileShape(64, 64, 8), access,
+                                  OperandAccess(1), OperandAccess(0)))
     strided = {**views(), "A": View("a", (1, 8))}
     assert kernel.signature.bind(strided, M=4, N=3, K=2)
     with pytest.raises(ValueError, match=r"M of .* must be a multiple of 4, got 5"):
         kernel.signature.bind(strided, M=5, N=3, K=2)
     with pytest.raises(ValueError, match=r"dA_k of .* must be a multiple of 4, got 6"):
         kernel.signature.bind({**strided, "A": View("a", (1, 6))}, M=4, N=3, K=2)
-    assert kernel.signature.bind({**strided, "A": View("a", (1, 6))}, M=4, N=3, K=1), "any stride will do for one column"
+    assert kernel.signature.bind({**strided, "A": View("a", (1, 6))}, M=4, N=3,
+                                 K=1), "any stride will do for one column"
 
 
 def test_a_stride_that_is_known_is_not_another():
     strided = {**views(), "A": View("a", (5, 2))}
     with pytest.raises(ValueError, match=r"A of .* must have stride 1 along k, got 2"):
         product().signature.bind(strided, EXTENTS)
-    assert product().signature.bind(strided, {**EXTENTS, "K": 1}), "any stride will do for one column"
+    assert product().signature.bind(strided, {**EXTENTS,
+                                              "K": 1}), "any stride will do for one column"
 
 
 def test_rows_without_gaps_have_no_stride_of_their_own():
     k = KernelBuilder("k", 32)
     A, = k.tensors(TensorParam("A", "mk", "float32", ("k", 1)), modes="mk", typical={"k": 7})
     kernel = k.build()
-    assert [q.name for q in kernel.params] == ["A", "M", "K"] and str(A.at().layout) == "(M,K):(K,1)"
+    assert [q.name for q in kernel.params] == ["A", "M",
+                                               "K"] and str(A.at().layout) == "(M,K):(K,1)"
     assert kernel.signature.bind(A=View("a", (4, 1)), M=3, K=4) == ("a", 3, 4)
     assert "strides (k, 1)" in str(kernel.signature)
     with pytest.raises(ValueError, match=r"A of k must have stride 4 along m, got 5"):
@@ -118,7 +128,8 @@ def test_costs_are_counted_for_typical_extents():
     def conflicts(typical):
         k = KernelBuilder("k", 32)
         k.tensors(TensorParam("A", "mk", "float32", ("k", 1)), modes="mk", typical=typical)
-        s = Tensor(k.shared("s", "float32", Layout(1024)).engine, Layout((32, 32), (k.extent("k"), 1)))
+        s = Tensor(k.shared("s", "float32", Layout(1024)).engine,
+                   Layout((32, 32), (k.extent("k"), 1)))
         k.copy(Vector(1), s(k.thread, 0), k.registers("r", "float32", Layout(1)))
         return k.build().facts["shared load s"]
 
@@ -127,16 +138,19 @@ def test_costs_are_counted_for_typical_extents():
 
 def test_what_is_read_comes_before_what_is_written():
     k = KernelBuilder("k", 32)
-    k.tensors(TensorParam("D", "m", "int32", written=True), TensorParam("S", "m", "int32"), modes="m", batch=1)
-    assert [q.name for q in k.build().params] == ["S", "D", "M", "dD_m", "dS_m", "L0", "dD_l0", "dS_l0"]
+    k.tensors(TensorParam("D", "m", "int32", written=True), TensorParam("S", "m", "int32"),
+              modes="m", batch=1)
+    assert [q.name for q in k.build().params] == ["S", "D", "M", "dD_m", "dS_m", "L0", "dD_l0",
+                                                  "dS_l0"]
 
 
 def test_a_plan_with_a_role_that_nobody_asked_for_is_refused():
     """What is neither constant nor memory of a role is forgotten, not a role of its own name."""
     with pytest.raises(TypeError, match="is missing C"):
-        launch(product(), (1, 1, 1), {name: view for name, view in views().items() if name != "C"}, EXTENTS)
-    p = GemmProblem(64, 64, 64, Operand("float32", (64, 1)), Operand("float32", (64, 1)), Operand("float32", (1, 64)),
-                    alpha="value", precision="ieee")
+        launch(product(), (1, 1, 1), {name: view for name, view in views().items() if name != "C"},
+               EXTENTS)
+    p = GemmProblem(64, 64, 64, Operand("float32", (64, 1)), Operand("float32", (64, 1)),
+                    Operand("float32", (1, 64)), alpha="value", precision="ieee")
     made = plan_gemm(p, H200).launches[0]
     assert {a.role for a in made.arguments if a.role} == {"a", "b", "c", "alpha"}
 
@@ -146,7 +160,9 @@ def test_declarations_are_consistent():
         TensorParam("A", "mk", "float32", (1,))
     with pytest.raises(CodegenError, match="need a mode with stride 1"):
         TensorParam("A", "mk", "float32", width=4)
-    (mapped,) = KernelBuilder("k", 32, arch="sm_90a").tensors(TensorParam("A", "mk", "float32", map="mapA", addressed=False))
+    (mapped,) = KernelBuilder("k", 32, arch="sm_90a").tensors(
+        TensorParam("A", "mk", "float32", map="mapA", addressed=False)
+    )
     assert mapped.map == "mapA"
     with pytest.raises(CodegenError, match="tensor map only"):
         mapped.at()
@@ -154,8 +170,8 @@ def test_declarations_are_consistent():
 
 def test_a_tensor_map_is_an_argument_of_its_own():
     k = KernelBuilder("k", 32, arch="sm_90a")
-    k.tensors(TensorParam("A", "mk", "float32", map="mapA", addressed=False), TensorParam("C", "m", "float32", written=True),
-              modes="m")
+    k.tensors(TensorParam("A", "mk", "float32", map="mapA", addressed=False),
+              TensorParam("C", "m", "float32", written=True), modes="m")
     signature = k.build().signature
     assert signature.bind(A=View(map="box"), C=View("c", (3,)), M=2) == ("box", "c", 2, 3)
     with pytest.raises(TypeError, match="A of k takes a tensor map, got"):
@@ -173,13 +189,15 @@ def test_a_signature_prints_itself():
 
 @given(data=st.data())
 def test_what_is_bound_is_what_the_kernel_reads(data):
-    """Offsets by the layout of the declared tensor, with arguments for parameters, are those of the view."""
+    """Offsets by the layout of the declared tensor, with arguments for parameters, are those of the
+    view."""
     nested = data.draw(st.dictionaries(st.sampled_from("mk"), st.integers(2, 3)))
     batch, unit = data.draw(st.integers(0, 2)), data.draw(st.sampled_from([None, 0, 1]))
     width = 1 if unit is None else data.draw(st.sampled_from([1, 2, 4]))
     present = data.draw(st.one_of(st.booleans(), st.tuples(*[st.booleans()] * batch)))
     k = KernelBuilder("k", 32)
-    declared = TensorParam("X", "mk", "float32", tuple(1 if i == unit else None for i in range(2)), width, batch=present)
+    declared = TensorParam("X", "mk", "float32", tuple(1 if i == unit else None for i in range(2)),
+                           width, batch=present)
     (tensor,) = k.tensors(declared, modes="km", batch=batch, nested=nested)
     signature = k.build().signature
 
@@ -213,4 +231,5 @@ def test_what_is_bound_is_what_the_kernel_reads(data):
     expected = sum(c * s for c, s in zip(leaves, flatten(view.strides), strict=True))
     expected += sum(c * s for c, s, there in zip(index, view.batch, has, strict=True) if there)
     assert evaluate(found, known) == expected
-    assert [arguments[q.name] for q in signature.params if q.name[0] in "KM"] == list(flatten((extents["k"], extents["m"])))
+    assert [arguments[q.name] for q in signature.params
+            if q.name[0] in "KM"] == list(flatten((extents["k"], extents["m"])))

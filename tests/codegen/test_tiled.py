@@ -7,8 +7,8 @@ from cuteblas.codegen.tiled import TiledCopy, TiledMma, raked_tv
 from cuteblas.layout import CountingIterator, Layout, Tensor, Var, make_identity_tensor, rank, size
 from cuteblas.layout.symbolic import evaluate
 
-COPIES = [(Layout((32, 8)), (4, 1)), (Layout((8, 32), (32, 1)), (1, 2)), (Layout(((4, 2), 8), ((1, 32), 4)), (2, 3)),
-          (Layout((1, 16)), (8, 1))]
+COPIES = [(Layout((32, 8)), (4, 1)), (Layout((8, 32), (32, 1)), (1, 2)),
+          (Layout(((4, 2), 8), ((1, 32), 4)), (2, 3)), (Layout((1, 16)), (8, 1))]
 
 
 @pytest.mark.parametrize("threads, values", COPIES, ids=str)
@@ -30,7 +30,8 @@ def test_partitions_cover_every_element_once(threads, values):
     tensor = Tensor(CountingIterator(0), Layout(shape, (7, 10_000)))
     seen = [part(v, i, j) for t in range(size(threads)) for part in [copy.partition(tensor, t)]
             for v in range(size(part.layout[0])) for i in range(2) for j in range(3)]
-    assert sorted(seen) == sorted(7 * i + 10_000 * j for i in range(shape[0]) for j in range(shape[1]))
+    assert sorted(seen) == sorted(7 * i + 10_000 * j for i in range(shape[0])
+                                  for j in range(shape[1]))
 
 
 def test_a_symbolic_thread_gives_the_same_offsets():
@@ -67,7 +68,8 @@ def test_the_identity_tensor_says_where_each_value_is():
 def test_every_element_of_c_has_one_owner():
     mma = TiledMma(Layout(((8, 2), (4, 2)), ((1, 32), (8, 64))), (4, 2))
     identity = make_identity_tensor(mma.tile)
-    owners = [tuple(mma.partition_c(identity, t)((i, j), 0, 0)) for t in range(128) for i in range(4) for j in range(2)]
+    owners = [tuple(mma.partition_c(identity, t)((i, j), 0, 0)) for t in range(128)
+              for i in range(4) for j in range(2)]
     assert sorted(owners) == sorted((m, n) for m in range(mma.tile[0]) for n in range(mma.tile[1]))
 
 

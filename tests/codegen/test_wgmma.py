@@ -18,7 +18,8 @@ def test_accumulators_cover_the_tile(n):
     hits = np.zeros((64, n), int)
     for t in range(128):
         for i in range(n // 2):
-            # PTX ISA: row 16 * warp + lane / 4 + 8 * (i / 2 % 2), column 8 * (i / 4) + 2 * (lane % 4) + i % 2
+            # PTX ISA: row 16 * warp + lane / 4 + 8 * (i / 2 % 2), column 8 * (i / 4) + 2 * (lane
+            # % 4) + i % 2
             row, column = 16 * (t // 32) + t % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (t % 4) + i % 2
             assert atom.tv_c(t, i) == row + 64 * column
             hits[row, column] += 1
@@ -41,28 +42,34 @@ def test_pairs_of_columns_are_elements():
         for h in range(2):
             for n in range(3):
                 row, column = together((0, h, n), 0, 0)
-                assert [alone((i, h, n), 0, 0) for i in range(2)] == [(row, 2 * column), (row, 2 * column + 1)]
+                assert [alone((i, h, n), 0, 0) for i in range(2)] == [(row, 2 * column),
+                                                                      (row, 2 * column + 1)]
 
 
 @pytest.mark.parametrize("element, n", [("float16", 12), ("float16", 264), ("float32", 64)])
 def test_atoms_that_do_not_exist(element, n):
-    with pytest.raises(CodegenError, match="8 to 256 columns in steps of 8 and operands of float16, bfloat16"):
+    with pytest.raises(CodegenError,
+                       match="8 to 256 columns in steps of 8 and operands of float16, bfloat16"):
         WgmmaAtom(n, element)
 
 
-@pytest.mark.parametrize("wrong, words", [
-    ({"n": 40, "element": "int8"}, "in steps of 16"), ({"n": 64, "element": "uint8", "k_major_b": False}, "along K alone"),
-    ({"n": 64, "element": "int8", "element_b": "float16"}, "only if both are bytes")])
+@pytest.mark.parametrize("wrong, words", [({"n": 40, "element": "int8"}, "in steps of 16"),
+                                          ({"n": 64, "element": "uint8", "k_major_b": False},
+                                           "along K alone"),
+                                          ({"n": 64, "element": "int8", "element_b": "float16"},
+                                           "only if both are bytes")])
 def test_atoms_of_bytes_that_do_not_exist(wrong, words):
     with pytest.raises(CodegenError, match=words):
         WgmmaAtom(**wrong)
 
 
 def test_atoms_of_bytes():
-    """Any two types of bytes, K of 32, sums in int32; in PTX without scales, transposes and saturation."""
+    """Any two types of bytes, K of 32, sums in int32; in PTX without scales, transposes and
+    saturation."""
     assert [WgmmaAtom(n, "int8").depth for n in (8, 24, 32, 240)] == [32] * 4
     atom = WgmmaAtom(16, "int8", element_b="uint8")
-    assert (atom.accumulator, atom.function, atom.of) == ("int32", "wgmma_m64k32", (16, "int8", "uint8"))
+    assert (atom.accumulator, atom.function, atom.of) == ("int32", "wgmma_m64k32",
+                                                          (16, "int8", "uint8"))
     text = cuda_prelude([Use("wgmma_m64k32", ("16", "signed char", "unsigned char"))])
     assert '"wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.u8 {%0, %1, %2, %3, %4, %5, %6, %7}, "' in text
     assert '"%8, %9, p; }' in text and "wgmma_m64k32<16, signed char, unsigned char>(" in text
@@ -70,7 +77,8 @@ def test_atoms_of_bytes():
 
 
 def test_descriptors_come_from_the_layout():
-    assert WgmmaOperand("float16", operand_layout(64, 64, "float16", True), True).offsets == (16, 1024)
+    assert WgmmaOperand("float16", operand_layout(64, 64, "float16", True),
+                        True).offsets == (16, 1024)
     wide = WgmmaOperand("float16", operand_layout(128, 64, "float16", False), False)
     assert wide.offsets == (8192, 1024)
     narrow = WgmmaOperand("float16", operand_layout(160, 64, "float16", False, 64), False)
@@ -83,11 +91,12 @@ def ring(k, operand, stages=3):
         lambda tile: make_layout(*tile, Layout(stages, size(tile)))), alignment=1024)
 
 
-@pytest.mark.parametrize("extent, k_major, span, rows", [
-    (64, True, 128, None), (128, False, 128, None), (160, False, 64, None), (256, True, 128, 128), (256, False, 128, 128),
-    (320, True, 128, 256)])
+@pytest.mark.parametrize("extent, k_major, span, rows",
+                         [(64, True, 128, None), (128, False, 128, None), (160, False, 64, None),
+                          (256, True, 128, 128), (256, False, 128, 128), (320, True, 128, 256)])
 def test_operands_are_tensors_of_descriptors(extent, k_major, span, rows):
-    """Bytes from the first descriptor, by the instruction along MN, the one along K, and the stage."""
+    """Bytes from the first descriptor, by the instruction along MN, the one along K, and the
+    stage."""
     k = KernelBuilder("probe", 128, arch="sm_90a")
     operand = WgmmaOperand("float16", operand_layout(extent, 64, "float16", k_major, span), k_major)
     tiles = ring(k, operand)
@@ -96,7 +105,9 @@ def test_operands_are_tensors_of_descriptors(extent, k_major, span, rows):
     for m in range(tensor.shape[0]):
         for step in range(4):
             for stage in range(3):
-                assert tensor(m, step, stage).offset == 2 * tiles.layout.inner((m * (rows or extent), 16 * step, stage))
+                assert tensor(m, step, stage).offset == 2 * tiles.layout.inner(
+                    (m * (rows or extent), 16 * step, stage)
+                )
 
 
 def test_rows_of_an_instruction_begin_with_a_line():
@@ -109,9 +120,19 @@ def test_rows_of_an_instruction_begin_with_a_line():
 
 def test_a_product_is_written_by_its_atom():
     k = KernelBuilder("probe", 128, arch="sm_90a")
-    a, b = (WgmmaOperand("float16", operand_layout(n, 64, "float16", True), True) for n in (64, 192))
-    tCrA = a.tensor(k, "desc_a", k.shared("sA", "float16", a.layout.map_domain(lambda t: make_layout(*t, Layout(1, 0)))))
-    tCrB = b.tensor(k, "desc_b", k.shared("sB", "float16", b.layout.map_domain(lambda t: make_layout(*t, Layout(1, 0)))), 128)
+    a, b = (WgmmaOperand("float16", operand_layout(n, 64, "float16", True), True)
+            for n in (64, 192))
+    tCrA = a.tensor(
+        k,
+        "desc_a",
+        k.shared("sA", "float16", a.layout.map_domain(lambda t: make_layout(*t, Layout(1, 0))))
+    )
+    tCrB = b.tensor(
+        k,
+        "desc_b",
+        k.shared("sB", "float16", b.layout.map_domain(lambda t: make_layout(*t, Layout(1, 0)))),
+        128
+    )
     tCrC = k.registers("tCrC", "float32", Layout((2, 2, 24)))
     mma = WgmmaMma((WgmmaAtom(128, "float16"), WgmmaAtom(64, "float16")), 1, accumulate=False)
     k.gemm(mma, tCrC, tCrA[None, None, 0], tCrB[None, None, 0])
@@ -122,11 +143,13 @@ def test_a_product_is_written_by_its_atom():
         "cb::wgmma_m64k16<64, cb::half, 0, 0>(reinterpret_cast<float (&)[32]>(tCrC[64]), cb::wgmma_descriptor_advance(desc_a, 0), "
         "cb::wgmma_descriptor_advance(desc_b, 16384), 0);",
         "cb::wgmma_m64k16<128, cb::half, 0, 0>(reinterpret_cast<float (&)[64]>(tCrC[0]), cb::wgmma_descriptor_advance(desc_a, 32), "
-        "cb::wgmma_descriptor_advance(desc_b, 32), 1);"]
+        "cb::wgmma_descriptor_advance(desc_b, 32), 1);"
+    ]
     assert len(calls) == 8
 
 
-@pytest.mark.parametrize("columns, element", [(12, "bfloat16"), (264, "bfloat16"), (64, "tfloat32")])
+@pytest.mark.parametrize("columns, element", [(12, "bfloat16"), (264, "bfloat16"),
+                                              (64, "tfloat32")])
 def test_products_on_registers_that_do_not_exist(columns, element):
     with pytest.raises(CodegenError, match="takes float16 or bfloat16 in registers"):
         WgmmaRegisterMma(columns, 2, True, element)
@@ -135,12 +158,16 @@ def test_products_on_registers_that_do_not_exist(columns, element):
 @pytest.mark.parametrize("swizzle", [Swizzle(0, 0, 0), Swizzle(3, 4, 3)])
 def test_a_wrong_swizzle_has_no_descriptor(swizzle):
     with pytest.raises(CodegenError, match=r"no descriptor .* swizzle"):
-        _ = WgmmaOperand("float16", ComposedLayout(swizzle, 0, operand_layout(64, 64, "float16", True).inner), True).offsets
+        _ = WgmmaOperand("float16", ComposedLayout(swizzle, 0,
+                                                   operand_layout(64, 64, "float16", True).inner),
+                         True).offsets
 
 
-@pytest.mark.parametrize("inner, k_major", [
-    (Layout((64, 64), (64, 1)), False), (Layout((64, 64)), True), (Layout(((32, 2), 64), ((1, 2048), 32)), False),
-    (Layout(((8, 2, 4), 64), ((64, 512, 2048), 1)), True), (Layout((64, (8, 8)), (64, (1, 16))), True)])
+@pytest.mark.parametrize("inner, k_major", [(Layout((64, 64), (64, 1)), False),
+                                            (Layout((64, 64)), True),
+                                            (Layout(((32, 2), 64), ((1, 2048), 32)), False),
+                                            (Layout(((8, 2, 4), 64), ((64, 512, 2048), 1)), True),
+                                            (Layout((64, (8, 8)), (64, (1, 16))), True)])
 def test_a_wrong_layout_has_no_descriptor(inner, k_major):
     with pytest.raises(CodegenError, match="no descriptor"):
         _ = WgmmaOperand("float16", ComposedLayout(Swizzle(3, 3, 3), 0, inner), k_major).offsets

@@ -20,7 +20,8 @@ def installed() -> Iterator[None]:
 @pytest.fixture(scope="package")
 def client():
     """Two processes with one thread each."""
-    distributed = pytest.importorskip("distributed", reason="distributed, of the extra dask, is not installed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster, \
-            cluster.get_client() as client:
+    distributed = pytest.importorskip("distributed",
+                                      reason="distributed, of the extra dask, is not installed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None,
+                                  memory_limit=0) as cluster, cluster.get_client() as client:
         yield client

@@ -1,4 +1,5 @@
-"""Workers with GPUs in the memory of the host: Dask imports this module in each, and ``start`` makes this process like them."""
+"""Workers with GPUs in the memory of the host: Dask imports this module in each, and ``start``
+makes this process like them."""
 
 from __future__ import annotations
 
@@ -40,9 +41,11 @@ def start() -> ExitStack:
     stack.enter_context(host_cupy.installed())
     patch = stack.enter_context(pytest.MonkeyPatch.context())
     for name in ("asarray", "array"):
-        patch.setattr(cupy, name, lambda x, *_a, **_k: x if isinstance(x, cupy.ndarray) else host_cupy.on_gpu(np.array(x)))
+        patch.setattr(cupy, name, lambda x, *_a, **_k: x if isinstance(x, cupy.ndarray)
+                      else host_cupy.on_gpu(np.array(x)))
     patch.setattr(cupy, "asnumpy", lambda x: host_cupy.on_host(x).copy())
-    patch.setattr(cupy.cuda, "Event", lambda **_k: SimpleNamespace(record=lambda: None, synchronize=lambda: None))
+    patch.setattr(cupy.cuda, "Event", lambda **_k: SimpleNamespace(record=lambda: None,
+                                                                   synchronize=lambda: None))
     memory = HostMemory()
     patch.setattr(offers, "Memory", lambda: memory)
     patch.setattr(serialization, "_memory", lambda: memory)

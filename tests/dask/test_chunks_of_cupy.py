@@ -31,8 +31,8 @@ def tensordot(i, j):
     return "tensordot", (("axes", ((i,), (j,))),)
 
 
-@pytest.mark.parametrize(("dtype", "sums"), [("float32", "float32"), ("float64", "float64"), ("complex64", "complex64"),
-                                             ("float16", "float32")])
+@pytest.mark.parametrize(("dtype", "sums"), [("float32", "float32"), ("float64", "float64"),
+                                             ("complex64", "complex64"), ("float16", "float32")])
 @pytest.mark.parametrize(("function", "arguments"), [("matmul", ()), tensordot(1, 0)])
 def test_a_sum_is_one_kernel_for_each_term(on_gpu, dtype, sums, function, arguments):
     a, b = integers(9, 30, dtype=dtype), integers(30, 7, dtype=dtype)
@@ -43,7 +43,8 @@ def test_a_sum_is_one_kernel_for_each_term(on_gpu, dtype, sums, function, argume
         before = None if so_far is None else host_cupy.on_host(so_far).copy()
         x, y = on_gpu(a[:, i:i + 10].copy()), on_gpu(b[i:i + 10].copy())
         kept, so_far = so_far, (last if i == 20 and dtype == sums else step)(so_far, x, y)
-        assert so_far.flags.c_contiguous and (kept is None or (host_cupy.on_host(kept) == before).all())
+        assert so_far.flags.c_contiguous and (kept is None
+                                              or (host_cupy.on_host(kept) == before).all())
         assert so_far.dtype == sums
     np.testing.assert_array_equal(host_cupy.on_host(so_far), a.astype(sums) @ b.astype(sums))
     assert sum(cuteblas.stats()["gemm"]["calls"].values()) == 3 and not {"matmul", "tensordot"} & cuteblas.stats().keys()
@@ -54,7 +55,8 @@ def test_axes_of_matrices(on_gpu, axes):
     shapes = [(30, 9) if axes[0] == 0 else (9, 30), (30, 7) if axes[1] == 0 else (7, 30)]
     a, b = (integers(*shape) for shape in shapes)
     term = Term(*tensordot(*axes), "float32", "float32")
-    np.testing.assert_array_equal(host_cupy.on_host(term(on_gpu(np.ones((9, 7), np.float32)), on_gpu(a), on_gpu(b))),
+    np.testing.assert_array_equal(host_cupy.on_host(term(on_gpu(np.ones((9, 7), np.float32)),
+                                                         on_gpu(a), on_gpu(b))),
                                   np.tensordot(a, b, ((axes[0],), (axes[1],))) + 1)
 
 
@@ -90,7 +92,8 @@ def test_arrays_move_by_way_of_the_host(on_gpu, wrapped, monkeypatch):
     """Without RMM and Numba, which distributed asks for."""
     import cupy
 
-    serialize = pytest.importorskip("distributed.protocol.serialize", reason="distributed, of the extra dask, is not installed")
+    serialize = pytest.importorskip("distributed.protocol.serialize",
+                                    reason="distributed, of the extra dask, is not installed")
     from cuteblas.dask import serialization
 
     monkeypatch.setattr(cupy, "asnumpy", host_cupy.on_host)
@@ -131,6 +134,7 @@ def test_few_tasks_are_ahead_of_the_gpu(monkeypatch):
     monkeypatch.setattr(Event, "waited_for", [])
     with host_cupy.installed():
         for count in range(1, 6):
-            Term("matmul", (), "float32", "float32", alone=True)(None, *(host_cupy.on_gpu(integers(8, 8)) for _ in range(2)))
+            Term("matmul", (), "float32", "float32",
+                 alone=True)(None, *(host_cupy.on_gpu(integers(8, 8)) for _ in range(2)))
             assert len(Event.waited_for) == max(0, count - 2)
         assert len({*Event.waited_for}) == 3

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("dask.array", reason="Dask, of the extra dask, is not installed")
 pytest.importorskip("distributed", reason="distributed, of the extra dask, is not installed")
-pytest.importorskip("threadpoolctl", reason="threadpoolctl, which says how many threads BLAS has, is not installed")
+pytest.importorskip("threadpoolctl",
+                    reason="threadpoolctl, which says how many threads BLAS has, is not installed")
 
 import dask
 import dask.array as da
@@ -25,7 +26,8 @@ RNG = np.random.default_rng(0)
 
 
 def alone(x):
-    """The result of one thread of this process. A BLAS of several threads may add in another order than one of one thread."""
+    """The result of one thread of this process. A BLAS of several threads may add in another order
+    than one of one thread."""
     with threadpoolctl.threadpool_limits(1):
         return x.compute(scheduler="synchronous")
 
@@ -41,8 +43,9 @@ def test_the_result_is_that_of_one_thread(client):
 
 def test_arrays_of_ours_move_between_workers(client):
     one, other = client.scheduler_info(n_workers=-1)["workers"]
-    for x in (RNG.standard_normal((30, 40)), RNG.standard_normal((30, 40)).T, RNG.standard_normal((30, 40))[::2, ::-2],
-              np.broadcast_to(np.arange(3.0), (4, 3)), np.float32(3), np.empty((0, 4)), np.arange(4, dtype="int8")):
+    for x in (RNG.standard_normal((30, 40)), RNG.standard_normal((30, 40)).T,
+              RNG.standard_normal((30, 40))[::2, ::-2], np.broadcast_to(np.arange(3.0), (4, 3)),
+              np.float32(3), np.empty((0, 4)), np.arange(4, dtype="int8")):
         future = client.scatter(cuteblas.asarray(x), workers=[one], direct=True)
         there = client.submit(lambda y: (type(y).__module__, y), future, workers=[other])
         module, y = there.result()
@@ -71,7 +74,8 @@ def test_precision_reaches_the_workers(client):
         cuteblas.dask.chunks._FUNCTIONS = {**cuteblas.dask.chunks._FUNCTIONS, "matmul": asked}
 
     def restore():
-        cuteblas.dask.chunks._FUNCTIONS = {**cuteblas.dask.chunks._FUNCTIONS, "matmul": cuteblas.matmul}
+        cuteblas.dask.chunks._FUNCTIONS = {**cuteblas.dask.chunks._FUNCTIONS,
+                                           "matmul": cuteblas.matmul}
 
     x = da.ones((4, 4), chunks=2, dtype="float32")
     with dask.config.set({"cuteblas.precision": "ieee", "cuteblas.backend": "numpy"}):
@@ -94,13 +98,14 @@ def _last_words(block, marker):
     raise AssertionError
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are not killed by signals here")
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"),
+                    reason="processes are not killed by signals here")
 def test_a_worker_that_is_killed_in_the_middle(client, tmp_path):
     a, b = RNG.standard_normal((64, 256), np.float32), RNG.standard_normal((256, 48), np.float32)
     marker = Path(tmp_path) / "killed"
     x, y = da.from_array(a, chunks=(32, 8)), da.from_array(b, chunks=(8, 24))
-    broken = da.map_blocks(lambda block, block_id=None: _last_words(block, marker) if block_id == (20, 1) else block, y,
-                           dtype=y.dtype, meta=y._meta)
+    broken = da.map_blocks(lambda block, block_id=None: _last_words(block, marker)
+                           if block_id == (20, 1) else block, y, dtype=y.dtype, meta=y._meta)
     pids = set(client.run(os.getpid).values())
     result = (x @ broken).compute(scheduler=client)
     assert marker.exists()
@@ -110,13 +115,16 @@ def test_a_worker_that_is_killed_in_the_middle(client, tmp_path):
 
 
 def test_a_worker_for_each_gpu():
-    with cuteblas.dask.GPUCluster(devices=[3, "GPU-5"], env={"CUTEBLAS_BACKEND": "numpy"}, memory_limit=0) as cluster, \
-            cluster.get_client() as client:
+    with cuteblas.dask.GPUCluster(devices=[3, "GPU-5"], env={"CUTEBLAS_BACKEND": "numpy"},
+                                  memory_limit=0) as cluster, cluster.get_client() as client:
         client.wait_for_workers(2, timeout=60)
-        seen = client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUTEBLAS_BACKEND"],
-                                   dask.config.get("cuteblas.peer-copies"), "cuteblas.dask" in sys.modules,
+        seen = client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"],
+                                   os.environ["CUTEBLAS_BACKEND"],
+                                   dask.config.get("cuteblas.peer-copies"),
+                                   "cuteblas.dask" in sys.modules,
                                    sys.modules["distributed.comm.utils"].OFFLOAD_THRESHOLD))
-        assert {*seen.values()} == {("3,GPU-5", "numpy", True, True, 32768), ("GPU-5,3", "numpy", True, True, 32768)}
+        assert {*seen.values()} == {("3,GPU-5", "numpy", True, True, 32768),
+                                    ("GPU-5,3", "numpy", True, True, 32768)}
         x = da.ones((10, 10), chunks=5)
         assert (x @ x).sum().compute(scheduler=client) == 1000
     with pytest.raises(ValueError, match="there is no device"):

@@ -21,7 +21,8 @@ from tests.functions import host_cupy
 
 from . import host_workers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes open each other's memory on Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux",
+                                reason="processes open each other's memory on Linux")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,8 @@ def held(x):
 def gathered(x):
     """The elements of an array that the workers hold, chunk after chunk."""
     chunks = {future.key: future for future in distributed.futures_of(x)}
-    return np.block([[host_cupy.on_host(chunks[key].result()) for key in row] for row in x.__dask_keys__()])
+    return np.block([[host_cupy.on_host(chunks[key].result()) for key in row]
+                     for row in x.__dask_keys__()])
 
 
 def test_chunks_move_from_worker_to_worker(client):
@@ -61,7 +63,8 @@ def test_chunks_move_from_worker_to_worker(client):
     client.replicate(y)
     np.testing.assert_array_equal(gathered(held(x @ y)), a @ b)
     np.testing.assert_array_equal(gathered(held(x.T @ x)), a.T @ a)
-    moved = [stats.get("dask.chunks", {}).get("moved", {}) for stats in client.run(cuteblas.stats).values()]
+    moved = [stats.get("dask.chunks", {}).get("moved", {})
+             for stats in client.run(cuteblas.stats).values()]
     assert sum(sum(each.values()) for each in moved) > 0
     assert all("by the host" in way for each in moved for way in each)
     # a worker goes on while it waits for the other one's GPU

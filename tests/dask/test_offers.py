@@ -1,4 +1,5 @@
-"""Arrays that go from one process to another by a copy between their GPUs: who asks whom for what, and how long arrays are held."""
+"""Arrays that go from one process to another by a copy between their GPUs: who asks whom for what,
+and how long arrays are held."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ import cuteblas
 import cuteblas.dask
 from cuteblas.dask import offers, serialization
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes open each other's memory on Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux",
+                                reason="processes open each other's memory on Linux")
 
 
 class HostMemory:
@@ -87,7 +89,8 @@ def test_by_the_socket_where_gpus_do_not_reach_each_other():
     cuteblas.reset_stats()
     for i in range(2):
         x = np.random.default_rng(i).random((700, 1000))
-        np.testing.assert_array_equal(offers.fetch(memory, held.address, held.add(x), x.shape, x.dtype), x)
+        np.testing.assert_array_equal(offers.fetch(memory, held.address, held.add(x), x.shape,
+                                                   x.dtype), x)
         assert until_empty(held)
     assert memory.asked == ["handle", "bytes", "bytes"]                   # it asks once
     assert cuteblas.stats()["dask.chunks"]["moved"] == {"by the host: invalid device ordinal": 2}
@@ -100,7 +103,8 @@ def test_by_the_socket_where_memory_has_no_handle():
 
     held = offers.Offers(Pooled())
     x = np.arange(5)
-    np.testing.assert_array_equal(offers.fetch(HostMemory(), held.address, held.add(x), x.shape, x.dtype), x)
+    np.testing.assert_array_equal(offers.fetch(HostMemory(), held.address, held.add(x), x.shape,
+                                               x.dtype), x)
     assert until_empty(held)
 
 
@@ -113,7 +117,7 @@ def test_what_nobody_holds_is_an_error_of_the_connection(monkeypatch):
             offers.fetch(memory, address, asked, (3,), np.dtype("f8"))
     assert len(held) == 1
     monkeypatch.setattr(offers, "_SECONDS", -1.0)
-    held.add(np.ones(3))                                                # the first one was not asked for in time
+    held.add(np.ones(3))                                   # the first one was not asked for in time
     assert len(held) == 1
     with pytest.raises(OSError):
         offers.fetch(memory, held.address, token, (3,), np.dtype("f8"))
@@ -121,11 +125,13 @@ def test_what_nobody_holds_is_an_error_of_the_connection(monkeypatch):
 
 def fetched(held, memory):
     x = np.random.default_rng(0).random(5)
-    np.testing.assert_array_equal(offers.fetch(memory, held.address, held.add(x), x.shape, x.dtype), x)
+    np.testing.assert_array_equal(offers.fetch(memory, held.address, held.add(x), x.shape, x.dtype),
+                                  x)
     return until_empty(held)
 
 
-@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EINTR])
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
+                                   errno.ECONNABORTED, errno.EINTR])
 def test_the_listener_outlives_what_accept_may_say(monkeypatch, error):
     accept, left = socket.socket.accept, [error] * 3
 
@@ -178,7 +184,7 @@ def test_the_listener_outlives_a_want_of_threads(monkeypatch):
     x = np.ones(3)
     token = held.add(x)
     np.testing.assert_array_equal(offers.fetch(memory, held.address, token, x.shape, x.dtype), x)
-    assert not left and len(held) <= 2                                  # the first one is held for who asks again
+    assert not left and len(held) <= 2                    # the first one is held for who asks again
 
 
 @pytest.mark.parametrize("said", [b"", b"x", bytes(15), bytes(16), bytes(100)])
@@ -215,25 +221,31 @@ def test_an_array_stays_if_the_copy_fails():
     token = held.add(x)
     with pytest.raises(OSError):
         offers.fetch(memory, held.address, token, (3,), x.dtype)
-    np.testing.assert_array_equal(offers.fetch(HostMemory(refuses=True), held.address, token, (3,), x.dtype), x)
+    np.testing.assert_array_equal(offers.fetch(HostMemory(refuses=True), held.address, token, (3,),
+                                               x.dtype), x)
     assert until_empty(held)
 
 
 def test_what_cuda_is_asked_for(monkeypatch):
-    """The handle of the whole allocation, and where in it the array begins; each allocation is mapped once, and 32 at most."""
+    """The handle of the whole allocation, and where in it the array begins; each allocation is
+    mapped once, and 32 at most."""
     from contextlib import nullcontext
     from types import SimpleNamespace
 
     calls = []
-    runtime = SimpleNamespace(deviceSynchronize=lambda: calls.append("wait"), ipcGetMemHandle=lambda base: b"%064d" % base,
-                              ipcOpenMemHandle=lambda handle, flags: calls.append(("open", flags)) or int(handle),
+    runtime = SimpleNamespace(deviceSynchronize=lambda: calls.append("wait"),
+                              ipcGetMemHandle=lambda base: b"%064d" % base,
+                              ipcOpenMemHandle=lambda handle, flags: calls.append(("open", flags))
+                              or int(handle),
                               ipcCloseMemHandle=lambda address: calls.append("close"),
                               memcpyAsync=lambda *arguments: calls.append(arguments))
     stream = SimpleNamespace(ptr=7, synchronize=lambda: calls.append("wait"))
-    driver = SimpleNamespace(cuMemGetAddressRange=lambda address: (0, address // 4096 * 4096, 1 << 20))
+    driver = SimpleNamespace(cuMemGetAddressRange=lambda address: (0, address // 4096 * 4096,
+                                                                   1 << 20))
     monkeypatch.setattr("cuteblas.runtime.errors.require", lambda name: driver)
     memory = offers.Memory.__new__(offers.Memory)
-    memory._cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream))
+    memory._cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime,
+                                                        get_current_stream=lambda: stream))
     memory._mapped = {}
     x = SimpleNamespace(device=nullcontext(), data=SimpleNamespace(ptr=3 * 4096 + 512), nbytes=600)
     handle, offset = memory.handle_of(x)
@@ -249,9 +261,11 @@ def test_what_cuda_is_asked_for(monkeypatch):
     assert calls.count("close") == 32
 
 
-@pytest.mark.parametrize(("on", "sender", "recipient", "expected"), [
-    (True, "tcp://127.0.0.1:41", "tcp://127.0.0.1:42", True), (True, "tcp://127.0.0.1:41", "tcp://10.0.0.2:42", False),
-    (None, "tcp://127.0.0.1:41", "tcp://127.0.0.1:42", False), (True, "tcp://127.0.0.1:41", "", False)])
+@pytest.mark.parametrize(("on", "sender", "recipient", "expected"),
+                         [(True, "tcp://127.0.0.1:41", "tcp://127.0.0.1:42", True),
+                          (True, "tcp://127.0.0.1:41", "tcp://10.0.0.2:42", False),
+                          (None, "tcp://127.0.0.1:41", "tcp://127.0.0.1:42", False),
+                          (True, "tcp://127.0.0.1:41", "", False)])
 def test_workers_of_one_host_alone(on, sender, recipient, expected):
     context = {"sender": {"address": sender}, "recipient": {"address": recipient}}
     with dask.config.set({"cuteblas.peer-copies": on}):
@@ -282,7 +296,8 @@ def test_cupy_arrays_in_a_message(monkeypatch, wrapped):
     monkeypatch.setattr(serialization, "offers", lambda: held)
     monkeypatch.setattr(serialization, "_memory", lambda: memory)
     monkeypatch.setattr(serialization, "_LEAST_BYTES", 1)
-    for table, own in ((dask_serialize, serialization._from_a_gpu), (dask_deserialize, serialization._to_a_gpu)):
+    for table, own in ((dask_serialize, serialization._from_a_gpu),
+                       (dask_deserialize, serialization._to_a_gpu)):
         monkeypatch.setitem(table._lookup, cupy.ndarray, own)
     context = {end: {"address": "tcp://127.0.0.1:9"} for end in ("sender", "recipient")}
     a = np.random.default_rng(0).random((6, 7))

@@ -1,4 +1,5 @@
-"""Products of Dask arrays in this process: values and types are NumPy's, and sums have one order."""
+"""Products of Dask arrays in this process: values and types are NumPy's, and sums have one
+order."""
 
 from __future__ import annotations
 
@@ -18,12 +19,15 @@ import cuteblas.dask
 from cuteblas.dask import products
 
 RNG = np.random.default_rng(0)
-TYPES = ("float32", "float64", "complex64", "complex128", "float16", "int8", "uint16", "int32", "int64", "bool")
+TYPES = ("float32", "float64", "complex64", "complex128", "float16", "int8", "uint16", "int32",
+         "int64", "bool")
 
 
 def integers(*shape, dtype="float64"):
     x = RNG.integers(-4, 5, shape)
-    return (x + 1j * RNG.integers(-4, 5, shape)).astype(dtype) if np.dtype(dtype).kind == "c" else x.astype(dtype)
+    return (x + 1j
+            * RNG.integers(-4, 5,
+                           shape)).astype(dtype) if np.dtype(dtype).kind == "c" else x.astype(dtype)
 
 
 def chunked(x, chunks):
@@ -74,7 +78,8 @@ def test_values_are_numpys(name, chunks, dtype):
 def test_types_are_numpys_whatever_the_chunks(first, second):
     a, b = integers(6, 20, dtype=first), integers(20, 5, dtype=second)
     for chunks in (20, 3):
-        for call in (lambda x, y: x @ y, lambda x, y: np.tensordot(x, y, 1), lambda x, y: np.einsum("ij,jk->ik", x, y)):
+        for call in (lambda x, y: x @ y, lambda x, y: np.tensordot(x, y, 1),
+                     lambda x, y: np.einsum("ij,jk->ik", x, y)):
             expected, result = call(a, b), computed(call(chunked(a, chunks), chunked(b, chunks)))
             assert result.dtype == expected.dtype
             np.testing.assert_array_equal(result, expected)
@@ -84,9 +89,11 @@ def test_types_are_numpys_whatever_the_chunks(first, second):
 def test_the_type_of_einsum(dtype):
     a, b = integers(6, 20, dtype="int8"), integers(20, 5, dtype="int8")
     for chunks in (20, 3):
-        result = computed(da.einsum("ij,jk->ik", chunked(a, chunks), chunked(b, chunks), dtype=dtype, casting="unsafe"))
+        result = computed(da.einsum("ij,jk->ik", chunked(a, chunks), chunked(b, chunks),
+                                    dtype=dtype, casting="unsafe"))
         assert result.dtype == dtype
-        np.testing.assert_array_equal(result, np.einsum("ij,jk->ik", a, b, dtype=dtype, casting="unsafe"))
+        np.testing.assert_array_equal(result, np.einsum("ij,jk->ik", a, b, dtype=dtype,
+                                                        casting="unsafe"))
 
 
 def test_integers_wrap_and_bool_is_or():
@@ -98,8 +105,10 @@ def test_integers_wrap_and_bool_is_or():
 
 def test_half_precision_is_rounded_once():
     a, b = np.ones((1, 4096), np.float16), np.full((4096, 1), 1 + 2.0**-10, np.float16)
-    for call in (np.matmul, lambda x, y: np.tensordot(x, y, 1), lambda x, y: np.einsum("ij,jk->ik", x, y)):
-        assert computed(call(chunked(a, (1, 8)), chunked(b, (8, 1))))[0, 0] == np.float16(4096 * (1 + 2.0**-10))
+    for call in (np.matmul, lambda x, y: np.tensordot(x, y, 1),
+                 lambda x, y: np.einsum("ij,jk->ik", x, y)):
+        assert computed(call(chunked(a, (1, 8)),
+                             chunked(b, (8, 1))))[0, 0] == np.float16(4096 * (1 + 2.0**-10))
 
 
 def test_unequal_and_empty_chunks():
@@ -120,14 +129,18 @@ def test_unknown_chunks():
     x, y = x[keep], y[keep]
     expected = a[a[:, 0] > 0].T @ b[a[:, 0] > 0]
     np.testing.assert_array_equal((x.T @ y).compute(scheduler="synchronous"), expected)
-    np.testing.assert_array_equal((y @ chunked(b.T.copy(), 2)).compute(scheduler="synchronous"), b[a[:, 0] > 0] @ b.T)
+    np.testing.assert_array_equal((y @ chunked(b.T.copy(), 2)).compute(scheduler="synchronous"),
+                                  b[a[:, 0] > 0] @ b.T)
 
 
-@pytest.mark.parametrize("k, blocks", [(1, 1), (3, 1), (8, 1), (38, 1), (7, 3), (200, 1), (200, 3), (1000, 1), (20, 100)])
+@pytest.mark.parametrize("k, blocks", [(1, 1), (3, 1), (8, 1), (38, 1), (7, 3), (200, 1), (200, 3),
+                                       (1000, 1), (20, 100)])
 def test_the_order_of_sums(k, blocks):
-    """Chains of consecutive terms whose number depends on the numbers of chunks; then groups of eight chains."""
+    """Chains of consecutive terms whose number depends on the numbers of chunks; then groups of
+    eight chains."""
     a, b = RNG.standard_normal((2, 2 * k), np.float32), RNG.standard_normal((2 * k, blocks), np.float32)
-    terms = [[a[:, 2 * i:2 * i + 2].copy() @ b[2 * i:2 * i + 2, j:j + 1].copy() for i in range(k)] for j in range(blocks)]
+    terms = [[a[:, 2 * i:2 * i + 2].copy() @ b[2 * i:2 * i + 2, j:j + 1].copy() for i in range(k)]
+             for j in range(blocks)]
     chains = max(1, min(k // 4, -(-64 // blocks)))
     expected = []
     for row in terms:
@@ -141,10 +154,12 @@ def test_the_order_of_sums(k, blocks):
 
 
 def test_one_partial_sum_for_a_chunk_of_the_result():
-    """No task has more than the chunks of one product and what was summed before it, and none sums what is not there yet."""
+    """No task has more than the chunks of one product and what was summed before it, and none sums
+    what is not there yet."""
     x, y = chunked(np.ones((8, 100)), (1, 1)), chunked(np.ones((100, 8)), (1, 1))
     graph = dict((x @ y).__dask_graph__())
-    terms = [task for task in graph.values() if type(task) is tuple and isinstance(task[0], cuteblas.dask.chunks.Term)]
+    terms = [task for task in graph.values() if type(task) is tuple
+             and isinstance(task[0], cuteblas.dask.chunks.Term)]
     assert len(terms) == 8 * 8 * 100 and all(len(task) == 4 for task in terms)
     assert sum(task[1] is None for task in terms) == 8 * 8
 
@@ -154,10 +169,12 @@ def test_one_partial_sum_for_a_chunk_of_the_result():
 def test_gram_matrices_are_computed_once(dtype, chunks):
     a = integers(20, 13, dtype=dtype)
     x = chunked(a, chunks)
-    for product, expected in ((x.T @ x, a.T @ a), (x @ x.T, a @ a.T), (np.tensordot(x, x, ((0,), (0,))), a.T @ a),
+    for product, expected in ((x.T @ x, a.T @ a), (x @ x.T, a @ a.T),
+                              (np.tensordot(x, x, ((0,), (0,))), a.T @ a),
                               (x.conj().T @ x, a.conj().T @ a), (x.T.conj() @ x, a.conj().T @ a)):
         graph = dict(product.__dask_graph__())
-        terms = sum(type(task) is tuple and isinstance(task[0], cuteblas.dask.chunks.Term) for task in graph.values())
+        terms = sum(type(task) is tuple and isinstance(task[0], cuteblas.dask.chunks.Term)
+                    for task in graph.values())
         rows, columns = (x.numblocks if product.chunks[0] == x.chunks[1] else x.numblocks[::-1])
         assert terms == rows * columns * (columns + 1) // 2
         np.testing.assert_array_equal(computed(product), expected)
@@ -170,19 +187,21 @@ def test_gram_matrices_are_computed_once(dtype, chunks):
 
 
 def test_memory_that_chunks_share_does_not_matter():
-    """BLAS multiplies an array by its own transpose in another way; chunks that came from elsewhere are other arrays."""
+    """BLAS multiplies an array by its own transpose in another way; chunks that came from elsewhere
+    are other arrays."""
     x = RNG.standard_normal((300, 200)).astype(np.float32)
     term = cuteblas.dask.chunks.Term("matmul", (), "float32", "float32", alone=True, last=True)
     np.testing.assert_array_equal(term(None, x.T, x), term(None, x.T.copy("K"), x.copy()))
-    once = cuteblas.dask.chunks.Term("tensordot", (("axes", ((0,), (0,))),), "float32", "float32", alone=True, last=True,
-                                     operands=(0, 0))
+    once = cuteblas.dask.chunks.Term("tensordot", (("axes", ((0,), (0,))),), "float32", "float32",
+                                     alone=True, last=True, operands=(0, 0))
     np.testing.assert_array_equal(once(None, x), x.T @ x)
     anywhere = np.empty(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape)
     anywhere[...] = x
     np.testing.assert_array_equal(once(None, anywhere), x.T @ x)
     wide = np.empty((300, 400), np.float32)
     wide[:, ::2] = x
-    np.testing.assert_array_equal(term(None, wide[:, ::2], x.T), term(None, x.copy(), x.T.copy("K")))
+    np.testing.assert_array_equal(term(None, wide[:, ::2], x.T),
+                                  term(None, x.copy(), x.T.copy("K")))
 
 
 def test_no_task_writes_into_its_operands():
@@ -197,14 +216,16 @@ def test_chunks_of_ours():
     a, b = integers(12, 15), integers(15, 8)
     x = da.from_array(cuteblas.asarray(a), chunks=4, asarray=False)
     y = da.from_array(cuteblas.asarray(b), chunks=4, asarray=False)
-    for call in (lambda x, y: x @ y, lambda x, y: np.tensordot(x, y, 1), lambda x, y: np.einsum("ij,jk->ki", x, y),
-                 lambda x, y: (x.T @ x).rechunk(7), lambda x, y: x.rechunk((5, 15)) @ chunked(b, 6)):
+    for call in (lambda x, y: x @ y, lambda x, y: np.tensordot(x, y, 1),
+                 lambda x, y: np.einsum("ij,jk->ki", x, y), lambda x, y: (x.T @ x).rechunk(7),
+                 lambda x, y: x.rechunk((5, 15)) @ chunked(b, 6)):
         result = call(x, y)
         assert type(result._meta) is cuteblas.ndarray
         found = result.compute(scheduler="synchronous")
         assert type(found) is cuteblas.ndarray
-        np.testing.assert_array_equal(np.asarray(found), call(a, b) if "rechunk" not in call.__code__.co_names else
-                                      (a.T @ a if found.shape == (15, 15) else a @ b))
+        np.testing.assert_array_equal(np.asarray(found),
+                                      call(a, b) if "rechunk" not in call.__code__.co_names
+                                      else (a.T @ a if found.shape == (15, 15) else a @ b))
 
 
 def test_what_dask_answers_itself():
@@ -214,12 +235,18 @@ def test_what_dask_answers_itself():
     objects = chunked(integers(6, 6).astype(object), 3)
     np.tensordot(objects, objects, 1).compute(scheduler="synchronous")
     calls = cuteblas.stats()["dask.tensordot"]["calls"]
-    assert calls == {"delegated to Dask: chunks are numpy.ma.MaskedArray": 1, "delegated to Dask: elements are object": 1} \
-        or set(calls) >= {"delegated to Dask: elements are object"}
+    assert calls == {
+        "delegated to Dask: chunks are numpy.ma.MaskedArray": 1,
+        "delegated to Dask: elements are object": 1
+    } or set(calls) >= {"delegated to Dask: elements are object"}
     x = chunked(integers(6, 6), 3)
     expected = np.asarray(x) @ np.asarray(x)
-    np.testing.assert_array_equal(da.einsum("ij,jk->ik", x, x, split_every=2).compute(scheduler="synchronous"), expected)
-    assert cuteblas.stats()["dask.einsum"]["calls"] == {"delegated to Dask: split_every= is Dask's": 1}
+    np.testing.assert_array_equal(da.einsum("ij,jk->ik", x, x,
+                                            split_every=2).compute(scheduler="synchronous"),
+                                  expected)
+    assert cuteblas.stats()["dask.einsum"]["calls"] == {
+        "delegated to Dask: split_every= is Dask's": 1
+    }
 
 
 def test_wrong_calls():
@@ -269,7 +296,8 @@ def test_dasks_own_programs():
     x = chunked(a, (20, 12))
     _u, s, _v = da.linalg.svd_compressed(x, 12, seed=0)
     np.testing.assert_allclose(s.compute(scheduler="synchronous"), np.linalg.svd(a)[1], rtol=1e-12)
-    np.testing.assert_allclose(da.cov(x.T).compute(scheduler="synchronous"), np.cov(a.T), rtol=1e-12)
+    np.testing.assert_allclose(da.cov(x.T).compute(scheduler="synchronous"), np.cov(a.T),
+                               rtol=1e-12)
 
 
 def test_installed_and_uninstalled():
@@ -290,7 +318,9 @@ def test_installed_and_uninstalled():
 
 def test_tables_of_dask_have_ours():
     cuteblas.reset_stats()
-    products.DASKS["tensordot"](chunked(integers(6, 6), 3), chunked(integers(6, 6), 3), 1).compute(scheduler="synchronous")
-    products.DASKS["einsum"]("ij,jk->ik", chunked(integers(6, 6), 3), chunked(integers(6, 6), 3)).compute(scheduler="synchronous")
+    products.DASKS["tensordot"](chunked(integers(6, 6), 3), chunked(integers(6, 6), 3),
+                                1).compute(scheduler="synchronous")
+    products.DASKS["einsum"]("ij,jk->ik", chunked(integers(6, 6), 3),
+                             chunked(integers(6, 6), 3)).compute(scheduler="synchronous")
     stats = cuteblas.stats()
     assert sum(stats["tensordot"]["calls"].values()) >= 8 and sum(stats["einsum"]["calls"].values()) >= 8

@@ -19,7 +19,8 @@ FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "dask_programs"
 
 @pytest.fixture
 def program(client, monkeypatch):
-    """A function of the name of a program and the arguments of its main function. Workers find its functions in the program."""
+    """A function of the name of a program and the arguments of its main function. Workers find its
+    functions in the program."""
     monkeypatch.syspath_prepend(str(FOLDER))
     client.run(lambda: sys.path.insert(0, str(FOLDER)))
     yield lambda name, *arguments: run_path(str(FOLDER / f"{name}.py"))["main"](*arguments)
@@ -30,7 +31,8 @@ def the_samples(rows, columns):
     import workers
 
     x = da.zeros((rows, columns), chunks=(max(1, rows // 50), columns), dtype="float32")
-    return x.map_blocks(workers.samples, dtype="float32").compute(scheduler="synchronous").astype("float64")
+    return x.map_blocks(workers.samples,
+                        dtype="float32").compute(scheduler="synchronous").astype("float64")
 
 
 def test_pca(program):
@@ -61,8 +63,14 @@ def test_tensor_network(program):
     import tensor_network
 
     shape, chunks = (24, 2, 24), (10, 2, 10)
-    chain = [da.zeros(shape, chunks=chunks, dtype="float32").map_blocks(tensor_network.tensor, site=i, dtype="float32").compute(
-        scheduler="synchronous").astype("float64") / 48**0.5 for i in range(4)]
+    chain = [
+        da.zeros(shape, chunks=chunks, dtype="float32")
+        .map_blocks(tensor_network.tensor, site=i, dtype="float32")
+        .compute(scheduler="synchronous")
+        .astype("float64")
+        / 48**0.5
+        for i in range(4)
+    ]
     state = chain[0][0]
     for site in chain[1:]:
         state = np.tensordot(state, site, 1)

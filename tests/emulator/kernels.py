@@ -33,9 +33,8 @@ def _declaration(p: Param) -> str:
     return f"{p.dtype.ctype} {'const' if p.const else ''}{'*' if p.kind == 'pointer' else ''} {p.name}"
 
 
-def kernel(
-    statements: str, params: tuple[Param, ...] = (), threads: int = 32, shared: int = 0, cluster: tuple[int, int, int] = (1, 1, 1)
-) -> GeneratedKernel:
+def kernel(statements: str, params: tuple[Param, ...] = (), threads: int = 32, shared: int = 0,
+           cluster: tuple[int, int, int] = (1, 1, 1)) -> GeneratedKernel:
     """A kernel named ``probe`` with these statements; its first statement is on line 2."""
     head = f'extern "C" __global__ void __launch_bounds__({threads}) probe({", ".join(map(_declaration, params))}) {{'
     return GeneratedKernel(

@@ -1,4 +1,5 @@
-"""Clusters: blocks that run together, copies to several of them, arrivals at each other's mbarriers."""
+"""Clusters: blocks that run together, copies to several of them, arrivals at each other's
+mbarriers."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ SHARED = {
 }
 
 
-def share(grid: int = 2, seed: int | None = None, blocks: list[int] | None = None, **pieces: str) -> tuple[np.ndarray, np.ndarray]:
+def share(grid: int = 2, seed: int | None = None, blocks: list[int] | None = None,
+          **pieces: str) -> tuple[np.ndarray, np.ndarray]:
     """What every block had of the tiles in both steps, and the tiles."""
     statements = SHARE
     for name, piece in (SHARED | pieces).items():
@@ -55,11 +57,13 @@ def share(grid: int = 2, seed: int | None = None, blocks: list[int] | None = Non
     tiles[...] = np.arange(tiles.size).reshape(tiles.shape)
     arguments = (matrix_map(tiles, (16, 16)), seen)
     parameters = (tensor_map("map"), ptr("C", "float16"))
-    launch(statements, parameters, arguments, shared=1040, grid=(grid,), cluster=(2, 1, 1), seed=seed, blocks=blocks)
+    launch(statements, parameters, arguments, shared=1040, grid=(grid,), cluster=(2, 1, 1),
+           seed=seed, blocks=blocks)
     return seen, tiles.reshape(2, 32, 16)
 
 
-# Reads of shared memory by threads are not asynchronous operations, so an arrival that says so has to be one that publishes them.
+# Reads of shared memory by threads are not asynchronous operations, so an arrival that says so has
+# to be one that publishes them.
 FENCED = {"release": "cb::cluster_sync();", "before_load": ""}
 
 
@@ -78,7 +82,10 @@ def test_only_clusters_that_are_asked_for_run() -> None:
 
 
 def test_a_relaxed_arrival_does_not_tell_of_ordinary_reads() -> None:
-    with pytest.raises(emulator.DataRace, match=r"the TMA load.* overwrites .* read at line .*, and no barrier orders the two"):
+    with pytest.raises(
+        emulator.DataRace,
+        match=r"the TMA load.* overwrites .* read at line .*, and no barrier orders the two"
+    ):
         share()
     with pytest.raises(emulator.DataRace, match=r"overwrites"):
         share(**FENCED)
@@ -87,9 +94,13 @@ def test_a_relaxed_arrival_does_not_tell_of_ordinary_reads() -> None:
 def test_mbarriers_must_be_initialised_for_the_whole_cluster() -> None:
     with pytest.raises((emulator.DataRace, emulator.MbarrierError), match=r"initialised"):
         share(begin="", release="break;")
-    with pytest.raises(emulator.ProxyFenceError, match=r"thread 0 of block . of the cluster did not execute mbarrier_init_fence"):
+    with pytest.raises(
+        emulator.ProxyFenceError,
+        match=r"thread 0 of block . of the cluster did not execute mbarrier_init_fence"
+    ):
         share(init_fence="", release="break;")
-    with pytest.raises(emulator.DataRace, match=r"offset 1032 that thread 0 of block . of the cluster initialised"):
+    with pytest.raises(emulator.DataRace,
+                       match=r"offset 1032 that thread 0 of block . of the cluster initialised"):
         share(init_fence="", begin="cb::cluster_sync(); cb::mbarrier_arrive_at(empty, 1 - rank);")
 
 
@@ -97,10 +108,12 @@ def test_a_block_may_not_end_while_others_still_reach_for_it() -> None:
     ends = r"the block ends and nothing in it has waited for the arrival of thread . of block . of the cluster"
     release = "if (threadIdx.x < 2) cb::mbarrier_arrive_at(empty, threadIdx.x); break;"
     share(release=release)
-    with pytest.raises((emulator.MbarrierError, emulator.SharedOutOfBounds), match=f"{ends}|which has ended"):
+    with pytest.raises((emulator.MbarrierError, emulator.SharedOutOfBounds),
+                       match=f"{ends}|which has ended"):
         share(release=release, end="")
     share(release=release, end="if (threadIdx.x == 0) cb::mbarrier_wait(empty, 0);")
-    with pytest.raises((emulator.AsyncCopyError, emulator.SharedOutOfBounds), match=r"without having waited|has ended|ends while"):
+    with pytest.raises((emulator.AsyncCopyError, emulator.SharedOutOfBounds),
+                       match=r"without having waited|has ended|ends while"):
         share(begin="cb::cluster_sync(); if (rank == 1) return;", release="break;", end="")
 
 
@@ -114,9 +127,13 @@ def test_sets_and_ranks_lie_in_the_cluster() -> None:
 
 
 def test_a_wait_without_enough_arrivals_says_which_block() -> None:
-    with pytest.raises(emulator.Deadlock, match=r"block 1 of the cluster: threads 0-31 wait at line \d+ for a phase"):
+    with pytest.raises(emulator.Deadlock,
+                       match=r"block 1 of the cluster: threads 0-31 wait at line \d+ for a phase"):
         share(mask="1", bytes="1024", release="break;")
-    with pytest.raises(emulator.Deadlock, match=r"the cluster barrier \(cluster_sync\): 62 of 64 threads have arrived"):
+    with pytest.raises(
+        emulator.Deadlock,
+        match=r"the cluster barrier \(cluster_sync\): 62 of 64 threads have arrived"
+    ):
         share(release="if (threadIdx.x == 3) cb::mbarrier_wait(full, 1); break;")
 
 
@@ -151,7 +168,8 @@ def test_what_clusters_need() -> None:
     with pytest.raises(ValueError, match=r"whole warps in the emulator, got 48 threads"):
         launch("", threads=48, cluster=(2, 1, 1), grid=(2,))
     with pytest.raises(emulator.MisuseError, match=r"a whole warpgroup"):
-        launch("float d[4]; cb::wgmma_m64k16<8, cb::half, 0, 0>(d, 0, 0, 0);", threads=160, cluster=(2, 1, 1), grid=(2,))
+        launch("float d[4]; cb::wgmma_m64k16<8, cb::half, 0, 0>(d, 0, 0, 0);", threads=160,
+               cluster=(2, 1, 1), grid=(2,))
 
 
 # Every block tells all four a word; they add up what they are told. Twice, in two places.
@@ -206,13 +224,16 @@ def test_words_are_stored_into_other_blocks(seed: int | None) -> None:
 
 
 def test_words_must_be_waited_for() -> None:
-    with pytest.raises(emulator.AsyncCopyError, match=r"that a store_async at line \d+ fills, without having waited for"):
+    with pytest.raises(emulator.AsyncCopyError,
+                       match=r"that a store_async at line \d+ fills, without having waited for"):
         tell(wait="cb::syncthreads();")
-    with pytest.raises(emulator.AsyncCopyError, match=r"ends without having waited for the last copy that completes on"):
+    with pytest.raises(emulator.AsyncCopyError,
+                       match=r"ends without having waited for the last copy that completes on"):
         tell(wait="if (step == 1) return; cb::mbarrier_wait(came + step, 0);")
     with pytest.raises(emulator.Deadlock, match=r"1 of 1 arrivals are in and 4 bytes are missing"):
         tell(bytes="20")
-    with pytest.raises(emulator.AsyncCopyError, match=r"reads shared bytes \[12, 16\) that a store_async"):
+    with pytest.raises(emulator.AsyncCopyError,
+                       match=r"reads shared bytes \[12, 16\) that a store_async"):
         tell(bytes="12")
 
 
@@ -225,9 +246,13 @@ def test_words_do_not_overtake_those_who_read() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_an_ordered_barrier_of_the_cluster_lets_words_come_where_others_were_read(seed: int | None) -> None:
-    np.testing.assert_array_equal(tell(seed, place="0", step_end="cb::cluster_sync_ordered();"), [[406, 806]] * 8)
-    for relaxed in ("cb::cluster_sync();", "if (rank == 1) cb::cluster_sync(); else cb::cluster_sync_ordered();"):
+def test_an_ordered_barrier_of_the_cluster_lets_words_come_where_others_were_read(
+    seed: int | None
+) -> None:
+    np.testing.assert_array_equal(tell(seed, place="0", step_end="cb::cluster_sync_ordered();"),
+                                  [[406, 806]] * 8)
+    for relaxed in ("cb::cluster_sync();",
+                    "if (rank == 1) cb::cluster_sync(); else cb::cluster_sync_ordered();"):
         with pytest.raises(emulator.DataRace, match=r"the store_async.* overwrites shared bytes"):
             tell(seed, place="0", step_end=relaxed)
 
@@ -235,7 +260,9 @@ def test_an_ordered_barrier_of_the_cluster_lets_words_come_where_others_were_rea
 def test_words_go_to_blocks_that_have_begun_and_not_ended() -> None:
     with pytest.raises((emulator.DataRace, emulator.MbarrierError), match=r"initialised"):
         tell(begin="")
-    with pytest.raises(emulator.SharedOutOfBounds, match=r"shared memory of block 4 of the cluster, which has 4"):
+    with pytest.raises(emulator.SharedOutOfBounds,
+                       match=r"shared memory of block 4 of the cluster, which has 4"):
         tell(to="threadIdx.x + 1")
-    with pytest.raises((emulator.SharedOutOfBounds, emulator.AsyncCopyError), match=r"has ended|without having waited"):
+    with pytest.raises((emulator.SharedOutOfBounds, emulator.AsyncCopyError),
+                       match=r"has ended|without having waited"):
         tell(begin="cb::cluster_sync(); if (rank == 1) return;")

@@ -1,4 +1,5 @@
-"""The compiler of the emulator: which one, what becomes of its libraries, and what happens if it or the cache misbehaves."""
+"""The compiler of the emulator: which one, what becomes of its libraries, and what happens if it or
+the cache misbehaves."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ SOURCE = 'extern "C" __attribute__((visibility("default"))) int answer() { retur
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache of its own; temporary files have a folder of their own too, in which nothing may stay."""
+    """A cache of its own; temporary files have a folder of their own too, in which nothing may
+    stay."""
     if not emulator.available():
         pytest.skip(str(emulator.why_unavailable()))
     (tmp_path / "temporary").mkdir()
@@ -44,7 +46,9 @@ def test_a_damaged_library_is_made_again(folder: Path, damage: Callable[[bytes],
     (library,) = (folder / "cache" / "emulator").iterdir()
     whole = library.read_bytes()
     library.write_bytes(damage(whole))
-    assert _answers(folder) and library.read_bytes()[-32:] == _cache._digest(library.name, library.read_bytes()[:-32])
+    assert _answers(folder) and library.read_bytes()[-32:] == _cache._digest(
+        library.name, library.read_bytes()[:-32]
+    )
     assert len(library.read_bytes()) == len(whole)
 
 
@@ -70,7 +74,8 @@ VERSION = 'case "$*" in *--version*) echo script 1; exit;; esac\nwhile [ $# -gt 
 
 @pytest.mark.parametrize("writes", ["true", "rm -f $to", ": > $to", "echo text > $to", "mkdir $to"],
                          ids=["nothing", "removed", "empty", "text", "folder"])
-def test_a_compiler_that_writes_no_library(folder: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
+def test_a_compiler_that_writes_no_library(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                           writes: str) -> None:
     with monkeypatch.context() as patch:
         _compiler(folder, patch, VERSION + writes)
         for _ in range(2):
@@ -81,27 +86,34 @@ def test_a_compiler_that_writes_no_library(folder: Path, monkeypatch: pytest.Mon
     assert _answers(folder)
 
 
-@pytest.mark.parametrize("version", ["true", "echo; echo", "exit 1", "sleep 100", "sleep 100 & echo 1; wait", "kill -9 $$"])
-def test_a_compiler_that_tells_no_version_is_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+@pytest.mark.parametrize("version", ["true", "echo; echo", "exit 1", "sleep 100",
+                                     "sleep 100 & echo 1; wait", "kill -9 $$"])
+def test_a_compiler_that_tells_no_version_is_not_taken(folder: Path,
+                                                       monkeypatch: pytest.MonkeyPatch,
+                                                       version: str) -> None:
     _compiler(folder, monkeypatch, version)
     began = time.monotonic()
     found = compiler._compiler()
-    assert found is not None and Path(found[0]).name in ("g++", "clang++", "c++") and time.monotonic() - began < 30
+    assert found is not None and Path(found[0]).name in ("g++", "clang++",
+                                                         "c++") and time.monotonic() - began < 30
 
 
 def test_a_version_may_have_any_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _compiler(folder, monkeypatch, "case \"$*\" in *--version*) printf 'ver\xe9 \\377\\n';; *) exec g++ \"$@\";; esac")
+    _compiler(folder, monkeypatch,
+              "case \"$*\" in *--version*) printf 'ver\xe9 \\377\\n';; *) exec g++ \"$@\";; esac")
     assert compiler._compiler() == (str(folder / "cxx"), "ver\ufffd \ufffd") and _answers(folder)
 
 
-def test_words_of_a_compiler_may_have_any_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_of_a_compiler_may_have_any_bytes(folder: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(folder, monkeypatch, VERSION + "printf 'err\\377r' >&2; exit 1")
     with pytest.raises(emulator.CompilerError, match="refuses a test:\nerr\ufffdr"):
         compiler.build(SOURCE, "a test")
 
 
 @pytest.mark.parametrize("text", [b"", b"no program", b"#!/no/such/interpreter\n", b"\x7fELF"])
-def test_what_is_no_program_is_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+def test_what_is_no_program_is_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                           text: bytes) -> None:
     (folder / "cxx").write_bytes(text)
     (folder / "cxx").chmod(0o755)
     monkeypatch.setenv("CXX", str(folder / "cxx"))
@@ -110,7 +122,9 @@ def test_what_is_no_program_is_no_compiler(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("trouble", ["a file", "others", "full"])
-def test_without_a_cache_kernels_are_compiled_in_each_process(folder: Path, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+def test_without_a_cache_kernels_are_compiled_in_each_process(folder: Path,
+                                                              monkeypatch: pytest.MonkeyPatch,
+                                                              trouble: str) -> None:
     cache = folder / "cache"
     match trouble:
         case "a file":
@@ -131,7 +145,7 @@ def test_a_library_that_others_planted_is_not_loaded(folder: Path) -> None:
     assert _answers(folder)
     (library,) = (folder / "cache" / "emulator").iterdir()
     planted = library.read_bytes()[:-32]
-    for name in ("planted", library.name):                                  # under another name, and in a folder of others
+    for name in ("planted", library.name):           # under another name, and in a folder of others
         _cache.keep("emulator", name, planted)
     os.rename(library.parent / "planted", library)
     assert _cache.find("emulator", library.name) is None
@@ -147,7 +161,9 @@ def test_the_cache_may_go_while_it_is_used(folder: Path) -> None:
     assert _answers(folder)
 
 
-def test_a_library_is_loaded_from_the_cache_where_temporary_files_are_no_programs(folder: Path, monkeypatch) -> None:
+def test_a_library_is_loaded_from_the_cache_where_temporary_files_are_no_programs(
+    folder: Path, monkeypatch
+) -> None:
     load = compiler.ctypes.CDLL
 
     def refusing(path: str) -> object:
@@ -163,7 +179,8 @@ def test_a_library_is_loaded_from_the_cache_where_temporary_files_are_no_program
         compiler.build(SOURCE, "a test")
 
 
-def test_a_relative_folder_of_the_cache_stays_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_folder_of_the_cache_stays_where_it_was(folder: Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", f"cache-{folder.name}")
     assert _answers(folder)

@@ -47,12 +47,16 @@ def headers(path: Path) -> set[Path]:
 
 def test_what_a_header_changes_is_compiled_again(tmp_path):
     package = tmp_path / "cuteblas"
-    shutil.copytree(Path(cuteblas.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(cuteblas.__file__).parent, package,
+                    ignore=shutil.ignore_patterns("__pycache__"))
     folder = package / "emulator"
     parts = "device.h", "runtime.cpp", *{row.emulator for row in INTRINSICS.values()}
     changed = set().union(*(headers((folder / part).resolve()) for part in parts))
-    assert {"float8.cuh", "modular.cuh", "values.h", "races.h", "faults.h", "interface.h"} <= {path.name for path in changed}
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "CUTEBLAS_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *map(str, sorted(changed))], capture_output=True, text=True, check=False,
-                          cwd=tmp_path, env=environment)
+    assert {"float8.cuh", "modular.cuh", "values.h", "races.h", "faults.h",
+            "interface.h"} <= {path.name for path in changed}
+    environment = os.environ | {"PYTHONPATH": str(tmp_path),
+                                "CUTEBLAS_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *map(str, sorted(changed))],
+                          capture_output=True, text=True, check=False, cwd=tmp_path,
+                          env=environment)
     assert (done.stdout, done.stderr) == ("True\n", "")

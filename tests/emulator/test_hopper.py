@@ -28,7 +28,8 @@ cb::syncthreads();
 def load_box(spec: TensorMapSpec, array: np.ndarray, corner: tuple[int, ...]) -> np.ndarray:
     """The bytes of shared memory after one TMA load at offset 0; what it does not write is zero."""
     nbytes = prod(spec.box) * spec.dtype.bytes
-    size = nbytes if spec.swizzle == 0 else nbytes // (spec.box[0] * spec.dtype.bytes) * spec.swizzle
+    size = nbytes if spec.swizzle == 0 else nbytes // (spec.box[0]
+                                                       * spec.dtype.bytes) * spec.swizzle
     out = np.zeros(size // 4, np.uint32)
     launch(
         SETUP.format(at=size)
@@ -66,7 +67,8 @@ def box_of(array: np.ndarray, box: tuple[int, ...], corner: tuple[int, ...]) -> 
 
 
 def swizzle(data: np.ndarray, span: int) -> np.ndarray:
-    """Where a swizzle of that span puts the bytes of a box that begins at a multiple of its pattern."""
+    """Where a swizzle of that span puts the bytes of a box that begins at a multiple of its
+    pattern."""
     if span == 0:
         return data
     address = np.arange(data.size)
@@ -92,11 +94,14 @@ def test_tma_loads_boxes_and_fills_with_zeros(
 ) -> None:
     array = aligned(shape[::-1], element)
     array[...] = np.arange(array.size).reshape(array.shape)
-    spec = TensorMapSpec(dtype(element), shape, tuple(array.strides[-2::-1]) if len(shape) > 1 else (), box)
-    np.testing.assert_array_equal(load_box(spec, array, corner), box_of(array, box, corner).reshape(-1).view(np.uint8))
+    spec = TensorMapSpec(dtype(element), shape,
+                         tuple(array.strides[-2::-1]) if len(shape) > 1 else (), box)
+    np.testing.assert_array_equal(load_box(spec, array, corner),
+                                  box_of(array, box, corner).reshape(-1).view(np.uint8))
 
 
-@pytest.mark.parametrize("span, inner", [(32, 32), (64, 64), (128, 128), (64, 32), (128, 64), (128, 48)])
+@pytest.mark.parametrize("span, inner", [(32, 32), (64, 64), (128, 128), (64, 32), (128, 64),
+                                         (128, 48)])
 def test_tma_swizzles(span: int, inner: int) -> None:
     """Rows of the box that are shorter than the span still take a whole span each."""
     array = aligned((32, 64), "float16")
@@ -104,7 +109,8 @@ def test_tma_swizzles(span: int, inner: int) -> None:
     spec, _ = matrix_map(array, (inner // 2, 32), span)
     rows = np.zeros((32, span // 2), np.float16)
     rows[:, : inner // 2] = box_of(array, spec.box, (8, 4))
-    np.testing.assert_array_equal(load_box(spec, array, (8, 4)), swizzle(rows.reshape(-1).view(np.uint8), span))
+    np.testing.assert_array_equal(load_box(spec, array, (8, 4)),
+                                  swizzle(rows.reshape(-1).view(np.uint8), span))
 
 
 STORE = """
@@ -134,7 +140,8 @@ def store_box(writeable: bool = True, columns: int = 16, **pieces: str) -> np.nd
     target = aligned((4, 16), "uint16")[:, :columns]
     target[...] = 0
     target.flags.writeable = writeable
-    launch(statements, (tensor_map("map", "uint16"),), (matrix_map(target, (16, 4), element="uint16"),), shared=128)
+    launch(statements, (tensor_map("map", "uint16"),),
+           (matrix_map(target, (16, 4), element="uint16"),), shared=128)
     return target
 
 
@@ -146,31 +153,39 @@ def test_tma_stores_what_lies_inside() -> None:
 
 def test_tma_stores_over_an_edge_that_cuts_16_bytes() -> None:
     """An H200 writes the rest of the piece too, into what follows the row."""
-    with pytest.raises(emulator.TensorMapError, match="rows of 12 elements of 2 bytes are not a multiple of 16 bytes"):
+    with pytest.raises(emulator.TensorMapError,
+                       match="rows of 12 elements of 2 bytes are not a multiple of 16 bytes"):
         store_box(columns=12)
 
 
 def test_tma_stores_need_fences_and_waits() -> None:
-    with pytest.raises(emulator.ProxyFenceError, match=r"the TMA store reads .* did not execute fence_proxy_async"):
+    with pytest.raises(emulator.ProxyFenceError,
+                       match=r"the TMA store reads .* did not execute fence_proxy_async"):
         store_box(fence="")
-    with pytest.raises(emulator.ProxyFenceError):  # the writing threads must fence, not the storing one
+    # the writing threads must fence, not the storing one
+    with pytest.raises(emulator.ProxyFenceError):
         store_box(fence="cb::syncthreads(); if (threadIdx.x == 0) cb::fence_proxy_async();")
     late = "cb::syncthreads(); if (threadIdx.x > 0) cb::fence_proxy_async(); if (threadIdx.x > 31)"
     with pytest.raises(emulator.ProxyFenceError):  # and before the barrier, not after it
         store_box(fence=late)
     for missing in ("commit", "wait"):
-        with pytest.raises(emulator.AsyncCopyError, match="returns while its TMA stores may still read"):
+        with pytest.raises(emulator.AsyncCopyError,
+                           match="returns while its TMA stores may still read"):
             store_box(**{missing: ""})
     overwrite = "cb::syncthreads(); unsigned short const r = 0; if (threadIdx.x == 9) cb::store_shared<1>(&s[40], &r);"
     store_box(after=overwrite)
-    with pytest.raises(emulator.DataRace, match="that the TMA store of thread 0 at line 7 may still read"):
-        store_box(wait="", after=overwrite + "cb::syncthreads(); if (threadIdx.x == 0) cb::tma_store_wait_read<0>();")
+    with pytest.raises(emulator.DataRace,
+                       match="that the TMA store of thread 0 at line 7 may still read"):
+        store_box(wait="",
+                  after=overwrite
+                  + "cb::syncthreads(); if (threadIdx.x == 0) cb::tma_store_wait_read<0>();")
     with pytest.raises(emulator.ReadOnlyError, match="'map'"):
         store_box(writeable=False)
 
 
 def test_a_fence_after_the_barrier_comes_too_late() -> None:
-    """Looking at the flag lets the other threads run, and fence, before the store; but nothing tells the storing thread."""
+    """Looking at the flag lets the other threads run, and fence, before the store; but nothing
+    tells the storing thread."""
     with pytest.raises(emulator.ProxyFenceError, match="thread 1 wrote them at line 3"):
         launch(
             """
@@ -182,7 +197,10 @@ def test_a_fence_after_the_barrier_comes_too_late() -> None:
             else if (cb::load_flag(flag) == 0) cb::tma_store(&map, s, 0);
             """,
             (tensor_map("map", "uint32"), ptr("flag", "uint32")),
-            ((TensorMapSpec(dtype("uint32"), (32,), (), (32,)), aligned((32,), "uint32")), np.zeros(1, np.uint32)),
+            (
+                (TensorMapSpec(dtype("uint32"), (32,), (), (32,)), aligned((32,), "uint32")),
+                np.zeros(1, np.uint32)
+            ),
             shared=128,
         )
 
@@ -200,7 +218,8 @@ if (threadIdx.x == 0) {
 {after}
 """
 )
-LOADED = {"offset": "0", "before": "", "bytes": "512", "corner": "0, 0", "wait": "cb::mbarrier_wait(bar, 0);", "after": ""}
+LOADED = {"offset": "0", "before": "", "bytes": "512", "corner": "0, 0",
+          "wait": "cb::mbarrier_wait(bar, 0);", "after": ""}
 
 
 def load(source: np.ndarray | None = None, span: int = 0, **pieces: str) -> None:
@@ -216,7 +235,8 @@ def test_tma_loads_must_be_waited_for_by_whoever_reads() -> None:
     load(after=read)
     for wait in ("", "if (threadIdx.x == 0) cb::mbarrier_wait(bar, 0);"):
         with pytest.raises(
-            emulator.AsyncCopyError, match=r"TMA load at line .* without having waited for the mbarrier at shared offset 4096"
+            emulator.AsyncCopyError,
+            match=r"TMA load at line .* without having waited for the mbarrier at shared offset 4096"
         ):
             load(wait=wait, after=read)
     load(wait="if (threadIdx.x == 0) cb::mbarrier_wait(bar, 0); cb::syncwarp();", after=read)
@@ -242,7 +262,8 @@ def test_tma_loads_are_refused_where_the_hardware_would_misbehave() -> None:
     with pytest.raises(emulator.TensorMapError, match=r"gives 1 coordinates .* of 2 modes"):
         load(corner="0")
     with pytest.raises(
-        emulator.TensorMapError, match="innermost coordinate of a box is a multiple of 16 bytes, got 4 elements of 2 bytes"
+        emulator.TensorMapError,
+        match="innermost coordinate of a box is a multiple of 16 bytes, got 4 elements of 2 bytes"
     ):
         load(corner="4, 0")
     with pytest.raises(emulator.TensorMapError, match="not a multiple of 16"):
@@ -255,12 +276,16 @@ def test_tma_loads_are_refused_where_the_hardware_would_misbehave() -> None:
 def test_tma_loads_over_ordinary_accesses() -> None:
     write = "cb::half r = {0}; cb::store_shared<1>(&s[threadIdx.x], &r);"
     with pytest.raises((emulator.DataRace, emulator.AsyncCopyError)):
-        load(before=write + "cb::fence_proxy_async();")  # whoever comes second in the schedule is told
+        # whoever comes second in the schedule is told
+        load(before=write + "cb::fence_proxy_async();")
     with pytest.raises(emulator.ProxyFenceError, match="the TMA load overwrites"):
         load(before=write + "cb::syncthreads();")
     load(before=write + "cb::fence_proxy_async(); cb::syncthreads();")
     with pytest.raises((emulator.DataRace, emulator.AsyncCopyError)):
-        load(before=write + "cb::fence_proxy_async(); cb::syncthreads(); cb::load_shared<1>(&r, &s[threadIdx.x]);")
+        load(
+            before=write
+            + "cb::fence_proxy_async(); cb::syncthreads(); cb::load_shared<1>(&r, &s[threadIdx.x]);"
+        )
 
 
 def test_initialised_mbarriers_must_be_made_visible_to_tma() -> None:
@@ -281,13 +306,16 @@ def test_initialised_mbarriers_must_be_made_visible_to_tma() -> None:
 # wgmma on operands that threads write themselves
 
 
-def place(operand: np.ndarray, major: int, span: int, leading: int, stride: int, start: int, size: int) -> np.ndarray:
-    """Shared memory that holds an operand (rows, 16), element by element as PTX ISA's canonical layouts say."""
+def place(operand: np.ndarray, major: int, span: int, leading: int, stride: int, start: int,
+          size: int) -> np.ndarray:
+    """Shared memory that holds an operand (rows, 16), element by element as PTX ISA's canonical
+    layouts say."""
     memory = np.zeros(size // 2, operand.dtype)
     unit = max(span, 16)
     for (row, k), value in np.ndenumerate(operand):
         if major == 0:
-            at = row % 8 * unit + row // 8 * stride + (k // 8 * (16 if span else leading)) + k % 8 * 2
+            at = row % 8 * unit + row // 8 * stride + (k // 8 * (16 if span
+                                                                 else leading)) + k % 8 * 2
         else:
             across = unit // 2
             at = (
@@ -339,24 +367,27 @@ MULTIPLIED = {
 }
 
 
-def multiply(
-    memory: np.ndarray, c: np.ndarray, a: str, b: str, majors: tuple[int, int] = (0, 0), accumulate: int = 1, **pieces: str
-) -> None:
+def multiply(memory: np.ndarray, c: np.ndarray, a: str, b: str, majors: tuple[int, int] = (0, 0),
+             accumulate: int = 1, **pieces: str) -> None:
     """``c += A B^T`` in place, with A and B in that image of shared memory."""
     element = "cb::half" if memory.dtype == np.float16 else "cb::bfloat16"
-    names = {"columns": str(c.shape[1]), "element": element, "a_major": str(majors[0]), "b_major": str(majors[1]), "a": a, "b": b}
+    names = {"columns": str(c.shape[1]), "element": element, "a_major": str(majors[0]),
+             "b_major": str(majors[1]), "a": a, "b": b}
     statements = MULTIPLY
     for name, piece in (MULTIPLIED | pieces | names).items():
         statements = statements.replace("{" + name + "}", piece)
-    params = (ptr("memory", "uint32", const=True), ptr("C", "float32"), scalar("bytes"), scalar("accumulate"))
-    launch(statements, params, (memory.view(np.uint32), c, memory.nbytes, accumulate), threads=128, shared=memory.nbytes)
+    params = (ptr("memory", "uint32", const=True), ptr("C", "float32"), scalar("bytes"),
+              scalar("accumulate"))
+    launch(statements, params, (memory.view(np.uint32), c, memory.nbytes, accumulate), threads=128,
+           shared=memory.nbytes)
 
 
 def descriptor(start: int, leading: int, stride: int, span: int) -> str:
     return f"cb::wgmma_descriptor(cb::shared_memory<void>({start}), {leading}, {stride}, {span})"
 
 
-# (major, span) -> leading and stride offsets of a 64-row operand that leave gaps, so that neither may be mistaken for the other.
+# (major, span) -> leading and stride offsets of a 64-row operand that leave gaps, so that neither
+# may be mistaken for the other.
 LAYOUTS = {
     (0, 0): (128, 272),
     (0, 32): (16, 256),
@@ -378,8 +409,10 @@ def test_wgmma_reads_every_canonical_layout(major: int, span: int, which: str) -
     start = 20480 if which == "B" else 0
     plain = 20480 - start
     image = place(operands[which], major, span, leading, stride, start, 40960)
-    image[plain // 2 : plain // 2 + 1024] = place(operands["A" if which == "B" else "B"], 0, 0, 128, 256, 0, 2048)
-    texts = {which: descriptor(start, leading, stride, span), "A" if which == "B" else "B": descriptor(plain, 128, 256, 0)}
+    image[plain // 2 : plain // 2 + 1024] = place(operands["A" if which == "B" else "B"], 0, 0, 128,
+                                                  256, 0, 2048)
+    texts = {which: descriptor(start, leading, stride, span),
+             "A" if which == "B" else "B": descriptor(plain, 128, 256, 0)}
     c = rng.integers(-9, 9, (64, 64)).astype(np.float32)
     want = c + operands["A"].astype(np.float32) @ operands["B"].astype(np.float32).T
     multiply(image, c, texts["A"], texts["B"], (major, 0) if which == "A" else (0, major))
@@ -406,10 +439,10 @@ def plain_image(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def tensor_core(c: float, a: np.ndarray, b: np.ndarray) -> float:
-    """One element of a k16 step, in exact arithmetic: align to the largest exponent with 2 extra bits, truncate, add, truncate."""
-    terms = [
-        (Fraction(float(x)) * Fraction(float(y)), frexp(float(x))[1] + frexp(float(y))[1] - 2) for x, y in zip(a, b, strict=True)
-    ]
+    """One element of a k16 step, in exact arithmetic: align to the largest exponent with 2 extra
+    bits, truncate, add, truncate."""
+    terms = [(Fraction(float(x)) * Fraction(float(y)), frexp(float(x))[1] + frexp(float(y))[1] - 2)
+             for x, y in zip(a, b, strict=True)]
     terms = [(v, e) for v, e in [*terms, (Fraction(float(c)), frexp(float(c))[1] - 1)] if v != 0]
     if not terms:
         return 0.0
@@ -428,27 +461,33 @@ def test_wgmma_adds_as_the_tensor_cores_do(element: type, columns: int, spread: 
     rng = np.random.default_rng(spread)
 
     def random(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread + 1, shape) * (rng.random(shape) < 0.9)
+        return rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread + 1,
+                                                                shape) * (rng.random(shape) < 0.9)
 
     with np.errstate(over="ignore"):
         a, b = np.clip(random(64, 16), -6e4, 6e4).astype(element), np.clip(random(columns, 16), -6e4, 6e4).astype(element)
     normal = np.frexp(np.abs(np.concatenate([a, b]).astype(float)))[1] > -14
     a[~normal[:64]], b[~normal[64:]] = 0, 0
     c = random(64, columns).astype(np.float32)
-    want = np.array([[tensor_core(c[i, j], a[i], b[j]) for j in range(columns)] for i in range(64)], np.float32)
+    want = np.array([[tensor_core(c[i, j], a[i], b[j]) for j in range(columns)] for i in range(64)],
+                    np.float32)
     multiply(plain_image(a, b), c, PLAIN_A, PLAIN_B)
     np.testing.assert_array_equal(c, want)
 
 
-@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")], ids="-".join)
+@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"),
+                                   ("uint8", "int8")], ids="-".join)
 @pytest.mark.parametrize("columns, accumulate", [(8, 1), (24, 0), (48, 1)])
-def test_wgmma_of_bytes_sums_modulo_2_to_the_32(types: tuple[str, str], columns: int, accumulate: int) -> None:
+def test_wgmma_of_bytes_sums_modulo_2_to_the_32(types: tuple[str, str], columns: int,
+                                                accumulate: int) -> None:
     rng = np.random.default_rng(columns)
-    a, b = (rng.integers(0, 256, (rows, 32)).astype(np.uint8).view(t) for rows, t in zip((64, columns), types, strict=True))
+    a, b = (rng.integers(0, 256, (rows, 32)).astype(np.uint8).view(t)
+            for rows, t in zip((64, columns), types, strict=True))
     a[0], b[0] = np.array(-1).astype(types[0]), np.array(128).astype(types[1])
     c = rng.integers(-(2**31), 2**31, (64, columns)).astype(np.int32)
     c[0] = [2**31 - 1, -(2**31)] * (columns // 2)
-    want = (accumulate * c.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
+    want = (accumulate * c.astype(np.int64)
+            + a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
     in_c = ", ".join("signed char" if t == "int8" else "unsigned char" for t in types)
     call = f"cb::wgmma_m64k32<{columns}, {in_c}>(reinterpret_cast<int (&)[{columns // 2}]>(d), {{a}}, {{b}}, accumulate);"
     image = plain_image(a.view(np.uint16), b.view(np.uint16))
@@ -473,7 +512,8 @@ def test_wgmma_honours_subnormals_infinities_and_nans() -> None:
 
 
 def hardware_cases() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-    """A, B, C and whether to accumulate: float16 and bfloat16 in turn, of growing spread, then subnormals and arbitrary bits."""
+    """A, B, C and whether to accumulate: float16 and bfloat16 in turn, of growing spread, then
+    subnormals and arbitrary bits."""
     rng = np.random.default_rng(0)
     for t in range(48):
         element = np.dtype(ml_dtypes.bfloat16 if t % 2 else np.float16)
@@ -481,12 +521,14 @@ def hardware_cases() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]
         if t % 2 == 0:
             spread = min(spread, 14)
 
-        def random(shape: tuple[int, int], spread: int = spread, density: float = 0.9 if t % 3 else 0.5) -> np.ndarray:
+        def random(shape: tuple[int, int], spread: int = spread,
+                   density: float = 0.9 if t % 3 else 0.5) -> np.ndarray:
             return rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread + 1, shape) * (rng.random(shape) < density)
 
         with np.errstate(over="ignore"):
             a, b = (np.clip(random((64, 16)), -6e4, 6e4).astype(element) for _ in range(2))
-        c = (random((64, 64)) * (2.0 ** rng.integers(-10, 4) if t % 4 == 3 else 1)).astype(np.float32)
+        c = (random((64, 64)) * (2.0 ** rng.integers(-10, 4) if t % 4 == 3
+                                 else 1)).astype(np.float32)
         if t >= 40:
             bits = rng.integers(0, 65536, (2, 64, 16)).astype(np.uint16)
             if t < 46:
@@ -500,7 +542,8 @@ def hardware_cases() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]
 
 
 def test_the_bits_are_those_of_an_h200() -> None:
-    """The digest is that of the results of an H200 (driver 580.159) for these operands; NaNs count as equal, and so do zeros."""
+    """The digest is that of the results of an H200 (driver 580.159) for these operands; NaNs count
+    as equal, and so do zeros."""
     digest = hashlib.sha256()
     for a, b, c, accumulate in hardware_cases():
         multiply(plain_image(a, b), c, PLAIN_A, PLAIN_B, accumulate=accumulate)
@@ -511,7 +554,8 @@ def test_the_bits_are_those_of_an_h200() -> None:
 
 
 def ones() -> tuple[np.ndarray, np.ndarray]:
-    return plain_image(np.ones((64, 16), np.float16), np.ones((8, 16), np.float16)), np.zeros((64, 8), np.float32)
+    return plain_image(np.ones((64, 16), np.float16),
+                       np.ones((8, 16), np.float16)), np.zeros((64, 8), np.float32)
 
 
 def test_without_accumulation_the_old_value_is_not_read() -> None:
@@ -534,7 +578,8 @@ def test_accumulators_are_not_there_before_the_wait() -> None:
         multiply(*ones(), PLAIN_A, PLAIN_B, wait="cb::wgmma_wait<1>();")
     with pytest.raises(emulator.AccumulatorError, match=used):
         multiply(*ones(), PLAIN_A, PLAIN_B, commit="")
-    with pytest.raises(emulator.AccumulatorError, match="register 2 of a wgmma accumulator was written"):
+    with pytest.raises(emulator.AccumulatorError,
+                       match="register 2 of a wgmma accumulator was written"):
         multiply(*ones(), PLAIN_A, PLAIN_B, early="d[2] = 0;")
     with pytest.raises(emulator.AccumulatorError, match="returns while a wgmma"):
         multiply(*ones(), PLAIN_A, PLAIN_B, early="if (threadIdx.x == 77) return;")
@@ -552,13 +597,15 @@ def test_operands_of_wgmma_need_a_fence_and_stay_until_the_wait() -> None:
     with pytest.raises(emulator.ProxyFenceError, match="the wgmma of warpgroup 0 reads"):
         multiply(*ones(), PLAIN_A, PLAIN_B, fence="")
     overwrite = "unsigned const z = 0; cb::store_shared<1>(&s[threadIdx.x], &z);"
-    with pytest.raises(emulator.DataRace, match="the wgmma of warpgroup 0 at line 17 may still read: no wgmma_wait"):
+    with pytest.raises(emulator.DataRace,
+                       match="the wgmma of warpgroup 0 at line 17 may still read: no wgmma_wait"):
         multiply(*ones(), PLAIN_A, PLAIN_B, early="cb::syncthreads();" + overwrite)
     multiply(*ones(), PLAIN_A, PLAIN_B, early="cb::wgmma_wait<0>(); cb::syncthreads();" + overwrite)
 
 
-# A from shared memory into the registers of PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": pairs along K of rows g and
-# g + 8, then of the other half of K. Without a swizzle, chunks of 8 elements along K are 128 bytes apart, groups of 8 rows 256.
+# A from shared memory into the registers of PTX ISA, "Register Fragments for
+# wgmma.mma_async.m64nNk16": pairs along K of rows g and g + 8, then of the other half of K. Without
+# a swizzle, chunks of 8 elements along K are 128 bytes apart, groups of 8 rows 256.
 FROM_REGISTERS = """
 unsigned a[4];
 for (int i = 0; i < 4; ++i) {
@@ -577,16 +624,20 @@ def test_wgmma_with_a_in_registers(element: type | None, columns: int) -> None:
     a, b = (rng.integers(-8, 9, (n, 16)).astype(np.float16) for n in (64, columns))
     c = rng.integers(-9, 9, (64, columns)).astype(np.float32)
     want = c + a.astype(np.float32) @ b.astype(np.float32).T
-    if element is None:                                # as bfloat16: these integers are the upper halves of floats
+    if element is None:                 # as bfloat16: these integers are the upper halves of floats
         a, b = ((x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b))
-    multiply(plain_image(a, b), c, "", PLAIN_B, wgmma=FROM_REGISTERS, wgmma_fence="cb::wgmma_fence();")
+    multiply(plain_image(a, b), c, "", PLAIN_B, wgmma=FROM_REGISTERS,
+             wgmma_fence="cb::wgmma_fence();")
     np.testing.assert_array_equal(c, want)
 
 
 def test_registers_of_a_stay_until_the_wait() -> None:
     image, c = ones()
     multiply(image, c, "", PLAIN_B, wgmma=FROM_REGISTERS, wait="cb::wgmma_wait<0>(); a[3] = 0;")
-    with pytest.raises(emulator.AccumulatorError, match="registers of A were written between the issue of this wgmma and the wait"):
+    with pytest.raises(
+        emulator.AccumulatorError,
+        match="registers of A were written between the issue of this wgmma and the wait"
+    ):
         multiply(*ones(), "", PLAIN_B, wgmma=FROM_REGISTERS, early="a[3] = 0;")
     with pytest.raises(emulator.AccumulatorError, match="without wgmma_fence"):
         multiply(*ones(), "", PLAIN_B, wgmma=FROM_REGISTERS, wgmma_fence="")
@@ -608,7 +659,8 @@ def test_wrong_descriptors() -> None:
 
 
 def test_a_wgmma_needs_its_whole_warpgroup() -> None:
-    with pytest.raises(emulator.Deadlock, match="the wgmma of warpgroup 0: 127 of 128 threads have arrived"):
+    with pytest.raises(emulator.Deadlock,
+                       match="the wgmma of warpgroup 0: 127 of 128 threads have arrived"):
         multiply(
             *ones(),
             PLAIN_A,
@@ -650,7 +702,8 @@ for (int i = 0; i < 32; ++i) {
 """
 K_MAJOR = {"b_corner": "64 * k, 0", "b_offsets": "16, 1024", "b_major": "0", "b_step": "32"}
 N_MAJOR = {"b_corner": "0, 64 * k", "b_offsets": "8192, 1024", "b_major": "1", "b_step": "2048"}
-PIPELINE = {"wait": "cb::mbarrier_wait(bar, k & 1);", "swizzle": "128", "finish": "cb::wgmma_wait<0>(); cb::syncthreads();"}
+PIPELINE = {"wait": "cb::mbarrier_wait(bar, k & 1);", "swizzle": "128",
+            "finish": "cb::wgmma_wait<0>(); cb::syncthreads();"}
 
 
 def gemm(a: np.ndarray, b: np.ndarray, seed: int | None = None, **pieces: str) -> np.ndarray:
@@ -690,11 +743,16 @@ def test_a_product_by_tma_mbarriers_and_wgmma(k: int, seed: int | None) -> None:
 
 def test_what_can_be_left_out_of_the_product_and_is_noticed() -> None:
     a, b = operands(192)
-    with pytest.raises(emulator.AsyncCopyError, match=r"the wgmma of warpgroup 0 reads .* that a TMA load"):
+    with pytest.raises(emulator.AsyncCopyError,
+                       match=r"the wgmma of warpgroup 0 reads .* that a TMA load"):
         gemm(a, b, **K_MAJOR, wait="")
-    with pytest.raises(emulator.DataRace, match=r"the TMA load overwrites .* that the wgmma of warpgroup 0 .* may still read"):
+    with pytest.raises(
+        emulator.DataRace,
+        match=r"the TMA load overwrites .* that the wgmma of warpgroup 0 .* may still read"
+    ):
         gemm(a, b, **K_MAJOR, finish="")
     with pytest.raises(
-        emulator.DescriptorError, match=r"with a swizzle of 64 bytes, but the TMA load at line .* wrote them with one of 128"
+        emulator.DescriptorError,
+        match=r"with a swizzle of 64 bytes, but the TMA load at line .* wrote them with one of 128"
     ):
         gemm(a, b, **K_MAJOR, swizzle="64")

@@ -14,7 +14,8 @@ COPY = "int r[{n}]; cb::load_global<{n}>(r, &A[{n} * threadIdx.x]); cb::store_gl
 AC = (ptr("A", const=True), ptr("C"))
 
 
-@pytest.mark.parametrize("element", ["bool", "int8", "uint16", "float16", "int32", "float64", "complex64", "complex128", "b128"])
+@pytest.mark.parametrize("element", ["bool", "int8", "uint16", "float16", "int32", "float64",
+                                     "complex64", "complex128", "b128"])
 def test_every_element_type_passes_through_global_and_shared_memory(element: str) -> None:
     d = dtype(element)
     n = 16 // d.bytes
@@ -96,14 +97,17 @@ def test_global_reads_out_of_bounds(offset: int) -> None:
 
 def test_arguments_are_apart_even_where_their_memory_is_not() -> None:
     both = np.zeros(64, np.int32)
-    with pytest.raises(emulator.GlobalOutOfBounds, match="writes 4 bytes at byte offset 128 of argument 'A'"):
-        launch("int const r = 1; cb::store_global<1>(&A[32], &r);", (ptr("A"), ptr("C")), (both[:32], both[32:]))
+    with pytest.raises(emulator.GlobalOutOfBounds,
+                       match="writes 4 bytes at byte offset 128 of argument 'A'"):
+        launch("int const r = 1; cb::store_global<1>(&A[32], &r);", (ptr("A"), ptr("C")),
+               (both[:32], both[32:]))
 
 
 def test_vectors_must_be_aligned_in_global_memory() -> None:
     a, c = np.zeros(64, np.int32), np.zeros(64, np.int32)
     launch(COPY.format(n=2), AC, (a, c))
-    with pytest.raises(emulator.MisalignedAccess, match="reads 8 bytes at byte offset 4 of argument 'A'"):
+    with pytest.raises(emulator.MisalignedAccess,
+                       match="reads 8 bytes at byte offset 4 of argument 'A'"):
         launch("int r[2]; cb::load_global<2>(r, &A[1]);", AC, (a, c))
 
 
@@ -123,18 +127,24 @@ def test_global_access_through_a_pointer_that_is_none() -> None:
 
 @pytest.mark.parametrize("index", [-1, 16])
 def test_shared_accesses_out_of_bounds(index: int) -> None:
-    with pytest.raises(emulator.SharedOutOfBounds, match=f"writes 4 bytes at shared offset {4 * index}; the block has 64 bytes"):
-        launch(f"int const r = 0; cb::store_shared<1>(cb::shared_memory<int>(0) + ({index}), &r);", shared=64)
+    with pytest.raises(
+        emulator.SharedOutOfBounds,
+        match=f"writes 4 bytes at shared offset {4 * index}; the block has 64 bytes"
+    ):
+        launch(f"int const r = 0; cb::store_shared<1>(cb::shared_memory<int>(0) + ({index}), &r);",
+               shared=64)
 
 
 def test_shared_accesses_through_other_pointers() -> None:
     with pytest.raises(emulator.SharedOutOfBounds, match="pointer that does not point there"):
-        launch("int r; cb::load_shared<1>(&r, A);", (ptr("A", const=True),), (np.zeros(4, np.int32),), shared=64)
+        launch("int r; cb::load_shared<1>(&r, A);", (ptr("A", const=True),),
+               (np.zeros(4, np.int32),), shared=64)
 
 
 def test_vectors_must_be_aligned_in_shared_memory() -> None:
     with pytest.raises(emulator.MisalignedAccess, match="writes 16 bytes at shared offset 8"):
-        launch("int const r[4] = {}; cb::store_shared<4>(cb::shared_memory<int>(8), r);", shared=64, threads=1)
+        launch("int const r[4] = {}; cb::store_shared<4>(cb::shared_memory<int>(8), r);", shared=64,
+               threads=1)
 
 
 def test_reads_of_unwritten_shared_memory_by_the_byte() -> None:
@@ -173,7 +183,8 @@ def test_flags_are_seen_and_endless_waiting_is_a_deadlock() -> None:
         launch(wait, flag, (flags,))
 
 
-@pytest.mark.parametrize("element, value, out_of_range", [("int8", -128, 128), ("uint64", 2**64 - 1, -1), ("b16", 65535, 65536)])
+@pytest.mark.parametrize("element, value, out_of_range",
+                         [("int8", -128, 128), ("uint64", 2**64 - 1, -1), ("b16", 65535, 65536)])
 def test_scalars_of_every_width(element: str, value: int, out_of_range: int) -> None:
     c = np.zeros(1, f"V{dtype(element).bytes}")
     params = (scalar("value", element), ptr("C", element))
@@ -195,15 +206,15 @@ def test_scalars_of_every_width(element: str, value: int, out_of_range: int) -> 
 )
 def test_scalars_of_half_precision(element: str, value: float, bits: int) -> None:
     c = np.zeros(1, np.uint16)
-    launch("cb::store_global<1>(C, &value, threadIdx.x == 0);", (scalar("value", element), ptr("C", element)), (value, c))
+    launch("cb::store_global<1>(C, &value, threadIdx.x == 0);",
+           (scalar("value", element), ptr("C", element)), (value, c))
     assert c[0] == bits
 
 
 def test_complex_scalars() -> None:
     c = np.zeros(1, np.complex128)
-    launch(
-        "cb::store_global<1>(C, &value, threadIdx.x == 0);", (scalar("value", "complex128"), ptr("C", "complex128")), (2 - 3j, c)
-    )
+    launch("cb::store_global<1>(C, &value, threadIdx.x == 0);",
+           (scalar("value", "complex128"), ptr("C", "complex128")), (2 - 3j, c))
     assert c[0] == 2 - 3j
 
 
@@ -239,7 +250,8 @@ def test_transactions_are_counted() -> None:
         shared=4096 + 33 * 32 * 4,
         count=True,
     )
-    found = {n.line: (n.space, n.write, n.requests, n.transactions, n.ideal, n.partial) for n in counts}
+    found = {n.line: (n.space, n.write, n.requests, n.transactions, n.ideal, n.partial)
+             for n in counts}
     assert found == {
         3: ("global", False, 1, 4, 4, 0),
         4: ("global", False, 1, 32, 4, 0),

@@ -1,6 +1,8 @@
-"""Faults, put one by one into generated kernels: the emulator reports each, or the values are wrong.
+"""Faults, put one by one into generated kernels: the emulator reports each, or the values are
+wrong.
 
-Each kernel runs unchanged too, on a problem as small as shows the fault, under several orders of threads and blocks.
+Each kernel runs unchanged too, on a problem as small as shows the fault, under several orders of
+threads and blocks.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class Trial:
         return bool((abs(result - self.want) <= self.error).all())
 
 
-def product(plan: Callable, m: int, n: int, k: int, kind: str, out: str = "", orders: str = "CCC", error: float = 0.0) -> Trial:
+def product(plan: Callable, m: int, n: int, k: int, kind: str, out: str = "", orders: str = "CCC",
+            error: float = 0.0) -> Trial:
     """Of small integers, which is exact, or of random numbers if an error is allowed."""
     rng = np.random.default_rng(m + n + k)
 
@@ -80,7 +83,8 @@ def product(plan: Callable, m: int, n: int, k: int, kind: str, out: str = "", or
 
     a, b = (draw(*shape).astype(kind) for shape in ((m, k), (k, n)))
     before = np.full((m, n), np.nan, out or kind)
-    memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), orders, strict=True)}
+    memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), orders,
+                                                              strict=True)}
     want = np.matmul(a, b, dtype=complex if np.dtype(kind).kind == "c" else float)
     return Trial(plan(gemm_problem(*memory.values())), memory, "c", before, want, error)
 
@@ -89,13 +93,16 @@ def _integers(kind: str, m: int, n: int, k: int, out: str = "") -> Trial:
     """Of all values, in planes of bytes, on two blocks."""
     rng = np.random.default_rng(m + n + k)
     info = np.iinfo(kind)
-    a, b = (rng.integers(info.min, info.max, shape, kind, endpoint=True) for shape in ((m, k), (k, n)))
+    a, b = (rng.integers(info.min, info.max, shape, kind, endpoint=True)
+            for shape in ((m, k), (k, n)))
     before = np.full((m, n), 77, out or kind)
-    memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), "CFC", strict=True)}
+    memory = {role: place(x, order) for role, x, order in zip("abc", (a, b, before), "CFC",
+                                                              strict=True)}
     problem = gemm_problem(*memory.values(), compute=out or None)
     packed = packed_problem(problem)
-    return Trial(plan_packed(problem, H200, lambda: plan_wgmma(packed, _on(2), WgmmaTile(1, 64, 3))), memory, "c", before,
-                 a.astype(out or kind) @ b.astype(out or kind))
+    return Trial(plan_packed(problem, H200, lambda: plan_wgmma(packed, _on(2),
+                                                               WgmmaTile(1, 64, 3))), memory, "c",
+                 before, a.astype(out or kind) @ b.astype(out or kind))
 
 
 def _in_two_words(*problem) -> Trial:
@@ -105,24 +112,29 @@ def _in_two_words(*problem) -> Trial:
 
 
 def _guarded(plan: Callable, m: int, tiny: float | None, **kinds: str) -> Trial:
-    """Small integers; or, in the last rows of A, elements that no planes hold beside others that are multiplied by zeros."""
+    """Small integers; or, in the last rows of A, elements that no planes hold beside others that
+    are multiplied by zeros."""
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-3, 4, shape).astype("f4") for shape in ((m, 128), (128, 32)))
     if tiny:
         a[-32:], b[:] = 0, 0
-        a[-32:, 3], a[-32:, 7], b[7] = 1, rng.integers(2**22, 2**23, 32) * tiny, rng.integers(1, 4, 32)
+        a[-32:, 3], a[-32:, 7], b[7] = 1, rng.integers(2**22, 2**23,
+                                                       32) * tiny, rng.integers(1, 4, 32)
     want = a.astype(float) @ b.astype(float)
     before = want.astype("f4") if kinds else np.full((m, 32), np.nan, "f4")
     memory = {role: place(x) for role, x in zip("abc", (a, b, before), strict=True)}
     want = want + before if kinds else want
-    return Trial(plan(gemm_problem(*memory.values(), **kinds)), memory, "c", before, want, 8 * (tiny or 0))
+    return Trial(plan(gemm_problem(*memory.values(), **kinds)), memory, "c", before, want,
+                 8 * (tiny or 0))
 
 
 def _skinny(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(skinny, "LEAST_K", 1)
         patch.setattr(skinny, "why_not_planes", lambda *_: "not here")
-        patch.setattr(skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, -(-p.m // 128)))
+        patch.setattr(
+            skinny, "_choose", lambda p, device: skinny.Choice(32, 1, p.k, -(-p.m // 128))
+        )
         return plan_skinny(problem, H200)
 
 
@@ -134,7 +146,8 @@ def _planes(problem):
 
 def _square_tile(problem, extent: int):
     """On gemm_mma, by a tile of so many rows and columns that is not for few of them."""
-    tiles = [tile for tile in mma.mma_tiles(mma_atom(problem.a.dtype, "sm_90"), H200) if tile.m == tile.n == extent]
+    tiles = [tile for tile in mma.mma_tiles(mma_atom(problem.a.dtype, "sm_90"), H200)
+             if tile.m == tile.n == extent]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mma, "thin_tiles", lambda *_: iter(()))
         patch.setattr(mma, "mma_tiles", lambda *_: iter(tiles))
@@ -144,19 +157,21 @@ def _square_tile(problem, extent: int):
 def _sharing(problem, lanes: int = 1, warps: int = 1, slices: int = 0, stages: int = 1):
     """A choice in which so many lanes and warps share K, or more."""
     found = choices(problem, H200)
-    return next(x for x in found if x.tile.lanes[1] >= lanes and x.tile.warps[1] >= warps and x.slices > slices
-                and x.tile.stages == stages)
+    return next(x for x in found if x.tile.lanes[1] >= lanes and x.tile.warps[1] >= warps
+                and x.slices > slices and x.tile.stages == stages)
 
 
 def _transpose(plan: Callable) -> Trial:
     x = np.arange(64.0 * 64).reshape(64, 64).astype("f4")
     src, dst = place(x), place(np.full((64, 64), np.nan, "f4"), "F")
-    return Trial(plan(copy_problem(src, dst), H200), {"src": src, "dst": dst}, "dst", dst.view.copy(), x)
+    return Trial(plan(copy_problem(src, dst), H200), {"src": src, "dst": dst}, "dst",
+                 dst.view.copy(), x)
 
 
 def _in_place(n: int) -> Trial:
     x = np.arange(float(n * n)).reshape(n, n).astype("f4")
-    return Trial(plan_copy(CopyProblem((n, n), (1, n), (n, 1), 4, 16, 16, in_place=True), H200), {"dst": place(x)}, "dst", x, x.T)
+    return Trial(plan_copy(CopyProblem((n, n), (1, n), (n, 1), 4, 16, 16, in_place=True), H200),
+                 {"dst": place(x)}, "dst", x, x.T)
 
 
 def _boxes(shape: tuple[int, ...], axes: tuple[int, ...], kind: str, offset: int = 0) -> Trial:
@@ -187,15 +202,26 @@ def _in_turns(slices: int) -> Choice:
 
 TRIALS: dict[str, Callable[[], Trial]] = {
     # Two blocks, which work on two tiles each; nine steps along K in a ring of three stages.
-    "wgmma": lambda: product(lambda p: plan_wgmma(p, _on(2), WgmmaTile(1, 64, 3)), 64, 256, 576, "f2", "f4"),
-    "divided": lambda: product(lambda p: plan_wgmma(p, _on(3), WgmmaTile(1, 64, 3), 1), 64, 64, 576, "f2", "f4"),
+    "wgmma": lambda: product(
+        lambda p: plan_wgmma(p, _on(2), WgmmaTile(1, 64, 3)), 64, 256, 576, "f2", "f4"
+    ),
+    "divided": lambda: product(
+        lambda p: plan_wgmma(p, _on(3), WgmmaTile(1, 64, 3), 1), 64, 64, 576, "f2", "f4"
+    ),
     "bytes": lambda: _integers("int8", 64, 192, 304, "int32"),
     "digits": lambda: _integers("int32", 64, 128, 300),
     "parked": lambda: _integers("uint64", 64, 128, 300),
     "two_words": lambda: _in_two_words("int64", 64, 64, 300),
-    "cluster": lambda: product(lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, Cluster(2, 1))), 128, 64, 320, "f2", "f4"),
-    "split": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 128, "f4", error=1e-4),
-    "split_by_pairs": lambda: product(lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 384, "f4", error=1e-4),      # of blocks
+    "cluster": lambda: product(
+        lambda p: plan_wgmma(p, H200, WgmmaTile(1, 64, 3, Cluster(2, 1))), 128, 64, 320, "f2", "f4"
+    ),
+    "split": lambda: product(
+        lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 128, "f4", error=1e-4
+    ),
+    # of blocks
+    "split_by_pairs": lambda: product(
+        lambda p: plan_split(p, H200, "fp16x3"), 64, 64, 384, "f4", error=1e-4
+    ),
     # C is an input, so that what computes it twice is seen.
     "guard": lambda: _guarded(lambda p: plan_guarded(p, H200), 64, 2.0**-60, beta="one"),
     "guard_that_holds": lambda: _guarded(lambda p: plan_guarded(p, H200), 64, None, beta="one"),
@@ -206,19 +232,34 @@ TRIALS: dict[str, Callable[[], Trial]] = {
     "complex_planes": lambda: product(_planes, 70, 20, 100, "c8", error=2e-5),
     "mma": lambda: product(lambda p: _square_tile(p, 64), 40, 48, 168, "f2", "f4"),
     "mma64": lambda: product(lambda p: _square_tile(p, 32), 40, 48, 72, "f8"),
-    "simt": lambda: product(lambda p: plan_simt(p, H200, choice=_undivided(p, 6, blocks=2)), 30, 44, 100, "f4"),
+    "simt": lambda: product(
+        lambda p: plan_simt(p, H200, choice=_undivided(p, 6, blocks=2)), 30, 44, 100, "f4"
+    ),
     # Three chunks, whose totals are in shared memory.
-    "simt_shared": lambda: product(lambda p: plan_simt(p, H200, choice=_undivided(p, 3)), 20, 24, 2100, "f4"),
+    "simt_shared": lambda: product(
+        lambda p: plan_simt(p, H200, choice=_undivided(p, 3)), 20, 24, 2100, "f4"
+    ),
     # Seven slices of one chain each, which take turns; the last one ends early.
-    "simt_turns": lambda: product(lambda p: plan_simt(p, H200, choice=_in_turns(7)), 20, 24, 960, "f4"),
+    "simt_turns": lambda: product(
+        lambda p: plan_simt(p, H200, choice=_in_turns(7)), 20, 24, 960, "f4"
+    ),
     "slices": lambda: product(lambda p: plan_simt(p, H200), 16, 16, 1024, "f4"),
     # Six columns by a ring of stages, shared by lanes along K; three by warps and slices.
-    "thin": lambda: product(lambda p: plan_thin(p, H200, choice=_sharing(p, lanes=8, stages=4)), 30, 6, 1300, "f4"),
-    "thin_slices": lambda: product(lambda p: plan_thin(p, H200, choice=_sharing(p, warps=4, slices=4)), 4, 3, 9000, "f4",
-                                   orders="FCC"),
+    "thin": lambda: product(
+        lambda p: plan_thin(p, H200, choice=_sharing(p, lanes=8, stages=4)), 30, 6, 1300, "f4"
+    ),
+    "thin_slices": lambda: product(
+        lambda p: plan_thin(p, H200, choice=_sharing(p, warps=4, slices=4)),
+        4,
+        3,
+        9000,
+        "f4",
+        orders="FCC"
+    ),
     "transpose": lambda: _transpose(plan_copy),
     "tma_transpose": lambda: _transpose(plan_tma_transpose),
-    # Boxes that end beyond the permutation, of rows that begin anywhere; of bytes by words; and of runs that words cover.
+    # Boxes that end beyond the permutation, of rows that begin anywhere; of bytes by words; and of
+    # runs that words cover.
     "boxes": lambda: _boxes((37, 5, 7, 11), (3, 1, 2, 0), "f4", 3),
     "boxes_of_bytes": lambda: _boxes((40, 3, 14, 8), (3, 1, 2, 0), "u1"),
     "boxes_of_runs": lambda: _boxes((37, 5, 7, 11), (3, 1, 2, 0), "u1", 3),
@@ -236,7 +277,8 @@ NOTHING = ""
 INDEXED = r"\[([^\[\]]*)\]"
 STAGED = r"(?s)(cb::named_barrier_sync[^;]*;)(.*?)(cb::named_barrier_sync[^;]*;)(\s*if \(\(tid & 127\) == 0\) \{\s*cb::tma_store\()"
 
-# Of which kernel (and which launch of its plan): what fault: a pattern, and what replaces all that match it, or the first of them.
+# Of which kernel (and which launch of its plan): what fault: a pattern, and what replaces all that
+# match it, or the first of them.
 MUTATIONS: dict[str, dict[str, tuple]] = {
     "wgmma": {
         "no barrier after the initialisation": (r"cb::syncthreads\(\);", NOTHING),
@@ -247,7 +289,10 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "the wrong phase of full": (r"(&full\[stage\], parity)\)", r"\1 ^ 1)"),
         "fewer bytes are expected": ("16384\\)", "16368)"),
         "more bytes are expected": ("16384\\)", "16400)"),
-        "no bytes are expected": (r"cb::mbarrier_arrive_expect_tx\((&full\[stage\]), 16384\)", r"cb::mbarrier_arrive(\1)"),
+        "no bytes are expected": (
+            r"cb::mbarrier_arrive_expect_tx\((&full\[stage\]), 16384\)",
+            r"cb::mbarrier_arrive(\1)"
+        ),
         "one more reader is expected": (r"(cb::mbarrier_init\(&empty\[0\], )1", r"\g<1>2"),
         "one more writer is expected": (r"(cb::mbarrier_init\(&full\[0\], )1", r"\g<1>2"),
         "a barrier is not initialised": (r"cb::mbarrier_init\(&full\[2\], 1\);", NOTHING),
@@ -266,18 +311,29 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "another major in wgmma": ("cb::half, 0, 1>", "cb::half, 0, 0>"),
         "the swizzle of C is another": (r"(tCsC_offset & 224\)) >> 3", r"\1 >> 4"),
         "rows of the accumulators are exchanged": (r"tCsC\[i \* 256", "tCsC[(1 - i) * 256"),
-        "lanes of the accumulators are exchanged": (r"\(tid & 3\) \* 2 \+ \(\(tid >> 2\) & 7\) \* 32",
-                                                    "((tid >> 3) & 3) * 2 + (tid & 7) * 32"),
+        "lanes of the accumulators are exchanged": (
+            r"\(tid & 3\) \* 2 \+ \(\(tid >> 2\) & 7\) \* 32",
+            "((tid >> 3) & 3) * 2 + (tid & 7) * 32"
+        ),
         "neighbours among the accumulators are exchanged": (r"tCrC\[i_ \+", "tCrC[1 - i_ +"),
-        "columns of the accumulators are exchanged": (r"tCrC\[(i_ \+ i \* 2 \+) j \* 4", r"tCrC[\1 (j ^ 1) * 4"),
-        "warps of the accumulators are exchanged": (r"\(\(tid >> 5\) & 3\) \* 512", "(((tid >> 5) & 3) ^ 1) * 512"),
+        "columns of the accumulators are exchanged": (
+            r"tCrC\[(i_ \+ i \* 2 \+) j \* 4",
+            r"tCrC[\1 (j ^ 1) * 4"
+        ),
+        "warps of the accumulators are exchanged": (
+            r"\(\(tid >> 5\) & 3\) \* 512",
+            "(((tid >> 5) & 3) ^ 1) * 512"
+        ),
         "no proxy fence before C leaves": (r"cb::fence_proxy_async\(\);", NOTHING),
         "no barrier before C leaves": (STAGED, r"\1\2\4"),
         "no barrier before C is written again": (STAGED, r"\2\3\4"),
         "C is written again before it was read": (r"cb::tma_store_wait_read<1>\(\);", NOTHING),
         "the block ends before C was read": (r"cb::tma_store_wait_read<0>\(\);", NOTHING),
         "stores are not committed": (r"cb::tma_store_commit\(\);", NOTHING),
-        "two threads store C": (r"\(tid & 127\) == 0(\) \{\s*cb::tma_store\()", r"(tid & 127) < 2\1"),
+        "two threads store C": (
+            r"\(tid & 127\) == 0(\) \{\s*cb::tma_store\()",
+            r"(tid & 127) < 2\1"
+        ),
         "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
         "one accumulator is not set": (r"(tCrC\[i \+ j \* 2 \+ k \* 4\] = )", r"if (i + j + k) \1"),
         "what is accumulated is lost": (r", 1\);\s*cb::wgmma_commit", ", 0); cb::wgmma_commit"),
@@ -285,32 +341,61 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "a step along K is left out": (r"k_tile < k_tiles", "k_tile + 1 < k_tiles", 1),
         "the producer is one of those who read": (r"tid == 128", "tid == 0"),
         "the producer stays at its stage": (r"stage = stage == 2 \? 0 : stage \+ 1;", NOTHING, 1),
-        "the consumers stay at their stage": (r"(?s)(stage = stage == 2 \? .*)stage = stage == 2 \? 0 : stage \+ 1;", r"\1"),
-        "the producer's phase does not turn": (r"parity = stage == 2 \? parity \^ 1 : parity;", NOTHING, 1),
-        "the consumers' phase does not turn":
-            (r"(?s)(parity = stage == 2 \?.*)parity = stage == 2 \? parity \^ 1 : parity;", r"\1"),
+        "the consumers stay at their stage": (
+            r"(?s)(stage = stage == 2 \? .*)stage = stage == 2 \? 0 : stage \+ 1;",
+            r"\1"
+        ),
+        "the producer's phase does not turn": (
+            r"parity = stage == 2 \? parity \^ 1 : parity;",
+            NOTHING,
+            1
+        ),
+        "the consumers' phase does not turn": (
+            r"(?s)(parity = stage == 2 \?.*)parity = stage == 2 \? parity \^ 1 : parity;",
+            r"\1"
+        ),
         "the phase turns one stage early": (r"parity = stage == 2", "parity = stage == 1", 1),
     },
     "divided:1": {
         "nobody waits for other blocks": (r"while \(cb::load_flag[^;{]*\{\}", NOTHING),
-        "the flag is set before all threads have stored":
-            (r"cb::named_barrier_sync[^;]*;(\s*if \(\(tid & 127\) == 0\) \{\s*cb::store_flag)",
-             r"\1"),
-        "the flag is set before anything is stored":
-            (r"(?s)(#pragma unroll\s*for \(int j = 0; j < 8; \+\+j\) \{\s*cb::store_global<4>.*?)"
-             r"(cb::named_barrier_sync[^;]*;\s*if \(\(tid & 127\) == 0\) \{\s*cb::store_flag[^}]*\})",
-             "\\2\n\\1"),
-        "the first of them is not awaited":
-            (r"other = first_block(; other < block; \+\+other\) \{\s*while)", r"other = first_block + 1\1"),
-        "the last of them is not awaited": (r"other < block(; \+\+other\) \{\s*while)", r"other < block - 1\1"),
-        "no release": (r"cb::store_flag\(&flags\[block\], 1u\);", "unsigned one = 1; cb::store_global<1>(&flags[block], &one);"),
-        "no acquire": (r"while \(cb::load_flag\((&flags\[other\])\) == 0u\) \{\}",
-                       r"unsigned seen = 0; while (seen == 0u) cb::load_global<1>(&seen, \1);"),
+        "the flag is set before all threads have stored": (
+            r"cb::named_barrier_sync[^;]*;(\s*if \(\(tid & 127\) == 0\) \{\s*cb::store_flag)",
+            r"\1"
+        ),
+        "the flag is set before anything is stored": (
+            r"(?s)(#pragma unroll\s*for \(int j = 0; j < 8; \+\+j\) \{\s*cb::store_global<4>.*?)"
+            r"(cb::named_barrier_sync[^;]*;\s*if \(\(tid & 127\) == 0\) \{\s*cb::store_flag[^}]*\})",
+            "\\2\n\\1"
+        ),
+        "the first of them is not awaited": (
+            r"other = first_block(; other < block; \+\+other\) \{\s*while)",
+            r"other = first_block + 1\1"
+        ),
+        "the last of them is not awaited": (
+            r"other < block(; \+\+other\) \{\s*while)",
+            r"other < block - 1\1"
+        ),
+        "no release": (
+            r"cb::store_flag\(&flags\[block\], 1u\);",
+            "unsigned one = 1; cb::store_global<1>(&flags[block], &one);"
+        ),
+        "no acquire": (
+            r"while \(cb::load_flag\((&flags\[other\])\) == 0u\) \{\}",
+            r"unsigned seen = 0; while (seen == 0u) cb::load_global<1>(&seen, \1);"
+        ),
         "another block's flag": (r"cb::store_flag\(&flags\[block\]", "cb::store_flag(&flags[0]"),
-        "one place for the sums of two blocks": (r"(tSgS = &sums\[\(tid & 127\) \* 4 \+ )block", r"\1(block >> 1)"),
-        "the sums of another block": (r"(tOgS = &sums\[\(tid & 127\) \* 4 \+ )other", r"\1(other | 1)"),
-        "one sum is not added":
-            (r"(for \(int other = )first_block(; other < block; \+\+other\) \{\s*float)", r"\1first_block + 1\2"),
+        "one place for the sums of two blocks": (
+            r"(tSgS = &sums\[\(tid & 127\) \* 4 \+ )block",
+            r"\1(block >> 1)"
+        ),
+        "the sums of another block": (
+            r"(tOgS = &sums\[\(tid & 127\) \* 4 \+ )other",
+            r"\1(other | 1)"
+        ),
+        "one sum is not added": (
+            r"(for \(int other = )first_block(; other < block; \+\+other\) \{\s*float)",
+            r"\1first_block + 1\2"
+        ),
         "sums are not loaded": (r"cb::load_global<4>\(&others[^;]*;", NOTHING),
     },
     "divided:0": {
@@ -335,7 +420,10 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     },
     "parked:2": {
         "nothing is carried": (r"(tCrC\[[^;]*\] = )static_cast<int>\([^;]*>> 8\);", r"\g<1>0;"),
-        "sums are shifted too far": (r"(static_cast<unsigned int>\(tCrC[^;]*\)) >> 8\)", r"\1 >> 9)"),
+        "sums are shifted too far": (
+            r"(static_cast<unsigned int>\(tCrC[^;]*\)) >> 8\)",
+            r"\1 >> 9)"
+        ),
         "digits are not parked": (r"cb::store_global<4>\(&tPgP[^;]*;", NOTHING),
         "all digits are parked in one place": (r"(&tPgP\[)sum \* \d+", r"\g<1>0"),
         "digits of other accumulators": (r">> i_ \* 8 \+ i \* 16", ">> i_ * 16 + i * 8"),
@@ -344,25 +432,42 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "accumulators are shifted before they are there": (r"cb::wgmma_wait<0>\(\);", NOTHING, 1),
     },
     "two_words:2": {
-        "the upper half is not kept": (r"(total\[[^;]*\] = )static_cast<unsigned long long>\([^;]*;", r"\g<1>0;"),
+        "the upper half is not kept": (
+            r"(total\[[^;]*\] = )static_cast<unsigned long long>\([^;]*;",
+            r"\g<1>0;"
+        ),
         "totals are not shifted": (r"part_of_sum == 0 \? 8 : 0", "0"),
-        "accumulators are not cleared": (r"(?s)(total.*?)tCrC\[[^;]*\] = cb::zero<int>\(\);", r"\1"),
+        "accumulators are not cleared": (
+            r"(?s)(total.*?)tCrC\[[^;]*\] = cb::zero<int>\(\);",
+            r"\1"
+        ),
     },
     "cluster": {
         "no barrier of the cluster at the beginning": (r"cb::cluster_sync\(\);", NOTHING, 1),
-        "a block leaves while another one writes to it": (r"(?s)(cb::cluster_sync.*)cb::cluster_sync\(\);", r"\1"),
-        "the wrong block is told": (r"cb::mbarrier_arrive_at\((&empty\[released\]), partner\)", r"cb::mbarrier_arrive(\1)"),
+        "a block leaves while another one writes to it": (
+            r"(?s)(cb::cluster_sync.*)cb::cluster_sync\(\);",
+            r"\1"
+        ),
+        "the wrong block is told": (
+            r"cb::mbarrier_arrive_at\((&empty\[released\]), partner\)",
+            r"cb::mbarrier_arrive(\1)"
+        ),
         "one of the blocks is left out": (r"(&full\[stage\], )3,", r"\g<1>1,"),
         "all parts are the first": (r"k_tile \* 64 \+ rank \* 32", "k_tile * 64"),
     },
     "split:0": {
         "no barrier before the parts are read": (r"cb::syncthreads\(\);", NOTHING, 1),
-        "no barrier after the parts are read": (r"(?s)(cb::syncthreads.*)cb::syncthreads\(\);", r"\1"),
+        "no barrier after the parts are read": (
+            r"(?s)(cb::syncthreads.*)cb::syncthreads\(\);",
+            r"\1"
+        ),
         "the copies are not awaited": (r"cb::cp_async_wait<0>\(\);", NOTHING),
         "rows that do not exist": (r"tXcX_0 < MB && ", "true || "),
         "lanes that are not asked": (r"cb::shuffle_xor\(top\[0\], 8\)", "top[0]"),
-        "two blocks have the same rows":
-            (r"(block_of_A = )cb::max\(block - blocks_first, 0\)", r"\g<1>cb::max(block - blocks_first, 0) & ~1"),
+        "two blocks have the same rows": (
+            r"(block_of_A = )cb::max\(block - blocks_first, 0\)",
+            r"\g<1>cb::max(block - blocks_first, 0) & ~1"
+        ),
         "the first largest is not set": (r"\btop\[[i0]\] = cb::zero<float>\(\);", NOTHING),
     },
     "split_by_pairs:0": {
@@ -399,7 +504,10 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     },
     "guard_of_blocks:0": {
         "the range is not kept": (r"in_range = cb::pairs_are_between[^;]*;", NOTHING),
-        "one thread's range is kept": (r"cb::syncthreads_or\(!in_range\)", "(tid == 0 && !in_range)"),
+        "one thread's range is kept": (
+            r"cb::syncthreads_or\(!in_range\)",
+            "(tid == 0 && !in_range)"
+        ),
         "all blocks have one word": (r"status\[reporting\]", "status[0]"),
     },
     "guard_of_blocks:1": {
@@ -413,22 +521,34 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "no fence after the registers of A": (r"cb::wgmma_fence\(\);", NOTHING, 1),
         "registers of A change while they are read": (r"cb::wgmma_wait<1>\(\);", NOTHING),
         "a warp releases what its lanes still read": (r"cb::syncwarp\(\);", NOTHING),
-        "words of A are exchanged": (r"(wgmma_m64k16_rs<32, cb::bfloat16, 0>\(main_, )a0_0", r"\1a1_0"),
+        "words of A are exchanged": (
+            r"(wgmma_m64k16_rs<32, cb::bfloat16, 0>\(main_, )a0_0",
+            r"\1a1_0"
+        ),
     },
     "guard_of_planes:0": {
         "the range is not kept": (r"cb::syncthreads_or\([^;]*\)", "false"),
-        "one tile's range is kept": (r"for \(int block = own_block; block < blocks", "for (int block = own_block; block < 1"),
+        "one tile's range is kept": (
+            r"for \(int block = own_block; block < blocks",
+            "for (int block = own_block; block < 1"
+        ),
     },
     "planes": {
         "a block computes one tile": (r"block \+= own_blocks", "block += blocks"),
-        "pairs of A are exchanged": (r"split_pair\((tCrA\[[^\]]*\]), (tCrA\[[^\]]*\])", r"split_pair(\2, \1"),
+        "pairs of A are exchanged": (
+            r"split_pair\((tCrA\[[^\]]*\]), (tCrA\[[^\]]*\])",
+            r"split_pair(\2, \1"
+        ),
         "planes of B are those of A": (r"&planes_of_b\[", "&planes_of_a["),
         "copies are not awaited": (r"cb::cp_async_wait<\d>\(\);", NOTHING),
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
     },
     "complex_planes": {
         "B is conjugated": (r"split_complex_mma_m16n8k8<false>", "split_complex_mma_m16n8k8<true>"),
-        "parts of A are exchanged": (r"split_pair\((tCrA\[[^\]]*\])\.re, (tCrA\[[^\]]*\])\.im", r"split_pair(\1.im, \2.re"),
+        "parts of A are exchanged": (
+            r"split_pair\((tCrA\[[^\]]*\])\.re, (tCrA\[[^\]]*\])\.im",
+            r"split_pair(\1.im, \2.re"
+        ),
     },
     "mma": {
         "copies are not awaited": (r"cb::cp_async_wait<2>\(\);", NOTHING),
@@ -444,8 +564,10 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "another swizzle of what is copied": (r"(tAsA_offset & 192\)) >> 3", r"\1 >> 4"),
         "matrices of B are not transposed": ("cb::ldmatrix_x4_trans", "cb::ldmatrix_x4"),
         "rows of the accumulators are exchanged": (r"tCgC\[i \*", "tCgC[(1 - i) *"),
-        "lanes of the accumulators are exchanged": (r"\(tid & 3\) \* 2 \+ \(\(tid >> 2\) & 7\) \* dC_m",
-                                                    "((tid >> 3) & 3) * 2 + (tid & 7) * dC_m"),
+        "lanes of the accumulators are exchanged": (
+            r"\(tid & 3\) \* 2 \+ \(\(tid >> 2\) & 7\) \* dC_m",
+            "((tid >> 3) & 3) * 2 + (tid & 7) * dC_m"
+        ),
         "registers of A are exchanged": (r"(&tCrA)\[i \* 4\](, &tCrB)", r"\1[(1 - i) * 4]\2"),
         "registers of B are exchanged": (r"&tCrB\[j \* 2\]", "&tCrB[(j ^ 1) * 2]"),
         "accumulators are not set": (r"tCrC\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
@@ -463,18 +585,36 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "two blocks have one tile": (r"int const block = blockIdx.x;", "int const block = 0;"),
         "totals are not set": (r"tCrT\[[^;]*\] = cb::zero<float>\(\);", NOTHING),
         "the sums of a chunk are lost": (r"tCrT\[[^;]*\] = cb::add[^;]*;", NOTHING),
-        "a chunk begins with the sums before it": (r"(?s)(// The end of a chunk.*?)tCrC\[[^;]*\] = cb::zero<float>\(\);", r"\1"),
+        "a chunk begins with the sums before it": (
+            r"(?s)(// The end of a chunk.*?)tCrC\[[^;]*\] = cb::zero<float>\(\);",
+            r"\1"
+        ),
         "totals are left out": (r"tCrC\[[^;]*\] = cb::add[^;]*;", NOTHING),
-        "a chunk has a tile too few": (r"cb::min\(first \+ chunk_tiles", "cb::min(first + chunk_tiles - 1"),
-        "a chunk has a tile too many": (r"cb::min\(first \+ chunk_tiles", "cb::min(first + chunk_tiles + 1"),
+        "a chunk has a tile too few": (
+            r"cb::min\(first \+ chunk_tiles",
+            "cb::min(first + chunk_tiles - 1"
+        ),
+        "a chunk has a tile too many": (
+            r"cb::min\(first \+ chunk_tiles",
+            "cb::min(first + chunk_tiles + 1"
+        ),
     },
     "simt_shared": {
-        "the sums of the first chunk are lost": (r"(?s)(else \{\s*#pragma unroll.*?)cb::store_shared<4>\(&tCsT[^;]*;", r"\1"),
+        "the sums of the first chunk are lost": (
+            r"(?s)(else \{\s*#pragma unroll.*?)cb::store_shared<4>\(&tCsT[^;]*;",
+            r"\1"
+        ),
         "the sums of a chunk are lost": (r"tCrT\[[^;]*\] = cb::add[^;]*;", NOTHING),
         "a total is not written": (r"cb::store_shared<4>\(&tCsT[^;]*&tCrT[^;]*;", NOTHING),
         "totals are left out": (r"tCrC\[[^;]*\] = cb::add[^;]*;", NOTHING),
-        "a chunk begins with the sums before it": (r"(?s)(// The end of a chunk.*?)tCrC\[[^;]*\] = cb::zero<float>\(\);", r"\1"),
-        "the second chunk is taken for the first": (r"chunk_tiles < first", "2 * chunk_tiles < first"),
+        "a chunk begins with the sums before it": (
+            r"(?s)(// The end of a chunk.*?)tCrC\[[^;]*\] = cb::zero<float>\(\);",
+            r"\1"
+        ),
+        "the second chunk is taken for the first": (
+            r"chunk_tiles < first",
+            "2 * chunk_tiles < first"
+        ),
         "threads have one total": (r"(tCsT = &sT\[)[^\]]*", r"\g<1>0"),
     },
     "simt_turns": {
@@ -489,7 +629,10 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "a chain is left out": (r"total\[1\] = cb::add[^;]*;", NOTHING),
     },
     "simt_turns:1": {
-        "parts of the slices before are added again": (r"part\[l\] = cb::zero<float>\(\);", NOTHING),
+        "parts of the slices before are added again": (
+            r"part\[l\] = cb::zero<float>\(\);",
+            NOTHING
+        ),
         "a slice of what is left is left out": (r"whole \+ 2 < S", "whole + 3 < S"),
     },
     "thin": {
@@ -525,7 +668,10 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "a word after a row": (r" && D_at_0_0 < limit_0", NOTHING),
         "a row that does not exist is written": (r"D_row \+ 8 < 11 && ", NOTHING),
         "another stride in shared memory": (r"D_at_0_0 \* 11", "D_at_0_0 * 10"),
-        "a box in the place of its neighbour": (r"(int const D_first = start_0) \+", r"\1 - 16 * (start_0 > 0) +"),
+        "a box in the place of its neighbour": (
+            r"(int const D_first = start_0) \+",
+            r"\1 - 16 * (start_0 > 0) +"
+        ),
     },
     "boxes_of_bytes": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
@@ -537,17 +683,32 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     "boxes_of_runs": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
         "words are not shifted": (r"D_bits_0 = \(D_held_0 & 3\) \* 8", "D_bits_0 = 0"),
-        "words are shifted by one element more": (r"D_bits_0 = \(D_held_0 & 3\)", "D_bits_0 = (D_held_0 + 1 & 3)"),
+        "words are shifted by one element more": (
+            r"D_bits_0 = \(D_held_0 & 3\)",
+            "D_bits_0 = (D_held_0 + 1 & 3)"
+        ),
         "the second word is the first": (r"D_beyond_0 = [^;]*;", "D_beyond_0 = D_below_0;"),
-        "the second word is always the next": (r"D_beyond_0 = [^;]*;", "D_beyond_0 = D_below_0 + 1;"),
+        "the second word is always the next": (
+            r"D_beyond_0 = [^;]*;",
+            "D_beyond_0 = D_below_0 + 1;"
+        ),
         "a word that begins before the run": (r"D_low_0 - 1 < D_lane && ", NOTHING),
         "a word that ends after the run": (r" && D_lane \+ 32 < D_high_0", NOTHING),
         "words in the place of their neighbours": (r"(D_line_0 = [^;]*);", r"\1 + 1;"),
         "the first elements are left out": (r"cb::min\(head, D_end\)", "0"),
         "the last elements are left out": (r"int const tail = [^;]*;", "int const tail = 0;"),
-        "the first elements are too few": (r"int const head = [^;]*;", "int const head = (-begin) & 1;"),
-        "elements are one place off in shared memory": (r"D_above_e \+ at \+ 32", "D_above_e + at + 31"),
-        "runs are one element longer": (r"int const D_end = limit_1 \* 37", "int const D_end = limit_1 * 37 + 1"),
+        "the first elements are too few": (
+            r"int const head = [^;]*;",
+            "int const head = (-begin) & 1;"
+        ),
+        "elements are one place off in shared memory": (
+            r"D_above_e \+ at \+ 32",
+            "D_above_e + at + 31"
+        ),
+        "runs are one element longer": (
+            r"int const D_end = limit_1 \* 37",
+            "int const D_end = limit_1 * 37 + 1"
+        ),
     },
     "tiles_of_rows_anywhere": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
@@ -555,11 +716,23 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
         "a cut is a sector early": (r"(int const later_T = [^;]*);", r"\1 + 32;"),
         "words of the next row of the tile": (r"word_T0_1 = ", "word_T0_1 = 1 + "),
         "a vector after the last": (r"here_T0 < last_T", "here_T0 <= last_T"),
-        "what is before the first row is written": (r"later_T \+ starts_T \* \([^;{]*?\) - 1 < here_T0 && ", NOTHING),
+        "what is before the first row is written": (
+            r"later_T \+ starts_T \* \([^;{]*?\) - 1 < here_T0 && ",
+            NOTHING
+        ),
         "vectors in the place of their neighbours": (r"(int const line = [^;]*);", r"\1 + 4;"),
-        "the beginnings of rows are left out": (r"cb::min\(starts_T \* \(later", "cb::min(0 * (later"),
-        "the ends of rows are left out": (r"(\+ tEcT_1 < )cb::min\(end_T, later \+ 128\)\) \{", r"\1 0) {"),
-        "words beyond the array's memory": (r"int const inside_T = [^;]*;", "int const inside_T = 1;"),
+        "the beginnings of rows are left out": (
+            r"cb::min\(starts_T \* \(later",
+            "cb::min(0 * (later"
+        ),
+        "the ends of rows are left out": (
+            r"(\+ tEcT_1 < )cb::min\(end_T, later \+ 128\)\) \{",
+            r"\1 0) {"
+        ),
+        "words beyond the array's memory": (
+            r"int const inside_T = [^;]*;",
+            "int const inside_T = 1;"
+        ),
     },
     "tma_transpose": {
         "fewer bytes are expected": ("16384\\);", "8192);"),
@@ -569,10 +742,15 @@ MUTATIONS: dict[str, dict[str, tuple]] = {
     },
     "in_place": {
         "no barrier": (r"cb::syncthreads\(\);", NOTHING),
-        "two blocks have one pair of tiles": (r"int const block = blockIdx.x;", "int const block = blockIdx.x & ~1;"),
+        "two blocks have one pair of tiles": (
+            r"int const block = blockIdx.x;",
+            "int const block = blockIdx.x & ~1;"
+        ),
         "tiles beyond the matrix": (r"tDcT_0 \+ j \* 16 < N && tDcT_1 < N", "true"),
-        "a tile is written before it was read": (r"(?s)(  unsigned int\* const tSgU = .*?)(  unsigned int\* const tDgT = [^;]*;)",
-                                                 r"\2 cb::store_global<4>(&tDgT[0], &tSrT[0]);\1"),
+        "a tile is written before it was read": (
+            r"(?s)(  unsigned int\* const tSgU = .*?)(  unsigned int\* const tDgT = [^;]*;)",
+            r"\2 cb::store_global<4>(&tDgT[0], &tSrT[0]);\1"
+        ),
         "registers are not loaded": (r"cb::load_global<4>\(&tSrT[^;]*;", NOTHING),
     },
 }
@@ -598,25 +776,31 @@ def test_kernels_as_they_are(name, seed):
     assert subject.is_right(subject.plan, seed)
 
 
-@pytest.mark.parametrize("kernel, fault", [(kernel, fault) for kernel, faults in MUTATIONS.items() for fault in faults])
+@pytest.mark.parametrize("kernel, fault", [(kernel, fault) for kernel, faults in MUTATIONS.items()
+                                           for fault in faults])
 def test_a_fault_is_seen(kernel, fault):
     name, _, launch = kernel.partition(":")
     subject = trial(name)
     plan = mutated(subject.plan, int(launch or 0), *MUTATIONS[kernel][fault])
-    assert any(is_seen(subject, plan, seed) for seed in SEEDS), "nothing is reported, and the values are right"
+    assert any(is_seen(subject, plan, seed)
+               for seed in SEEDS), "nothing is reported, and the values are right"
 
 
 def _exchanged(tv: Layout, what: str) -> Layout:
-    """A layout of accumulators, ((4, 8, ...), (2, 2, ...)), in which something is taken for something else."""
+    """A layout of accumulators, ((4, 8, ...), (2, 2, ...)), in which something is taken for
+    something else."""
     lanes, values = tv.stride
-    if what == "lanes":                                             # their number runs along the rows first
-        return Layout(((8, 4, *tv.shape[0][2:]), tv.shape[1]), ((lanes[1], lanes[0], *lanes[2:]), values))
-    return Layout(tv.shape, ((lanes[0], 2 * lanes[1], *lanes[2:]), (values[0], 1, *values[2:])))       # 8 apart are neighbours
+    if what == "lanes":                                     # their number runs along the rows first
+        return Layout(((8, 4, *tv.shape[0][2:]), tv.shape[1]),
+                      ((lanes[1], lanes[0], *lanes[2:]), values))
+    # 8 apart are neighbours
+    return Layout(tv.shape, ((lanes[0], 2 * lanes[1], *lanes[2:]), (values[0], 1, *values[2:])))
 
 
 @pytest.fixture
 def fresh_kernels():
-    """Kernels that others have generated are not those of mistaken atoms, nor the other way round."""
+    """Kernels that others have generated are not those of mistaken atoms, nor the other way
+    round."""
     for generate in (gemm_wgmma, gemm_split, gemm_mma):
         generate.cache_clear()
     yield

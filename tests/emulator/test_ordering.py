@@ -1,4 +1,5 @@
-"""Barriers and asynchronous copies: what they order, and that accesses which they do not order are errors in every schedule."""
+"""Barriers and asynchronous copies: what they order, and that accesses which they do not order are
+errors in every schedule."""
 
 from __future__ import annotations
 
@@ -25,12 +26,14 @@ cb::store_shared<1>(&s[t], &r);
 cb::load_shared<1>(&q, &s[(t + 1) % n]);
 cb::store_global<1>(&C[t], &q);
 """
-BLOCK = {"written": "cb::syncthreads();", "read": "cb::syncthreads();", "again": "cb::syncthreads();"}
+BLOCK = {"written": "cb::syncthreads();", "read": "cb::syncthreads();",
+         "again": "cb::syncthreads();"}
 
 
 def exchange(threads: int, barriers: dict[str, str], seed: int | None) -> np.ndarray:
     c = np.full(threads, -1, np.int32)
-    launch(EXCHANGE.format(**barriers), (ptr("C"),), (c,), threads=threads, shared=4 * threads, seed=seed)
+    launch(EXCHANGE.format(**barriers), (ptr("C"),), (c,), threads=threads, shared=4 * threads,
+           seed=seed)
     return c
 
 
@@ -48,7 +51,8 @@ def test_every_missing_block_barrier_is_noticed(missing: str, seed: int | None) 
 
 def test_a_race_names_both_sides() -> None:
     with pytest.raises(
-        emulator.DataRace, match=r"thread 1, line 9: writes shared bytes \[4, 8\) that thread 0 read at line 6, and no barrier"
+        emulator.DataRace,
+        match=r"thread 1, line 9: writes shared bytes \[4, 8\) that thread 0 read at line 6, and no barrier"
     ):
         exchange(96, BLOCK | {"read": ""}, None)
 
@@ -109,7 +113,8 @@ ARRIVALS = {
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_arriving_at_a_named_barrier_publishes(seed: int | None) -> None:
-    np.testing.assert_array_equal(produce_and_consume(seed, **ARRIVALS), 100 * np.arange(3)[:, None] + np.arange(32))
+    np.testing.assert_array_equal(produce_and_consume(seed, **ARRIVALS),
+                                  100 * np.arange(3)[:, None] + np.arange(32))
     with pytest.raises((emulator.DataRace, emulator.UnwrittenRead)):
         produce_and_consume(seed, **ARRIVALS | {"full_arrive": "", "full_wait": ""})
     with pytest.raises((emulator.DataRace, emulator.UnwrittenRead)):
@@ -125,12 +130,14 @@ def test_named_barriers_refuse_what_the_hardware_does_not_define() -> None:
     ):
         with pytest.raises(emulator.BarrierError, match=message):
             launch(f"cb::named_barrier_sync({call});")
-    with pytest.raises(emulator.BarrierError, match="barrier 3 is used with 32 threads, but others at it said 64"):
+    with pytest.raises(emulator.BarrierError,
+                       match="barrier 3 is used with 32 threads, but others at it said 64"):
         launch("cb::named_barrier_sync(3, threadIdx.x < 32 ? 64 : 32);", threads=64)
 
 
 def test_two_writers_of_one_element_race() -> None:
-    with pytest.raises(emulator.DataRace, match=r"thread 1, line 2: writes .* that thread 0 wrote at line 2"):
+    with pytest.raises(emulator.DataRace,
+                       match=r"thread 1, line 2: writes .* that thread 0 wrote at line 2"):
         launch("int const r = 1; cb::store_shared<1>(cb::shared_memory<int>(0), &r);", shared=16)
 
 
@@ -171,7 +178,8 @@ if (t == 40) {
 @pytest.mark.parametrize("write", ["cb::store_shared<4>(cb::shared_memory<int>(0), q);",
                                    "cb::store_shared<1>(cb::shared_memory<unsigned char>(9), &b);"])
 def test_a_writer_must_know_every_reader(seed: int | None, times: int, write: str) -> None:
-    """Knowing one reader is not enough, however often they read and however small the part that is written."""
+    """Knowing one reader is not enough, however often they read and however small the part that is
+    written."""
     pieces = {"times": str(times), "write": write, "aside": "-1"}
 
     def run(**more: str) -> None:
@@ -201,7 +209,8 @@ cb::cp_async<4>(&s[4 * t], &A[4 * t], t != 3);
 cb::load_shared<4>(q, &s[4 * ((t + {shift}) % 32)]);
 cb::store_global<4>(&C[4 * t], q);
 """
-COPIED = {"commit": "cb::cp_async_commit();", "wait": "cb::cp_async_wait<0>();", "barrier": "cb::syncthreads();", "shift": "1"}
+COPIED = {"commit": "cb::cp_async_commit();", "wait": "cb::cp_async_wait<0>();",
+          "barrier": "cb::syncthreads();", "shift": "1"}
 
 
 def copy(**pieces: str) -> np.ndarray:
@@ -246,10 +255,12 @@ def test_waiting_leaves_the_newest_groups_in_flight() -> None:
         cb::load_shared<1>(&q, &s[{index}]); cb::store_global<1>(&C[0], &q);
         """
     a, c = np.array([5, 6, 7], np.int32), np.zeros(1, np.int32)
-    launch(statements.replace("{index}", "1"), (ptr("A", const=True), ptr("C")), (a, c), threads=1, shared=64)
+    launch(statements.replace("{index}", "1"), (ptr("A", const=True), ptr("C")), (a, c), threads=1,
+           shared=64)
     assert c[0] == 6
     with pytest.raises(emulator.AsyncCopyError):
-        launch(statements.replace("{index}", "2"), (ptr("A", const=True), ptr("C")), (a, c), threads=1, shared=64)
+        launch(statements.replace("{index}", "2"), (ptr("A", const=True), ptr("C")), (a, c),
+               threads=1, shared=64)
 
 
 def test_copies_of_one_and_two_bytes_are_synchronous() -> None:
@@ -272,7 +283,8 @@ def test_copies_of_one_and_two_bytes_are_synchronous() -> None:
 
 def test_a_block_barrier_that_some_threads_never_reach() -> None:
     with pytest.raises(
-        emulator.BarrierError, match="syncthreads needs every thread of the block, but thread 40 returned before it"
+        emulator.BarrierError,
+        match="syncthreads needs every thread of the block, but thread 40 returned before it"
     ):
         launch("if (threadIdx.x < 40) cb::syncthreads();", threads=64)
     with pytest.raises(emulator.Deadlock) as caught:
@@ -290,7 +302,8 @@ def test_a_block_barrier_that_some_threads_never_reach() -> None:
 
 
 def test_a_warp_barrier_that_a_lane_never_reaches() -> None:
-    with pytest.raises(emulator.Deadlock, match=r"the barrier of warp 1 \(syncwarp\): 31 of 32 threads"):
+    with pytest.raises(emulator.Deadlock,
+                       match=r"the barrier of warp 1 \(syncwarp\): 31 of 32 threads"):
         launch("if (threadIdx.x != 40) cb::syncwarp();", threads=64)
 
 
@@ -312,23 +325,28 @@ cb::syncthreads();
 @pytest.mark.parametrize("seed", SEEDS)
 def test_mbarriers_order(seed: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.PRODUCER_CONSUMER", INIT + PRODUCER_CONSUMER)
-    np.testing.assert_array_equal(produce_and_consume(seed, **MBARRIERS), 100 * np.arange(3)[:, None] + np.arange(32))
+    np.testing.assert_array_equal(produce_and_consume(seed, **MBARRIERS),
+                                  100 * np.arange(3)[:, None] + np.arange(32))
     with pytest.raises((emulator.DataRace, emulator.UnwrittenRead)):
         produce_and_consume(seed, **MBARRIERS | {"full_wait": ""})
     with pytest.raises(emulator.EmulatorError):
         produce_and_consume(seed, **MBARRIERS | {"empty": ""})
     with pytest.raises(
-        emulator.Deadlock, match=r"mbarrier at shared offset 128: in phase 0, 31 of 32 arrivals are in and 0 bytes are missing"
+        emulator.Deadlock,
+        match=r"mbarrier at shared offset 128: in phase 0, 31 of 32 arrivals are in and 0 bytes are missing"
     ):
-        produce_and_consume(seed, **MBARRIERS | {"full_arrive": "if (t != 5) cb::mbarrier_arrive(bar)"})
+        produce_and_consume(seed,
+                            **MBARRIERS | {"full_arrive": "if (t != 5) cb::mbarrier_arrive(bar)"})
 
 
 def mbarrier(statements: str, threads: int = 1) -> None:
-    launch("unsigned long long* bar = cb::shared_memory<unsigned long long>(0);\n" + statements, threads=threads, shared=64)
+    launch("unsigned long long* bar = cb::shared_memory<unsigned long long>(0);\n" + statements,
+           threads=threads, shared=64)
 
 
 def test_mbarriers_must_be_initialised_once_and_before_use() -> None:
-    for call in ("cb::mbarrier_arrive(bar);", "cb::mbarrier_wait(bar, 0);", "cb::mbarrier_arrive_expect_tx(bar, 16);"):
+    for call in ("cb::mbarrier_arrive(bar);", "cb::mbarrier_wait(bar, 0);",
+                 "cb::mbarrier_arrive_expect_tx(bar, 16);"):
         with pytest.raises(emulator.MbarrierError, match="which nothing has initialised"):
             mbarrier(call)
     with pytest.raises(emulator.MbarrierError, match="a second time"):
@@ -338,18 +356,25 @@ def test_mbarriers_must_be_initialised_once_and_before_use() -> None:
     with pytest.raises(emulator.MbarrierError, match="counts 1 to"):
         mbarrier("cb::mbarrier_init(bar, 0);")
     with pytest.raises(emulator.DataRace, match="that thread 0 initialised, and no barrier"):
-        mbarrier("if (threadIdx.x == 0) cb::mbarrier_init(bar, 2); cb::mbarrier_arrive(bar);", threads=2)
+        mbarrier("if (threadIdx.x == 0) cb::mbarrier_init(bar, 2); cb::mbarrier_arrive(bar);",
+                 threads=2)
 
 
 def test_mbarriers_count_arrivals_and_bytes() -> None:
-    with pytest.raises(emulator.MbarrierError, match=r"whose 1 arrivals of phase 0 are all in \(16 bytes are missing\)"):
-        mbarrier("cb::mbarrier_init(bar, 1); cb::mbarrier_arrive_expect_tx(bar, 16); cb::mbarrier_arrive(bar);")
+    with pytest.raises(emulator.MbarrierError,
+                       match=r"whose 1 arrivals of phase 0 are all in \(16 bytes are missing\)"):
+        mbarrier(
+            "cb::mbarrier_init(bar, 1); cb::mbarrier_arrive_expect_tx(bar, 16); cb::mbarrier_arrive(bar);"
+        )
     with pytest.raises(emulator.Deadlock, match="1 of 1 arrivals are in and 16 bytes are missing"):
-        mbarrier("cb::mbarrier_init(bar, 1); cb::mbarrier_arrive_expect_tx(bar, 16); cb::mbarrier_wait(bar, 0);")
+        mbarrier(
+            "cb::mbarrier_init(bar, 1); cb::mbarrier_arrive_expect_tx(bar, 16); cb::mbarrier_wait(bar, 0);"
+        )
     with pytest.raises(emulator.MbarrierError, match="parity"):
         mbarrier("cb::mbarrier_init(bar, 1); cb::mbarrier_wait(bar, 2);")
 
 
 def test_mbarriers_are_not_ordinary_memory() -> None:
-    with pytest.raises(emulator.MbarrierError, match=r"reads shared bytes \[0, 8\), which hold an mbarrier"):
+    with pytest.raises(emulator.MbarrierError,
+                       match=r"reads shared bytes \[0, 8\), which hold an mbarrier"):
         mbarrier("cb::mbarrier_init(bar, 1); unsigned long long r; cb::load_shared<1>(&r, bar);")

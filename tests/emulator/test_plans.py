@@ -34,17 +34,12 @@ def test_a_plan_runs_its_launches_in_order_through_the_workspace() -> None:
         (ptr("W", const=True), ptr("C")),
     )
     workspace = Argument("workspace", offset=64)
-    plan = Plan(
-        PROBLEM,
-        H200,
-        "test",
-        None,
-        (
-            Launch(scale, (1, 1, 1), (Argument("src"), workspace, Argument("alpha"), Argument(value=5))),
-            Launch(copy, (1, 1, 1), (workspace, Argument("dst"))),
-        ),
-        workspace_bytes=64 + 128,
-    )
+    plan = Plan(PROBLEM, H200, "test", None, (Launch(scale, (1, 1, 1),
+                                                     (Argument("src"), workspace, Argument("alpha"),
+                                                      Argument(value=5))),
+                                              Launch(copy, (1, 1, 1),
+                                                     (workspace, Argument("dst"))),),
+                workspace_bytes=64 + 128,)
     a, c = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
     emulator.run(plan, {"src": a, "dst": c}, alpha=3)
     np.testing.assert_array_equal(c, 3 * a + 5)
@@ -66,14 +61,17 @@ def test_a_plan_passes_tensor_maps() -> None:
         (tensor_map("map", "int32"),),
         shared=128,
     )
-    plan = Plan(PROBLEM, H200, "test", None, (Launch(fill, (1, 1, 1), (Argument("dst", tensor_map=spec, offset=16),)),))
+    plan = Plan(PROBLEM, H200, "test", None, (Launch(fill, (1, 1, 1),
+                                                     (Argument("dst", tensor_map=spec,
+                                                               offset=16),)),))
     c = aligned((16,), "int32")
     c[...] = 0
     emulator.run(plan, {"dst": c})
     np.testing.assert_array_equal(c, [0] * 8 + [7] * 4 + [0] * 4)
 
 
-def test_kernels_are_compiled_once_and_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_compiled_once_and_kept_on_disk(tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
     source = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'
     assert compiler.build(source, "a test").answer() == 42
@@ -87,9 +85,11 @@ def test_kernels_are_compiled_once_and_kept_on_disk(tmp_path: Path, monkeypatch:
     assert emulator.compile(generated) is emulator.compile(generated)
 
 
-def test_what_the_compiler_refuses_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_compiler_refuses_is_quoted(tmp_path: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEBLAS_CACHE_DIR", str(tmp_path))
-    with pytest.raises(emulator.CompilerError, match=r"(?s)refuses kernel probe:.*probe:3.*mistake"):
+    with pytest.raises(emulator.CompilerError,
+                       match=r"(?s)refuses kernel probe:.*probe:3.*mistake"):
         emulator.compile(kernel("int i = 0;\ni = mistake;"))
     assert not list(tmp_path.iterdir())
 
@@ -97,7 +97,9 @@ def test_what_the_compiler_refuses_is_quoted(tmp_path: Path, monkeypatch: pytest
 def test_a_machine_without_a_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_compiler", lambda: None)
     assert not emulator.available()
-    assert "C++17 compiler" in str(emulator.why_unavailable()) and "install" in str(emulator.why_unavailable())
+    assert "C++17 compiler" in str(emulator.why_unavailable()) and "install" in str(
+        emulator.why_unavailable()
+    )
     with pytest.raises(emulator.CompilerError, match=r"C\+\+17 compiler"):
         compiler.build("", "nothing")
 

@@ -40,11 +40,14 @@ except KeyboardInterrupt:
 
 
 def _slow_compiler(folder: Path, seconds: float) -> dict[str, str]:
-    """An environment in which the compiler takes a while and leaves the number of its process in ``folder / "pid"``."""
+    """An environment in which the compiler takes a while and leaves the number of its process in
+    ``folder / "pid"``."""
     script = folder / "c++"
-    script.write_text('#!/bin/sh\ncase "$*" in *--version*) echo slow 1; exit;; esac\n'
-                      f'echo $$ > {folder}/pid\nsleep {seconds}\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
-                      "echo no >&2\nexit 1\n")
+    script.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*) echo slow 1; exit;; esac\n'
+        f'echo $$ > {folder}/pid\nsleep {seconds}\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
+        "echo no >&2\nexit 1\n"
+    )
     script.chmod(0o755)
     return {"CXX": str(script), "CUTEBLAS_CACHE_DIR": str(folder)}
 
@@ -54,10 +57,16 @@ class _Program:
 
     def __init__(self, text: str, environment: dict[str, str] | None = None, terminal: bool = True):
         self.reading, writing = pty.openpty() if terminal else os.pipe()
-        self.process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=writing, text=True,
-                                        env={**os.environ, **(environment or {})},
-                                        # A shell's jobs in the background ignore SIGINT, and so would their children.
-                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", text],
+            stdout=subprocess.PIPE,
+            stderr=writing,
+            text=True,
+            env={**os.environ, **(environment or {})},
+            # A shell's jobs in the background ignore SIGINT, and so
+            # would their children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        )
         os.close(writing)
         self.said = ""
 
@@ -128,7 +137,9 @@ def test_an_interrupt_ends_a_run(grid, loops):
 
 def test_a_run_says_how_far_it_is():
     program = _Program(RUN.replace("GRID", str(10**9)).replace("LOOPS", "3"))
-    assert " s emulating kernel trial, " in program.read(lambda said: f" of {10**9} blocks done" in said)
+    assert " s emulating kernel trial, " in program.read(
+        lambda said: f" of {10**9} blocks done" in said
+    )
     program.process.send_signal(signal.SIGINT)
     program.end()
 

@@ -9,8 +9,8 @@ from cuteblas import emulator
 
 from .kernels import launch, ptr
 
-TYPES = {"float": "float32", "double": "float64", "int": "int32", "long long": "int64", "cb::complex<float>": "complex64",
-         "cb::complex<double>": "complex128"}
+TYPES = {"float": "float32", "double": "float64", "int": "int32", "long long": "int64",
+         "cb::complex<float>": "complex64", "cb::complex<double>": "complex128"}
 
 
 def declared(ctype: str, count: int, statements: str) -> str:
@@ -23,7 +23,10 @@ def test_what_is_stored_has_been_set(ctype):
     out, params = np.zeros(64, TYPES[ctype]), (ptr("A", TYPES[ctype]),)
     set_one = "if (threadIdx.x == 3 && blockIdx.x == 1) r[1] = {};"
     store = "cb::store_global<1>(&A[32 * blockIdx.x + threadIdx.x], &r[1]);"
-    with pytest.raises(emulator.UnsetRegister, match=r"block \(0, 0, 0\), thread 0, line 3: uses a register that nothing has set"):
+    with pytest.raises(
+        emulator.UnsetRegister,
+        match=r"block \(0, 0, 0\), thread 0, line 3: uses a register that nothing has set"
+    ):
         launch(declared(ctype, 2, set_one + store), params, (out,), grid=(2,))
     launch(declared(ctype, 2, "r[1] = {};" + store), params, (out,), grid=(2,))
 
@@ -32,8 +35,8 @@ def test_arithmetic_keeps_it():
     """Of floating types."""
     out = np.zeros(32, np.float32)
     store = "cb::store_global<1>(&A[threadIdx.x], &r[0]);"
-    for statement in ("cb::mac(r[0], 2.0f, 3.0f);", "r[0] = cb::add(1.0f, r[0]);", "r[0] = -(r[0] + 1);",
-                      "r[0] = cb::maximum(r[0], 0.0f);"):
+    for statement in ("cb::mac(r[0], 2.0f, 3.0f);", "r[0] = cb::add(1.0f, r[0]);",
+                      "r[0] = -(r[0] + 1);", "r[0] = cb::maximum(r[0], 0.0f);"):
         with pytest.raises(emulator.UnsetRegister, match="line 3"):
             launch(declared("float", 1, statement + store), (ptr("A", "float32"),), (out,))
 
@@ -57,7 +60,8 @@ def test_short_types_are_looked_at_by_the_word(ctype, name):
     out = np.zeros(128, name)
     many = 4 // np.dtype(name).itemsize
     with pytest.raises(emulator.UnsetRegister):
-        launch(declared(ctype, 4, f"cb::store_global<{many}>(&A[{many} * threadIdx.x], r);"), (ptr("A", name),), (out,))
+        launch(declared(ctype, 4, f"cb::store_global<{many}>(&A[{many} * threadIdx.x], r);"),
+               (ptr("A", name),), (out,))
 
 
 def test_it_goes_through_shared_memory():
@@ -66,7 +70,8 @@ def test_it_goes_through_shared_memory():
     keep = "auto* s = cb::shared_memory<float>(0); cb::store_shared<1>(s + threadIdx.x, r); cb::load_shared<1>(r, s + threadIdx.x);"
     launch(declared("float", 1, keep), shared=128)
     with pytest.raises(emulator.UnsetRegister):
-        launch(declared("float", 1, keep + "cb::store_global<1>(A + threadIdx.x, r);"), (ptr("A", "float32"),), (out,), shared=128)
+        launch(declared("float", 1, keep + "cb::store_global<1>(A + threadIdx.x, r);"),
+               (ptr("A", "float32"),), (out,), shared=128)
 
 
 def test_each_turn_of_a_loop_has_new_registers():

@@ -20,8 +20,8 @@ COPY = sys.modules["cuteblas.functions.copy"]
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Copy everything in blocks of few elements and in three threads."""
-    for name, value in (("LEAST", 1), ("_BLOCK", 64), ("_EXTENT", 5), ("_LINE", 1), ("_LINES", 0), ("_RUN", 8),
-                        ("_FOR_A_THREAD", 1), ("_PLAIN", 1), ("_PLAIN_CORES", 1)):
+    for name, value in (("LEAST", 1), ("_BLOCK", 64), ("_EXTENT", 5), ("_LINE", 1), ("_LINES", 0),
+                        ("_RUN", 8), ("_FOR_A_THREAD", 1), ("_PLAIN", 1), ("_PLAIN_CORES", 1)):
         monkeypatch.setattr(blocked, name, value)
     monkeypatch.setattr(COPY, "LEAST", 1)
     monkeypatch.setattr(blocked, "_cores", lambda: 3)
@@ -33,7 +33,8 @@ def test_copies_in_any_order_are_those_of_numpy(dtype):
     rng = np.random.default_rng(0)
     for shape in ((40, 30), (7, 1, 19), (3, 5, 2, 8), (64,)):
         x = rng.integers(0, 2 if dtype == "?" else 100, [2 * n for n in shape]).astype(dtype)
-        for array in (x[tuple(slice(n) for n in shape)], x[tuple(slice(None, None, -2) for _ in shape)]):
+        for array in (x[tuple(slice(n) for n in shape)],
+                      x[tuple(slice(None, None, -2) for _ in shape)]):
             for axes in permutations(range(len(shape))):
                 a = array.transpose(axes)
                 for order in "CFAK":
@@ -44,10 +45,12 @@ def test_copies_in_any_order_are_those_of_numpy(dtype):
                     result, expected = getattr(cuteblas, name)(a), getattr(np, name)(a)
                     np.testing.assert_array_equal(result, expected)
                     assert result.strides == expected.strides
-                out = np.zeros([2 * n for n in a.shape], dtype)[tuple(slice(None, None, -2) for _ in shape)]
+                out = np.zeros([2 * n for n in a.shape],
+                               dtype)[tuple(slice(None, None, -2) for _ in shape)]
                 assert cuteblas.copy(a, out=out) is out
                 np.testing.assert_array_equal(out, a)
-    assert {route for calls in cuteblas.stats().values() for route in calls["calls"]} >= {blocked.WORDS}
+    assert {route for calls in cuteblas.stats().values()
+            for route in calls["calls"]} >= {blocked.WORDS}
 
 
 def test_large_transposes_go_in_blocks_and_others_do_not():

@@ -20,7 +20,8 @@ def test_tally_counts_and_resets():
     counted = Tally()
     for _ in range(3):
         counted.tick()
-    assert [counted.read(), counted.read(), counted.read(reset=True), counted.read()] == [3, 3, 3, 0]
+    assert [counted.read(), counted.read(), counted.read(reset=True),
+            counted.read()] == [3, 3, 3, 0]
     counted.tick()
     assert counted.read() == 1
 
@@ -80,10 +81,12 @@ def test_unknown_backend(name):
         pass
 
 
-@pytest.mark.parametrize("value, printed", [("emulator", "emulator"), ("", "numpy"), ("gpu", "CUTEBLAS_BACKEND is 'gpu'")])
+@pytest.mark.parametrize("value, printed", [("emulator", "emulator"), ("", "numpy"),
+                                            ("gpu", "CUTEBLAS_BACKEND is 'gpu'")])
 def test_backend_from_the_environment(value, printed):
     program = "import cuteblas\ntry: print(cuteblas.current_backend())\nexcept ValueError as error: print(error)"
-    result = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CUTEBLAS_BACKEND": value}, capture_output=True,
+    result = subprocess.run([sys.executable, "-c", program],
+                            env=os.environ | {"CUTEBLAS_BACKEND": value}, capture_output=True,
                             text=True, check=True)
     assert result.stdout.startswith(printed)
 
@@ -98,10 +101,15 @@ class ForeignArray(np.ndarray):
         return None
 
 
-@pytest.mark.parametrize("operand, expected", [
-    (np.ones(2), "numpy"), (np.ones((2, 2)).view(np.matrix), "subclass"), (np.ones(2).view(np.memmap), "subclass"),
-    (np.ma.array([1]), "subclass"), (np.ones(2).view(ForeignArray), "foreign"), (Foreign(), "foreign"), (1.5, "scalar"),
-    (True, "scalar"), (np.float32(1), "scalar"), (np.str_("a"), "scalar"), ([1, 2], "like"), (None, "like")])
+@pytest.mark.parametrize("operand, expected", [(np.ones(2), "numpy"),
+                                               (np.ones((2, 2)).view(np.matrix), "subclass"),
+                                               (np.ones(2).view(np.memmap), "subclass"),
+                                               (np.ma.array([1]), "subclass"),
+                                               (np.ones(2).view(ForeignArray), "foreign"),
+                                               (Foreign(), "foreign"), (1.5, "scalar"),
+                                               (True, "scalar"), (np.float32(1), "scalar"),
+                                               (np.str_("a"), "scalar"), ([1, 2], "like"),
+                                               (None, "like")])
 def test_kinds(operand, expected):
     assert kind_of(operand) == expected
 
@@ -121,4 +129,5 @@ import sys, cuteblas
 parts = {"_forks", "_imports", "array", "engines", "functions"}
 print(sorted(n for n in sys.modules if n.startswith("cuteblas.") and n.split(".")[1] not in parts))
 """
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          check=True).stdout.strip() == "[]"

@@ -27,16 +27,19 @@ from cuteblas.planning.problem import H200
 
 from ..functions.arrays import laid_out
 
-SHAPES = [(), (1,), (5,), (257,), (512,), (509,), (3, 1, 4), (4, 5, 6), (2, 3, 2, 5), (263, 2), (2, 521), (3, 300, 2), (40, 3, 33),
-          (33, 40, 2)]
+SHAPES = [(), (1,), (5,), (257,), (512,), (509,), (3, 1, 4), (4, 5, 6), (2, 3, 2, 5), (263, 2),
+          (2, 521), (3, 300, 2), (40, 3, 33), (33, 40, 2)]
 SUBNORMAL = [1e-45, -4.787e-39, 2.3e-41, 1.1754942e-38, 3e38, 1e-30, 0.0, -0.0, np.inf, np.nan]
 
 
 def computed(graph: Any, operands: dict[str, np.ndarray], out: np.ndarray) -> np.ndarray:
-    parts = elementwise_parts(graph, EMULATOR.memory(out), {name: EMULATOR.memory(x) for name, x in operands.items()})
+    parts = elementwise_parts(graph, EMULATOR.memory(out),
+                              {name: EMULATOR.memory(x) for name, x in operands.items()})
     for problem, shifts in parts:
-        target, *sources = (behind(x, n) for x, n in zip((out, *operands.values()), shifts, strict=True))
-        EMULATOR.run(plan_for(problem, H200), roles(dict(zip(operands, sources, strict=True)), target))
+        target, *sources = (behind(x, n) for x, n in zip((out, *operands.values()), shifts,
+                                                         strict=True))
+        EMULATOR.run(plan_for(problem, H200), roles(dict(zip(operands, sources, strict=True)),
+                                                    target))
     return out
 
 
@@ -46,13 +49,15 @@ def behind(x: np.ndarray, nbytes: int) -> np.ndarray:
 
 
 @pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
-@pytest.mark.parametrize("source, target", [("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?"), ("D", "F")])
+@pytest.mark.parametrize("source, target", [("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?"),
+                                            ("D", "F")])
 def test_casts_keep_subnormal_numbers(source: str, target: str) -> None:
     assert flushed_by_a_cast(np.dtype(source), np.dtype(target))
     with np.errstate(all="ignore"):
         x = np.array(SUBNORMAL).astype(source)
         graph = cast_of(x.dtype.name, np.dtype(target).name)
-        np.testing.assert_array_equal(computed(graph, {"x": x}, np.zeros(len(x), target)), x.astype(target))
+        np.testing.assert_array_equal(computed(graph, {"x": x}, np.zeros(len(x), target)),
+                                      x.astype(target))
 
 
 @pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
@@ -60,9 +65,11 @@ def test_casts_keep_subnormal_numbers(source: str, target: str) -> None:
 def test_any_byte_but_zero_is_true(target: str) -> None:
     x = np.array([0, 1, 2, 4, 128, 255, 0], np.uint8).view(bool)
     got = computed(cast_of("bool", np.dtype(target).name), {"x": x}, np.zeros(len(x), target))
-    np.testing.assert_array_equal(got.astype("D") if target != "?" else got.view(np.uint8), [0, 1, 1, 1, 1, 1, 0])
+    np.testing.assert_array_equal(got.astype("D") if target != "?" else got.view(np.uint8),
+                                  [0, 1, 1, 1, 1, 1, 0])
     if target == "?":
-        got = computed(product_of("bool", "bool", "bool"), {"x": x, "y": x[::-1]}, np.zeros(len(x), bool))
+        got = computed(product_of("bool", "bool", "bool"), {"x": x, "y": x[::-1]},
+                       np.zeros(len(x), bool))
         np.testing.assert_array_equal(got.view(np.uint8), [0, 1, 1, 1, 1, 1, 0])
 
 
@@ -71,24 +78,30 @@ def test_any_byte_but_zero_is_true(target: str) -> None:
 def test_products_keep_subnormal_numbers(dtype: str) -> None:
     assert flushed_by_a_product(np.dtype(dtype))
     with np.errstate(all="ignore"):
-        x, y = np.array(SUBNORMAL[:8]).astype(dtype), np.array([3, 1e12, 0.5, 1, 1e-45, 1e-12, 1, 1]).astype(dtype)
+        x, y = np.array(SUBNORMAL[:8]).astype(dtype), np.array([3, 1e12, 0.5, 1, 1e-45, 1e-12, 1,
+                                                                1]).astype(dtype)
         name = x.dtype.name
-        np.testing.assert_array_equal(computed(product_of(name, name, name), {"x": x, "y": y}, np.zeros_like(x)), x * y)
+        np.testing.assert_array_equal(computed(product_of(name, name, name), {"x": x, "y": y},
+                                               np.zeros_like(x)), x * y)
 
 
 @pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
 def test_products_of_two_types_are_rounded_once() -> None:
     x, y = np.array([1 + 2.0**-40, 1e300, 3e38]), np.array([1 + 2.0**-20, 1e-30, 2], "f4")
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(computed(product_of("float64", "float32", "float32"), {"x": x, "y": y}, np.zeros(3, "f4")),
+        np.testing.assert_array_equal(computed(product_of("float64", "float32", "float32"),
+                                               {"x": x, "y": y}, np.zeros(3, "f4")),
                                       (x * y).astype("f4"))
-        np.testing.assert_array_equal(computed(scaled_of("float64", -1070), {"x": x}, np.zeros(3)), x * 2.0**-1070)
+        np.testing.assert_array_equal(computed(scaled_of("float64", -1070), {"x": x}, np.zeros(3)),
+                                      x * 2.0**-1070)
 
 
 @pytest.mark.skipif(not emulator.available(), reason="no C++ compiler for the emulator")
-@pytest.mark.parametrize("x, y, target, wide", [("f2", "f2", "f4", "f4"), ("f2", "f8", "f4", "f8"), ("f2", "i2", "F", "f4"),
-                                                ("F", "f2", "F", "F"), ("i4", "f4", "f4", "f8")])
-def test_products_of_float16_are_computed_in_float32(x: str, y: str, target: str, wide: str) -> None:
+@pytest.mark.parametrize("x, y, target, wide",
+                         [("f2", "f2", "f4", "f4"), ("f2", "f8", "f4", "f8"),
+                          ("f2", "i2", "F", "f4"), ("F", "f2", "F", "F"), ("i4", "f4", "f4", "f8")])
+def test_products_of_float16_are_computed_in_float32(x: str, y: str, target: str,
+                                                     wide: str) -> None:
     a, b = np.array([2049, 0.1, 6e-8, 3]).astype(x), np.array([3, 0.3, 7, 1000]).astype(y)
     graph = product_of(a.dtype.name, b.dtype.name, np.dtype(target).name)
     expected = (a.astype(wide) * b.astype(wide)).astype(target)
@@ -98,12 +111,14 @@ def test_products_of_float16_are_computed_in_float32(x: str, y: str, target: str
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_nothing_is_computed_in_types_of_memory(dtype: str) -> None:
     x = Node("operand", dtype, name="x")
-    with pytest.raises(CodegenError, match=f"add of {dtype} and {dtype}: cast .* to a wider type first"):
+    with pytest.raises(CodegenError,
+                       match=f"add of {dtype} and {dtype}: cast .* to a wider type first"):
         Node("add", dtype, (x, x))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("layouts", [("C", "C"), ("F", "C"), ("negative", "permuted"), ("broadcast", "sliced"), ("sliced", "F")])
+@pytest.mark.parametrize("layouts", [("C", "C"), ("F", "C"), ("negative", "permuted"),
+                                     ("broadcast", "sliced"), ("sliced", "F")])
 def test_problems_hold_any_strides(shape: tuple[int, ...], layouts: tuple[str, str]) -> None:
     """Walked element by element, each has the operand's and the result's."""
     x, out = laid_out(shape, "f4", layouts[0], 1), laid_out(shape, "f8", layouts[1], 2)
@@ -113,24 +128,32 @@ def test_problems_hold_any_strides(shape: tuple[int, ...], layouts: tuple[str, s
         (_name, operand), = p.fusion.operands
         assert p.k == 0
         extents = (*p.batch, p.m, p.n)
-        for walk, each, shift, item in ((walks[0], operand, shifts[1], 4), (walks[1], p.c, shifts[0], 8)):
+        for walk, each, shift, item in ((walks[0], operand, shifts[1], 4),
+                                        (walks[1], p.c, shifts[0], 8)):
             assert each.alignment >= item and shift % each.alignment == 0
-            walk += (shift // item + _offsets(extents, (*each.batch_strides, *each.strides))).ravel().tolist()
-    wanted = [_offsets(shape, tuple(s // item for s in a.strides)) for a, item in ((source, 4), (target, 8))]
-    assert sorted(zip(*walks, strict=True)) == sorted(zip(*(w.ravel().tolist() for w in wanted), strict=True))
+            walk += (shift // item + _offsets(extents, (*each.batch_strides,
+                                                        *each.strides))).ravel().tolist()
+    wanted = [_offsets(shape, tuple(s // item for s in a.strides))
+              for a, item in ((source, 4), (target, 8))]
+    assert sorted(zip(*walks, strict=True)) == sorted(zip(*(w.ravel().tolist() for w in wanted),
+                                                          strict=True))
 
 
 def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """The offset of each element."""
-    return sum((i * s for i, s in zip(np.indices(shape), strides, strict=True)), np.zeros(shape, int))
+    return sum((i * s for i, s in zip(np.indices(shape), strides, strict=True)),
+               np.zeros(shape, int))
 
 
-@pytest.mark.parametrize("shape", [(1048573,), (1021, 1019), (1048573, 2), (2, 1048573), (3, 100003, 3), (30000001,)])
+@pytest.mark.parametrize("shape", [(1048573,), (1021, 1019), (1048573, 2), (2, 1048573),
+                                   (3, 100003, 3), (30000001,)])
 def test_few_threads_are_idle(shape: tuple[int, ...]) -> None:
     """Whatever the extents are: a tile of one element would take as long as a tile of thousands."""
-    memory = [Memory(shape, tuple(np.cumprod([item, *shape[:0:-1]]).tolist()[::-1]), np.dtype(f"f{item}"), 256) for item in (4, 8)]
+    memory = [Memory(shape, tuple(np.cumprod([item, *shape[:0:-1]]).tolist()[::-1]),
+                     np.dtype(f"f{item}"), 256) for item in (4, 8)]
     if len(shape) > 1:                                  # with a gap after each row
-        memory = [replace(x, strides=(*(2 * s for s in x.strides[:-1]), x.strides[-1])) for x in memory]
+        memory = [replace(x, strides=(*(2 * s for s in x.strides[:-1]), x.strides[-1]))
+                  for x in memory]
     parts = elementwise_parts(cast_of("float32", "float64"), memory[1], {"x": memory[0]})
     idle = 0
     for p, _shifts in parts:
@@ -140,7 +163,9 @@ def test_few_threads_are_idle(shape: tuple[int, ...]) -> None:
 
 
 def test_other_types_are_left_to_cupy() -> None:
-    assert not flushed_by_a_cast(np.dtype("f4"), np.dtype("f2")) and not flushed_by_a_cast(np.dtype("i4"), np.dtype("f4"))
+    assert not flushed_by_a_cast(np.dtype("f4"), np.dtype("f2")) and not flushed_by_a_cast(
+        np.dtype("i4"), np.dtype("f4")
+    )
     assert not flushed_by_a_product(np.dtype("f8"))
 
 
@@ -154,6 +179,8 @@ def test_subnormal_numbers_on_a_gpu() -> None:
     gpu = cupy.asarray(x)
     for _ in range(2):
         np.testing.assert_array_equal(cuteblas.outer(gpu, 10**12).get(), np.outer(x, 10**12))
-        np.testing.assert_array_equal(cuteblas.einsum("i,i->i", gpu, cupy.full(3, 2, "f4")).get(), 2 * x)
-        np.testing.assert_array_equal(cuteblas.dot(gpu, cupy.full((3, 1), 1e20)).get(), x @ np.full((3, 1), 1e20))
+        np.testing.assert_array_equal(cuteblas.einsum("i,i->i", gpu, cupy.full(3, 2, "f4")).get(),
+                                      2 * x)
+        np.testing.assert_array_equal(cuteblas.dot(gpu, cupy.full((3, 1), 1e20)).get(),
+                                      x @ np.full((3, 1), 1e20))
         np.testing.assert_array_equal(cuteblas.ascontiguousarray(gpu, "f8").get(), x.astype("f8"))

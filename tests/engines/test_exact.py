@@ -50,7 +50,8 @@ def draw(rng, kinds):
     m, n = rng.integers(1, 12, 2)
     k = int(rng.choice([1, 3, 17, 129, 1025, 2500]))
     batch = tuple(rng.integers(1, 4, rng.integers(0, 3)))
-    first, second = (tuple(1 if rng.random() < 0.3 else n for n in batch[rng.integers(0, len(batch) + 1):]) for _ in range(2))
+    first, second = (tuple(1 if rng.random() < 0.3 else n
+                           for n in batch[rng.integers(0, len(batch) + 1):]) for _ in range(2))
     a, b = elements(rng, kinds[0], (*first, m, k)), elements(rng, kinds[1], (*second, k, n))
     if rng.random() < 0.3:
         a = np.asfortranarray(a)
@@ -85,7 +86,8 @@ def test_sums_wrap_as_pythons_integers_modulo_the_type(kind):
     values = np.array([low, low + 1, high, high - 1, 1, 0, high // 3, low // 3], kind)
     a, b = np.resize(values, (5, 2501)), np.resize(values[::-1], (2501, 7))
     bits = 8 * a.itemsize
-    expected = [[(x + 2**bits) % 2**bits for x in row] for row in (a.astype(object) @ b.astype(object)).tolist()]
+    expected = [[(x + 2**bits) % 2**bits for x in row]
+                for row in (a.astype(object) @ b.astype(object)).tolist()]
     result = exact.matmul("matmul", a, b)
     assert [[x % 2**bits for x in row] for row in result.tolist()] == expected
 
@@ -104,10 +106,14 @@ def test_elements_say_how_many_products_there_are(kind, low, high, words):
 
 def test_all_functions_and_their_results():
     rng = np.random.default_rng(1)
-    a, b, x = (rng.integers(-2**31, 2**31, shape).astype(np.int32) for shape in ((120, 200), (200, 100), (60, 200)))
-    calls = [("matmul", (a, b)), ("dot", (a, b)), ("dot", (a.reshape(4, 30, 200), b.reshape(200, 10, 10).swapaxes(0, 1))),
-             ("inner", (a, b.T)), ("matvec", (a, x)), ("vecmat", (x, b)), ("einsum", ("ij,jk->ki", a, b)),
-             ("tensordot", (a.reshape(30, 4, 20, 10), b.reshape(20, 10, 100), ((2, 3), (0, 1))))]
+    a, b, x = (rng.integers(-2**31, 2**31, shape).astype(np.int32)
+               for shape in ((120, 200), (200, 100), (60, 200)))
+    calls = [("matmul", (a, b)), ("dot", (a, b)),
+             ("dot", (a.reshape(4, 30, 200), b.reshape(200, 10, 10).swapaxes(0, 1))),
+             ("inner", (a, b.T)), ("matvec", (a, x)), ("vecmat", (x, b)),
+             ("einsum", ("ij,jk->ki", a, b)), ("tensordot",
+                                               (a.reshape(30, 4, 20, 10), b.reshape(20, 10, 100),
+                                                ((2, 3), (0, 1))))]
     for name, operands in calls:
         cuteblas.reset_stats()
         result, expected = getattr(cuteblas, name)(*operands), getattr(np, name)(*operands)
@@ -116,9 +122,11 @@ def test_all_functions_and_their_results():
         assert "numpy: exact integers by float64 BLAS, 2 products" in cuteblas.stats()[name]["calls"], name
     for name, operands in [("multi_dot", ([a, b, a[:100]],)), ("matrix_power", (b[:100], 5))]:
         cuteblas.reset_stats()
-        np.testing.assert_array_equal(getattr(cuteblas.linalg, name)(*operands), getattr(np.linalg, name)(*operands))
+        np.testing.assert_array_equal(getattr(cuteblas.linalg, name)(*operands),
+                                      getattr(np.linalg, name)(*operands))
         assert "exact integers" in str(cuteblas.stats()), name
-    np.testing.assert_array_equal(cuteblas.linalg.multi_dot([a[0], b, a[:100]]), np.linalg.multi_dot([a[0], b, a[:100]]))
+    np.testing.assert_array_equal(cuteblas.linalg.multi_dot([a[0], b, a[:100]]),
+                                  np.linalg.multi_dot([a[0], b, a[:100]]))
     small = a.astype(np.int8)
     np.testing.assert_array_equal(cuteblas.blas.igemm(1, small, small, trans_b="T"),
                                   small.astype(np.int32) @ small.T.astype(np.int32))
@@ -129,8 +137,10 @@ def test_results_are_laid_out_as_numpys():
     rng = np.random.default_rng(5)
     for shape in ((2, 2, 1), (2, 3, 4), (1, 5, 2)):
         x, y = rng.integers(-9, 9, (2, *shape[::-1])).transpose(0, 3, 2, 1)
-        for name, operands in [("vecmat", (x, y[0].T[:shape[-1], :1])), ("matvec", (y[0][:, :shape[-1]], x)), ("inner", (x, y)),
-                               ("inner", (x[0, 0], y[0, 0])), ("matmul", (x[..., None, :], y[..., None])), ("dot", (x, x.mT))]:
+        for name, operands in [("vecmat", (x, y[0].T[:shape[-1], :1])),
+                               ("matvec", (y[0][:, :shape[-1]], x)), ("inner", (x, y)),
+                               ("inner", (x[0, 0], y[0, 0])),
+                               ("matmul", (x[..., None, :], y[..., None])), ("dot", (x, x.mT))]:
             result, expected = getattr(cuteblas, name)(*operands), getattr(np, name)(*operands)
             assert type(result) is type(expected), name
             assert result.strides == expected.strides, name
@@ -138,7 +148,8 @@ def test_results_are_laid_out_as_numpys():
     a, b = np.arange(2, dtype=np.int8).reshape(1, 2, 1, 1), np.ones((1, 1), np.int8)
     assert cuteblas.blas.igemm(1, a, b).tolist() == [[[[0]], [[1]]]]
     with pytest.raises(ValueError, match="not acceptable"):
-        cuteblas.dot(np.ones((8, 8), int), np.ones((8, 8), int), np.zeros(8 * 65, np.int8)[1:513].view(int).reshape(8, 8))
+        cuteblas.dot(np.ones((8, 8), int), np.ones((8, 8), int),
+                     np.zeros(8 * 65, np.int8)[1:513].view(int).reshape(8, 8))
     with pytest.raises(TypeError):
         cuteblas.vecmat(np.ones(1, np.uint8), np.zeros((1, 1), "M8[D]"))
 
@@ -179,7 +190,8 @@ def test_float16_is_summed_in_float32_and_warns_as_numpy_does():
     rng = np.random.default_rng(3)
     for i in range(80):
         m, n, k = rng.integers(2, 9), rng.integers(2, 9), rng.integers(1, 300)
-        a, b = (rng.standard_normal((m, k)) * 10.0 ** rng.integers(-4, 4)).astype("e"), rng.standard_normal((k, n)).astype("e")
+        a, b = (rng.standard_normal((m, k))
+                * 10.0 ** rng.integers(-4, 4)).astype("e"), rng.standard_normal((k, n)).astype("e")
         if i % 4:
             a[0, 0] = (np.inf, np.nan, np.inf)[i % 4 - 1]
         if i % 4 == 3:
@@ -194,7 +206,8 @@ def test_float16_is_summed_in_float32_and_warns_as_numpy_does():
             bound = abs(wide) * 2.0**-11 + 2.0**-25 + k * 2.0**-24 * (abs(a.astype(float)) @ abs(b.astype(float)))
         finite = np.isfinite(result)
         assert (abs(result[finite].astype(float) - wide[finite]) <= bound[finite]).all()
-    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow encountered in matmul"):
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError,
+                                                  match="overflow encountered in matmul"):
         cuteblas.matmul(np.full((200, 200), 300, np.float16), np.full((200, 200), 300, np.float16))
 
 
@@ -228,6 +241,7 @@ def test_what_is_not_plain_is_numpys():
 def test_explain_says_what_multiplies():
     a = np.ones((500, 500), np.int32)
     assert "NumPy, exact integers by float64 BLAS, 2 products or fewer;" in cuteblas.explain(a, a).runs_on
-    assert "NumPy, float16 by float32 BLAS;" in cuteblas.explain(a.astype("e"), a.astype("e")).runs_on
+    assert "NumPy, float16 by float32 BLAS;" in cuteblas.explain(a.astype("e"),
+                                                                 a.astype("e")).runs_on
     assert cuteblas.explain(a[:3, :3], a[:3, :3]).runs_on.startswith("NumPy;")
     assert cuteblas.explain(a.astype(float), a.astype(float)).runs_on.startswith("NumPy;")

@@ -1,4 +1,5 @@
-"""NumPy arrays that go to the GPU, without one: memory and kernels of this process, behind a link whose copies happen late."""
+"""NumPy arrays that go to the GPU, without one: memory and kernels of this process, behind a link
+whose copies happen late."""
 
 from __future__ import annotations
 
@@ -58,17 +59,18 @@ def limited_to(monkeypatch):
 
 A, B = small(50, 70), small(70, 40)
 STACK = small(6, 20, 30)
-PRODUCTS = {
-    "NN": (A, B), "TN": (A.copy(order="F"), B), "TT": (B.T, A.T), "gaps": (A[::2, ::-1], B[::-1, 1:]),
-    "stack": (STACK, small(6, 30, 10)),
-    "broadcast": (STACK, small(30, 10)), "broadcast first": (small(20, 30), small(6, 30, 10)),
-    "broadcast view": (np.broadcast_to(A, (3, 50, 70)), B), "outer batch": (small(3, 1, 20, 30), small(4, 30, 10)),
-    "Gram": (A.T, A),
-    "Gram of rows": (A, A.T), "vector": (A, small(70)), "row": (small(70), B), "inner": (small(70), small(70)),
-    "types": (small(50, 70, dtype=np.int8), small(70, 40, dtype=np.float64)), "byte order": (A.astype(">f4"), B),
-    "overlapping": (np.lib.stride_tricks.sliding_window_view(small(90), 50)[:40], small(50, 8)), "empty": (A[:0], B),
-    "no sum": (A[:, :0], B[:0]),
-}
+PRODUCTS = {"NN": (A, B), "TN": (A.copy(order="F"), B), "TT": (B.T, A.T),
+            "gaps": (A[::2, ::-1], B[::-1, 1:]), "stack": (STACK, small(6, 30, 10)),
+            "broadcast": (STACK, small(30, 10)),
+            "broadcast first": (small(20, 30), small(6, 30, 10)),
+            "broadcast view": (np.broadcast_to(A, (3, 50, 70)), B),
+            "outer batch": (small(3, 1, 20, 30), small(4, 30, 10)), "Gram": (A.T, A),
+            "Gram of rows": (A, A.T), "vector": (A, small(70)), "row": (small(70), B),
+            "inner": (small(70), small(70)), "types": (small(50, 70, dtype=np.int8),
+                                                       small(70, 40, dtype=np.float64)),
+            "byte order": (A.astype(">f4"), B),
+            "overlapping": (np.lib.stride_tricks.sliding_window_view(small(90), 50)[:40],
+                            small(50, 8)), "empty": (A[:0], B), "no sum": (A[:, :0], B[:0]),}
 
 
 @pytest.mark.parametrize("limit", [None, 40_000, 16_000, 6_000])
@@ -81,7 +83,8 @@ def test_matmul(link, short, limited_to, name, limit):
     check_same_strides(got, expected)
 
 
-@pytest.mark.parametrize("out", [np.zeros((40, 50), np.float32).T, np.zeros((100, 80), np.float32)[::2, ::2], np.zeros((50, 40)),
+@pytest.mark.parametrize("out", [np.zeros((40, 50), np.float32).T,
+                                 np.zeros((100, 80), np.float32)[::2, ::2], np.zeros((50, 40)),
                                  np.zeros((50, 40), ">f4"), np.zeros((50, 40), np.complex64)[::-1]])
 @pytest.mark.parametrize("limit", [None, 16_000])
 def test_out(link, short, limited_to, out, limit):
@@ -102,18 +105,22 @@ def test_types_in_few_bytes(link, short, limited_to, dtype):
     assert got.dtype == dtype and (got == exact).all()
 
 
-@pytest.mark.parametrize("x, y", [(A, B), (A.copy(order="F"), B), (B.T, A.T), (A, A.T), (A.astype(np.int8), B.astype(np.int8))])
+@pytest.mark.parametrize("x, y", [(A, B), (A.copy(order="F"), B), (B.T, A.T), (A, A.T),
+                                  (A.astype(np.int8), B.astype(np.int8))])
 def test_small_products(link, x, y):
     expected, got = x @ y, cuteblas.matmul(x, y)
     assert (got == expected).all() and got.dtype == expected.dtype
     check_same_strides(got, expected)
-    assert (cuteblas.matmul(x, y) == expected).all() and cuteblas.stats()["matmul"]["calls"] == {"in tiles": 2}
+    assert (cuteblas.matmul(x, y) == expected).all() and cuteblas.stats()["matmul"]["calls"] == {
+        "in tiles": 2
+    }
 
 
 def test_products_like_those_before_take_any_out(link):
     expected = cuteblas.matmul(A, B)
     gaps = np.zeros((50, 80), np.float32)[:, ::2]
-    for out in (np.zeros((50, 40), np.float32), np.zeros((40, 50), np.float32).T, gaps, np.zeros((50, 40))):
+    for out in (np.zeros((50, 40), np.float32), np.zeros((40, 50), np.float32).T, gaps,
+                np.zeros((50, 40))):
         assert cuteblas.matmul(A, B, out) is out and (out == expected).all()
     fixed = np.zeros((50, 40), np.float32)
     fixed.flags.writeable = False
@@ -144,28 +151,35 @@ def test_out_that_shares_memory_with_operands(link, short):
     assert (cuteblas.matmul(y[1:], x, out=y[:-1]) == expected @ expected).all()
 
 
-CALLS = {
-    "dot": (cuteblas.dot, np.dot, (A, B)), "dot of vectors": (cuteblas.dot, np.dot, (A[0], A[1])),
-    "inner": (cuteblas.inner, np.inner, (A, A)),
-    "vdot": (cuteblas.vdot, np.vdot, (A, A)), "tensordot": (cuteblas.tensordot, np.tensordot, (STACK, STACK, ([0, 1], [0, 1]))),
-    "tensordot of all": (cuteblas.tensordot, np.tensordot, (A, A, 2)), "vecdot": (cuteblas.vecdot, np.vecdot, (A, A)),
-    "matvec": (cuteblas.matvec, np.matvec, (A, B[:, 0])), "vecmat": (cuteblas.vecmat, np.vecmat, (B[:, 0], B)),
-    "outer": (cuteblas.outer, np.outer, (A, B[0])), "kron": (cuteblas.kron, np.kron, (A[:3], B[:2])),
-    "einsum": (cuteblas.einsum, np.einsum, ("ij,jk,kl->li", A, B, B.T)),
-    "trace": (cuteblas.einsum, np.einsum, ("ii->", A[:50, :50])),
-    "sums": (cuteblas.einsum, np.einsum, ("ij->j", A)), "view": (cuteblas.einsum, np.einsum, ("ij->ji", A)),
-    "multi_dot": (cuteblas.linalg.multi_dot, np.linalg.multi_dot, ([A, B, B.T, A.T[:, :3]],)),
-    "chain of vectors": (cuteblas.linalg.multi_dot, np.linalg.multi_dot, ([A[0], B, B.T[:, 0]],)),
-    "matrix_power": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (small(9, 9), 5)),
-    "power 0": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (small(9, 9), 0)),
-    "inverse": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (np.diag([1.0, 2.0, 4.0]), -3)),
-    "copy": (cuteblas.copy, np.copy, (A.T,)), "copy in order": (cuteblas.copy, np.copy, (STACK.transpose(2, 0, 1), "F")),
-    "C": (cuteblas.ascontiguousarray, np.ascontiguousarray, (STACK.transpose(2, 0, 1),)),
-    "F": (cuteblas.asfortranarray, np.asfortranarray, (A,)), "times": (cuteblas.copy, np.copy, (A.view("m8[s]")[::-1].T, "C")),
-    "strings": (cuteblas.ascontiguousarray, np.ascontiguousarray, (np.array([["ab", "c"], ["d", "efg"]]).T,)),
-    "complex128": (cuteblas.copy, np.copy, (A.astype(complex).T, "C")),
-    "halves": (cuteblas.copy, np.copy, (A.astype(np.float16).T, "C")),
-}
+CALLS = {"dot": (cuteblas.dot, np.dot, (A, B)),
+         "dot of vectors": (cuteblas.dot, np.dot, (A[0], A[1])),
+         "inner": (cuteblas.inner, np.inner, (A, A)), "vdot": (cuteblas.vdot, np.vdot, (A, A)),
+         "tensordot": (cuteblas.tensordot, np.tensordot, (STACK, STACK, ([0, 1], [0, 1]))),
+         "tensordot of all": (cuteblas.tensordot, np.tensordot, (A, A, 2)),
+         "vecdot": (cuteblas.vecdot, np.vecdot, (A, A)),
+         "matvec": (cuteblas.matvec, np.matvec, (A, B[:, 0])),
+         "vecmat": (cuteblas.vecmat, np.vecmat, (B[:, 0], B)),
+         "outer": (cuteblas.outer, np.outer, (A, B[0])),
+         "kron": (cuteblas.kron, np.kron, (A[:3], B[:2])),
+         "einsum": (cuteblas.einsum, np.einsum, ("ij,jk,kl->li", A, B, B.T)),
+         "trace": (cuteblas.einsum, np.einsum, ("ii->", A[:50, :50])),
+         "sums": (cuteblas.einsum, np.einsum, ("ij->j", A)),
+         "view": (cuteblas.einsum, np.einsum, ("ij->ji", A)),
+         "multi_dot": (cuteblas.linalg.multi_dot, np.linalg.multi_dot, ([A, B, B.T, A.T[:, :3]],)),
+         "chain of vectors": (cuteblas.linalg.multi_dot, np.linalg.multi_dot,
+                              ([A[0], B, B.T[:, 0]],)),
+         "matrix_power": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (small(9, 9), 5)),
+         "power 0": (cuteblas.linalg.matrix_power, np.linalg.matrix_power, (small(9, 9), 0)),
+         "inverse": (cuteblas.linalg.matrix_power, np.linalg.matrix_power,
+                     (np.diag([1.0, 2.0, 4.0]), -3)), "copy": (cuteblas.copy, np.copy, (A.T,)),
+         "copy in order": (cuteblas.copy, np.copy, (STACK.transpose(2, 0, 1), "F")),
+         "C": (cuteblas.ascontiguousarray, np.ascontiguousarray, (STACK.transpose(2, 0, 1),)),
+         "F": (cuteblas.asfortranarray, np.asfortranarray, (A,)),
+         "times": (cuteblas.copy, np.copy, (A.view("m8[s]")[::-1].T, "C")),
+         "strings": (cuteblas.ascontiguousarray, np.ascontiguousarray,
+                     (np.array([["ab", "c"], ["d", "efg"]]).T,)),
+         "complex128": (cuteblas.copy, np.copy, (A.astype(complex).T, "C")),
+         "halves": (cuteblas.copy, np.copy, (A.astype(np.float16).T, "C")),}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -175,7 +189,7 @@ def test_functions(link, name):
     assert type(got) is type(expected) and (np.asarray(got) == expected).all()
     if isinstance(got, np.ndarray):
         assert got.dtype == expected.dtype and got.flags.owndata >= expected.flags.owndata
-        if name != "einsum":                                        # NumPy's loop has an order of its own there
+        if name != "einsum":                            # NumPy's loop has an order of its own there
             check_same_strides(got, expected)
 
 
@@ -191,7 +205,8 @@ def test_blas_and_epilogues(link):
     c = small(50, 40)
     expected = 2 * (A @ B) + 3 * c
     assert (blas.sgemm(2, A, B, 3, c) == expected).all()
-    assert (blas.sgemm(2, A.T, B.T, np.array(3, np.float32), c, trans_a="T", trans_b="T") == expected).all()
+    assert (blas.sgemm(2, A.T, B.T, np.array(3, np.float32), c, trans_a="T",
+                       trans_b="T") == expected).all()
     into = c.copy()
     assert blas.sgemm(2, A, B, 3, into, overwrite_c=1) is into and (into == expected).all()
     assert (cuteblas.matmul(A, B, epilogue="relu") == np.maximum(A @ B, 0)).all()
@@ -208,7 +223,8 @@ def test_blas_and_epilogues(link):
     assert all((x == A @ B).all() for x in blas.gemm_batched(1, [A, A], [B, B]))
 
 
-C, Z, STACK_B = small(50, 40), (small(70, 70) + 1j * small(70, 70)).astype(np.complex128), small(6, 30, 10)
+C, Z, STACK_B = small(50, 40), (small(70, 70) + 1j
+                                * small(70, 70)).astype(np.complex128), small(6, 30, 10)
 BIAS, ROWS, FOUR = small(40), small(50, 1), small(3, 7, 20, 30)
 
 
@@ -218,30 +234,43 @@ def scaled_and_shifted(acc, *, scale, shift, factor=1.0):
 
 
 IN_TILES = {
-    "sgemm": lambda: blas.sgemm(2, A, B, beta=-1, c=C), "transposed": lambda: blas.sgemm(1, A.T, B.T, trans_a=1, trans_b=1),
+    "sgemm": lambda: blas.sgemm(2, A, B, beta=-1, c=C),
+    "transposed": lambda: blas.sgemm(1, A.T, B.T, trans_a=1, trans_b=1),
     "in place": lambda: blas.sgemm(1, A, B, beta=3, c=np.array(C, order="F"), overwrite_c=1),
     "conjugated": lambda: blas.zgemm(1j, Z, Z, beta=2, c=np.ones((70, 70), complex), trans_a=2),
     "beta in an array": lambda: blas.sgemm(1, A, B, beta=np.array(2, np.float32), c=C),
     "half precision": lambda: blas.gemm(1, A.astype(np.float16), B.astype(np.float16)),
-    "stack": lambda: blas.sgemm(1, STACK, STACK_B, beta=1, c=small_c), "Gram": lambda: blas.sgemm(1, A, A, trans_b=1),
+    "stack": lambda: blas.sgemm(1, STACK, STACK_B, beta=1, c=small_c),
+    "Gram": lambda: blas.sgemm(1, A, A, trans_b=1),
     "broadcast c": lambda: blas.sgemm(1, STACK, STACK_B, beta=1, c=small_c[0]),
     "epilogue of sgemm": lambda: blas.sgemm(2, A, B, beta=1, c=C, epilogue="relu"),
     "relu": lambda: cuteblas.matmul(A, B, epilogue="relu"),
     "bias": lambda: cuteblas.matmul(A, B, epilogue=cuteblas.epilogues.bias(bias=BIAS)),
-    "bias of a square": lambda: cuteblas.matmul(A, A.T, epilogue=cuteblas.epilogues.bias(bias=small_rows[:, 0])),
-    "residual": lambda: cuteblas.matmul(A.T.copy().T, B, epilogue=cuteblas.epilogues.residual_add(residual=C)),
+    "bias of a square": lambda: cuteblas.matmul(
+        A, A.T, epilogue=cuteblas.epilogues.bias(bias=small_rows[:, 0])
+    ),
+    "residual": lambda: cuteblas.matmul(
+        A.T.copy().T, B, epilogue=cuteblas.epilogues.residual_add(residual=C)
+    ),
     "out": lambda: cuteblas.matmul(A, B, np.zeros((40, 50), np.float32).T, epilogue="relu"),
-    "rows": lambda: cuteblas.matmul(A, B, epilogue=scaled_and_shifted(scale=small_rows, shift=BIAS, factor=2.0)),
-    "bias of a stack": lambda: cuteblas.matmul(STACK, STACK_B, epilogue=scaled_and_shifted(scale=2.0, shift=small_c[:, :1])),
-    "einsum": lambda: cuteblas.einsum("abij,bcj->caib", FOUR, small_bcj), "outer": lambda: cuteblas.einsum("i,jk->jik", BIAS, A),
+    "rows": lambda: cuteblas.matmul(
+        A, B, epilogue=scaled_and_shifted(scale=small_rows, shift=BIAS, factor=2.0)
+    ),
+    "bias of a stack": lambda: cuteblas.matmul(
+        STACK, STACK_B, epilogue=scaled_and_shifted(scale=2.0, shift=small_c[:, :1])
+    ),
+    "einsum": lambda: cuteblas.einsum("abij,bcj->caib", FOUR, small_bcj),
+    "outer": lambda: cuteblas.einsum("i,jk->jik", BIAS, A),
     "einsum of a diagonal": lambda: cuteblas.einsum("ii,ij->ji", Z[:10, :10], Z[:10]),
     "tensordot": lambda: cuteblas.tensordot(FOUR, STACK, ([2], [1])),
-    "tensordot and Gram": lambda: cuteblas.tensordot(FOUR, FOUR, ([1, 3], [1, 3])), "inner": lambda: cuteblas.inner(FOUR, STACK[0]),
+    "tensordot and Gram": lambda: cuteblas.tensordot(FOUR, FOUR, ([1, 3], [1, 3])),
+    "inner": lambda: cuteblas.inner(FOUR, STACK[0]),
     "dot": lambda: cuteblas.dot(FOUR, STACK_B),
     "repeated b": lambda: cuteblas.matmul(STACK, np.broadcast_to(STACK_B[0], STACK_B.shape)),
     "repeated a": lambda: cuteblas.matmul(np.broadcast_to(STACK[0], STACK.shape), STACK_B),
     "types": lambda: cuteblas.einsum("ij,jk->ki", A.astype(np.int8), B.astype(float)),
-    "transpose": lambda: cuteblas.ascontiguousarray(A.T), "order F": lambda: cuteblas.asfortranarray(FOUR),
+    "transpose": lambda: cuteblas.ascontiguousarray(A.T),
+    "order F": lambda: cuteblas.asfortranarray(FOUR),
     "gaps": lambda: cuteblas.copy(FOUR[::2, ::-1, 3:, ::3], "C"),
     "axes": lambda: cuteblas.ascontiguousarray(FOUR.transpose(0, 3, 1, 2)),
     "byte order": lambda: cuteblas.ascontiguousarray(A.astype(">f4").T),
@@ -261,22 +290,27 @@ def test_calls_in_tiles(link, short, limited_to, monkeypatch, name, limit):
     got = IN_TILES[name]()
     assert type(got) is np.ndarray and got.dtype == expected.dtype and (got == expected).all()
     check_same_strides(got, expected)
-    assert {route for counted in cuteblas.stats().values() for route in counted.get("moved", ())} == {"to cuda:0"}
-    tiles = [sum(counted["calls"].values()) for function, counted in cuteblas.stats().items() if function.endswith(": tiles")]
+    assert {route for counted in cuteblas.stats().values()
+            for route in counted.get("moved", ())} == {"to cuda:0"}
+    tiles = [sum(counted["calls"].values()) for function, counted in cuteblas.stats().items()
+             if function.endswith(": tiles")]
     assert limit is None or sum(tiles) > (name != "einsum of a diagonal")
 
 
 def test_a_number_moves_from_the_memory_of_its_array():
     x = np.array(2, ">f4")
     whole = slice(None)
-    assert np.shares_memory(x, streamed.Operand(x, (None,) * 4).part(streaming.Tile(whole, whole, whole, whole)))
+    assert np.shares_memory(
+        x, streamed.Operand(x, (None,) * 4).part(streaming.Tile(whole, whole, whole, whole))
+    )
     assert np.shares_memory(x, host_cuda._image(x).packed)
 
 
 def test_what_numpy_refuses_moves_nothing(link):
     read_only = np.zeros((50, 40), np.float32)
     read_only.flags.writeable = False
-    for arguments in ((A, A), (A, B, read_only), (A, B, np.zeros((50, 41), np.float32)), (A, B, np.zeros((50, 40), np.int32))):
+    for arguments in ((A, A), (A, B, read_only), (A, B, np.zeros((50, 41), np.float32)),
+                      (A, B, np.zeros((50, 40), np.int32))):
         with pytest.raises((TypeError, ValueError)) as refusal:
             np.matmul(*arguments)
         check_same_refusal(cuteblas.matmul, refusal.value, *arguments)
@@ -296,8 +330,10 @@ def test_what_is_no_plain_array_is_left_to_numpy(link):
 def test_what_takes_long_is_computed_in_blocks(link, short, monkeypatch, order):
     monkeypatch.setattr(streaming, "_BLOCK_ROWS", 4)
     monkeypatch.setattr(streaming, "_LONG", 0.0)
-    x, y = (x.copy(order=kind) for x, kind in zip((small(71, 51), small(51, 62)), order, strict=True))
-    assert (cuteblas.matmul(x, y) == x @ y).all() and link.moved == {"up": x.nbytes + y.nbytes, "down": 71 * 62 * 4}
+    x, y = (x.copy(order=kind) for x, kind in zip((small(71, 51), small(51, 62)), order,
+                                                  strict=True))
+    assert (cuteblas.matmul(x, y) == x @ y).all() and link.moved == {"up": x.nbytes + y.nbytes,
+                                                                     "down": 71 * 62 * 4}
     assert sum(cuteblas.stats()["matmul: tiles"]["calls"].values()) == 16
     residual = cuteblas.epilogues.residual_add(residual=small(71, 62))
     assert (cuteblas.matmul(x, y, epilogue=residual) == x @ y + residual.operands["residual"]).all()
@@ -308,7 +344,8 @@ def test_products_into_arrays_are_known_again(link, monkeypatch, order):
     """With ``out`` and without, in whatever order that is."""
     x, y, out = small(33, 44), small(44, 55), np.zeros((33, 55), np.float32, order)
     assert cuteblas.matmul(x, y, out) is out and (out == x @ y).all()
-    monkeypatch.setattr(sys.modules["cuteblas.functions.matmul"], "resolve_matmul", lambda *arguments: pytest.fail("not known"))
+    monkeypatch.setattr(sys.modules["cuteblas.functions.matmul"], "resolve_matmul",
+                        lambda *arguments: pytest.fail("not known"))
     again = cuteblas.matmul(x, y)
     check_same_strides(again, np.matmul(x, y))
     into = np.zeros((33, 55), np.float32, order)
@@ -332,7 +369,8 @@ def test_small_arrays_move_by_the_stream_of_kernels(few):
     with linked(few_bytes=few) as link:
         for _ in range(3):
             assert (cuteblas.matmul(a, x) == np.matmul(a, x)).all()
-        assert link.log.count(("copied up", x.nbytes)) == 3 * (few >= a.nbytes)      # all operands, or none
+        # all operands, or none
+        assert link.log.count(("copied up", x.nbytes)) == 3 * (few >= a.nbytes)
         assert link.log.count(("copied down", 200)) == 3 * (few >= 200)
         assert link.log.count("kernels follow uploads") == 3 * (few < a.nbytes)
 
@@ -359,12 +397,15 @@ def test_no_memory_makes_tiles_smaller_and_then_leaves_it_to_numpy(link, short, 
 
     monkeypatch.setattr(cuda.cupy.cuda, "alloc", alloc)
     monkeypatch.setattr(link, "free", 400_000)
-    monkeypatch.setattr(cuda.cupy, "get_default_memory_pool", lambda: type("Pool", (), {"free_all_blocks": lambda self: None})())
+    monkeypatch.setattr(cuda.cupy, "get_default_memory_pool",
+                        lambda: type("Pool", (), {"free_all_blocks": lambda self: None})())
     x, y = small(100, 100), small(100, 100)
     assert (cuteblas.matmul(x, y) == x @ y).all()
-    assert cuteblas.stats()["matmul"]["moved"] == {"smaller tiles: no memory on the GPU": 2, "to cuda:0": 1}
+    assert cuteblas.stats()["matmul"]["moved"] == {"smaller tiles: no memory on the GPU": 2,
+                                                   "to cuda:0": 1}
     largest = 10
-    assert (cuteblas.matmul(x, y) == x @ y).all() and cuteblas.stats()["matmul"]["calls"]["numpy"] == 1
+    assert (cuteblas.matmul(x,
+                            y) == x @ y).all() and cuteblas.stats()["matmul"]["calls"]["numpy"] == 1
 
 
 def test_an_interrupt_leaves_nothing_behind(link, short, monkeypatch):
@@ -434,7 +475,8 @@ def test_a_child_frees_nothing_of_its_parent(monkeypatch):
 
 
 def test_explanations(link):
-    for told in (cuteblas.explain(A, B), cuteblas.explain(A, B, epilogue="relu"), cuteblas.explain_copy(A.T)):
+    for told in (cuteblas.explain(A, B), cuteblas.explain(A, B, epilogue="relu"),
+                 cuteblas.explain_copy(A.T)):
         assert told.runs_on.startswith("cuda:") and "backend('cuda')" in told.runs_on
     with cuteblas.backend("auto"):
         x = small(300, 300)
@@ -444,7 +486,7 @@ def test_explanations(link):
         assert cuteblas.explain(A, B).runs_on.startswith("NumPy; the plan below")
 
 
-# -- which of them ----------------------------------------------------------------------------------------------------------------
+# -- which of them ---------------------------------------------------------------------------------
 class Job:
     """Work of another thread that ends when a test says so.
 
@@ -484,8 +526,8 @@ def not_started(monkeypatch):
 
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
     monkeypatch.setattr(placement, "_possible", lambda: True)
-    for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False, "_saved": 0.0,
-                        "use_cuda": lambda: None}.items():
+    for name, value in {"_starting": None, "_preparing": None, "_ready": False, "_started": False,
+                        "_saved": 0.0, "use_cuda": lambda: None}.items():
         monkeypatch.setattr(placement, name, value)
     monkeypatch.setattr(background, "later", later)
     monkeypatch.setattr(os, "register_at_fork", lambda **_when: None)
@@ -495,10 +537,12 @@ def not_started(monkeypatch):
 
 def test_auto_starts_cuda_when_a_call_would_gain(not_started, monkeypatch):
     monkeypatch.setattr(placement, "_processors", lambda: 2)
-    small, large = (placement.work_of(products, np.float64, [], None, (100, 100)) for products in (4e7, 1e10))
+    small, large = (placement.work_of(products, np.float64, [], None, (100, 100))
+                    for products in (4e7, 1e10))
     gains = [here - there for here, there in (small.seconds(), large.seconds())]
     assert 0 < 3 * gains[0] < placement._GAIN < gains[1]
-    assert {placement._stays(small, ()) for _ in range(3)} == {"CUDA is not started yet"} and not not_started
+    assert {placement._stays(small, ())
+            for _ in range(3)} == {"CUDA is not started yet"} and not not_started
     assert {placement._stays(large, ()) for _ in range(3)} == {"CUDA is being started"}
     assert "CUDA is being started" in placement.where_it_runs(large, "a card")
     (job,) = not_started
@@ -518,19 +562,22 @@ def test_auto_starts_cuda_when_a_call_would_gain_by_an_array_that_stays(not_star
     assert 1e-4 < here < there
     for limit, begins in ((0, 0), (1 << 30, 1)):
         monkeypatch.setattr(keeping, "_limit", limit)
-        assert {placement._stays(work, (), [x, x[0]]) for _ in range(99)} == {"CUDA is not started yet"}
+        assert {placement._stays(work, (), [x, x[0]])
+                for _ in range(99)} == {"CUDA is not started yet"}
         assert len(not_started) == begins
 
 
 def test_the_first_call_imports_nothing(not_started):
-    """What compares times is imported by another thread; until then, calls stay without further questions."""
+    """What compares times is imported by another thread; until then, calls stay without further
+    questions."""
     x = small(400, 400)
     for _ in range(2):
         assert (cuteblas.matmul(x, x) == x @ x).all()
     (job,) = not_started
     assert cuteblas.explain(x, x).runs_on.startswith("NumPy, expected")         # this waits
     job.end()
-    assert placement._stays(placement.work_of(1e11, np.float64, [], None, (100, 100)), ()) == "CUDA is being started"
+    assert placement._stays(placement.work_of(1e11, np.float64, [], None, (100, 100)),
+                            ()) == "CUDA is being started"
 
 
 @pytest.mark.parametrize("name, begins", [("auto", 3), ("numpy", 0), ("cuda", 0)])
@@ -554,7 +601,8 @@ def test_a_job_is_waited_for_where_that_is_shorter():
 
 @pytest.fixture
 def compilers(monkeypatch):
-    """Kernels are compiled when a test says so: the futures, and how many of the next plans are compiled already."""
+    """Kernels are compiled when a test says so: the futures, and how many of the next plans are
+    compiled already."""
     class Compilers:
         ready, compiled = [], 0
 
@@ -600,14 +648,18 @@ def test_what_fails_to_compile_is_waited_for(compilers):
     x = small(300, 300)
     cuteblas.matmul(x, x)
     compilers.ready[0].end(ValueError("no compiler"))
-    assert (cuteblas.matmul(x, x) == x @ x).all()           # which raises what is wrong, if something still is
-    assert moved() == {"stayed: its kernels are being compiled": 1, "to cuda:0": 1} and len(compilers.ready) == 1
+    # which raises what is wrong, if something still is
+    assert (cuteblas.matmul(x, x) == x @ x).all()
+    assert moved() == {"stayed: its kernels are being compiled": 1,
+                       "to cuda:0": 1} and len(compilers.ready) == 1
 
 
 def test_what_was_written_is_not_computed_again(compilers, short, limited_to, monkeypatch):
-    """C that is read and written in place: when its first tile has left, the others' kernels are waited for."""
+    """C that is read and written in place: when its first tile has left, the others' kernels are
+    waited for."""
     monkeypatch.setattr(placement, "FEW", 0)
-    monkeypatch.setattr(cuda, "_planned", type("Everything", (set,), {"__contains__": lambda *_: True})())
+    monkeypatch.setattr(cuda, "_planned", type("Everything", (set,),
+                                               {"__contains__": lambda *_: True})())
     limited_to(30_000)
     a, b, c = small(70, 60), small(60, 301), np.array(small(70, 301), order="F")
     expected, compilers.compiled = a @ b + 3 * c, 1
@@ -623,9 +675,14 @@ def test_auto_takes_the_faster_one(monkeypatch):
     with linked(backend="auto") as link:
         cuteblas.reset_stats()
         cuteblas.matmul(x, x)
-        assert cuteblas.stats()["matmul"] == {"calls": {"numpy": 1}, "moved": {"stayed: NumPy is expected to be faster": 1}}
+        assert cuteblas.stats()["matmul"] == {
+            "calls": {"numpy": 1},
+            "moved": {"stayed: NumPy is expected to be faster": 1}
+        }
         assert link.moved["up"] == 0
-        assert (cuteblas.matmul(x, x) == x @ x).all() and cuteblas.stats()["matmul"]["calls"] == {"numpy": 2}
+        assert (cuteblas.matmul(x, x) == x @ x).all() and cuteblas.stats()["matmul"]["calls"] == {
+            "numpy": 2
+        }
         y = x.astype(np.int64)
         assert (cuteblas.matmul(y, y) == y @ y).all()
         assert link.moved["up"] > 0
@@ -648,6 +705,7 @@ try:
 except RuntimeError as error:
     print(str(error).count("the backend 'cuda' cannot work here"), "\\n" in str(error))
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
-                            env={"CUDA_VISIBLE_DEVICES": "", "PATH": "", "PYTHONPATH": ":".join(sys.path)})
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                            check=True, env={"CUDA_VISIBLE_DEVICES": "", "PATH": "",
+                                             "PYTHONPATH": ":".join(sys.path)})
     assert result.stdout == "numpy {'matmul': {'calls': {'numpy': 1}}}\n1 False\n"

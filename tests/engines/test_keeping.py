@@ -1,4 +1,5 @@
-"""The copies of NumPy arrays on a device: right after every kind of write, kept where it is worth it, gone when they should be."""
+"""The copies of NumPy arrays on a device: right after every kind of write, kept where it is worth
+it, gone when they should be."""
 
 import ctypes
 import gc
@@ -43,7 +44,7 @@ def keeper(memories):
 
 @pytest.fixture(autouse=True)
 def _counted(monkeypatch):
-    monkeypatch.setattr(keeping, "_PATIENCE", 1)            # arrays are tracked from their second use on
+    monkeypatch.setattr(keeping, "_PATIENCE", 1)       # arrays are tracked from their second use on
     cuteblas.reset_stats()
 
 
@@ -64,7 +65,8 @@ def counts():
 
 
 def used(keeper, x):
-    """The copy of an operand, if it is kept, as a call finds it; its elements have to be those of the host."""
+    """The copy of an operand, if it is kept, as a call finds it; its elements have to be those of
+    the host."""
     found = keeper.find(x) or keeper.seen(x, x.nbytes)
     if found is not None:
         assert np.array_equal(bytes_of(image(found, x)), bytes_of(x))
@@ -80,12 +82,13 @@ def kept(keeper, x):
 def array(nbytes=8 * MIB, dtype=np.float32, rows=16):
     """An array that shares no page with others: those raise false alarms."""
     n = nbytes // np.dtype(dtype).itemsize
-    x = np.ndarray((rows, n // rows), dtype, mmap.mmap(-1, nbytes + 64, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 64)
+    x = np.ndarray((rows, n // rows), dtype, mmap.mmap(-1, nbytes + 64,
+                                                       mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), 64)
     x[:] = np.arange(n).reshape(rows, -1)
     return x
 
 
-# -- when an array is kept ---------------------------------------------------------------------------------------------------------
+# -- when an array is kept -------------------------------------------------------------------------
 def test_an_array_is_kept_at_its_second_use(keeper, memories):
     x = array()
     assert keeper.find(x) is None
@@ -145,15 +148,16 @@ def _read_only(x):
     return y
 
 
-VIEWS = {
-    "all": lambda x: x, "rows": lambda x: x[3:9], "columns": lambda x: x[:, 5:100], "transposed": lambda x: x.T,
-    "steps": lambda x: x[::3, ::7], "backwards": lambda x: x[::-1, ::-1], "one": lambda x: x[7:8, 3:4], "empty": lambda x: x[:, :0],
-    "bytes": lambda x: x.view(np.uint8)[2], "int": lambda x: x.view(np.int32), "flat": lambda x: x.reshape(-1)[77:],
-    "broadcast": lambda x: np.broadcast_to(x[2], (5, x.shape[1])), "new axis": lambda x: x[None, :, None],
-    "subclass": lambda x: x.view(np.matrix), "masked": lambda x: np.ma.MaskedArray(x).data, "diagonal": lambda x: x.diagonal(),
-    "part of a part": lambda x: x[2:9][1:4].T[5:], "read-only": _read_only,
-    "complex": lambda x: x.view(np.complex64).imag,
-}
+VIEWS = {"all": lambda x: x, "rows": lambda x: x[3:9], "columns": lambda x: x[:, 5:100],
+         "transposed": lambda x: x.T, "steps": lambda x: x[::3, ::7],
+         "backwards": lambda x: x[::-1, ::-1], "one": lambda x: x[7:8, 3:4],
+         "empty": lambda x: x[:, :0], "bytes": lambda x: x.view(np.uint8)[2],
+         "int": lambda x: x.view(np.int32), "flat": lambda x: x.reshape(-1)[77:],
+         "broadcast": lambda x: np.broadcast_to(x[2], (5, x.shape[1])),
+         "new axis": lambda x: x[None, :, None], "subclass": lambda x: x.view(np.matrix),
+         "masked": lambda x: np.ma.MaskedArray(x).data, "diagonal": lambda x: x.diagonal(),
+         "part of a part": lambda x: x[2:9][1:4].T[5:], "read-only": _read_only,
+         "complex": lambda x: x.view(np.complex64).imag,}
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -208,7 +212,7 @@ def test_an_array_in_a_circle_frees_its_copy(keeper, memories):
     assert memories.live == 0
 
 
-# -- writes ------------------------------------------------------------------------------------------------------------------------
+# -- writes ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", [*WRITES, *QUIET])
 def test_a_copy_is_right_after_every_write(keeper, name):
     rng = np.random.default_rng(5)
@@ -304,7 +308,8 @@ def test_a_program_that_writes_over_an_array_in_each_step_pays_once(keeper, memo
 
 
 def test_a_program_that_writes_parts_of_an_array_that_cost_more_than_they_save_pays_once(keeper):
-    """Each write to a tracked page takes as long as moving 25: a third of an array in each step is not worth it."""
+    """Each write to a tracked page takes as long as moving 25: a third of an array in each step is
+    not worth it."""
     x = kept(keeper, array(24 * MIB))
     for _ in range(3):
         x[:5] += 1
@@ -326,13 +331,16 @@ def _direct_file(tmp_path, nbytes):
 
 
 def test_a_disk_that_writes_to_another_part_of_an_array_meanwhile(keeper, tmp_path):
-    """A read with O_DIRECT marks pages as written when it begins; its data arrive later. Calls with other parts leave the marks."""
+    """A read with O_DIRECT marks pages as written when it begins; its data arrive later. Calls with
+    other parts leave the marks."""
     file = _direct_file(tmp_path, 16 * MIB)
-    x = np.frombuffer(mmap.mmap(-1, 16 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8).reshape(16, MIB)
+    x = np.frombuffer(mmap.mmap(-1, 16 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS),
+                      np.uint8).reshape(16, MIB)
     kept(keeper, x)
     for i in range(150):
         slot = 1 + i % 15
-        thread = threading.Thread(target=os.preadv, args=(file, [memoryview(x[slot])], i * 7 % 16 * MIB))
+        thread = threading.Thread(target=os.preadv,
+                                  args=(file, [memoryview(x[slot])], i * 7 % 16 * MIB))
         thread.start()
         while thread.is_alive():
             keeper.find(x[0])
@@ -391,7 +399,7 @@ def test_strides_of_an_owner_that_reach_past_its_bytes(keeper):
     assert keeper.seen(x, x.nbytes) is None
 
 
-# -- what is never kept, and what is whose -----------------------------------------------------------------------------------------
+# -- what is never kept, and what is whose ---------------------------------------------------------
 def _shared():
     block = shared_memory.SharedMemory(create=True, size=4 * MIB)
     block.unlink()
@@ -403,7 +411,8 @@ def _memmap(path):
     return np.memmap(path, np.uint8, "r+")
 
 
-@pytest.mark.parametrize("make", [_shared, lambda: np.frombuffer(mmap.mmap(-1, 4 * MIB), np.uint8)], ids=["shared_memory", "mmap"])
+@pytest.mark.parametrize("make", [_shared, lambda: np.frombuffer(mmap.mmap(-1, 4 * MIB), np.uint8)],
+                         ids=["shared_memory", "mmap"])
 def test_shared_memory_is_never_kept(keeper, make):
     x = make()
     x, _block = x if isinstance(x, tuple) else (x, None)
@@ -425,12 +434,14 @@ def test_files_are_never_kept(keeper, tmp_path, mode):
 @pytest.mark.parametrize("kind", ["bytearray", "bytes", "ctypes", "mmap", "memoryview"])
 def test_arrays_over_memory_of_other_objects_are_kept(keeper, kind):
     n = 16 * MIB
-    make = {"bytearray": lambda: bytearray(n), "bytes": lambda: bytes(n), "ctypes": lambda: (ctypes.c_uint8 * n)(),
+    make = {"bytearray": lambda: bytearray(n), "bytes": lambda: bytes(n),
+            "ctypes": lambda: (ctypes.c_uint8 * n)(),
             "mmap": lambda: mmap.mmap(-1, n, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS),
             "memoryview": lambda: memoryview(np.zeros(n, np.uint8))}
     buffer = make[kind]()
     x = kept(keeper, np.frombuffer(buffer, np.uint8))
-    y = kept(keeper, np.frombuffer(buffer, np.uint8, offset=100))    # an owner of its own, of the same pages
+    # an owner of its own, of the same pages
+    y = kept(keeper, np.frombuffer(buffer, np.uint8, offset=100))
     if kind != "bytes":
         memoryview(buffer).cast("B")[n // 2] = 77
     for z in (x, y, x[1:], y[1:]):
@@ -500,11 +511,13 @@ def test_memory_that_is_moved_under_an_array(keeper, memories):
     x = kept(keeper, array())
     page = mmap.PAGESIZE
     low = -(-x.ctypes.data // page) * page
-    at = libc.mremap(ctypes.c_void_p(low), word(MIB), word(2 * MIB), 1)         # it cannot grow where it is
+    # it cannot grow where it is
+    at = libc.mremap(ctypes.c_void_p(low), word(MIB), word(2 * MIB), 1)
     assert at != low
     assert keeper.find(x) is None
     assert memories.live == 0
-    assert libc.mremap(ctypes.c_void_p(at), word(2 * MIB), word(MIB), 3, ctypes.c_void_p(low)) == low
+    assert libc.mremap(ctypes.c_void_p(at), word(2 * MIB), word(MIB), 3,
+                       ctypes.c_void_p(low)) == low
     x[5] = 2
     for _ in range(4):
         used(keeper, x)
@@ -533,10 +546,11 @@ def test_shape_type_and_strides_of_an_owner_may_be_set(keeper):
     assert used(keeper, x) is not None
 
 
-# -- children ----------------------------------------------------------------------------------------------------------------------
+# -- children --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("uses_cuda", [False, True])
 def test_children_of_fork(keeper, memories, monkeypatch, uses_cuda):
-    """A child has no copies, and frees none where that would be a call of its parent's driver; the parent keeps its own."""
+    """A child has no copies, and frees none where that would be a call of its parent's driver; the
+    parent keeps its own."""
     monkeypatch.setattr("cuteblas._forks._uses_cuda", uses_cuda)
     x = kept(keeper, array())
     process = os.fork()
@@ -568,7 +582,7 @@ def test_children_of_fork(keeper, memories, monkeypatch, uses_cuda):
     assert used(keeper, x) is not None
 
 
-# -- limits ------------------------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 def test_the_least_recently_used_leave_first(memories):
     keeper = Keeper(memories, 5 * MIB)
     a, b, c = (array(2 * MIB) for _ in range(3))
@@ -715,7 +729,8 @@ def test_another_kind_of_watch(memories):
 
         def written(self, low=0, high=0, again=False):
             now = ctypes.string_at(self.low, self.high - self.low)
-            parts = [(self.low + i, min(self.low + i + PART, self.high)) for i in range(0, len(now), PART)
+            parts = [(self.low + i, min(self.low + i + PART, self.high))
+                     for i in range(0, len(now), PART)
                      if now[i:i + PART] != self.before[i:i + PART]]
             self.before = now
             return parts
@@ -731,7 +746,7 @@ def test_another_kind_of_watch(memories):
     assert sum(memories.moved) == x.nbytes + PART
 
 
-# -- results -----------------------------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 def test_results_are_kept_once_their_kind_was_used(keeper, memories):
     def made():
         x = array()
@@ -740,7 +755,7 @@ def test_results_are_kept_once_their_kind_was_used(keeper, memories):
 
     first = made()
     assert keeper.nbytes == 0
-    assert used(keeper, first) is None                  # it shows that results of this kind come again
+    assert used(keeper, first) is None               # it shows that results of this kind come again
     second = made()
     assert keeper.nbytes == second.nbytes
     moved = len(memories.moved)
@@ -804,7 +819,7 @@ def test_an_array_that_a_call_writes_over_is_left_first(keeper, memories):
     keeper.leave(array())
 
 
-# -- threads -----------------------------------------------------------------------------------------------------------------------
+# -- threads ---------------------------------------------------------------------------------------
 def test_an_owner_that_dies_in_another_thread_meanwhile(keeper, memories):
     x = [kept(keeper, array())]
     with keeper._lock:
@@ -878,7 +893,11 @@ def test_random_programs():
 
 def test_the_fuzzer_sees_a_copy_that_is_not_right(monkeypatch):
     look = Watch.written
-    monkeypatch.setattr(Watch, "written", lambda self, low=0, high=0, again=False: look(self, low, high, again) and [])
+    monkeypatch.setattr(
+        Watch,
+        "written",
+        lambda self, low=0, high=0, again=False: look(self, low, high, again) and []
+    )
     assert fuzzer.main(["--steps", "400", "--seed", "3"]) == 1
 
 

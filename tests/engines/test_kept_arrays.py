@@ -1,5 +1,5 @@
-"""Calls on NumPy arrays that come again: what moves, and that results are those of the arrays as they are now. Without a GPU: see
-:mod:`.test_host_cuda`."""
+"""Calls on NumPy arrays that come again: what moves, and that results are those of the arrays as
+they are now. Without a GPU: see :mod:`.test_host_cuda`."""
 
 from importlib import import_module
 from types import SimpleNamespace
@@ -71,7 +71,8 @@ def test_operands_move_twice(link):
 @pytest.mark.parametrize("link", ["in tiles"], indirect=True)
 def test_a_tile_leaves_while_the_next_one_is_computed(link, monkeypatch):
     """Where nothing moves up, all kernels would be launched before the first tile leaves."""
-    monkeypatch.setattr(streamed, "gpu_seconds", lambda *_: 4e-7)           # as long as the result takes to leave
+    # as long as the result takes to leave
+    monkeypatch.setattr(streamed, "gpu_seconds", lambda *_: 4e-7)
     a, b = small(80, 70), small(70, 60)
     for _ in range(3):
         cuteblas.matmul(a, b)
@@ -82,29 +83,29 @@ def test_a_tile_leaves_while_the_next_one_is_computed(link, monkeypatch):
     kernels = range(first, link.kernels + 1)
     expected = [f"kernel {first}"]
     for kernel in kernels:
-        expected += [f"kernel {kernel + 1}"] * (kernel + 1 in kernels) + [f"{kernel} kernels have ended"]
+        expected += [f"kernel {kernel + 1}"] * (kernel
+                                                + 1 in kernels) + [f"{kernel} kernels have ended"]
     assert len(kernels) > 2 and steps == expected
 
 
-CALLS = {
-    "matmul": lambda a, b: cuteblas.matmul(a, b),
-    "of views": lambda a, b: cuteblas.matmul(b.T, a.T),
-    "with itself": lambda a, b: cuteblas.matmul(a.T, a),
-    "epilogue": lambda a, b: cuteblas.matmul(a, b, epilogue="relu"),
-    "bias": lambda a, b: cuteblas.matmul(a[:, :40], b[:40], epilogue=cuteblas.epilogues.bias(bias=b[0])),
-    "einsum": lambda a, b: cuteblas.einsum("ij,jk->ki", a, b),
-    "of three": lambda a, b: cuteblas.einsum("ij,jk,ik->i", a, b, a[:, :60]),
-    "tensordot": lambda a, b: cuteblas.tensordot(a, b, 1),
-    "vector": lambda a, b: cuteblas.matmul(a, b[:, 0]),
-    "sgemm": lambda a, b: blas.sgemm(1.0, a, b),
-    "beta": lambda a, b: blas.sgemm(2.0, a, b, 0.5, a[:, :60]),
-    "ssyrk": lambda a, b: blas.ssyrk(1.0, a),
-    "copy": lambda a, b: cuteblas.copy(a.T, order="C"),
-    "asfortranarray": lambda a, b: cuteblas.asfortranarray(a),
-    "chain": lambda a, b: cuteblas.linalg.multi_dot([a, b, b.T]),
-    "power": lambda a, b: cuteblas.linalg.matrix_power(a[:60, :60], 3),
-    "stack": lambda a, b: cuteblas.matmul(a.reshape(4, 20, 70), b),
-}
+CALLS = {"matmul": lambda a, b: cuteblas.matmul(a, b),
+         "of views": lambda a, b: cuteblas.matmul(b.T, a.T),
+         "with itself": lambda a, b: cuteblas.matmul(a.T, a),
+         "epilogue": lambda a, b: cuteblas.matmul(a, b, epilogue="relu"),
+         "bias": lambda a, b: cuteblas.matmul(a[:, :40], b[:40],
+                                              epilogue=cuteblas.epilogues.bias(bias=b[0])),
+         "einsum": lambda a, b: cuteblas.einsum("ij,jk->ki", a, b),
+         "of three": lambda a, b: cuteblas.einsum("ij,jk,ik->i", a, b, a[:, :60]),
+         "tensordot": lambda a, b: cuteblas.tensordot(a, b, 1),
+         "vector": lambda a, b: cuteblas.matmul(a, b[:, 0]),
+         "sgemm": lambda a, b: blas.sgemm(1.0, a, b),
+         "beta": lambda a, b: blas.sgemm(2.0, a, b, 0.5, a[:, :60]),
+         "ssyrk": lambda a, b: blas.ssyrk(1.0, a),
+         "copy": lambda a, b: cuteblas.copy(a.T, order="C"),
+         "asfortranarray": lambda a, b: cuteblas.asfortranarray(a),
+         "chain": lambda a, b: cuteblas.linalg.multi_dot([a, b, b.T]),
+         "power": lambda a, b: cuteblas.linalg.matrix_power(a[:60, :60], 3),
+         "stack": lambda a, b: cuteblas.matmul(a.reshape(4, 20, 70), b),}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -125,7 +126,8 @@ def test_results_are_those_of_the_arrays_as_they_are(link, name):
 def test_whatever_is_written_between_calls(link):
     rng, acts = np.random.default_rng(7), [*WRITES.values(), *QUIET.values()]
     a, b = (rng.integers(-4, 5, (400, 400)).astype(float) for _ in range(2))
-    calls = [CALLS[name] for name in ("matmul", "of views", "with itself", "einsum", "vector", "copy", "epilogue")]
+    calls = [CALLS[name] for name in ("matmul", "of views", "with itself", "einsum", "vector",
+                                      "copy", "epilogue")]
     for step in range(30):
         if rng.random() < 0.6:
             x = (a, b)[rng.integers(2)]
@@ -177,7 +179,7 @@ def test_an_error_keeps_nothing(link, monkeypatch):
         cuteblas.matmul(a, b)
     a[0] = small(70)
     link.fail_at = len(link._copies["up"])
-    with pytest.raises(Exception):                      # noqa: B017    # the threads' or the link's own
+    with pytest.raises(Exception):  # noqa: B017    # the threads' or the link's own
         cuteblas.matmul(a, b)
     link.fail_at = None
     assert sum(keeper.nbytes for keeper in keeping.keepers()) == b.nbytes
@@ -207,12 +209,14 @@ def test_memory_that_is_wanted(link, monkeypatch):
     real, refused = host_cupy.allocate, []
 
     def allocate(nbytes):
-        if len(refused) < 1 + (tiles._STRAIGHT_BYTES > 0):              # that of small products is followed by another way
+        # that of small products is followed by another way
+        if len(refused) < 1 + (tiles._STRAIGHT_BYTES > 0):
             refused.append(nbytes)
             raise host_cuda.CUDA.out_of_memory(nbytes, 0, 0)
         return real(nbytes)
     monkeypatch.setattr("cupy.cuda.alloc", allocate)
-    monkeypatch.setattr("cupy.get_default_memory_pool", lambda: SimpleNamespace(free_all_blocks=lambda: None))
+    monkeypatch.setattr("cupy.get_default_memory_pool",
+                        lambda: SimpleNamespace(free_all_blocks=lambda: None))
     assert (cuteblas.matmul(a, b) == a @ b).all() and refused
     assert "smaller tiles: no memory on the GPU" not in cuteblas.stats()["matmul"]["moved"]
     assert not any(keeper.nbytes for keeper in keeping.keepers())
@@ -248,7 +252,8 @@ def test_nothing_is_kept_unless_it_is_asked_for(link):
 
 @pytest.mark.parametrize("owned", [True, False])
 def test_what_calls_would_gain_from_is_moved(link, monkeypatch, owned):
-    """In the background if it lives that long: memory of which only the address is known may be gone when the call has ended."""
+    """In the background if it lives that long: memory of which only the address is known may be
+    gone when the call has ended."""
     x, jobs = small(80, 70), []
     monkeypatch.setattr("cuteblas.engines.background.later", lambda *job: jobs.append(job))
     monkeypatch.setattr(placement, "_moving", None)
@@ -267,12 +272,15 @@ def test_calls_like_others_go_where_their_operands_are_by_now(link, monkeypatch)
     monkeypatch.setattr(placement.Work, "never_moves", lambda work: False)
     monkeypatch.setattr(import_module("cuteblas.functions.matmul"), "_MANY", 0)
     monkeypatch.setattr(placement, "_moving", None)
-    monkeypatch.setattr(placement.Work, "seconds", lambda work: (1.0, 0.5 if work.kept >= a.nbytes else 2.0))
-    monkeypatch.setattr("cuteblas.engines.background.later", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(placement.Work, "seconds",
+                        lambda work: (1.0, 0.5 if work.kept >= a.nbytes else 2.0))
+    monkeypatch.setattr("cuteblas.engines.background.later",
+                        lambda function, *arguments: function(*arguments))
     with cuteblas.backend("auto"):
         for _ in range(4):
             assert (cuteblas.matmul(a, x) == np.matmul(a, x)).all()
-    assert cuteblas.stats()["matmul"]["moved"] == {"stayed: NumPy is expected to be faster": 1, "to cuda:0": 3}
+    assert cuteblas.stats()["matmul"]["moved"] == {"stayed: NumPy is expected to be faster": 1,
+                                                   "to cuda:0": 3}
 
 
 def test_installed_into_numpy(link):

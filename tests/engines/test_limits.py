@@ -34,7 +34,8 @@ def test_the_environment_sets_the_first_limit(monkeypatch):
     assert cuteblas.set_workspace_limit(7) == 1000 and settings.limited(H200).workspace_limit == 7
 
 
-@pytest.mark.parametrize("value, error", [(-1, ValueError), ("many", TypeError), (1.5, TypeError), ([], TypeError)])
+@pytest.mark.parametrize("value, error", [(-1, ValueError), ("many", TypeError), (1.5, TypeError),
+                                          ([], TypeError)])
 def test_other_limits_are_refused(value, error):
     with pytest.raises(error, match="the limit of workspaces has to be a number of bytes"):
         cuteblas.set_workspace_limit(value)
@@ -42,7 +43,8 @@ def test_other_limits_are_refused(value, error):
 
 def test_the_environment_is_refused(monkeypatch):
     monkeypatch.setenv("CUTEBLAS_WORKSPACE_LIMIT", "plenty")
-    with pytest.raises(TypeError, match="CUTEBLAS_WORKSPACE_LIMIT has to be a number of bytes, got 'plenty'"):
+    with pytest.raises(TypeError,
+                       match="CUTEBLAS_WORKSPACE_LIMIT has to be a number of bytes, got 'plenty'"):
         settings.limited(H200)
 
 

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuteblas.engines.emulator import EMULATOR
-from cuteblas.engines.memory import Memory, is_contiguous, overlap, overlaps_itself, strides_by_order
+from cuteblas.engines.memory import (
+    Memory,
+    is_contiguous,
+    overlap,
+    overlaps_itself,
+    strides_by_order,
+)
 
 from ..functions.arrays import small_arrays
 from ..functions.comparisons import check_same_strides
@@ -20,7 +26,8 @@ shapes = st.lists(st.sampled_from((0, 1, 2, 3)), max_size=4).map(tuple)
 @given(st.data(), shapes, st.sampled_from("CFAK"))
 def test_new_arrays_are_laid_out_as_numpy_does(data, shape, order):
     x = small_arrays(data.draw, shape)
-    check_same_strides(Memory(shape, strides_by_order(EMULATOR.memory(x), order), x.dtype), np.copy(x, order=order))
+    check_same_strides(Memory(shape, strides_by_order(EMULATOR.memory(x), order), x.dtype),
+                       np.copy(x, order=order))
     assert is_contiguous(EMULATOR.memory(x), "C") == x.flags.c_contiguous
     assert is_contiguous(EMULATOR.memory(x), "F") == x.flags.f_contiguous
 
@@ -34,7 +41,8 @@ def test_overlap_is_exact(data):
         shape = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple))
         strides = tuple(data.draw(st.integers(-5, 5)) * 8 for _ in shape)
         low = -sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
-        views.append(np.ndarray(shape, "f8", memory, low + 8 * data.draw(st.integers(0, 8)), strides))
+        views.append(np.ndarray(shape, "f8", memory, low + 8 * data.draw(st.integers(0, 8)),
+                                strides))
     assert overlap(*map(EMULATOR.memory, views)) == np.shares_memory(*views)
 
 
@@ -49,18 +57,22 @@ def test_what_is_too_hard_to_tell_counts_as_overlap():
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=3))
 def test_no_self_overlap_goes_unnoticed(modes):
     shape, strides = tuple(n for n, _ in modes), tuple(8 * s for _, s in modes)
-    offsets = [sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(shape)]
+    offsets = [sum(i * s for i, s in zip(index, strides, strict=True))
+               for index in np.ndindex(shape)]
     if len(set(offsets)) < len(offsets):
         assert overlaps_itself(Memory(shape, strides, np.dtype("f8")))
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-12, 12)), max_size=3), st.sampled_from((1, 2, 8)))
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-12, 12)), max_size=3),
+       st.sampled_from((1, 2, 8)))
 def test_self_overlap_is_exact(modes, itemsize):
     shape, strides = tuple(n for n, _ in modes), tuple(s for _, s in modes)
-    starts = [sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(shape)]
+    starts = [sum(i * s for i, s in zip(index, strides, strict=True))
+              for index in np.ndindex(shape)]
     touched = [start + i for start in starts for i in range(itemsize)]
-    assert overlaps_itself(Memory(shape, strides, np.dtype(f"V{itemsize}"))) == (len(set(touched)) < len(touched))
+    assert overlaps_itself(Memory(shape, strides,
+                                  np.dtype(f"V{itemsize}"))) == (len(set(touched)) < len(touched))
 
 
 def test_self_overlap_that_is_too_hard_to_tell_is_a_doubt(monkeypatch):
@@ -72,20 +84,22 @@ def test_self_overlap_that_is_too_hard_to_tell_is_a_doubt(monkeypatch):
     assert overlaps_itself(x) and not overlaps_itself(x, doubt=False)
 
 
-@pytest.mark.parametrize("x", [np.zeros((3, 4)), np.zeros((3, 4)).T, np.zeros((3, 4))[::-1, ::2], np.zeros((5, 1, 2)),
-                               np.zeros((0, 3))])
+@pytest.mark.parametrize("x", [np.zeros((3, 4)), np.zeros((3, 4)).T, np.zeros((3, 4))[::-1, ::2],
+                               np.zeros((5, 1, 2)), np.zeros((0, 3))])
 def test_ordinary_arrays_do_not_overlap_themselves(x):
     assert not overlaps_itself(EMULATOR.memory(x))
 
 
-@pytest.mark.parametrize("address, alignment", [(0, 16), (16, 16), (8, 8), (4100, 4), (6, 2), (7, 1), (4096, 16)])
+@pytest.mark.parametrize("address, alignment",
+                         [(0, 16), (16, 16), (8, 8), (4100, 4), (6, 2), (7, 1), (4096, 16)])
 def test_alignment(address, alignment):
     assert Memory((1,), (8,), np.dtype("f8"), address).alignment == alignment
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (0, 3), (1, 3), (1, 1)])
 @pytest.mark.parametrize("dtype", ["f8", "c16", "f2", "i1"])
-@pytest.mark.parametrize("offset, strides", [(0, (24, 8)), (1, (24, 8)), (8, (5, 8)), (8, (24, 5)), (4, (24, 8))])
+@pytest.mark.parametrize("offset, strides", [(0, (24, 8)), (1, (24, 8)), (8, (5, 8)), (8, (24, 5)),
+                                             (4, (24, 8))])
 def test_aligned_is_what_numpy_calls_so(shape, dtype, offset, strides):
     x = np.ndarray(shape, dtype, np.zeros(20, "c16"), offset, strides)
     assert EMULATOR.memory(x).aligned == x.flags.aligned
@@ -109,7 +123,8 @@ def test_whole_elements():
 def test_new_arrays_are_aligned():
     wanted = Memory((3, 5), (8, 24), np.dtype("f8"))
     for new in [EMULATOR.empty(wanted) for _ in range(20)]:
-        assert new.shape == (3, 5) and new.strides == (8, 24) and EMULATOR.memory(new).alignment == 16
+        assert new.shape == (3, 5) and new.strides == (8,
+                                                       24) and EMULATOR.memory(new).alignment == 16
 
 
 def test_new_arrays_are_aligned_where_numpy_aligns_less(monkeypatch):

@@ -1,4 +1,5 @@
-"""Where calls on NumPy arrays run by what earlier ones took: a driver, an engine and a clock that are pretended."""
+"""Where calls on NumPy arrays run by what earlier ones took: a driver, an engine and a clock that
+are pretended."""
 
 import sys
 from collections import Counter, defaultdict
@@ -19,11 +20,13 @@ X = np.zeros((1, 1), np.float32)
 
 
 class Machine:
-    """A GPU whose calls, and a host whose calls, take so many times what is expected of them, and seconds in addition."""
+    """A GPU whose calls, and a host whose calls, take so many times what is expected of them, and
+    seconds in addition."""
 
     def __init__(self):
         self.now, self.slow, self.extra, self.ran = 1.0, {"host": 1.0, "GPU": 1.0}, 0.0, Counter()
-        self.spins, self.beside, self.last = 0.35, 1.0, 0.0         # seconds after a product of NumPy, and how slow what moves is
+        # seconds after a product of NumPy, and how slow what moves is
+        self.spins, self.beside, self.last = 0.35, 1.0, 0.0
 
     def call(self, work, name="matmul"):
         """Run a call; where it ran."""
@@ -33,7 +36,8 @@ class Machine:
 
         def run(side):
             spins = side == "GPU" and self.now < self.last + self.spins
-            self.now += expected[side] * self.slow[side] * (self.beside if spins else 1) + self.extra
+            self.now += expected[side] * self.slow[side] * (self.beside if spins
+                                                            else 1) + self.extra
             if side == "host":
                 self.last = self.now
             self.ran[side] += 1
@@ -46,11 +50,15 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch):
     found = Machine()
-    monkeypatch.setitem(sys.modules, "cuteblas.engines.cuda", SimpleNamespace(Compiling=KeyError, without_waiting=nullcontext))
-    monkeypatch.setitem(sys.modules, "cuteblas.engines.host_cuda", SimpleNamespace(carry=lambda *_: found.run("GPU")))
-    for name, value in {"perf_counter": lambda: found.now, "_possible": lambda: True, "_processors": lambda: 16, "_started": True,
-                        "_starting": None, "_compiling": {}, "_costs": lambda: HOST, "_carried": set(), "staying": set(),
-                        "_corrections": defaultdict(lambda: 1.0), "_calls": Counter(), "_busy": 0.0, "_alternating": 0.0,
+    monkeypatch.setitem(sys.modules, "cuteblas.engines.cuda",
+                        SimpleNamespace(Compiling=KeyError, without_waiting=nullcontext))
+    monkeypatch.setitem(sys.modules, "cuteblas.engines.host_cuda",
+                        SimpleNamespace(carry=lambda *_: found.run("GPU")))
+    for name, value in {"perf_counter": lambda: found.now, "_possible": lambda: True,
+                        "_processors": lambda: 16, "_started": True, "_starting": None,
+                        "_compiling": {}, "_costs": lambda: HOST, "_carried": set(),
+                        "staying": set(), "_corrections": defaultdict(lambda: 1.0),
+                        "_calls": Counter(), "_busy": 0.0, "_alternating": 0.0,
                         "_spin": lambda: found.spins}.items():
         monkeypatch.setattr(placement, name, value)
     monkeypatch.setattr(settings, "driver_is_there", lambda: True)
@@ -83,9 +91,12 @@ def test_a_host_that_is_slower_than_expected_gives_calls_away(machine):
     where = [machine.call(FAST_HERE) for _ in range(20)]
     first = where.index("GPU")
     assert 0 < first < 8 and where[first:] == ["GPU"] * (20 - first)
-    assert rates(FAST_HERE) == "estimated, corrected by 19 calls"               # all but the first one on the GPU
-    assert cuteblas.stats()["rates"] == {"corrected": {"host: float32": first, "GPU: float32": 19 - first}}
-    assert machine.call(replace(FAST_HERE, dtype=np.dtype(np.float64), products=1e8)) == "host"            # of another kind
+    # all but the first one on the GPU
+    assert rates(FAST_HERE) == "estimated, corrected by 19 calls"
+    assert cuteblas.stats()["rates"] == {"corrected": {"host: float32": first,
+                                                       "GPU: float32": 19 - first}}
+    # of another kind
+    assert machine.call(replace(FAST_HERE, dtype=np.dtype(np.float64), products=1e8)) == "host"
     assert "corrected" not in rates(product(1e9, np.int64))
 
 
@@ -117,10 +128,13 @@ def test_estimates_that_are_right_stay(machine):
     for work in works * 5:
         machine.call(work, work.kind)
     assert placement._corrections == pytest.approx(dict.fromkeys(placement._corrections, 1.0))
-    assert {*cuteblas.stats()["rates"]["corrected"]} >= {"GPU: transposes", "GPU: copies", "host: float32"}
+    assert {*cuteblas.stats()["rates"]["corrected"]} >= {"GPU: transposes", "GPU: copies",
+                                                         "host: float32"}
 
 
-def test_a_loop_is_not_kept_by_what_the_threads_of_the_last_product_by_numpy_cost(machine, monkeypatch):
+def test_a_loop_is_not_kept_by_what_the_threads_of_the_last_product_by_numpy_cost(
+    machine, monkeypatch
+):
     machine.beside = 8.0
     job = SimpleNamespace(done=lambda: machine.now > 2, wait=lambda most: 0.0)
     monkeypatch.setattr(placement, "_starting", job)

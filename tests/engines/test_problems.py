@@ -28,8 +28,16 @@ def problem(x1, x2, out=None, **arguments):
 
 
 def gemm(m, n, k, a, b, c, batch=(), batches=((), (), ()), dtype="float64", alignment=(16, 16, 16)):
-    return GemmProblem(m, n, k, *(Operand(dtype, strides, of_batch, alignment=bytes_)
-                                  for strides, of_batch, bytes_ in zip((a, b, c), batches, alignment, strict=True)), batch=batch)
+    return GemmProblem(
+        m,
+        n,
+        k,
+        *(
+            Operand(dtype, strides, of_batch, alignment=bytes_)
+            for strides, of_batch, bytes_ in zip((a, b, c), batches, alignment, strict=True)
+        ),
+        batch=batch
+    )
 
 
 def zeros(*shape, dtype="f8"):
@@ -48,7 +56,8 @@ def test_matrices_are_read_where_they_lie():
 
 def test_alignment_of_every_operand():
     a, b, out = zeros(4, 6), zeros(6, 6), zeros(4, 6)
-    assert problem(a[:, 1:], b[1:, 2:5], out[:, 3:]) == gemm(4, 3, 5, (6, 1), (1, 6), (6, 1), alignment=(8, 16, 8))
+    assert problem(a[:, 1:], b[1:, 2:5], out[:, 3:]) == gemm(4, 3, 5, (6, 1), (1, 6), (6, 1),
+                                                             alignment=(8, 16, 8))
 
 
 def test_vectors():
@@ -66,21 +75,28 @@ def test_a_contiguous_batch_becomes_rows():
 
 
 def test_a_batch_of_second_operands_becomes_columns():
-    assert problem(zeros(4), zeros(7, 4, 5).transpose(0, 1, 2)) == gemm(1, 5, 4, (0, 1), (1, 5), (0, 1), (7,), ((0,), (20,), (5,)))
-    assert problem(zeros(3, 4), zeros(7, 5, 4).mT, zeros(7, 5, 3).mT) == gemm(3, 35, 4, (4, 1), (4, 1), (1, 3))
+    assert problem(zeros(4), zeros(7, 4, 5).transpose(0, 1, 2)) == gemm(
+        1, 5, 4, (0, 1), (1, 5), (0, 1), (7,), ((0,), (20,), (5,))
+    )
+    assert problem(zeros(3, 4), zeros(7, 5, 4).mT, zeros(7, 5, 3).mT) == gemm(
+        3, 35, 4, (4, 1), (4, 1), (1, 3)
+    )
     assert problem(zeros(3, 4), zeros(7, 4)[..., None]) == gemm(3, 7, 4, (4, 1), (4, 1), (1, 3))
 
 
 def test_batch_modes_merge_and_ones_go():
     a, b = zeros(2, 1, 7, 3, 4), zeros(2, 1, 7, 4, 5)
     assert problem(a, b) == gemm(3, 5, 4, (4, 1), (1, 5), (5, 1), (14,), ((12,), (20,), (15,)))
-    assert problem(a[:, :, ::2], b[:, :, ::2]) == gemm(3, 5, 4, (4, 1), (1, 5), (5, 1), (2, 4), ((84, 24), (140, 40), (60, 15)))
+    assert problem(a[:, :, ::2], b[:, :, ::2]) == gemm(3, 5, 4, (4, 1), (1, 5), (5, 1), (2, 4),
+                                                       ((84, 24), (140, 40), (60, 15)))
 
 
 def test_broadcast_modes_have_stride_zero():
     assert problem(zeros(7, 1, 3, 4), zeros(2, 4, 5), zeros(7, 2, 3, 5)) == gemm(
         3, 5, 4, (4, 1), (1, 5), (5, 1), (7, 2), ((12, 0), (0, 20), (30, 15)))
-    assert problem(zeros(3, 4), zeros(4, 5), zeros(2, 3, 5)) == gemm(3, 5, 4, (4, 1), (1, 5), (5, 1), (2,), ((0,), (0,), (15,)))
+    assert problem(zeros(3, 4), zeros(4, 5), zeros(2, 3, 5)) == gemm(3, 5, 4, (4, 1), (1, 5),
+                                                                     (5, 1), (2,),
+                                                                     ((0,), (0,), (15,)))
 
 
 def test_axes():
@@ -99,7 +115,8 @@ def test_flops():
 @given(st.data())
 def test_copies_move_words(data):
     shape = data.draw(st.lists(st.integers(0, 4), max_size=3).map(tuple))
-    dtype = np.dtype(data.draw(st.sampled_from(("i1", "f2", "f4", "c8", "c16", "S3", "S12", "U1", "V6", "S32"))))
+    dtype = np.dtype(data.draw(st.sampled_from(("i1", "f2", "f4", "c8", "c16", "S3", "S12", "U1",
+                                                "V6", "S32"))))
     layout = data.draw(st.sampled_from(("C", "F", "sliced", "negative", "permuted", "offset")))
     x = laid_out(shape, dtype, layout)
     result = cuteblas.copy(x, order=data.draw(st.sampled_from("CFAK")))
@@ -108,7 +125,8 @@ def test_copies_move_words(data):
 
 def test_words_are_as_large_as_alignment_allows():
     x = zeros(4, 6, dtype="c16")
-    assert copy_problem(EMULATOR.memory(x.T), EMULATOR.memory(zeros(6, 4, dtype="c16"))).itemsize == 16
+    assert copy_problem(EMULATOR.memory(x.T),
+                        EMULATOR.memory(zeros(6, 4, dtype="c16"))).itemsize == 16
     y = zeros(4, 6)
     assert copy_problem(EMULATOR.memory(y.T), EMULATOR.memory(zeros(6, 4))).itemsize == 8
     odd = np.ndarray((4, 6), "c16", np.empty(16 * 24 + 8, np.uint8), 8)

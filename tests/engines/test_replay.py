@@ -1,7 +1,8 @@
 """Two calls with one key are the same call: what is replayed is what the long way would answer.
 
-CuPy arrays are in host memory and launches are evaluated by the definition. All arrays of a call are in one arena, of which
-everything that a call writes is compared; what is allocated for results has guards around it.
+CuPy arrays are in host memory and launches are evaluated by the definition. All arrays of a call
+are in one arena, of which everything that a call writes is compared; what is allocated for results
+has guards around it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ ALLOCATED: list[tuple[np.ndarray, int, int]] = []
 
 
 def guarded(nbytes: int) -> cupy.cuda.MemoryPointer:
-    """Host memory in place of ``cupy.cuda.alloc``, in the middle of bytes that nobody may change."""
+    """Host memory in place of ``cupy.cuda.alloc``, in the middle of bytes that nobody may
+    change."""
     buffer = np.full(nbytes + 3 * GUARD, 0xEE, np.uint8)
     start = GUARD + -buffer.ctypes.data % GUARD
     ALLOCATED.append((buffer, start, nbytes))
-    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(buffer.ctypes.data, buffer.nbytes, buffer, 0), start)
+    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(buffer.ctypes.data, buffer.nbytes,
+                                                           buffer, 0), start)
 
 
 def check_guards() -> None:
@@ -75,7 +78,7 @@ def on_the_host(by_definition: None) -> Iterator[None]:
     ALLOCATED.clear()
 
 
-# -- calls as data ----------------------------------------------------------------------------------------------------------------
+# -- calls as data ---------------------------------------------------------------------------------
 class Spec(NamedTuple):
     """An array in the arena; the offset is that of the lowest byte."""
 
@@ -101,7 +104,8 @@ class Arena:
         buffer = np.zeros(ROOM + 64, np.uint8)
         start = -buffer.ctypes.data % 64
         self.memory = buffer[start:start + ROOM]
-        self.contents = np.random.default_rng(seed).integers(0x3C, 0x41, ROOM, np.uint8)        # numbers about 1, of any type
+        # numbers about 1, of any type
+        self.contents = np.random.default_rng(seed).integers(0x3C, 0x41, ROOM, np.uint8)
 
     def run(self, call: Call) -> tuple[Any, ...]:
         """What a call comes to: what is written, and the result or the refusal."""
@@ -115,7 +119,8 @@ class Arena:
                 return x.epilogue(**{name: given(y) for name, y in x.operands.items()})
             return [given(y) for y in x] if type(x) is list else x
 
-        operands, named = [given(x) for x in call.operands], {name: given(x) for name, x in call.named.items()}
+        operands, named = [given(x) for x in call.operands], {name: given(x)
+                                                              for name, x in call.named.items()}
         result, refusal = outcome(FUNCTIONS[call.function], *operands, **named)
         check_guards()
         told = [type(refusal), str(refusal)] if refusal is not None else [self.told(x, made) for x in
@@ -142,15 +147,18 @@ class Bound(NamedTuple):
     operands: dict[str, Any]
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {name: getattr(cuteblas, name) for name in (
-    "matmul", "dot", "inner", "vdot", "outer", "kron", "tensordot", "vecdot", "matvec", "vecmat", "einsum", "copy",
-    "ascontiguousarray", "asfortranarray")}
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: getattr(cuteblas, name)
+                                            for name in ("matmul", "dot", "inner", "vdot", "outer",
+                                                         "kron", "tensordot", "vecdot", "matvec",
+                                                         "vecmat", "einsum", "copy",
+                                                         "ascontiguousarray", "asfortranarray")}
 FUNCTIONS |= {name: getattr(blas, name) for name in ("sgemm", "igemm", "gemm", "gemm_grouped")}
 FUNCTIONS["fused"] = cuteblas.matmul
 
-TYPES = [np.dtype(x) for x in ("f4", "f4", "f8", "l", "q", "F", "e", "i1", "?")] + [np.dtype("f4", metadata={"unit": "m"})]
-SCALARS = (0, -0.0, 0.0, False, 1, 1.0, True, 1 + 0j, 2, 2.5, -3, 100, 300, 70000, 1e-40, 1e300, float("nan"), float("inf"),
-           2**40, 2**70, np.float32(2), np.float64(2), np.int64(2))
+TYPES = [np.dtype(x) for x in ("f4", "f4", "f8", "l", "q", "F", "e", "i1",
+                               "?")] + [np.dtype("f4", metadata={"unit": "m"})]
+SCALARS = (0, -0.0, 0.0, False, 1, 1.0, True, 1 + 0j, 2, 2.5, -3, 100, 300, 70000, 1e-40, 1e300,
+           float("nan"), float("inf"), 2**40, 2**70, np.float32(2), np.float64(2), np.int64(2))
 
 
 @cuteblas.epilogue
@@ -164,7 +172,8 @@ def chosen(acc: Any, *, mode: Any, bias: Any) -> Any:
 
 
 def array(random: Random, shape: tuple[int, ...], dtype: np.dtype) -> Spec:
-    """An array of a shape with the strides of some order, perhaps padded, reversed or broadcast, somewhere."""
+    """An array of a shape with the strides of some order, perhaps padded, reversed or broadcast,
+    somewhere."""
     strides, step = [0] * len(shape), dtype.itemsize * random.choice((1, 1, 1, 2))
     for axis in random.sample(range(len(shape)), len(shape)):
         strides[axis] = step * random.choice((1, 1, 1, 1, 1, -1, 0))
@@ -187,11 +196,14 @@ def drawn(random: Random) -> Call:
     name = random.choice(sorted(FUNCTIONS))
     match name:
         case "matmul":
-            return Call(name, (a, b), {**perhaps(m, n), **random.choice(({}, {"precision": "auto"}, {"precision": "ieee"}))})
+            return Call(name, (a, b), {**perhaps(m, n),
+                                       **random.choice(({}, {"precision": "auto"},
+                                                        {"precision": "ieee"}))})
         case "dot":
             return Call(name, random.choice(((a, b), (a, v), (a, 2.0), (a, new()))), perhaps(m, n))
         case "inner":
-            return Call(name, (a, new(n, k)), random.choice(({}, {"precision": "ieee"}, {"precision": "fp16x3"})))
+            return Call(name, (a, new(n, k)), random.choice(({}, {"precision": "ieee"},
+                                                             {"precision": "fp16x3"})))
         case "vdot":
             return Call(name, (a, new(m, k)))
         case "outer":
@@ -199,58 +211,83 @@ def drawn(random: Random) -> Call:
         case "kron":
             return Call(name, (a, b))
         case "tensordot":
-            return Call(name, (a, b), {"axes": random.choice((1, 0, True, ([1], [0]), ((1,), (0,)), [[1], [0]], [1, 0], (-1, 0)))})
+            return Call(name, (a, b), {"axes": random.choice((1, 0, True, ([1], [0]), ((1,), (0,)),
+                                                              [[1], [0]], [1, 0], (-1, 0)))})
         case "vecdot":
-            return Call(name, (a, v), random.choice((perhaps(m), {"axis": -1}, {"keepdims": True}, {"keepdims": 1})))
+            return Call(name, (a, v), random.choice((perhaps(m), {"axis": -1}, {"keepdims": True},
+                                                     {"keepdims": 1})))
         case "matvec":
-            axes = random.choice(([(-2, -1), (-1,), (-1,)], ((-2, -1), (-1,), (-1,)), [[-2, -1], [-1], [-1]]))
+            axes = random.choice(([(-2, -1), (-1,), (-1,)], ((-2, -1), (-1,), (-1,)),
+                                  [[-2, -1], [-1], [-1]]))
             return Call(name, (a, v), random.choice((perhaps(m), {"axes": axes})))
         case "vecmat":
             return Call(name, (v, b), perhaps(n))
         case "einsum":
-            case = random.choice((("ij,jk->ik", a, b), ("ij,jk", a, b), ("ij->j", a), ("ij->", a), ("ij,ij->ij", a, new(m, k)),
-                                  ("ij,jk,kl->il", a, b, new(n, m)), ("ii->i", square), ("ij,->ij", a, new())))
+            case = random.choice((("ij,jk->ik", a, b), ("ij,jk", a, b), ("ij->j", a), ("ij->", a),
+                                  ("ij,ij->ij", a, new(m, k)), ("ij,jk,kl->il", a, b, new(n, m)),
+                                  ("ii->i", square), ("ij,->ij", a, new())))
             extents = dict(zip("ijkl", (m, k, n, m), strict=True))
             result = case[0].partition("->")[2] if "->" in case[0] else "ik"
-            options: tuple[dict[str, Any], ...] = ({}, {}, {}, {"optimize": True}, {"optimize": "auto"}, {"optimize": 1},
-                                                   {"order": "F"}, {"dtype": "f8"}, {"casting": "unsafe"})
-            return Call(name, case, {**perhaps(*(extents[c] for c in result)), **random.choice(options)})
+            options: tuple[dict[str, Any], ...] = ({}, {}, {}, {"optimize": True},
+                                                   {"optimize": "auto"}, {"optimize": 1},
+                                                   {"order": "F"}, {"dtype": "f8"},
+                                                   {"casting": "unsafe"})
+            return Call(name, case, {**perhaps(*(extents[c] for c in result)),
+                                     **random.choice(options)})
         case "copy":
             named = random.choice(({}, {"order": "F"}, {"out": square}, perhaps(m, k)))
             return Call(name, (random.choice((a, square, new(2, m, k))),), named)
         case "ascontiguousarray" | "asfortranarray":
             other = np.dtype({"f": "f8", "d": "f4", "F": "c16"}.get(dtype.char, dtype))
-            return Call(name, (a,), random.choice(({}, {"dtype": None}, {"dtype": dtype}, {"dtype": other}, {"dtype": other})))
+            return Call(name, (a,), random.choice(({}, {"dtype": None}, {"dtype": dtype},
+                                                   {"dtype": other}, {"dtype": other})))
         case "fused":
             number = random.choice(SCALARS)
-            epilogue = random.choice((
-                "relu", Bound(epilogues.bias, {"bias": new(m, n)}), Bound(epilogues.bias, {"bias": new(1, n)}),
-                Bound(shifted, {"by": number}), Bound(shifted, {"by": number, "bias": new(m, n)}),
-                Bound(shifted, {"by": new(m, n)}),
-                Bound(chosen, {"mode": random.choice((1, True, False, None, "1", 1.0)), "bias": number})))
+            epilogue = random.choice(
+                (
+                    "relu",
+                    Bound(epilogues.bias, {"bias": new(m, n)}),
+                    Bound(epilogues.bias, {"bias": new(1, n)}),
+                    Bound(shifted, {"by": number}),
+                    Bound(shifted, {"by": number, "bias": new(m, n)}),
+                    Bound(shifted, {"by": new(m, n)}),
+                    Bound(
+                        chosen,
+                        {"mode": random.choice((1, True, False, None, "1", 1.0)), "bias": number}
+                    )
+                )
+            )
             return Call(name, (a, b), {"epilogue": epilogue, **perhaps(m, n)})
         case "gemm_grouped":
             count = random.choice((2, 3))
             kind = random.choice(TYPES[:3])
-            lists = [[new(*shape, kind=kind) for _ in range(count)] for shape in ((m, k), (k, n), (m, n))]
-            out = random.choice(({}, {"out": lists[2]}, {"out": [lists[2][0], *[None] * (count - 1)]}))
+            lists = [[new(*shape, kind=kind) for _ in range(count)]
+                     for shape in ((m, k), (k, n), (m, n))]
+            out = random.choice(({}, {"out": lists[2]},
+                                 {"out": [lists[2][0], *[None] * (count - 1)]}))
             return Call(name, (random.choice((1, 2.0, [2.0] * count)), *lists[:2]), out)
-    kind, output = {"sgemm": ("f4", "f4"), "igemm": ("i1", "i4")}.get(name, (dtype.str[1:], dtype.str[1:]))
-    a, b, c = (new(*shape, kind=np.dtype(x)) for shape, x in (((m, k), kind), ((k, n), kind), ((m, n), output)))
+    kind, output = {"sgemm": ("f4", "f4"), "igemm": ("i1", "i4")}.get(
+        name, (dtype.str[1:], dtype.str[1:])
+    )
+    a, b, c = (new(*shape, kind=np.dtype(x)) for shape, x in (((m, k), kind), ((k, n), kind),
+                                                              ((m, n), output)))
     trans = {"trans_a": random.choice((0, "N", "n", False, "C", 1)) if m == k else 0}
-    named = random.choice(({}, {"out": c}, {"c": c}, {"c": c, "overwrite_c": 1}, {"c": c, "overwrite_c": True}, {"c": c, "out": c},
-                           {"c": new(m, n, kind=np.dtype(output)), "out": c}, {"c": c, "overwrite_c": 0}))
+    named = random.choice(({}, {"out": c}, {"c": c}, {"c": c, "overwrite_c": 1},
+                           {"c": c, "overwrite_c": True}, {"c": c, "out": c},
+                           {"c": new(m, n, kind=np.dtype(output)), "out": c},
+                           {"c": c, "overwrite_c": 0}))
     beta = {"beta": random.choice((1, 2.5, *SCALARS))} if "c" in named else {}
     alpha = random.choice((1, 2, 2.5, *SCALARS, new(kind=np.dtype("f4"))))
     return Call(name, (alpha, a, b), {**named, **beta, **trans})
 
 
-# -- calls that are almost the same -----------------------------------------------------------------------------------------------
+# -- calls that are almost the same ----------------------------------------------------------------
 def moved(random: Random, x: Any) -> Any:
     """An operand that is almost the same."""
     if type(x) is list:
         i = random.randrange(len(x))
-        return random.choice(([*x[:i], moved(random, x[i]), *x[i + 1:]], x[:i] + x[i + 1:], tuple(x)))
+        return random.choice(([*x[:i], moved(random, x[i]), *x[i + 1:]], x[:i] + x[i + 1:],
+                              tuple(x)))
     if type(x) is tuple:
         return list(x)
     if isinstance(x, Bound):
@@ -262,16 +299,19 @@ def moved(random: Random, x: Any) -> Any:
         return random.choice(SCALARS) if isinstance(x, int | float | complex) else x
     match random.randrange(6):
         case 0:
-            return x._replace(dtype=random.choice([t for t in TYPES if t.itemsize == x.dtype.itemsize] or [x.dtype]))
+            return x._replace(dtype=random.choice([t for t in TYPES
+                                                   if t.itemsize == x.dtype.itemsize] or [x.dtype]))
         case 1:
             return x._replace(offset=x.offset + random.choice((1, 2, 4, 8, 16)))
         case 2:
             return x._replace(offset=16 * random.randrange(1900))
         case 3:
-            return x._replace(strides=tuple(s if n > 1 else s + x.dtype.itemsize for n, s in zip(x.shape, x.strides, strict=True)))
+            return x._replace(strides=tuple(s if n > 1 else s + x.dtype.itemsize
+                                            for n, s in zip(x.shape, x.strides, strict=True)))
         case 4:
             axes = random.sample(range(len(x.shape)), len(x.shape))
-            return x._replace(shape=tuple(x.shape[i] for i in axes), strides=tuple(x.strides[i] for i in axes))
+            return x._replace(shape=tuple(x.shape[i] for i in axes),
+                              strides=tuple(x.strides[i] for i in axes))
     return x
 
 
@@ -295,7 +335,8 @@ def altered(random: Random, call: Call) -> Call:
         case 5 if named:
             name = random.choice(sorted(named))
             if type(named[name]) in (int, bool, float):
-                named[name] = random.choice((int, bool, float))(0 if named[name] != named[name] else named[name] == 1)
+                named[name] = random.choice((int, bool, float))(0 if named[name] != named[name]
+                                                                else named[name] == 1)
         case 6:
             operands[0] = moved(random, operands[0])
         case _ if arrays:
@@ -343,7 +384,8 @@ def test_an_operand_is_not_taken_for_out() -> None:
 @pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray])
 @pytest.mark.parametrize("shape", [(), (5,), (509,), (3, 4), (263, 2)])
 def test_casts_are_replayed(call: Callable[..., Any], shape: tuple[int, ...]) -> None:
-    for source, target in (("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?"), ("f4", bfloat16), (float8_e5m2, "f2")):
+    for source, target in (("f4", "f8"), ("f8", "f4"), ("F", "D"), ("f4", "?"), ("f4", bfloat16),
+                           (float8_e5m2, "f2")):
         x, y = (np.arange(n, n + np.prod(shape)).reshape(shape).astype(source) for n in (0, 7))
         cuteblas.reset_stats()
         for again, given in enumerate((x, y)):
@@ -351,7 +393,8 @@ def test_casts_are_replayed(call: Callable[..., Any], shape: tuple[int, ...]) ->
             result = call(on_gpu(given), dtype=target)
             assert replay_cupy.recorded.hits == before + again
             assert (result.dtype, result.shape) == (np.dtype(target), shape or (1,))
-            np.testing.assert_array_equal(on_host(result), given.reshape(shape or (1,)).astype(target))
+            np.testing.assert_array_equal(on_host(result),
+                                          given.reshape(shape or (1,)).astype(target))
         counted, = cuteblas.stats()[call.__name__]["calls"].items()
         assert counted == (f"changes {x.dtype} to {np.dtype(target)}", 2)
 
@@ -377,14 +420,17 @@ def test_products_of_elements_are_replayed(extent: int) -> None:
     for values in (1, 5):
         x = np.arange(values, extent + values, dtype="f4")
         before = replay_cupy.recorded.hits
-        np.testing.assert_array_equal(on_host(cuteblas.einsum("i,i->i", on_gpu(x), on_gpu(2 * x))), 2 * x * x)
+        np.testing.assert_array_equal(on_host(cuteblas.einsum("i,i->i", on_gpu(x), on_gpu(2 * x))),
+                                      2 * x * x)
         assert replay_cupy.recorded.hits == before + (values == 5)
 
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "F", "D"])
-@pytest.mark.parametrize("subscripts", ["ij,i->i", "ij,jk->j", "ij,j->", "ij,k->i", "ij,jk->ik", "ijk,k->i"])
-def test_sums_over_an_index_of_one_operand_alone_are_replayed(monkeypatch: pytest.MonkeyPatch, subscripts: str, dtype: str,
+@pytest.mark.parametrize("subscripts", ["ij,i->i", "ij,jk->j", "ij,j->", "ij,k->i", "ij,jk->ik",
+                                        "ijk,k->i"])
+def test_sums_over_an_index_of_one_operand_alone_are_replayed(monkeypatch: pytest.MonkeyPatch,
+                                                              subscripts: str, dtype: str,
                                                               first: bool) -> None:
     if first:
         monkeypatch.setattr(contractions, "_MOST_AT_ONCE", 0)
@@ -402,7 +448,10 @@ def test_a_number_that_its_type_does_not_hold_is_refused_every_time() -> None:
     x = on_gpu(np.ones((2, 2), "i1"))
     for by, result in ((3, 5), (100, 102), (300, None), (2, 4), (-129, None), (2**70, None)):
         if result is None:
-            with pytest.raises(OverflowError, match=f"operand 'by' of epilogue shifted is {by}, which is out of bounds for int8"):
+            with pytest.raises(
+                OverflowError,
+                match=f"operand 'by' of epilogue shifted is {by}, which is out of bounds for int8"
+            ):
                 cuteblas.matmul(x, x, epilogue=shifted(by=by))
         else:
             assert (on_host(cuteblas.matmul(x, x, epilogue=shifted(by=by))) == result).all()
@@ -421,15 +470,19 @@ EXTENTS = (1, 2, 3, 4, 7, 8, 16, 17, 33, 64, 65)
 
 
 def unwritten(random: Random, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array in any order, padded, sliced, reversed, or at any address of an element, of which nobody looks at the elements."""
+    """An array in any order, padded, sliced, reversed, or at any address of an element, of which
+    nobody looks at the elements."""
     *batch, rows, columns = (1,) * (2 - len(shape)) + shape
     order = random.choice("CFCFPSN")
     step = 2 if order == "S" else 1
-    stored = (*batch, columns, rows) if order == "F" else (*batch, rows, step * columns + (order == "P") * random.choice((1, 3, 8)))
+    stored = (*batch, columns, rows) if order == "F" else (*batch, rows,
+                                                           step * columns + (order == "P")
+                                                           * random.choice((1, 3, 8)))
     offset, kind = random.choice((0, 0, 0, 1, 3)), np.dtype(dtype)
     x = np.zeros(int(np.prod(stored)) + offset, kind)[offset:].reshape(stored)
     x = x.swapaxes(-1, -2) if order == "F" else x[..., :step * columns:step]
-    return on_gpu((x[..., ::-1] if order == "N" else x).reshape(shape) if len(shape) < 2 else x[..., ::-1] if order == "N" else x)
+    return on_gpu((x[..., ::-1] if order == "N" else x).reshape(shape) if len(shape) < 2
+                  else x[..., ::-1] if order == "N" else x)
 
 
 def product_of(random: Random) -> Callable[[], Any]:
@@ -437,9 +490,11 @@ def product_of(random: Random) -> Callable[[], Any]:
     types = "efdFDefbiqB?"
     first = random.choice(types)
     second = first if random.random() < 0.85 else random.choice("fdFD")
-    m, n, k = (random.choice(EXTENTS) if random.random() < 0.7 else random.randint(1, 100) for _ in range(3))
+    m, n, k = (random.choice(EXTENTS) if random.random() < 0.7 else random.randint(1, 100)
+               for _ in range(3))
     batch = random.choice(((), (), (), (3,), (2, 3)))
-    names = ("matmul",) * 6 + ("dot", "inner", "tensordot", "einsum", "vecdot", "matvec", "vecmat", "gemm", "gemm", "gemv")
+    names = ("matmul",) * 6 + ("dot", "inner", "tensordot", "einsum", "vecdot", "matvec", "vecmat",
+                               "gemm", "gemm", "gemv")
     name = random.choice(names)
     function = getattr(cuteblas, name, None)
     match name:
@@ -448,26 +503,34 @@ def product_of(random: Random) -> Callable[[], Any]:
             a, b = unwritten(random, (m, k), first), unwritten(random, (k, n), first)
             alpha, beta = (random.choice((1, 2, unwritten(random, (), sums))) for _ in range(2))
             if name == "gemm":
-                c, overwrite = unwritten(random, (m, n), "i" if first == "b" else first), random.choice((0, 1))
+                c, overwrite = unwritten(random, (m, n),
+                                         "i" if first == "b" else first), random.choice((0, 1))
                 return lambda: blas.gemm(alpha, a, b, beta, c, overwrite_c=overwrite)
-            routine, y = getattr(blas, {"f": "s", "d": "d", "F": "c", "D": "z"}[first] + "gemv"), unwritten(random, (m,), first)
+            routine, y = getattr(blas, {"f": "s", "d": "d", "F": "c", "D": "z"}[first]
+                                 + "gemv"), unwritten(random, (m,), first)
             vector = unwritten(random, (k,), first)
             return lambda: routine(alpha, a, vector, beta, y, overwrite_y=1)
         case "inner" | "vecdot" | "matvec" | "vecmat":
             shapes = {"inner": ((*batch, m, k), (n, k)), "vecdot": ((*batch, m, k), (m, k)),
-                      "matvec": ((*batch, m, k), (*batch, k)), "vecmat": ((*batch, k), (*batch, k, n))}[name]
+                      "matvec": ((*batch, m, k), (*batch, k)),
+                      "vecmat": ((*batch, k), (*batch, k, n))}[name]
         case "einsum":
-            shapes, subscripts = ((m, k), (k, n)), random.choice(("ij,jk->ik", "ij,jk->ki", "ij,jk->i", "ij,jk->k", "ij,jk->"))
-            a, b = (unwritten(random, shape, kind) for shape, kind in zip(shapes, (first, second), strict=True))
+            shapes, subscripts = ((m, k), (k, n)), random.choice(("ij,jk->ik", "ij,jk->ki",
+                                                                  "ij,jk->i", "ij,jk->k",
+                                                                  "ij,jk->"))
+            a, b = (unwritten(random, shape, kind)
+                    for shape, kind in zip(shapes, (first, second), strict=True))
             return lambda: cuteblas.einsum(subscripts, a, b)
         case "tensordot":
             a, b = unwritten(random, (*batch, m, k), first), unwritten(random, (k, n), second)
             return lambda: cuteblas.tensordot(a, b, 1)
         case _:
             function = cuteblas.dot if name == "dot" else cuteblas.matmul
-            shapes = random.choice((((*batch, m, k), (*batch, k, n)),) * 4 + (
-                ((*batch, m, k), (k, n)), ((*batch, m, k), (k,)), ((k,), (k, n)), ((k,), (k,)), ((1, m, k), (3, k, n))))
-    a, b = (unwritten(random, shape, kind) for shape, kind in zip(shapes, (first, second), strict=True))
+            shapes = random.choice((((*batch, m, k), (*batch, k, n)),) * 4
+                                   + (((*batch, m, k), (k, n)), ((*batch, m, k), (k,)),
+                                      ((k,), (k, n)), ((k,), (k,)), ((1, m, k), (3, k, n))))
+    a, b = (unwritten(random, shape, kind) for shape, kind in zip(shapes, (first, second),
+                                                                  strict=True))
     if function is not cuteblas.matmul or random.random() < 0.5:
         return lambda: function(a, b)
     result = function(a, b)
@@ -483,7 +546,8 @@ def test_no_product_is_planned_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("gemm", "copy", "reduction", "contraction"):
         monkeypatch.setattr(planning, f"plan_{name}", planned)
-    monkeypatch.setattr("cuteblas.runtime.executor", lambda plan: SimpleNamespace(launch=lambda *_: None))
+    monkeypatch.setattr("cuteblas.runtime.executor",
+                        lambda plan: SimpleNamespace(launch=lambda *_: None))
     monkeypatch.setattr("cuteblas.engines.cuda.Cuda.multiply", lambda *_: None)
     random = Random(23)
     for number in range(500):
@@ -510,7 +574,8 @@ def test_what_an_epilogue_reads_is_part_of_the_key() -> None:
 def test_a_launch_with_a_number_is_not_replayed_without_it() -> None:
     """A sum along a stride of 0 may be a product whose result is doubled."""
     x, y = on_gpu(np.ones((3, 4), "f4")), on_gpu(np.broadcast_to(np.float32(3), (3, 4)))
-    for call, want in ((lambda: cuteblas.vecdot(x, y), np.full(3, 12)), (lambda: cuteblas.einsum("ij,ij->", x, y), 36),
+    for call, want in ((lambda: cuteblas.vecdot(x, y), np.full(3, 12)),
+                       (lambda: cuteblas.einsum("ij,ij->", x, y), 36),
                        (lambda: cuteblas.inner(x, y[0], precision="fp16x3"), np.full(3, 12))):
         for _ in range(3):
             np.testing.assert_array_equal(on_host(call()), want)

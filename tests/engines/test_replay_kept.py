@@ -61,14 +61,16 @@ def matrix(*shape, dtype=np.float32):
 
 A, B, C, X, Y = matrix(7, 5), matrix(5, 6), matrix(7, 6), matrix(3, 7, 5), matrix(5, 3, 4)
 DOUBLE, SQUARE = matrix(5, 6, dtype=np.float64), matrix(7, 7)
-CALLS = {
-    "matmul": lambda: cuteblas.matmul(A, B), "out": lambda: cuteblas.matmul(A, B, out=C),
-    "precision": lambda: cuteblas.matmul(A, B, precision="ieee"), "the same twice": lambda: cuteblas.matmul(A.T, A),
-    "views": lambda: cuteblas.matmul(A[::-2], B[:, ::2]), "cast": lambda: cuteblas.matmul(A, DOUBLE),
-    "dot": lambda: cuteblas.dot(A, B), "tensordot": lambda: cuteblas.tensordot(X, Y, ((0, 2), (1, 0))),
-    "einsum": lambda: cuteblas.einsum("bij,jbk,k->i", X, Y, Y[0, 0]), "copy": lambda: cuteblas.copy(A.T, order="C"),
-    "type": lambda: cuteblas.ascontiguousarray(A.T, dtype=np.float64), "sgemm": lambda: blas.sgemm(2.5, A, B),
-    "beta": lambda: blas.sgemm(2.5, A, B, 0.5, C)}
+CALLS = {"matmul": lambda: cuteblas.matmul(A, B), "out": lambda: cuteblas.matmul(A, B, out=C),
+         "precision": lambda: cuteblas.matmul(A, B, precision="ieee"),
+         "the same twice": lambda: cuteblas.matmul(A.T, A),
+         "views": lambda: cuteblas.matmul(A[::-2], B[:, ::2]),
+         "cast": lambda: cuteblas.matmul(A, DOUBLE), "dot": lambda: cuteblas.dot(A, B),
+         "tensordot": lambda: cuteblas.tensordot(X, Y, ((0, 2), (1, 0))),
+         "einsum": lambda: cuteblas.einsum("bij,jbk,k->i", X, Y, Y[0, 0]),
+         "copy": lambda: cuteblas.copy(A.T, order="C"),
+         "type": lambda: cuteblas.ascontiguousarray(A.T, dtype=np.float64),
+         "sgemm": lambda: blas.sgemm(2.5, A, B), "beta": lambda: blas.sgemm(2.5, A, B, 0.5, C)}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -81,7 +83,7 @@ def test_another_process_plans_nothing(name, monkeypatch):
     cuteblas.reset_stats()
     got = call()
     assert (on_host(got) == want).all() and cuteblas.stats().keys() <= counted.keys()
-    assert on_host(call()).dtype == want.dtype                      # and from now on it is recorded here
+    assert on_host(call()).dtype == want.dtype                 # and from now on it is recorded here
 
 
 @pytest.mark.parametrize("change", ["place", "limit", "file"])
@@ -100,8 +102,9 @@ def test_what_may_have_changed_is_planned_again(change, files, monkeypatch):
     assert len(files.plans) > planned
 
 
-HOSTILE = [b"", b"[" * 100000, b"{\"a\":" * 100000, b"\xff", b"null", b"1e999", b"9" * 5000, b"[]", b"{}", b'"launch"', b"[1, 2]",
-           b'{"launch": ' * 400 + b"1" + b"}" * 400, b'{"launch": {"steps": [' * 450 + b"1" + b"]}" * 450,
+HOSTILE = [b"", b"[" * 100000, b"{\"a\":" * 100000, b"\xff", b"null", b"1e999", b"9" * 5000, b"[]",
+           b"{}", b'"launch"', b"[1, 2]", b'{"launch": ' * 400 + b"1" + b"}" * 400,
+           b'{"launch": {"steps": [' * 450 + b"1" + b"]}" * 450,
            b'{"launch": {"function": "nothing", "places": []}}', b'{"launch": {"plan": 1e999}}',
            b'{"launch": {"plan": 0, "on": [99999999999999999999]}}']
 
@@ -142,14 +145,28 @@ def test_calls_without_a_name_are_not_kept(files):
 
 
 def test_names_tell_calls_apart():
-    names = [kept.name_of(head, inputs, out) for head, inputs, out in [
-        (("matmul", None), (A, B), None), (("matmul", "ieee"), (A, B), None), (("matmul", "None"), (A, B), None),
-        (("matmul", None), (A, B), C), (("matmul", None), (A, B, C), None), (("matmul", None), (A, A), None),
-        (("matmul", 1), (A, B), None), (("matmul", True), (A, B), None), (("matmul", 1.0), (A, B), None),
-        (("matmul", int), (A, B), None), (("matmul", None), (A.T, B), None), (("matmul", (None,)), (A, B), None),
-        (("matmul", None), (SQUARE, B), None), (("matmul", None), (SQUARE.T, B), None),
-        (("matmul", None), (A, B.view(np.int32)), None),
-        (("matmul", None), (matrix(8, 5)[1:], B), None), (("matmul", None), (A, B), DOUBLE)]]
+    names = [
+        kept.name_of(head, inputs, out)
+        for head, inputs, out in [
+            (("matmul", None), (A, B), None),
+            (("matmul", "ieee"), (A, B), None),
+            (("matmul", "None"), (A, B), None),
+            (("matmul", None), (A, B), C),
+            (("matmul", None), (A, B, C), None),
+            (("matmul", None), (A, A), None),
+            (("matmul", 1), (A, B), None),
+            (("matmul", True), (A, B), None),
+            (("matmul", 1.0), (A, B), None),
+            (("matmul", int), (A, B), None),
+            (("matmul", None), (A.T, B), None),
+            (("matmul", (None,)), (A, B), None),
+            (("matmul", None), (SQUARE, B), None),
+            (("matmul", None), (SQUARE.T, B), None),
+            (("matmul", None), (A, B.view(np.int32)), None),
+            (("matmul", None), (matrix(8, 5)[1:], B), None),
+            (("matmul", None), (A, B), DOUBLE)
+        ]
+    ]
     assert None not in names and len({*names}) == len(names)
 
 
@@ -193,8 +210,9 @@ def clock(monkeypatch) -> Iterator[list]:
     # What stands for planning in these tests has no launches and no alternatives.
     monkeypatch.setattr(tuning, "_has_alternatives", lambda plan: True)
     others = [(str(i), i) for i in range(4)]
-    monkeypatch.setattr(tuning, "_plans", lambda plan: [
-        (tuning._PLANNED, plan), *((name, replace(plan, config=config)) for name, config in others)])
+    monkeypatch.setattr(tuning, "_plans", lambda plan: [(tuning._PLANNED, plan),
+                                                        *((name, replace(plan, config=config))
+                                                          for name, config in others)])
     yield asked
     cuteblas.tune(False)
     tuning._known.clear()
@@ -252,18 +270,30 @@ def test_plans_are_timed_on_scratch_memory(monkeypatch):
             host_cupy.executor(plan).launch(addresses, *scalars)
         return SimpleNamespace(launch=launch)
 
-    monkeypatch.setattr(cuda, "cupy", SimpleNamespace(cuda=SimpleNamespace(
-        Event=Event, alloc=lambda nbytes: Memory(host_cupy.allocate(nbytes)), get_elapsed_time=lambda a, b: 2.0)))
+    monkeypatch.setattr(
+        cuda,
+        "cupy",
+        SimpleNamespace(
+            cuda=SimpleNamespace(
+                Event=Event,
+                alloc=lambda nbytes: Memory(host_cupy.allocate(nbytes)),
+                get_elapsed_time=lambda a, b: 2.0
+            )
+        )
+    )
     monkeypatch.setattr(cuda, "_FILLED", 64)
     monkeypatch.setattr("cuteblas.runtime.executor", executor)
     a, b, c = (on_host(x) for x in (A, B, C))
     want = c.copy()
     down = Operand("float32", (-6, 1))
-    problem = GemmProblem(7, 6, 5, Operand("float32", (5, 1)), Operand("float32", (1, 6)), down, beta="value")
-    seconds = cuda.CUDA.seconds(plan_gemm(problem, H200), {"a": A, "b": B, "c": C[::-1]}, 1, 2.0, None)
+    problem = GemmProblem(7, 6, 5, Operand("float32", (5, 1)), Operand("float32", (1, 6)), down,
+                          beta="value")
+    seconds = cuda.CUDA.seconds(plan_gemm(problem, H200), {"a": A, "b": B, "c": C[::-1]}, 1, 2.0,
+                                None)
     assert (c == want).all() and (a @ b).any()
     assert len(launched) == 3 + 10 and seconds == pytest.approx(2e-3 / 10)
-    assert all(given[:2] == (A.data.ptr, B.data.ptr) and (given[2] - C[::-1].data.ptr) % 256 == 0 != given[2] - C[::-1].data.ptr
+    assert all(given[:2] == (A.data.ptr, B.data.ptr)
+               and (given[2] - C[::-1].data.ptr) % 256 == 0 != given[2] - C[::-1].data.ptr
                for given in launched)
     assert events == [0, 3, 3, 13]
     monkeypatch.setattr("cuteblas.runtime.capturing", lambda: True)

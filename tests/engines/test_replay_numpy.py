@@ -40,13 +40,14 @@ def reference(alpha, a, b, beta, c, trans_a, trans_b):
     return alpha * (a.astype(wide) @ b.astype(wide)) + (0 if c is None else beta * c)
 
 
-@pytest.mark.parametrize(("routine", "dtype", "output"), [("sgemm", "f", "f"), ("dgemm", "d", "d"), ("cgemm", "F", "F"),
-                                                          ("zgemm", "D", "D"), ("hgemm", "e", "e"), ("igemm", "b", "i")])
+@pytest.mark.parametrize(("routine", "dtype", "output"),
+                         [("sgemm", "f", "f"), ("dgemm", "d", "d"), ("cgemm", "F", "F"),
+                          ("zgemm", "D", "D"), ("hgemm", "e", "e"), ("igemm", "b", "i")])
 def test_routines_compute_the_second_call_as_the_first(routine, dtype, output):
     rng, call = np.random.default_rng(0), getattr(blas, routine)
     for batch in ((), (2,)):
-        for alpha, beta, place in ((1, 0, None), (1, 0, "out"), (2, 0, None), (2, 3, None), (1, 1, "overwrite"), (3, 2, "out"),
-                                   (0, 2, None)):
+        for alpha, beta, place in ((1, 0, None), (1, 0, "out"), (2, 0, None), (2, 3, None),
+                                   (1, 1, "overwrite"), (3, 2, "out"), (0, 2, None)):
             for trans_a, trans_b in (("N", "N"), ("T", "C")):
                 for again in range(3):
                     a, b = values(rng, (*batch, 4, 4), dtype), values(rng, (*batch, 4, 4), dtype)
@@ -54,7 +55,8 @@ def test_routines_compute_the_second_call_as_the_first(routine, dtype, output):
                     expected = reference(alpha, a, b, beta, c, trans_a, trans_b)
                     before = len(replay_numpy._recorded)
                     named = {"out": np.full((*batch, 4, 4), 7, output)} if place == "out" else {}
-                    result = call(alpha, a, b, beta, c, trans_a, trans_b, place == "overwrite", **named)
+                    result = call(alpha, a, b, beta, c, trans_a, trans_b, place == "overwrite",
+                                  **named)
                     np.testing.assert_array_equal(result, expected)
                     assert result.dtype == output
                     assert place is None or result is (c if place == "overwrite" else named["out"])
@@ -104,7 +106,8 @@ def test_epilogues_compute_the_second_call_as_the_first(dtype, monkeypatch):
             check(0.5, (1, 3))
         return
     for _ in range(3):
-        for slope, shape in ((None, (1, 3)), (0.25, (1, 3)), (0.75, (4, 1)), (2, (4, 3)), (-2, (4, 3))):
+        for slope, shape in ((None, (1, 3)), (0.25, (1, 3)), (0.75, (4, 1)), (2, (4, 3)),
+                             (-2, (4, 3))):
             check(slope, shape)
         check(None, (1, 3), shape="negative")
     recorded = len(replay_numpy._recorded)
@@ -134,13 +137,16 @@ def test_the_emulator_is_not_answered_by_numpy():
         blas.sgemm(1.0, a, a)
     cuteblas.reset_stats()
     with cuteblas.backend("emulator"):
-        assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, a), None, (1.0, 0)) is None
-    assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, a), None, (1.0, 0)) is not None
-    assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, [a]), None, (1.0, 0)) is None
+        assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, a), None,
+                                   (1.0, 0)) is None
+    assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, a), None,
+                               (1.0, 0)) is not None
+    assert replay_numpy.replay(next(iter(replay_numpy._recorded))[0], (a, [a]), None,
+                               (1.0, 0)) is None
     assert replay_numpy.replay([], (a, a), None) is None
 
 
-# -- products with an epilogue ----------------------------------------------------------------------------------------------------
+# -- products with an epilogue ---------------------------------------------------------------------
 def slope_of(y, *, slope=0.25):
     return np.where(y > 0, y, slope * y)
 
@@ -162,22 +168,28 @@ def first_operand(acc, *, x):
 
 
 def array(*shape, dtype="f", order="C"):
-    return np.array(np.random.default_rng(sum(shape)).integers(-4, 5, shape) / 2, dtype, order=order)
+    return np.array(np.random.default_rng(sum(shape)).integers(-4, 5, shape) / 2, dtype,
+                    order=order)
 
 
-BINDINGS = {
-    "relu": lambda d: "relu", "without operands": lambda d: epilogues.gelu,
-    "bias": lambda d: epilogues.bias(bias=array(5, dtype=d)), "bias for rows": lambda d: epilogues.bias(bias=array(4, 1, dtype=d)),
-    "nested": lambda d: epilogues.bias_gelu(bias=array(5, dtype=d)), "sigmoid": lambda d: epilogues.sigmoid(),
-    "residual": lambda d: epilogues.residual_add(residual=array(4, 5, dtype=d)),
-    "of another type": lambda d: epilogues.bias(bias=array(5, dtype="e")),
-    "of integers": lambda d: epilogues.bias(bias=array(5, dtype="i1")),
-    "strided": lambda d: any_operands(x=array(5, 4, dtype=d).T), "number": lambda d: sloped(by=0.5), "default": lambda d: sloped(),
-    "integer": lambda d: sloped(by=3), "NumPy's number": lambda d: sloped(by=np.float32(3)),
-    "all": lambda d: any_operands(x=array(5, dtype=d), y=array(4, 1, dtype=d), z=-1.5, how="max"),
-    "in another order": lambda d: any_operands(how="sum", z=1, x=array(1, 5, dtype=d)),
-    "none": lambda d: any_operands(x=2.0, y=None), "an operand": lambda d: first_operand(x=array(4, 5, dtype=d)),
-    "a broadcast one": lambda d: first_operand(x=array(5, dtype=d)), "clamp": lambda d: epilogues.clamp(lo=-1.0, hi=None)}
+BINDINGS = {"relu": lambda d: "relu", "without operands": lambda d: epilogues.gelu,
+            "bias": lambda d: epilogues.bias(bias=array(5, dtype=d)),
+            "bias for rows": lambda d: epilogues.bias(bias=array(4, 1, dtype=d)),
+            "nested": lambda d: epilogues.bias_gelu(bias=array(5, dtype=d)),
+            "sigmoid": lambda d: epilogues.sigmoid(),
+            "residual": lambda d: epilogues.residual_add(residual=array(4, 5, dtype=d)),
+            "of another type": lambda d: epilogues.bias(bias=array(5, dtype="e")),
+            "of integers": lambda d: epilogues.bias(bias=array(5, dtype="i1")),
+            "strided": lambda d: any_operands(x=array(5, 4, dtype=d).T),
+            "number": lambda d: sloped(by=0.5), "default": lambda d: sloped(),
+            "integer": lambda d: sloped(by=3), "NumPy's number": lambda d: sloped(by=np.float32(3)),
+            "all": lambda d: any_operands(x=array(5, dtype=d), y=array(4, 1, dtype=d), z=-1.5,
+                                          how="max"),
+            "in another order": lambda d: any_operands(how="sum", z=1, x=array(1, 5, dtype=d)),
+            "none": lambda d: any_operands(x=2.0, y=None),
+            "an operand": lambda d: first_operand(x=array(4, 5, dtype=d)),
+            "a broadcast one": lambda d: first_operand(x=array(5, dtype=d)),
+            "clamp": lambda d: epilogues.clamp(lo=-1.0, hi=None)}
 
 
 @pytest.mark.parametrize("where", ["numpy", "auto"])
@@ -205,7 +217,8 @@ def test_a_repeated_call_enters_few_functions():
     for _ in range(3):
         cuteblas.matmul(x, w, epilogue=bound)
     entered: list[str] = []
-    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_name) if event == "call" else None)
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_name) if event == "call"
+                   else None)
     try:
         cuteblas.matmul(x, w, epilogue=bound)
         before = len(entered)
@@ -219,19 +232,28 @@ def test_results_without_warnings_are_those_of_numpy():
     x, big = np.array([[np.inf, -3e38], [np.nan, 0.0]], "f"), np.full((2, 2), 3e38, "f")
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")
-        for bound in (epilogues.bias(bias=big[0]), epilogues.sigmoid(), any_operands(x=big, z=1e300)):
+        for bound in (epilogues.bias(bias=big[0]), epilogues.sigmoid(),
+                      any_operands(x=big, z=1e300)):
             results = [cuteblas.matmul(x, big, epilogue=bound) for _ in range(3)]
             assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
 
 
-@pytest.mark.parametrize("change", [
-    lambda patch, inner: patch.setitem(globals(), "FACTOR", 3.0), lambda patch, inner: patch.delitem(globals(), "FACTOR"),
-    lambda patch, inner: patch.setattr(slope_of, "__kwdefaults__", {"slope": 0.5}),
-    lambda patch, inner: patch.setitem(slope_of.__kwdefaults__, "slope", 0.75),
-    lambda patch, inner: patch.setattr(slope_of, "__code__", (lambda y, *, slope=0.25: y * slope).__code__),
-    lambda patch, inner: patch.setitem(globals(), "slope_of", lambda y: y + 1),
-    lambda patch, inner: patch.setattr(np, "where", lambda condition, a, b: a),
-    lambda patch, inner: patch.setattr(inner, "cell_contents", 7.0), lambda patch, inner: delattr(inner, "cell_contents")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch, inner: patch.setitem(globals(), "FACTOR", 3.0),
+        lambda patch, inner: patch.delitem(globals(), "FACTOR"),
+        lambda patch, inner: patch.setattr(slope_of, "__kwdefaults__", {"slope": 0.5}),
+        lambda patch, inner: patch.setitem(slope_of.__kwdefaults__, "slope", 0.75),
+        lambda patch, inner: patch.setattr(
+            slope_of, "__code__", (lambda y, *, slope=0.25: y * slope).__code__
+        ),
+        lambda patch, inner: patch.setitem(globals(), "slope_of", lambda y: y + 1),
+        lambda patch, inner: patch.setattr(np, "where", lambda condition, a, b: a),
+        lambda patch, inner: patch.setattr(inner, "cell_contents", 7.0),
+        lambda patch, inner: delattr(inner, "cell_contents")
+    ]
+)
 def test_what_a_function_reads_may_change_between_calls(change, monkeypatch):
     captured = 2.0
 
@@ -263,8 +285,9 @@ def test_what_a_function_reads_may_change_between_calls(change, monkeypatch):
 
 def test_numbers_and_shapes_decide_apart():
     x, w = array(4, 3), array(3, 5)
-    operands = [2, 2.0, True, np.float32(2), np.float64(2), np.int64(2), 300, 2**40, -1, array(5), array(5, dtype="d"), array(1, 5),
-                array(4, 1), array(4, 5), array(4, 5, order="F"), array(4, 4)[:, :1], array(2), array(4), array(3, 4, 5), 2**70, 1j]
+    operands = [2, 2.0, True, np.float32(2), np.float64(2), np.int64(2), 300, 2**40, -1, array(5),
+                array(5, dtype="d"), array(1, 5), array(4, 1), array(4, 5), array(4, 5, order="F"),
+                array(4, 4)[:, :1], array(2), array(4), array(3, 4, 5), 2**70, 1j]
 
     def outcome(operand):
         try:
@@ -295,7 +318,8 @@ def test_other_calls_are_not_answered_at_once(monkeypatch):
         cuteblas.matmul(x, w, epilogue=bound, precision="none")
     with pytest.raises(ValueError, match="variant"):
         cuteblas.matmul(x, w, epilogue=bound, variant="none")
-    np.testing.assert_array_equal(np.asarray(cuteblas.matmul(cuteblas.asarray(x), w, epilogue=bound)), expected)
+    np.testing.assert_array_equal(np.asarray(cuteblas.matmul(cuteblas.asarray(x), w,
+                                                             epilogue=bound)), expected)
     monkeypatch.setattr(fused, "_resolved", lambda *_: SimpleNamespace())
     for where in ("emulator", "cuda"):
         token = settings._chosen.set(where)
@@ -316,19 +340,23 @@ def test_an_epilogue_is_bound_anew_as_the_first_time():
             assert list(bound.operands) == list(given) and made(**given).operands is not bound.operands
         sums = np.zeros(2)
         assert made(x=1, sums=sums).outputs == {"sums": sums}
-        for wrong, message in (({}, None), ({"y": 1}, "needs x"), ({"x": 1, "z": 2}, "unknown argument 'z'"),
+        for wrong, message in (({}, None), ({"y": 1}, "needs x"),
+                               ({"x": 1, "z": 2}, "unknown argument 'z'"),
                                ({"x": 1, "acc": sums}, "takes acc from the product")):
             if message:
                 with pytest.raises(TypeError, match=message):
                     made(**wrong)
 
 
-@pytest.mark.parametrize("dtypes", ["bbb", "iii", "qqq", "lil", "fde", "def", "FfF", "idi", "?f?", (">f4", "<f4", ">f8"), "efd"])
+@pytest.mark.parametrize("dtypes", ["bbb", "iii", "qqq", "lil", "fde", "def", "FfF", "idi", "?f?",
+                                    (">f4", "<f4", ">f8"), "efd"])
 def test_mixed_types_and_integers(dtypes, monkeypatch):
-    x, w, other = (array(*shape, dtype=dtype) for shape, dtype in zip(((4, 3), (3, 5), (4, 5)), dtypes, strict=True))
+    x, w, other = (array(*shape, dtype=dtype) for shape, dtype in zip(((4, 3), (3, 5), (4, 5)),
+                                                                      dtypes, strict=True))
     bound = epilogues.residual_add(residual=other)
     products = []
-    monkeypatch.setattr(fused, "product_in", lambda *operands: products.append(0) or product_in(*operands))
+    monkeypatch.setattr(fused, "product_in", lambda *operands: products.append(0)
+                        or product_in(*operands))
 
     def outcome():
         try:
@@ -351,7 +379,8 @@ def test_large_operands_that_are_returned_are_copied():
 
 @pytest.mark.parametrize("dtype", ["f", "d"])
 def test_the_logistic_function_of_special_values(dtype):
-    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 700, -700, 90, -90, 0.3, -0.3], dtype)
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 700, -700, 90, -90, 0.3, -0.3],
+                 dtype)
     with np.errstate(all="ignore"):
         e = np.exp(-np.abs(x))
         expected = np.where(x >= 0, np.ones_like(e), e) / (1 + e)

@@ -21,20 +21,24 @@ from cuteblas.engines.replay import kept  # noqa: E402
 
 
 def product(name, n, **more):
-    return plan_gemm(GemmProblem(n, n, n, Operand(name, (n, 1)), Operand(name, (1, n)), Operand(name, (n, 1)), **more), H200)
+    return plan_gemm(GemmProblem(n, n, n, Operand(name, (n, 1)), Operand(name, (1, n)),
+                                 Operand(name, (n, 1)), **more), H200)
 
 
-PLANS = {
-    "simt": lambda: product("float32", 33), "scalars": lambda: product("float32", 100, alpha="value", beta="value"),
-    "complex scalars": lambda: product("complex64", 100, alpha="value"), "tensor maps": lambda: product("float16", 1024),
-    "split": lambda: product("float32", 1024), "modular": lambda: product("float64", 4096),
-    "copy": lambda: plan_copy(CopyProblem((300, 200), (1, 300), (200, 1), 4), H200)}
+PLANS = {"simt": lambda: product("float32", 33),
+         "scalars": lambda: product("float32", 100, alpha="value", beta="value"),
+         "complex scalars": lambda: product("complex64", 100, alpha="value"),
+         "tensor maps": lambda: product("float16", 1024), "split": lambda: product("float32", 1024),
+         "modular": lambda: product("float64", 4096),
+         "copy": lambda: plan_copy(CopyProblem((300, 200), (1, 300), (200, 1), 4), H200)}
 
 
 def encoder(spec):
-    """Stands for the driver's encoding of tensor maps: 128 bytes for each description and address."""
+    """Stands for the driver's encoding of tensor maps: 128 bytes for each description and
+    address."""
     def encode(address):
-        text = repr((spec.dtype.name, spec.shape, spec.strides, spec.box, spec.swizzle, address)).encode()
+        text = repr((spec.dtype.name, spec.shape, spec.strides, spec.box, spec.swizzle,
+                     address)).encode()
         memory = ctypes.create_string_buffer(text[:128])
         return SimpleNamespace(address=ctypes.addressof(memory), memory=memory)
     return encode
@@ -44,7 +48,8 @@ def arguments_of(plan, launches):
     """The bytes of all arguments of launches on certain addresses."""
     roles = (*plan.roles, "workspace")
     block = ArgumentBlock(launches, roles, encoder)
-    block.write(range(0x1000, 0x1000 + 0x1000 * len(roles), 0x1000), 2.5, 1.5 - 2j if "complex" in repr(launches[0]) else 1.5)
+    block.write(range(0x1000, 0x1000 + 0x1000 * len(roles), 0x1000), 2.5,
+                1.5 - 2j if "complex" in repr(launches[0]) else 1.5)
     found = []
     for launch, parameters in zip(launches, block.parameters, strict=True):
         pointers = (ctypes.c_void_p * len(launch.kernel.params)).from_address(parameters)
@@ -79,11 +84,15 @@ def test_a_kept_plan_launches_what_the_plan_launches(name, loaded, monkeypatch, 
     ready = kept.executor_from_json(record, 0)
     assert isinstance(ready, Executor)
     again = ready.plan
-    assert (again.roles, again.arch, again.workspace_bytes) == (plan.roles, plan.arch, plan.workspace_bytes)
+    assert (again.roles, again.arch, again.workspace_bytes) == (plan.roles, plan.arch,
+                                                                plan.workspace_bytes)
     for one, other in zip(plan.launches, again.launches, strict=True):
         same = "name", "threads", "shared_bytes", "cluster", "waits"
-        assert [getattr(one.kernel, x) for x in same] == [getattr(other.kernel, x) for x in same] and one.grid == other.grid
-        assert [(x.name, x.kind, x.dtype) for x in one.kernel.params] == [tuple(x) for x in other.kernel.params]
+        assert [getattr(one.kernel, x) for x in same] == [getattr(other.kernel, x)
+                                                          for x in same] and one.grid == other.grid
+        assert [(x.name, x.kind, x.dtype) for x in one.kernel.params] == [
+            tuple(x) for x in other.kernel.params
+        ]
     assert arguments_of(plan, plan.launches) == arguments_of(again, again.launches)
     assert [x[0] for x in loaded] == [launch.kernel.name for launch in plan.launches]
 
@@ -112,7 +121,8 @@ def test_the_machine_code_is_the_compilers(loaded, monkeypatch, tmp_path):
     cubin = compile(MULTIPLY, "sm_90")
     kept.executor_from_json(kept.plan_to_json(multiply_plan(7), 3), 3)
     (found,) = loaded
-    assert found[3:] == (cubin, cubin_name(MULTIPLY, "sm_90"), 3) and (cache_directory() / "entries" / found[4]).exists()
+    assert found[3:] == (cubin, cubin_name(MULTIPLY, "sm_90"),
+                         3) and (cache_directory() / "entries" / found[4]).exists()
 
 
 def test_numbers_that_are_complex_stay(loaded):

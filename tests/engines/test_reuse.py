@@ -12,7 +12,8 @@ import pytest
 from cuteblas import emulator
 from cuteblas.engines import reuse
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or not emulator.available(), reason="needs Linux and a C++ compiler")
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or not emulator.available(),
+                                reason="needs Linux and a C++ compiler")
 LARGE = 5 << 20                         # bytes
 handler_of = np._core.multiarray.get_handler_name
 
@@ -42,10 +43,11 @@ def test_an_array_gets_the_memory_of_one_that_is_gone_and_nearly_as_large():
     other = reuse.empty_array((LARGE,), np.dtype("u1"))
     assert other.ctypes.data != address
     del first
-    assert reuse.empty_array((LARGE,), np.dtype("u1")).ctypes.data != address       # a view keeps it
+    assert reuse.empty_array((LARGE,), np.dtype("u1")).ctypes.data != address      # a view keeps it
     del before
     assert reuse.empty_array((LARGE // 2,), np.dtype("u1")).ctypes.data != address
-    assert reuse.empty_array((LARGE // 4096, 1024), np.dtype("f4"), (4, LARGE // 1024)).ctypes.data == address
+    assert reuse.empty_array((LARGE // 4096, 1024), np.dtype("f4"),
+                             (4, LARGE // 1024)).ctypes.data == address
 
 
 def test_small_arrays_and_all_other_arrays_of_the_program_are_numpys():
@@ -65,7 +67,8 @@ def test_zeros_are_zero_where_others_have_written(everywhere):
 
 
 def test_resizing_keeps_elements_in_every_direction(everywhere):
-    for sizes in ((LARGE, 2 * LARGE), (2 * LARGE, LARGE + LARGE // 4), (LARGE, 100), (100, LARGE), (4 * LARGE, LARGE, 3 * LARGE)):
+    for sizes in ((LARGE, 2 * LARGE), (2 * LARGE, LARGE + LARGE // 4), (LARGE, 100), (100, LARGE),
+                  (4 * LARGE, LARGE, 3 * LARGE)):
         x = np.empty(sizes[0], np.uint8)
         x[...] = np.arange(sizes[0]) % 251
         for n in sizes[1:]:
@@ -76,8 +79,9 @@ def test_resizing_keeps_elements_in_every_direction(everywhere):
 
 
 def test_elements_of_any_size_and_arrays_without_elements(everywhere):
-    for x in (np.empty(0, f"V{LARGE}"), np.empty((0, LARGE)), np.empty(1, f"V{LARGE}"), np.empty(2, f"U{LARGE}"),
-              np.fromiter(range(LARGE // 4), np.int64), np.full(LARGE // 8, None), np.random.default_rng(0).random(LARGE)):
+    for x in (np.empty(0, f"V{LARGE}"), np.empty((0, LARGE)), np.empty(1, f"V{LARGE}"),
+              np.empty(2, f"U{LARGE}"), np.fromiter(range(LARGE // 4), np.int64),
+              np.full(LARGE // 8, None), np.random.default_rng(0).random(LARGE)):
         copied = x.copy()
         del x
         assert copied.nbytes >= 0
@@ -131,7 +135,7 @@ def test_idle_memory_is_bounded_and_given_back():
     library = reuse._library
     arrays = [reuse.empty_array((LARGE,), np.dtype("u1")) for _ in range(300)]
     del arrays
-    assert library.cuteblas_shrink(3 * LARGE) == 256 * LARGE                # a page more each would be counted
+    assert library.cuteblas_shrink(3 * LARGE) == 256 * LARGE     # a page more each would be counted
     assert reuse.free_idle() == 3 * LARGE
     assert reuse.free_idle() == 0
 
@@ -151,8 +155,8 @@ y = np.linalg.inv(x) @ x + np.zeros((1500, 1500))
 assert np.allclose(y, np.eye(1500), atol=1e-6)
 del before
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True,
-                           env=os.environ | {"CUTEBLAS_REUSE_MEMORY": variable})
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8",
+                           check=True, env=os.environ | {"CUTEBLAS_REUSE_MEMORY": variable})
     assert found.stdout.split() == [name, name]
 
 

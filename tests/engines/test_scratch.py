@@ -50,7 +50,9 @@ def test_threads_that_multiply_and_copy_at_the_same_time():
     a, b, x = rng.integers(-9, 9, (120, 90)), rng.integers(-9, 9, (90, 130)), rng.standard_normal((600, 700))
 
     def work(i):
-        return (cuteblas.matmul(a + i, b) == (a + i) @ b).all() and (cuteblas.ascontiguousarray((x + i).T) == (x + i).T).all()
+        return (cuteblas.matmul(a + i, b) == (a + i) @ b).all() and (
+            cuteblas.ascontiguousarray((x + i).T) == (x + i).T
+        ).all()
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(32)))

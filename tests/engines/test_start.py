@@ -1,4 +1,5 @@
-"""Programs that end, fork, or are interrupted while CUDA starts: of a machine with a GPU, which is pretended to start slowly."""
+"""Programs that end, fork, or are interrupted while CUDA starts: of a machine with a GPU, which is
+pretended to start slowly."""
 
 import os
 import signal
@@ -33,7 +34,8 @@ placement._prepare()
 
 
 def output(program, seconds=0.3, then="pass"):
-    """The words that a program prints before it ends well; Python 3.12 warns of forks while there are threads."""
+    """The words that a program prints before it ends well; Python 3.12 warns of forks while there
+    are threads."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUTEBLAS_BACKEND": "auto"}
     text = PRELUDE.format(seconds=seconds, then=then) + program
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text]
@@ -51,8 +53,15 @@ print(multiply(), cuteblas.stats()["matmul"]["calls"])
 """, then=then)[:5] == ["True", "False", "True", "True", "{'numpy':"]
 
 
-@pytest.mark.parametrize("how", ["pass", "sys.exit(0)", "threading.Thread(target=lambda: [multiply() for _ in range(3)]).start()",
-                                 "threading.Thread(target=lambda: [multiply() for _ in range(10**6)], daemon=True).start()"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "pass",
+        "sys.exit(0)",
+        "threading.Thread(target=lambda: [multiply() for _ in range(3)]).start()",
+        "threading.Thread(target=lambda: [multiply() for _ in range(10**6)], daemon=True).start()"
+    ]
+)
 def test_a_program_may_end_meanwhile(how):
     assert output(f"print(multiply() and begun.wait(9))\n{how}") == ["True"]
 
@@ -60,7 +69,9 @@ def test_a_program_may_end_meanwhile(how):
 def test_products_of_the_end():
     """Python refuses threads by then; the product is NumPy's."""
     assert output("atexit.register(lambda: print(multiply()))") == ["True"]
-    assert output("print(multiply() and begun.wait(9))\natexit.register(lambda: print(multiply()))") == ["True", "True"]
+    assert output(
+        "print(multiply() and begun.wait(9))\natexit.register(lambda: print(multiply()))"
+    ) == ["True", "True"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -77,7 +88,8 @@ print(os.waitpid(child, 0)[1], multiply())
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="no signals")
 def test_an_interrupt_ends_a_call_that_waits():
-    assert output("""
+    assert output(
+        """
 placement._START = 0.01                         # of which all but nothing is left: the call waits
 def alarm(*_):
     raise TimeoutError
@@ -92,4 +104,6 @@ except TimeoutError:
 ends.set()
 placement._starting.exception()
 print(multiply())
-""", seconds=9) == ["interrupted", "False", "True"]
+""",
+        seconds=9
+    ) == ["interrupted", "False", "True"]

@@ -17,7 +17,14 @@ from cuteblas._cache import cache_directory, clear, export_to, import_from, keep
 from cuteblas.engines import tuning
 from cuteblas.engines.emulator import Emulator
 from cuteblas.engines.execution import plan_for
-from cuteblas.planning import ContractionProblem, CopyProblem, GemmProblem, Operand, Storage, plan_gemm
+from cuteblas.planning import (
+    ContractionProblem,
+    CopyProblem,
+    GemmProblem,
+    Operand,
+    Storage,
+    plan_gemm,
+)
 from cuteblas.planning.devices import device_named
 from cuteblas.planning.operands import written
 from cuteblas.planning.problem import H200
@@ -28,7 +35,8 @@ RNG = np.random.default_rng(3)
 
 
 class Clock:
-    """Says what plans take: the later a plan is asked for first, the less, unless told otherwise."""
+    """Says what plans take: the later a plan is asked for first, the less, unless told
+    otherwise."""
 
     def __init__(self) -> None:
         self.asked: list = []
@@ -83,7 +91,9 @@ def test_the_fastest_of_three_is_kept(clock):
     assert len({plan.launches for plan in clock.asked}) == 3
     found = plan_for(PROBLEM, H200)
     assert found == clock.asked[2] != planned and found.seconds and found.works
-    assert found.measured.startswith("333 us by gemm_") and found.measured.endswith("1 ms by the estimate's choice")
+    assert found.measured.startswith("333 us by gemm_") and found.measured.endswith(
+        "1 ms by the estimate's choice"
+    )
     told = cuteblas.explain(*arrays())
     assert f"\n  measured  {found.measured}\n" in str(told) and told.plan == found
     assert cuteblas.stats()["tune"] == {"calls": {found.family: 1}}
@@ -106,15 +116,19 @@ def test_a_kept_choice_is_used_without_timing(on, clock):
 def test_another_process_uses_it(clock):
     multiply()
     found = plan_for(PROBLEM, H200)
-    program = ("import numpy, cuteblas; a = numpy.ones((96, 96), 'f4'); plan = cuteblas.explain(a, a, device='h200').plan; "
-               "print(plan.measured); print(plan.config)")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
+    program = (
+        "import numpy, cuteblas; a = numpy.ones((96, 96), 'f4'); plan = cuteblas.explain(a, a, device='h200').plan; "
+        "print(plan.measured); print(plan.config)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          check=True, env=os.environ)
     assert done.stdout.splitlines() == [found.measured, str(found.config)]
 
 
-@pytest.mark.parametrize("other", [
-    (PROBLEM, device_named("h100")), (PROBLEM, device_named("a100")), (PROBLEM, replace(H200, workspace_limit=1 << 20)),
-    (replace(PROBLEM, k=95), H200), (replace(PROBLEM, precision="ieee"), H200)], ids=str)
+@pytest.mark.parametrize("other", [(PROBLEM, device_named("h100")), (PROBLEM, device_named("a100")),
+                                   (PROBLEM, replace(H200, workspace_limit=1 << 20)),
+                                   (replace(PROBLEM, k=95), H200),
+                                   (replace(PROBLEM, precision="ieee"), H200)], ids=str)
 def test_it_holds_for_its_card_and_problem_alone(other):
     multiply()
     assert plan_for(PROBLEM, H200).measured and not plan_for(*other).measured
@@ -133,8 +147,9 @@ def test_nothing_is_timed_without_tuning(clock):
     assert not clock.asked and not files() and "tune" not in cuteblas.stats()
 
 
-HOSTILE = [b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100000, b'{"times": 3}', b'{"times": {"by nobody": 1}}',
-           b'{"times": {"the estimate\'s choice": "x"}}', b'{"times": {}}', b'{"times": {"a": 1e999, "b": NaN}}']
+HOSTILE = [b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100000, b'{"times": 3}',
+           b'{"times": {"by nobody": 1}}', b'{"times": {"the estimate\'s choice": "x"}}',
+           b'{"times": {}}', b'{"times": {"a": 1e999, "b": NaN}}']
 
 
 @pytest.mark.parametrize("content", [None, *HOSTILE], ids=range(1 + len(HOSTILE)))
@@ -203,32 +218,50 @@ def test_threads_time_once(clock):
 STACK = Operand("float32", (8, 1), (64,))
 
 
-@pytest.mark.parametrize("device", [H200, replace(H200, workspace_limit=1 << 16), device_named("a100")],
-                         ids=["H200", "limited", "A100"])
-@pytest.mark.parametrize("problem", [
-    PROBLEM, replace(PROBLEM, precision="ieee"), GemmProblem(96, 96, 96, HALF, HALF, HALF),
-    *(GemmProblem(512, 512, 512, *[Operand("float32", (512, 1))] * 3, triangle=which) for which in ("both", "lower")),
-    GemmProblem(8, 8, 8, STACK, STACK, STACK, batch=(1000,)), replace(PROBLEM, k=0), replace(PROBLEM, alpha="value", beta="value"),
-    CopyProblem((64, 512, 30), (512, 1, 512 * 64), (1920, 30, 1), 4),
-    *(ContractionProblem(((96, 96, 96),), ((96, 1, 1),), ((96, 1, 96),), *[Storage(of)] * 3) for of in ("float32", "float16")),
-    ContractionProblem(((96, 96, 96),), ((96, 96, 1),), ((64, 1, 1),), *[Storage("float32")] * 3, same=True)], ids=str)
+@pytest.mark.parametrize("device", [H200, replace(H200, workspace_limit=1 << 16),
+                                    device_named("a100")], ids=["H200", "limited", "A100"])
+@pytest.mark.parametrize("problem", [PROBLEM, replace(PROBLEM, precision="ieee"),
+                                     GemmProblem(96, 96, 96, HALF, HALF, HALF),
+                                     *(GemmProblem(512, 512, 512,
+                                                   *[Operand("float32", (512, 1))] * 3,
+                                                   triangle=which) for which in ("both", "lower")),
+                                     GemmProblem(8, 8, 8, STACK, STACK, STACK, batch=(1000,)),
+                                     replace(PROBLEM, k=0),
+                                     replace(PROBLEM, alpha="value", beta="value"),
+                                     CopyProblem((64, 512, 30), (512, 1, 512 * 64), (1920, 30, 1),
+                                                 4),
+                                     *(ContractionProblem(((96, 96, 96),), ((96, 1, 1),),
+                                                          ((96, 1, 96),), *[Storage(of)] * 3)
+                                       for of in ("float32", "float16")),
+                                     ContractionProblem(((96, 96, 96),), ((96, 96, 1),),
+                                                        ((64, 1, 1),), *[Storage("float32")] * 3,
+                                                        same=True)], ids=str)
 def test_choices_compute_the_same_problem_within_the_limit(problem, device, clock):
     planned = plan_for(problem, device)
     found = tuning.fastest(planned, clock)
     assert found.measured and found == clock.asked[-1] and len(clock.asked) > 1
     assert all(plan.problem == problem and plan.device == device for plan in clock.asked)
-    assert device.workspace_limit is None or all(plan.workspace_bytes <= device.workspace_limit for plan in clock.asked)
+    assert device.workspace_limit is None or all(plan.workspace_bytes <= device.workspace_limit
+                                                 for plan in clock.asked)
     forget()
     again = plan_for(problem, device)
     assert again == found and again.measured == found.measured
 
 
-@pytest.mark.parametrize("call, count", [
-    (lambda a, b: blas.sgemm(2, a, b, -1, a.copy()), 1), (lambda a, b: blas.plan(a, b).execute(a, b), 1),
-    (lambda a, b: cuteblas.dot(a, b), 1), (lambda a, b: cuteblas.einsum("ij,kj->ik", a, b), 1),
-    (lambda a, b: cuteblas.matmul(a, b, epilogue=epilogues.scale(scale=3.0)), 1), (lambda a, b: cuteblas.matmul(a.T, a), 1),
-    (lambda a, b: cuteblas.copy(a.reshape(4, 24, 96).transpose(2, 0, 1)), 1),
-    (lambda a, b: cuteblas.matmul(a, b, variant="gemm_small"), 0), (lambda a, b: cuteblas.matmul(a[:0], b), 0)])
+@pytest.mark.parametrize(
+    "call, count",
+    [
+        (lambda a, b: blas.sgemm(2, a, b, -1, a.copy()), 1),
+        (lambda a, b: blas.plan(a, b).execute(a, b), 1),
+        (lambda a, b: cuteblas.dot(a, b), 1),
+        (lambda a, b: cuteblas.einsum("ij,kj->ik", a, b), 1),
+        (lambda a, b: cuteblas.matmul(a, b, epilogue=epilogues.scale(scale=3.0)), 1),
+        (lambda a, b: cuteblas.matmul(a.T, a), 1),
+        (lambda a, b: cuteblas.copy(a.reshape(4, 24, 96).transpose(2, 0, 1)), 1),
+        (lambda a, b: cuteblas.matmul(a, b, variant="gemm_small"), 0),
+        (lambda a, b: cuteblas.matmul(a[:0], b), 0)
+    ]
+)
 def test_other_calls(call, count, clock):
     a, b = arrays()
     cuteblas.tune(False)
@@ -241,8 +274,8 @@ def test_other_calls(call, count, clock):
 @pytest.mark.parametrize("value, on", [("1", True), ("0", False), ("", False)])
 def test_the_environment_turns_it_on(value, on):
     program = "import cuteblas; print(cuteblas.tune(False), cuteblas.tune(True), cuteblas.tune(True))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
-                          env={**os.environ, "CUTEBLAS_TUNE": value})
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          check=True, env={**os.environ, "CUTEBLAS_TUNE": value})
     assert done.stdout.split() == [str(on), "False", "True"]
 
 
@@ -264,9 +297,18 @@ def test_choices_go_to_other_machines(tmp_path):
 
 def test_what_plans_write():
     down = Operand("float32", (-8, 1), (-64,))
-    assert written(GemmProblem(4, 8, 3, SINGLE, SINGLE, down, batch=(5,))) == {"c": (4 * (24 + 256), 4 * 8)}
-    assert written(ContractionProblem(((4, 1, -8), (2, 4, 100)), ((8, 1, 1),), ((3, 8, 8),), *[Storage("float32")] * 3,
-                                      batch=((5, 0, 0, 64),))) == {"c": (96, 4 * (100 + 7 + 256 + 1))}
+    assert written(GemmProblem(4, 8, 3, SINGLE, SINGLE, down, batch=(5,))) == {
+        "c": (4 * (24 + 256), 4 * 8)
+    }
+    assert written(
+        ContractionProblem(
+            ((4, 1, -8), (2, 4, 100)),
+            ((8, 1, 1),),
+            ((3, 8, 8),),
+            *[Storage("float32")] * 3,
+            batch=((5, 0, 0, 64),)
+        )
+    ) == {"c": (96, 4 * (100 + 7 + 256 + 1))}
     assert written(CopyProblem((3, 5), (5, 1), (1, 3), 2)) == {"dst": (0, 30)}
     a = np.ones((4, 4), "f4")
     fused = cuteblas.explain(a, a, epilogue=epilogues.relu_aux()).plan.problem

@@ -1,4 +1,5 @@
-"""A call compared with the same call of NumPy: on NumPy arrays by the definition, or on CuPy arrays in this process's memory."""
+"""A call compared with the same call of NumPy: on NumPy arrays by the definition, or on CuPy arrays
+in this process's memory."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from . import reference
 from .comparisons import check_same_refusal, check_same_strides, outcome
 
 
-def agree(ours: Callable[..., Any], numpys: Callable[..., Any], *operands: Any, out: np.ndarray | None = None,
-          to: Callable[[Any], Any] | None = None, back: Callable[[Any], np.ndarray] | None = None, strides: bool = True,
+def agree(ours: Callable[..., Any], numpys: Callable[..., Any], *operands: Any,
+          out: np.ndarray | None = None, to: Callable[[Any], Any] | None = None,
+          back: Callable[[Any], np.ndarray] | None = None, strides: bool = True,
           **arguments: Any) -> Any:
     """Check that two functions return equal results or raise the same error.
 
@@ -39,8 +41,9 @@ def agree(ours: Callable[..., Any], numpys: Callable[..., Any], *operands: Any, 
         named["out"] = twin(out)
     with np.errstate(all="ignore"):
         expected, refusal = outcome(numpys, *operands, **named)
-    moved = [to(x) if to and isinstance(x, np.ndarray) else [to(y) if isinstance(y, np.ndarray) else y for y in x]
-             if to and isinstance(x, list) else x for x in operands]
+    moved = [to(x) if to and isinstance(x, np.ndarray)
+             else [to(y) if isinstance(y, np.ndarray) else y for y in x] if to
+             and isinstance(x, list) else x for x in operands]
     if out is not None:
         arguments["out"] = to(out) if to else out
     if refusal is not None:
@@ -48,9 +51,12 @@ def agree(ours: Callable[..., Any], numpys: Callable[..., Any], *operands: Any, 
         check_same_refusal(ours, refusal, *moved, **arguments)
         assert len(reference.LAUNCHED) == launched, "something ran before the call was refused"
         return None
-    if out is not None and isinstance(numpys, np.ufunc):        # NumPy's vecmat does not heed all strides of ``out`` (2.4)
+    # NumPy's vecmat does not heed all strides of ``out`` (2.4)
+    if out is not None and isinstance(numpys, np.ufunc):
         with np.errstate(all="ignore"):
-            np.copyto(expected, numpys(*operands, **{name: x for name, x in named.items() if name != "out"}), casting="unsafe")
+            np.copyto(expected, numpys(*operands,
+                                       **{name: x for name, x in named.items() if name != "out"}),
+                      casting="unsafe")
     result = ours(*moved, **arguments)
     if out is not None:
         assert result is arguments["out"] or result.ndim == 0

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 
-def outcome(call: Callable[..., Any], *operands: Any, **arguments: Any) -> tuple[Any, Exception | None]:
+def outcome(call: Callable[..., Any], *operands: Any,
+            **arguments: Any) -> tuple[Any, Exception | None]:
     """What a call returns, or what it raises."""
     try:
         return call(*operands, **arguments), None
@@ -16,7 +17,8 @@ def outcome(call: Callable[..., Any], *operands: Any, **arguments: Any) -> tuple
         return None, refusal
 
 
-def check_same_refusal(call: Callable[..., Any], expected: Exception, *operands: Any, **arguments: Any) -> None:
+def check_same_refusal(call: Callable[..., Any], expected: Exception, *operands: Any,
+                       **arguments: Any) -> None:
     """Check that a call refuses with that type of exception in those words."""
     result, refusal = outcome(call, *operands, **arguments)
     assert refusal is not None, f"accepted with {result!r}, not refused with {expected!r}"
@@ -24,7 +26,8 @@ def check_same_refusal(call: Callable[..., Any], expected: Exception, *operands:
 
 
 def check_same_strides(got: Any, expected: np.ndarray) -> None:
-    """Check that two arrays have the same strides; strides of modes of extent 1 and of empty arrays say nothing."""
+    """Check that two arrays have the same strides; strides of modes of extent 1 and of empty arrays
+    say nothing."""
     assert got.shape == expected.shape
     for stride, wanted, extent in zip(got.strides, expected.strides, expected.shape, strict=True):
         assert stride == wanted or extent == 1 or expected.size == 0, f"strides {got.strides}, not {expected.strides}"

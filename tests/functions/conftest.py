@@ -1,4 +1,5 @@
-"""Backends for these tests: the slow, obvious executors of ``reference`` take the place of planner, emulator and GPU."""
+"""Backends for these tests: the slow, obvious executors of ``reference`` take the place of planner,
+emulator and GPU."""
 
 from __future__ import annotations
 

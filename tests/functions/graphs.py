@@ -17,7 +17,8 @@ OWN = {"erf": erf, "sigmoid": logistic, "real": lambda x: x.real, "imag": lambda
 
 
 def interpret(graph, leaves):
-    """The result and the outputs of a graph over arrays by ``(op, name)``; every value must have the type that is written."""
+    """The result and the outputs of a graph over arrays by ``(op, name)``; every value must have
+    the type that is written."""
     values = {}
     for node in graph.nodes:
         args = [values[a] for a in node.args]
@@ -38,12 +39,17 @@ def interpret(graph, leaves):
 def by_graph(resolved, acc, *, alpha=1, beta=0, c=None):
     """What a kernel makes of the sums, as far as the graph says it."""
     sums = acc.dtype
-    leaves = {("acc", ""): acc, ("alpha", ""): sums.type(alpha), ("beta", ""): sums.type(beta), ("c", ""): c}
-    leaves |= {("operand", name): x for name, x in resolved.operands} | {("scalar", name): x for name, x in resolved.scalars}
+    leaves = {("acc", ""): acc, ("alpha", ""): sums.type(alpha), ("beta", ""): sums.type(beta),
+              ("c", ""): c}
+    leaves |= {("operand", name): x for name, x in resolved.operands} | {
+        ("scalar", name): x for name, x in resolved.scalars
+    }
     with np.errstate(all="ignore"):
         result, outputs = interpret(resolved.graph, leaves)
-    stored = {name: np.broadcast_to(outputs[name], acc.shape).astype(element(dtype).numpy) for name, dtype, _ in resolved.outputs}
+    stored = {name: np.broadcast_to(outputs[name], acc.shape).astype(element(dtype).numpy)
+              for name, dtype, _ in resolved.outputs}
     stored["c"] = np.broadcast_to(result, acc.shape).astype(element(resolved.output).numpy)
-    reduced = {v.name: getattr(np, v.op)(stored[v.source], axis=v.axis).astype(v.dtype) for v in resolved.reductions
-               if v.source in stored}
-    return stored["c"], {name: x for name, x in stored.items() if name != "c" and name not in resolved.hidden} | reduced
+    reduced = {v.name: getattr(np, v.op)(stored[v.source], axis=v.axis).astype(v.dtype)
+               for v in resolved.reductions if v.source in stored}
+    return stored["c"], {name: x for name, x in stored.items() if name != "c"
+                         and name not in resolved.hidden} | reduced

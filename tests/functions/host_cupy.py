@@ -1,4 +1,5 @@
-"""CuPy arrays over this process's memory: what CuPy would hold on a GPU, readable by the executors of ``reference``."""
+"""CuPy arrays over this process's memory: what CuPy would hold on a GPU, readable by the executors
+of ``reference``."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def allocate(nbytes: int) -> cupy.cuda.MemoryPointer:
     """Host memory in place of ``cupy.cuda.alloc``, aligned to 256 bytes as CuPy's."""
     buffer = np.full(nbytes + 256, 0xEE, np.uint8)
     address = buffer.ctypes.data
-    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, buffer.nbytes, buffer, 0), -address % 256)
+    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, buffer.nbytes, buffer, 0),
+                                   -address % 256)
 
 
 def executor(plan: Plan) -> SimpleNamespace:
@@ -50,25 +52,31 @@ def executor(plan: Plan) -> SimpleNamespace:
         if not isinstance(plan.problem, GroupedProblem):
             reference.run_at(plan, addresses, *scalars)
             return
-        table, form = reference._view(addresses[0], "int64", (plan.config.table_words,), (1,)), plan.config.form
+        table, form = reference._view(addresses[0], "int64", (plan.config.table_words,),
+                                      (1,)), plan.config.form
         for i, problem in enumerate(plan.problem.problems):
-            named = {role: int(table[word]) - shift for word, member, role, shift in form.addresses if member == i}
-            numbers = {x.name: table[x.word:x.word + max(1, x.bytes // 8)].view(x.dtype)[0] for x in form.numbers if x.problem == i}
+            named = {role: int(table[word]) - shift for word, member, role, shift in form.addresses
+                     if member == i}
+            numbers = {x.name: table[x.word:x.word + max(1, x.bytes // 8)].view(x.dtype)[0]
+                       for x in form.numbers if x.problem == i}
             if named:
-                reference.multiply(problem, named, numbers.get("alpha", 1), numbers.get("beta", 0), numbers)
+                reference.multiply(problem, named, numbers.get("alpha", 1), numbers.get("beta", 0),
+                                   numbers)
 
     return SimpleNamespace(launch=launch)
 
 
 def emulated(plan: Plan) -> SimpleNamespace:
-    """A ready plan of products or a reduction that runs in the emulator, on memory that it knows by its address only."""
+    """A ready plan of products or a reduction that runs in the emulator, on memory that it knows by
+    its address only."""
     def launch(addresses, stream, alpha=1, beta=0, numbers=None):
         p = plan.problem
         if isinstance(p, GemmProblem):
             arrays = _matrices(p, dict(zip(p.roles, addresses, strict=True)))
             emulator.run(plan, arrays, alpha, beta, numbers=numbers)
         elif isinstance(p, ReductionProblem):
-            src, dst = (reference._view(address, x.dtype, (*p.batch, p.i, p.j), (*x.batch_strides, *x.strides))
+            src, dst = (reference._view(address, x.dtype, (*p.batch, p.i, p.j),
+                                        (*x.batch_strides, *x.strides))
                         for address, x in zip(addresses, (p.x, p.r), strict=True))
             emulator.run(plan, {"src": src, "dst": dst})
         else:
@@ -82,9 +90,12 @@ def _matrices(p: GemmProblem, addresses: dict[str, int]) -> dict[str, np.ndarray
     """The arrays of a product, by role."""
     fused = (*p.fusion.operands, *p.fusion.outputs) if p.fusion else ()
     over_c = {"c": p.c} | {epilogue_role(name): x for name, x in fused}
-    operands = {"a": (p.a, (p.m, p.k)), "b": (p.b, (p.n, p.k)), **{role: (x, (p.m, p.n)) for role, x in over_c.items()}}
-    scalars = {role: reference._view(addresses[role], p.accumulator, (), ()) for role in ("alpha", "beta") if role in p.roles}
-    return scalars | {role: reference._view(addresses[role], x.dtype, (*p.batch, *extents), (*x.batch_strides, *x.strides))
+    operands = {"a": (p.a, (p.m, p.k)), "b": (p.b, (p.n, p.k)),
+                **{role: (x, (p.m, p.n)) for role, x in over_c.items()}}
+    scalars = {role: reference._view(addresses[role], p.accumulator, (), ())
+               for role in ("alpha", "beta") if role in p.roles}
+    return scalars | {role: reference._view(addresses[role], x.dtype, (*p.batch, *extents),
+                                            (*x.batch_strides, *x.strides))
                       for role, (x, extents) in operands.items()}
 
 
@@ -95,8 +106,11 @@ def _reached(plan: Plan, table: np.ndarray) -> list[np.ndarray]:
         offsets, _words = word_offsets(part.kernel.row)
         for i, member in enumerate(part.members):
             row = table[part.start + part.entries + i * part.row_words:]
-            words = {param.name: int(row[offset]) for param, offset in zip(part.kernel.row, offsets, strict=True)}
-            reached += _matrices(member.problem, {"a": words["A"], "b": words["B"], "c": words["C"], **words}).values()
+            words = {param.name: int(row[offset])
+                     for param, offset in zip(part.kernel.row, offsets, strict=True)}
+            reached += _matrices(member.problem,
+                                 {"a": words["A"], "b": words["B"], "c": words["C"],
+                                  **words}).values()
     return [x for x in reached if x.size]
 
 
@@ -115,11 +129,20 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "current_stream", lambda: 0, raising=module is not kept)
         patch.setattr(module, "uploaded", lambda table: on_gpu(table).data, raising=False)
     patch.setattr(cupy.cuda, "alloc", allocate)
-    patch.setattr(cupy, "empty", lambda shape, dtype: cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)))
+    patch.setattr(
+        cupy,
+        "empty",
+        lambda shape, dtype: cupy.ndarray(
+            shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize)
+        )
+    )
     patch.setattr(cuda.Cuda, "cast", cast)
     patch.setattr(cuda.Cuda, "number", lambda self, value: on_gpu(value))
-    patch.setattr(cuda.Cuda, "identity", lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
-    patch.setattr(cuda.Cuda, "multiply", lambda self, x, y, out: np.multiply(read(x), read(y), read(out)))
+    patch.setattr(cuda.Cuda, "identity",
+                  lambda self, extent, dtype: on_gpu(np.eye(extent, dtype=dtype)))
+    patch.setattr(
+        cuda.Cuda, "multiply", lambda self, x, y, out: np.multiply(read(x), read(y), read(out))
+    )
     patch.setattr("cuteblas.runtime.capturing", lambda: False)
     patch.setattr(cupy.linalg, "inv", lambda x: on_gpu(np.linalg.inv(read(x))))
     for name in ("ascontiguousarray", "asfortranarray"):

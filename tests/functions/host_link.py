@@ -1,4 +1,5 @@
-"""NumPy arrays that go to a GPU and come back, without one: CuPy's arrays in this process's memory, and a link that is late."""
+"""NumPy arrays that go to a GPU and come back, without one: CuPy's arrays in this process's memory,
+and a link that is late."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ from . import host_cupy, reference
 
 
 @contextmanager
-def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, backend: str = "cuda",
-           native: bool = True, few_bytes: int = 0) -> Iterator[LateLink]:
-    """The backend "cuda" on such a device while this lasts; arrays of ``few_bytes`` go without threads."""
+def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40,
+           backend: str = "cuda", native: bool = True, few_bytes: int = 0) -> Iterator[LateLink]:
+    """The backend "cuda" on such a device while this lasts; arrays of ``few_bytes`` go without
+    threads."""
     with pytest.MonkeyPatch.context() as patch, host_cupy.installed():
         reference.install(patch)
-        ring = host_cuda.new_ring(LateLink(free=free, native=native), threads=threads, slot_bytes=slot_bytes)
+        ring = host_cuda.new_ring(LateLink(free=free, native=native), threads=threads,
+                                  slot_bytes=slot_bytes)
 
         def executor(plan):
             ready = host_cupy.executor(plan)
@@ -32,7 +35,8 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
                 ring.link.kernels_are_new = True
                 ring.link.kernels += 1
                 ring.link.log.append(f"kernel {ring.link.kernels}")
-                with cuteblas.backend("numpy"):         # the kernel is NumPy's, which may be served by this package
+                # the kernel is NumPy's, which may be served by this package
+                with cuteblas.backend("numpy"):
                     ready.launch(*arguments)
 
             return SimpleNamespace(launch=launch)
@@ -51,7 +55,7 @@ def linked(*, threads: int = 2, slot_bytes: int = 1 << 12, free: int = 1 << 40, 
         patch.setattr(placement, "_possible", lambda: True)
         patch.setattr(placement, "_started", True)
         patch.setattr(placement, "_compiling", {})
-        patch.setattr(placement, "_NOTICED", inf)               # what the late link takes says nothing
+        patch.setattr(placement, "_NOTICED", inf)            # what the late link takes says nothing
         patch.setattr("cuteblas.runtime.loading.are_compiled", lambda kernels, ordinal: True)
         try:
             with cuteblas.backend(backend):

@@ -46,7 +46,7 @@ class LatePeers:
         self.copies: dict = {}
         self.done: dict = {}
         self.launches = dict.fromkeys(range(count), 0)
-        self.followed = {}                      # by a lane of copies: launches of each device that it comes after
+        self.followed = {}        # by a lane of copies: launches of each device that it comes after
         self.free = {}
         self.read = {}                          # by device and address, the last launch that had it
 
@@ -74,7 +74,8 @@ class LatePeers:
     def record(self, device, lane):
         if lane == "kernels":
             return Event((device, lane), self.launches[device])
-        return Event((device, lane), len(self.copies.setdefault((device, lane), [])), self.followed.get((device, lane), {}))
+        return Event((device, lane), len(self.copies.setdefault((device, lane), [])),
+                     self.followed.get((device, lane), {}))
 
     def wait(self, device, lane, event):
         if event.lane[1] != "kernels":
@@ -86,11 +87,13 @@ class LatePeers:
                 seen[other] = max(seen.get(other, 0), place)
 
     def copy(self, lane, target, source, width, modes):
-        # what a lane reads from a device must have been computed before: it follows that device's launches
+        # what a lane reads from a device must have been computed before: it follows that device's
+        # launches
         assert lane[1] == "in" or self.followed.get(lane, {}).get(source[0], 0) == self.launches[source[0]], \
             "a result may leave before its kernel has ended"
-        assert lane[1] == "out" or self.read.get(target, 0) <= self.followed.get(lane, {}).get(lane[0], 0), \
-            "an operand may arrive where a kernel still reads another one"
+        assert lane[1] == "out" or self.read.get(target, 0) <= self.followed.get(lane, {}).get(
+            lane[0], 0
+        ), "an operand may arrive where a kernel still reads another one"
         self.copies.setdefault(lane, []).append((target, source, width, tuple(modes)))
 
     def run(self, lane, place):
@@ -106,8 +109,9 @@ class LatePeers:
 
     def moved(self, one, other):
         """The bytes that went from a device to another one."""
-        return sum(width * int(np.prod([mode[0] for mode in modes])) for copies in self.copies.values()
-                   for target, source, width, modes in copies if (source[0], target[0]) == (one, other))
+        return sum(width * int(np.prod([mode[0] for mode in modes]))
+                   for copies in self.copies.values() for target, source, width, modes in copies
+                   if (source[0], target[0]) == (one, other))
 
 
 @contextmanager
@@ -119,7 +123,8 @@ def several(count: int = 2) -> Iterator[LatePeers]:
         if nbytes > late.free.get(late.current, nbytes):
             raise cuda.CUDA.out_of_memory(nbytes, 0, 0)
         pointer = host_cupy.allocate(nbytes)
-        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(pointer.ptr, max(nbytes, 1), pointer, late.current), 0)
+        return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(pointer.ptr, max(nbytes, 1), pointer,
+                                                               late.current), 0)
 
     def empty(shape, dtype):
         return cupy.ndarray(shape, dtype, allocate(prod(shape) * np.dtype(dtype).itemsize))
@@ -129,7 +134,8 @@ def several(count: int = 2) -> Iterator[LatePeers]:
 
         def launch(addresses, *arguments):
             late.launches[late.current] += 1
-            late.read |= dict.fromkeys([(late.current, x) for x in addresses], late.launches[late.current])
+            late.read |= dict.fromkeys([(late.current, x) for x in addresses],
+                                       late.launches[late.current])
             ready.launch(addresses, *arguments)
 
         return SimpleNamespace(launch=launch)
@@ -140,7 +146,8 @@ def several(count: int = 2) -> Iterator[LatePeers]:
         patch.setattr(cupy.cuda, "alloc", allocate)
         patch.setattr(cupy.cuda, "Device", late.on)
         patch.setattr(cupy, "empty", empty)
-        patch.setattr(cupy, "get_default_memory_pool", lambda: SimpleNamespace(free_all_blocks=lambda: None))
+        patch.setattr(cupy, "get_default_memory_pool",
+                      lambda: SimpleNamespace(free_all_blocks=lambda: None))
         patch.setattr(peers, "peers", lambda: late)
         patch.setattr(spread, "peers", lambda: late)
         yield late

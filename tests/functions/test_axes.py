@@ -13,15 +13,17 @@ from .agreement import agree
 from .arrays import LAYOUTS, laid_out
 from .comparisons import check_same_refusal, outcome
 
-CALLS = [
-    *(("swapaxes", arguments) for arguments in ((0, 1), (-1, 0), (2, 2), (0, 3), (-4, 0), (1.5, 0))),
-    *(("moveaxis", arguments) for arguments in ((0, -1), ((0, 1), (-1, 0)), ([2], [0]), (0, 7), (5, 0), ((0, 0), (1, 2)),
-                                                ((0, 1), (2, 2)), ((0, 1), (2,)), ("a", 0))),
-    *(("rollaxis", arguments) for arguments in ((2,), (2, 1), (0, 3), (-1, -2), (3,), (0, 4), (0, -4))),
-    *(("permute_dims", arguments) for arguments in ((), ((2, 0, 1),), ((-1, 0, 1),), ((0, 0, 1),), ((0, 1),), (None,),
-                                                    ((0, 1, 5),))),
-    *(("transpose", arguments) for arguments in ((), ((1, 0, 2),))),
-]
+CALLS = [*(("swapaxes", arguments) for arguments in ((0, 1), (-1, 0), (2, 2), (0, 3), (-4, 0),
+                                                     (1.5, 0))),
+         *(("moveaxis", arguments) for arguments in ((0, -1), ((0, 1), (-1, 0)), ([2], [0]), (0, 7),
+                                                     (5, 0), ((0, 0), (1, 2)), ((0, 1), (2, 2)),
+                                                     ((0, 1), (2,)), ("a", 0))),
+         *(("rollaxis", arguments) for arguments in ((2,), (2, 1), (0, 3), (-1, -2), (3,), (0, 4),
+                                                     (0, -4))),
+         *(("permute_dims", arguments) for arguments in ((), ((2, 0, 1),), ((-1, 0, 1),),
+                                                         ((0, 0, 1),), ((0, 1),), (None,),
+                                                         ((0, 1, 5),))),
+         *(("transpose", arguments) for arguments in ((), ((1, 0, 2),))),]
 
 
 @pytest.mark.parametrize("name, arguments", CALLS, ids=str)
@@ -42,7 +44,8 @@ def test_views_of_cupy_arrays(name, arguments):
         check_same_refusal(getattr(cuteblas, name), refusal, on_gpu(x), *arguments)
     else:
         result = getattr(cuteblas, name)(on_gpu(x), *arguments)
-        assert (result.shape, result.strides, result.data.ptr) == (expected.shape, expected.strides, on_gpu(x).data.ptr)
+        assert (result.shape, result.strides, result.data.ptr) == (expected.shape, expected.strides,
+                                                                   on_gpu(x).data.ptr)
 
 
 class Index:
@@ -52,8 +55,8 @@ class Index:
         return 1
 
 
-AXES = (-3, -2, -1, 0, 1, 2, 3, 2**31, 2**63, 2**70, True, False, 1.0, None, "a", np.int64(1), np.int8(0), np.array(1),
-        np.array([1]), np.True_, np.float32(1), Index(), (0,), [1])
+AXES = (-3, -2, -1, 0, 1, 2, 3, 2**31, 2**63, 2**70, True, False, 1.0, None, "a", np.int64(1),
+        np.int8(0), np.array(1), np.array([1]), np.True_, np.float32(1), Index(), (0,), [1])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -73,7 +76,10 @@ def test_what_are_axes_of_cupy_arrays(name, rank):
         expected, refusal = outcome(getattr(np, name), x, *arguments)
         result, ours = outcome(getattr(cuteblas, name), gpu, *arguments)
         assert type(ours) is type(refusal) and str(ours) == str(refusal), arguments
-        assert refusal is not None or (result.shape, result.strides) == (expected.shape, expected.strides), arguments
+        assert refusal is not None or (result.shape, result.strides) == (
+            expected.shape,
+            expected.strides
+        ), arguments
 
 
 def test_lists():
@@ -99,5 +105,8 @@ def test_routes_of_asfortranarray():
     assert np.shares_memory(cuteblas.asfortranarray(x.T), x)
     cuteblas.asfortranarray(x)
     cuteblas.asfortranarray(x, "f8")
-    assert cuteblas.stats()["asfortranarray"]["calls"] == {"delegated to NumPy: changes float32 to float64": 1, "nothing": 2,
-                                                           "reference": 1}
+    assert cuteblas.stats()["asfortranarray"]["calls"] == {
+        "delegated to NumPy: changes float32 to float64": 1,
+        "nothing": 2,
+        "reference": 1
+    }

@@ -51,14 +51,18 @@ def test_copy(by_definition, data, shape, order):
 def test_ascontiguousarray(by_definition, data, shape):
     x = small_arrays(data.draw, shape)
     result, expected = cuteblas.ascontiguousarray(x), np.ascontiguousarray(x)
-    assert (result is x) == (expected is x) and np.shares_memory(result, x) == np.shares_memory(expected, x)
+    assert (result is x) == (expected is x) and np.shares_memory(result,
+                                                                 x) == np.shares_memory(expected, x)
     same(result, expected)
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("x", [[[1, 2], [3, 4]], 3.5, (), np.float32(2), np.ones((2, 2)).view(np.matrix), np.array([None, "x"]),
-                               np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]), np.array(["ab", "c"]), np.zeros(3, "V0"),
-                               np.array(["ab", "c"], np.dtypes.StringDType()), np.ma.array([1, 2], mask=[0, 1])])
+@pytest.mark.parametrize("x", [[[1, 2], [3, 4]], 3.5, (), np.float32(2),
+                               np.ones((2, 2)).view(np.matrix), np.array([None, "x"]),
+                               np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
+                               np.array(["ab", "c"]), np.zeros(3, "V0"),
+                               np.array(["ab", "c"], np.dtypes.StringDType()),
+                               np.ma.array([1, 2], mask=[0, 1])])
 def test_what_is_no_ordinary_array(x):
     for subok in (False, True):
         result, expected = cuteblas.copy(x, subok=subok), np.copy(x, subok=subok)
@@ -108,15 +112,21 @@ def test_types_of_ml_dtypes(dtype):
 
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("dtype", ["?", "e", "f", "d", "D", "S3", "V12", "U2", "O"])
-@pytest.mark.parametrize("view", [
-    lambda x: (x, x.T), lambda x: (x.T, x), lambda x: (x[:4, :4], x[:4, :4].T), lambda x: (x[::2, ::2], x[::2, ::2].T),
-    lambda x: (x[::-1], x[::-1].T), lambda x: (x[1:, 1:], x[:-1, :-1]), lambda x: (x, x[::-1]), lambda x: (x, x),
-    lambda x: (x[0], x[:, 0]), lambda x: (x.reshape(2, 3, 6)[:, :, :3], x.reshape(2, 3, 6)[:, :, :3].swapaxes(1, 2)),
-    lambda x: (x.reshape(3, 2, 6), x.reshape(3, 2, 6)[::-1]), lambda x: (x[:0, :0], x[:0, :0].T)])
+@pytest.mark.parametrize("view", [lambda x: (x, x.T), lambda x: (x.T, x),
+                                  lambda x: (x[:4, :4], x[:4, :4].T),
+                                  lambda x: (x[::2, ::2], x[::2, ::2].T),
+                                  lambda x: (x[::-1], x[::-1].T),
+                                  lambda x: (x[1:, 1:], x[:-1, :-1]), lambda x: (x, x[::-1]),
+                                  lambda x: (x, x), lambda x: (x[0], x[:, 0]),
+                                  lambda x: (x.reshape(2, 3, 6)[:, :, :3],
+                                             x.reshape(2, 3, 6)[:, :, :3].swapaxes(1, 2)),
+                                  lambda x: (x.reshape(3, 2, 6), x.reshape(3, 2, 6)[::-1]),
+                                  lambda x: (x[:0, :0], x[:0, :0].T)])
 def test_copies_between_views_of_one_array(view, dtype):
     """As if the source were copied first, whatever the overlap."""
     x = np.arange(36).reshape(6, 6)
-    x = x.astype(dtype) if dtype[0] != "V" else np.arange(36 * 12, dtype="u1").view("V12").reshape(6, 6)
+    x = x.astype(dtype) if dtype[0] != "V" else np.arange(36 * 12,
+                                                          dtype="u1").view("V12").reshape(6, 6)
     y = x.copy()
     out, source = view(x)
     expected, theirs = view(y)
@@ -127,11 +137,17 @@ def test_copies_between_views_of_one_array(view, dtype):
 
 def test_routes_of_copies_into_an_array(by_definition):
     with cuteblas.backend("emulator"):
-        for source, out, calls, copies, in_place in (
-                (lambda x: x.T, lambda x: x, {"reference": 1}, {}, True), (lambda x: x[::-1], lambda x: x, {"reference": 2},
-                {"out: shares memory with the array": 1}, False), (lambda x: x, lambda x: x, {"nothing": 1}, {}, None),
-                (lambda x: x.T, lambda x: np.empty_like(x), {"reference": 1}, {}, False),
-                (lambda x: x[:0], lambda x: x[:0], {"nothing": 1}, {}, None)):
+        for source, out, calls, copies, in_place in ((lambda x: x.T, lambda x: x, {"reference": 1},
+                                                      {}, True),
+                                                     (lambda x: x[::-1], lambda x: x,
+                                                      {"reference": 2},
+                                                      {"out: shares memory with the array": 1},
+                                                      False), (lambda x: x, lambda x: x,
+                                                               {"nothing": 1}, {}, None),
+                                                     (lambda x: x.T, lambda x: np.empty_like(x),
+                                                      {"reference": 1}, {}, False),
+                                                     (lambda x: x[:0], lambda x: x[:0],
+                                                      {"nothing": 1}, {}, None)):
             x = np.arange(16.0).reshape(4, 4)
             cuteblas.reset_stats()
             launched = len(reference.LAUNCHED)
@@ -143,12 +159,16 @@ def test_routes_of_copies_into_an_array(by_definition):
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("out, error, message", [
-    ([1], TypeError, "'out' must be an array"),
-    (np.ones(4), ValueError, r"shape and type of the array, \(2, 2\) float64, got \(4,\)"),
-    (np.ones((2, 2), "f"), ValueError, r"\(2, 2\) float64, got \(2, 2\) float32"),
-    (np.lib.stride_tricks.as_strided(np.zeros(2), (2, 2), (0, 8)), ValueError, "elements of out share memory"),
-    (np.broadcast_to(np.zeros((2, 2)), (2, 2)), ValueError, "output array is read-only")])
+@pytest.mark.parametrize("out, error, message",
+                         [([1], TypeError, "'out' must be an array"),
+                          (np.ones(4), ValueError,
+                           r"shape and type of the array, \(2, 2\) float64, got \(4,\)"),
+                          (np.ones((2, 2), "f"), ValueError,
+                           r"\(2, 2\) float64, got \(2, 2\) float32"),
+                          (np.lib.stride_tricks.as_strided(np.zeros(2), (2, 2), (0, 8)), ValueError,
+                           "elements of out share memory"),
+                          (np.broadcast_to(np.zeros((2, 2)), (2, 2)), ValueError,
+                           "output array is read-only")])
 def test_arrays_that_cannot_receive_a_copy(out, error, message):
     with pytest.raises(error, match=message):
         cuteblas.copy(np.ones((2, 2)), out=out)
@@ -156,7 +176,8 @@ def test_arrays_that_cannot_receive_a_copy(out, error, message):
         cuteblas.copy(np.ones((2, 2)), "Z", out=np.ones((2, 2)))
 
 
-@pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray], ids=lambda call: call.__name__)
+@pytest.mark.parametrize("call", [cuteblas.ascontiguousarray, cuteblas.asfortranarray],
+                         ids=lambda call: call.__name__)
 def test_like_makes_arrays_of_that_type(call):
     x = cuteblas.ndarray(np.ones((2, 2)))
     for source in ([[1, 2], [3, 4]], np.ones((2, 3), order="F"), x, 3):
@@ -166,7 +187,10 @@ def test_like_makes_arrays_of_that_type(call):
     assert type(call([1], like=np.ones(1))) is np.ndarray
     with pytest.raises(TypeError, match="like"):
         call([1], like=[1])
-    with pytest.raises(ValueError, match=r"variant='tma_copy' names a kernel, but like= chooses the library that makes the result"):
+    with pytest.raises(
+        ValueError,
+        match=r"variant='tma_copy' names a kernel, but like= chooses the library that makes the result"
+    ):
         call(np.ones(2), like=x, variant="tma_copy")
 
 
@@ -177,14 +201,17 @@ def test_arrays_of_ours_are_transposed_in_place():
     assert cuteblas.copy(x.mT, out=x) is x
     np.testing.assert_array_equal(np.asarray(x), expected)
     data = np.arange(4.0).reshape(2, 2)
-    assert cuteblas.copy(cuteblas.ndarray(data.T), out=data) is data and data.tolist() == [[0, 2], [1, 3]]
+    assert cuteblas.copy(cuteblas.ndarray(data.T),
+                         out=data) is data and data.tolist() == [[0, 2], [1, 3]]
 
 
 @pytest.mark.usefixtures("anywhere")
 def test_refusals_are_numpys():
     x = np.ones((2, 3))
-    for call, of_numpy, arguments in ((cuteblas.copy, np.copy, {"order": "Z"}), (cuteblas.copy, np.copy, {"order": 3}),
-                                      (cuteblas.ascontiguousarray, np.ascontiguousarray, {"dtype": "nonsense"})):
+    for call, of_numpy, arguments in ((cuteblas.copy, np.copy, {"order": "Z"}),
+                                      (cuteblas.copy, np.copy, {"order": 3}),
+                                      (cuteblas.ascontiguousarray, np.ascontiguousarray,
+                                       {"dtype": "nonsense"})):
         check_same_refusal(call, outcome(of_numpy, x, **arguments)[1], x, **arguments)
 
 
@@ -205,16 +232,30 @@ def test_routes_are_visible(by_definition):
     cuteblas.ascontiguousarray(np.ones((3, 4)).T)
     cuteblas.ascontiguousarray(np.ones(3), dtype="f4")
     assert cuteblas.stats() == {
-        "copy": {"calls": {"reference": 1, "delegated to NumPy: elements of object refer to other memory": 1,
-                           "delegated to NumPy: elements of |V0 are empty": 1, "nothing": 1}},
-        "ascontiguousarray": {"calls": {"nothing": 1, "reference": 1, "delegated to NumPy: changes float64 to float32": 1}}}
+        "copy": {
+            "calls": {
+                "reference": 1,
+                "delegated to NumPy: elements of object refer to other memory": 1,
+                "delegated to NumPy: elements of |V0 are empty": 1,
+                "nothing": 1
+            }
+        },
+        "ascontiguousarray": {
+            "calls": {
+                "nothing": 1,
+                "reference": 1,
+                "delegated to NumPy: changes float64 to float32": 1
+            }
+        }
+    }
     with cuteblas.backend("numpy"):
         launched = len(reference.LAUNCHED)
         cuteblas.copy(np.ones(3))
         assert cuteblas.stats()["copy"]["calls"]["numpy"] == 1 and len(reference.LAUNCHED) == launched
 
 
-@pytest.mark.parametrize("axes", [None, (1, 2, 0), (-1, 0, 1), (0, 0, 1), (0, 1), (0, 1, 7), "abc", [2, 1, 0]])
+@pytest.mark.parametrize("axes", [None, (1, 2, 0), (-1, 0, 1), (0, 0, 1), (0, 1), (0, 1, 7), "abc",
+                                  [2, 1, 0]])
 def test_transposes_are_views(axes):
     x = np.ones((2, 3, 4))
     expected, refusal = outcome(np.transpose, x, axes)
@@ -227,7 +268,8 @@ def test_transposes_are_views(axes):
 
 def test_matrix_transpose():
     x = np.ones((2, 3, 4))
-    assert cuteblas.matrix_transpose(x).shape == (2, 4, 3) and cuteblas.matrix_transpose(x).base is x
+    assert cuteblas.matrix_transpose(x).shape == (2, 4,
+                                                  3) and cuteblas.matrix_transpose(x).base is x
     assert cuteblas.transpose([[1, 2]]).tolist() == [[1], [2]]
     with pytest.raises(ValueError, match="Input array must be at least 2-dimensional, but it is 1"):
         cuteblas.matrix_transpose(np.ones(3))
@@ -240,8 +282,8 @@ def with_unusual_strides(rng) -> np.ndarray:
     axes = rng.permutation(rank)
     x = np.zeros(tuple(shape[axis] for axis in axes), "f").transpose(np.argsort(axes))
     x = x[tuple(slice(None, None, int(rng.choice([1, 1, 1, 2, -1]))) for _ in shape)]
-    strides = [4 * int(rng.integers(-9, 50)) if n == 1 and rng.random() < 0.3 else 0 if rng.random() < 0.05 else s
-               for n, s in zip(x.shape, x.strides, strict=True)]
+    strides = [4 * int(rng.integers(-9, 50)) if n == 1 and rng.random() < 0.3 else 0
+               if rng.random() < 0.05 else s for n, s in zip(x.shape, x.strides, strict=True)]
     return np.lib.stride_tricks.as_strided(x, strides=strides)
 
 
@@ -249,16 +291,23 @@ def with_unusual_strides(rng) -> np.ndarray:
 def test_every_stride_of_a_result_is_numpys(seed, anywhere):
     x = with_unusual_strides(np.random.default_rng(seed))
     orders = [{"order": order} for order in "KACF"]
-    calls = [("copy", (x,), orders), ("copy", (x.T,), orders), ("ascontiguousarray", (x,), [{}]), ("asfortranarray", (x,), [{}])]
+    calls = [("copy", (x,), orders), ("copy", (x.T,), orders), ("ascontiguousarray", (x,), [{}]),
+             ("asfortranarray", (x,), [{}])]
     if x.ndim > 1:
         y, letters = x.swapaxes(-2, -1), "abcd"[:x.ndim]
         product = f"{letters},{letters[:-2]}{letters[-1]}z->z{letters[-2]}{letters[:-2]}"
-        calls += [("matmul", (x, y), orders), ("dot", (x, y), [{}]), ("inner", (x, x), [{}]), ("vecdot", (x, x), orders),
-                  ("matvec", (x, y[..., 0] if x.shape[-2] else np.zeros(x.shape[-1], "f")), orders),
-                  ("einsum", (product, x, y), orders), ("einsum", (f"{letters}->{letters[:0:-1]}", x), orders)]
-        calls += [("linalg.matrix_power", (x, n), [{}]) for n in (0, 1, 2, 3) if x.shape[-1] == x.shape[-2]]
+        calls += [("matmul", (x, y), orders), ("dot", (x, y), [{}]), ("inner", (x, x), [{}]),
+                  ("vecdot", (x, x), orders), ("matvec",
+                                               (x, y[..., 0] if x.shape[-2]
+                                                else np.zeros(x.shape[-1], "f")), orders),
+                  ("einsum", (product, x, y), orders),
+                  ("einsum", (f"{letters}->{letters[:0:-1]}", x), orders)]
+        calls += [("linalg.matrix_power", (x, n), [{}]) for n in (0, 1, 2, 3)
+                  if x.shape[-1] == x.shape[-2]]
     for name, operands, named in calls:
         for arguments in named:
-            got, expected = (attrgetter(name)(module)(*operands, **arguments) for module in (cuteblas, np))
+            got, expected = (attrgetter(name)(module)(*operands, **arguments)
+                             for module in (cuteblas, np))
             assert np.shape(got) == expected.shape, name
-            assert np.asarray(got).strides == expected.strides, (name, arguments, x.shape, x.strides)
+            assert np.asarray(got).strides == expected.strides, (name, arguments, x.shape,
+                                                                 x.strides)

@@ -1,4 +1,5 @@
-"""CuPy arrays, without a GPU: the arrays are in host memory and launches are evaluated by the definition."""
+"""CuPy arrays, without a GPU: the arrays are in host memory and launches are evaluated by the
+definition."""
 
 from __future__ import annotations
 
@@ -45,12 +46,14 @@ def fresh() -> None:
 
 
 def agree(x1, x2, out=None, **arguments):
-    """Compare a call on CuPy arrays with NumPy's: shape, dtype, strides, values or the refusal. Twice, for the fast path."""
+    """Compare a call on CuPy arrays with NumPy's: shape, dtype, strides, values or the refusal.
+    Twice, for the fast path."""
     expected_out = None if out is None else out.copy(order="K")
     expected, refusal = outcome(np.matmul, x1, x2, out=expected_out, **arguments)
     if refusal is not None:
         launched = len(reference.LAUNCHED)
-        check_same_refusal(cuteblas.matmul, refusal, on_gpu(x1), on_gpu(x2), None if out is None else on_gpu(out), **arguments)
+        check_same_refusal(cuteblas.matmul, refusal, on_gpu(x1), on_gpu(x2),
+                           None if out is None else on_gpu(out), **arguments)
         assert len(reference.LAUNCHED) == launched
         return
     for _ in range(2):
@@ -71,7 +74,8 @@ def test_any_strides_types_and_shapes(data):
     out = None
     if shape is not None:
         out = small_arrays(data.draw, shape, (np.result_type(x1, x2).char, *DTYPES), writeable=True)
-    arguments = data.draw(st.sampled_from(({}, {}, {"order": "F"}, {"dtype": "f8"}, {"axes": [(0, 1), (0, 1), (1, 0)]}, {"axis": 0},
+    arguments = data.draw(st.sampled_from(({}, {}, {"order": "F"}, {"dtype": "f8"},
+                                           {"axes": [(0, 1), (0, 1), (1, 0)]}, {"axis": 0},
                                            {"casting": "unsafe"}, {"where": 1})))
     agree(x1, x2, out, **arguments)
 
@@ -92,13 +96,15 @@ def test_a_second_call_is_few_frames():
     x1, x2, out = (on_gpu(laid_out(shape, "f", "C")) for shape in ((3, 4), (4, 5), (3, 5)))
     cuteblas.matmul(x1, x2, out)
     frames = []
-    sys.setprofile(lambda frame, event, _argument: frames.append(frame.f_code.co_name) if event == "call" else None)
+    sys.setprofile(lambda frame, event, _argument: frames.append(frame.f_code.co_name)
+                   if event == "call" else None)
     cuteblas.matmul(x1, x2, out)
     sys.setprofile(None)
     assert frames[:4] == ["matmul", "replay", "<lambda>", "launch"], "the last two are of host_cupy"
 
 
-@pytest.mark.parametrize("call", [cuteblas.matmul, cuteblas.dot, partial(cuteblas.einsum, "ij,jk->ik"), partial(blas.sgemm, 1),
+@pytest.mark.parametrize("call", [cuteblas.matmul, cuteblas.dot,
+                                  partial(cuteblas.einsum, "ij,jk->ik"), partial(blas.sgemm, 1),
                                   partial(cuteblas.matmul, epilogue="relu")])
 def test_a_program_of_one_function_replays_it(monkeypatch, call):
     """The replay of CuPy arrays is not known before the first of them."""
@@ -107,7 +113,8 @@ def test_a_program_of_one_function_replays_it(monkeypatch, call):
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(name, replay_cupy)              # is put back
     planned = []
-    monkeypatch.setattr(execution, "plan_for", lambda *problem: planned.append(problem) or plan_for(*problem))
+    monkeypatch.setattr(execution, "plan_for",
+                        lambda *problem: planned.append(problem) or plan_for(*problem))
     for _ in range(4):
         call(on_gpu(np.ones((4, 4), "f4")), on_gpu(np.ones((4, 4), "f4")))
     assert 1 <= len(planned) <= 2
@@ -115,13 +122,15 @@ def test_a_program_of_one_function_replays_it(monkeypatch, call):
 
 def test_alignment_is_on_the_account_of_its_caller():
     x = np.ndarray((6, 6), "f4", np.zeros(161, np.uint8), 1)
-    for call, function in ((cuteblas.dot, "dot"), (cuteblas.matmul, "matmul"), (cuteblas.inner, "inner")):
+    for call, function in ((cuteblas.dot, "dot"), (cuteblas.matmul, "matmul"),
+                           (cuteblas.inner, "inner")):
         cuteblas.reset_stats()
         call(on_gpu(x), on_gpu(x.astype("f8")))
         assert sorted(cuteblas.stats()) == [function, f"{function}: alignment"]
 
 
-@pytest.mark.parametrize("change", ["dtype", "shape", "strides", "alignment", "out strides", "precision", "overlap", "argument"])
+@pytest.mark.parametrize("change", ["dtype", "shape", "strides", "alignment", "out strides",
+                                    "precision", "overlap", "argument"])
 def test_a_call_is_not_replayed_when_anything_differs(monkeypatch, change):
     memory = np.zeros(1000, np.float32)
     x1, x2, out = memory[:16].reshape(4, 4), memory[16:32].reshape(4, 4), memory[32:48].reshape(4, 4)
@@ -172,7 +181,8 @@ def test_a_result_that_is_not_in_c_order_is_laid_out_so_every_time():
 
 
 class Movable:
-    """As much of a CuPy array as an assignment needs; like CuPy's own kernels it refuses elements that are not aligned."""
+    """As much of a CuPy array as an assignment needs; like CuPy's own kernels it refuses elements
+    that are not aligned."""
 
     def __init__(self, x):
         self.x, self.data = x, SimpleNamespace(ptr=x.__array_interface__["data"][0], device_id=0)
@@ -193,7 +203,11 @@ class Movable:
 @pytest.mark.parametrize("layout2", ["C", "offset", "field"])
 def test_assignments_move_unaligned_elements_by_our_kernel(monkeypatch, layout1, layout2):
     monkeypatch.setattr(cuda.Cuda, "cast", lambda self, dst, src: dst.__setitem__(..., src))
-    monkeypatch.setattr(cuda.Cuda, "empty", lambda self, like: Movable(np.ndarray(like.shape, like.dtype, strides=like.strides)))
+    monkeypatch.setattr(
+        cuda.Cuda,
+        "empty",
+        lambda self, like: Movable(np.ndarray(like.shape, like.dtype, strides=like.strides))
+    )
     for dtypes in (("f4", "f8"), ("c16", "c16"), ("f8", "i2")):
         target, source = laid_out((3, 4), dtypes[0], layout1), laid_out((3, 4), dtypes[1], layout2, seed=1)
         execution.Execution("assign", cuda.CUDA).assign(Movable(target), Movable(source))
@@ -202,18 +216,25 @@ def test_assignments_move_unaligned_elements_by_our_kernel(monkeypatch, layout1,
 
 def test_operands_on_the_host_and_on_the_gpu():
     x = np.ones((2, 2))
-    for call in ((on_gpu(x), x), (x, on_gpu(x)), (on_gpu(x), [[1, 2], [3, 4]]), (on_gpu(x), on_gpu(x), x), (x, x, on_gpu(x))):
-        with pytest.raises(ValueError, match=r"^matmul needs its operands on one device, but .* is on (cuda:0|the host) and .* on "
-                                             r"(cuda:0|the host); cupy.asarray and cupy.asnumpy move arrays$"):
+    for call in ((on_gpu(x), x), (x, on_gpu(x)), (on_gpu(x), [[1, 2], [3, 4]]),
+                 (on_gpu(x), on_gpu(x), x), (x, x, on_gpu(x))):
+        with pytest.raises(
+            ValueError,
+            match=r"^matmul needs its operands on one device, but .* is on (cuda:0|the host) and .* on "
+            r"(cuda:0|the host); cupy.asarray and cupy.asnumpy move arrays$"
+        ):
             cuteblas.matmul(*call)
 
 
 def test_operands_on_different_devices():
     x = np.ones((2, 2))
-    with pytest.raises(ValueError, match=r"x1 \(cupy.ndarray\) is on cuda:0 and x2 \(cupy.ndarray\) on cuda:1"):
+    with pytest.raises(ValueError,
+                       match=r"x1 \(cupy.ndarray\) is on cuda:0 and x2 \(cupy.ndarray\) on cuda:1"):
         cuteblas.matmul(on_gpu(x), on_gpu(x, device=1))
     cuteblas.matmul(on_gpu(x), on_gpu(x), on_gpu(np.empty((2, 2))))
-    with pytest.raises(ValueError, match=r"x1 \(cupy.ndarray\) is on cuda:0 and out \(cupy.ndarray\) on cuda:1"):
+    with pytest.raises(
+        ValueError, match=r"x1 \(cupy.ndarray\) is on cuda:0 and out \(cupy.ndarray\) on cuda:1"
+    ):
         cuteblas.matmul(on_gpu(x), on_gpu(x), on_gpu(np.empty((2, 2)), device=1))
 
 
@@ -257,7 +278,10 @@ def test_out_that_is_no_array(out):
 
 def test_types_without_kernels():
     x = on_gpu(np.ones((2, 2)))
-    with pytest.raises(TypeError, match="no kernel on the GPU for float64 and float64, which NumPy computes in object"):
+    with pytest.raises(
+        TypeError,
+        match="no kernel on the GPU for float64 and float64, which NumPy computes in object"
+    ):
         cuteblas.matmul(x, x, dtype=object)
     swapped = on_gpu(np.ones((2, 2), ">f8"))
     with pytest.raises(TypeError, match="no kernel on the GPU for >f8 and float64"):
@@ -275,16 +299,26 @@ class Answers:
 
 
 def test_other_types_are_asked():
-    assert cuteblas.matmul(on_gpu(np.ones((2, 2))), Answers(), order="C") == ("matmul", "__call__", {"order": "C"})
+    assert cuteblas.matmul(on_gpu(np.ones((2, 2))), Answers(), order="C") == (
+        "matmul",
+        "__call__",
+        {"order": "C"}
+    )
 
 
 @pytest.mark.parametrize("order", "CFAK")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_copy(order, layout):
-    for shape, dtype in (((3, 4, 5), "f4"), ((0, 3), "i8"), ((), "c16"), ((1, 7, 1), "i1"), ((2, 3), "c16")):
+    for shape, dtype in (((3, 4, 5), "f4"), ((0, 3), "i8"), ((), "c16"), ((1, 7, 1), "i1"),
+                         ((2, 3), "c16")):
         x = laid_out(shape, dtype, layout)
-        expected, result = np.copy(x, order=order), [cuteblas.copy(on_gpu(x), order=order) for _ in range(2)][1]    # a repeated one
-        assert type(result) is cupy.ndarray and (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        # a repeated one
+        expected, result = np.copy(x, order=order), [cuteblas.copy(on_gpu(x), order=order)
+                                                     for _ in range(2)][1]
+        assert type(result) is cupy.ndarray and (result.shape, result.dtype) == (
+            expected.shape,
+            expected.dtype
+        )
         assert result.flags.c_contiguous == expected.flags.c_contiguous and result.flags.f_contiguous == expected.flags.f_contiguous
         np.testing.assert_array_equal(on_host(result), expected)
 
@@ -303,17 +337,19 @@ def test_copies_into_an_array_and_in_place(monkeypatch):
     assert cuteblas.stats() == {"copy": {"calls": {"reference": 4}}}
     other = laid_out((4, 4), "d", "C", 3)
     expected = other.T.copy()
-    cuteblas.copy(on_gpu(other).T, out=on_gpu(other))               # another address, in place as well
+    cuteblas.copy(on_gpu(other).T, out=on_gpu(other))            # another address, in place as well
     np.testing.assert_array_equal(other, expected)
     memory = np.zeros(48)
-    for source, out in ((memory[8:24].reshape(4, 4), memory[:16].reshape(4, 4).T), (x, x), (x[::-1], x[::-1].T[::-1]),
-                        (x.T, x.view("i8"))):
-        with pytest.raises((TypeError, ValueError)):                # not replayed: these overlap otherwise, or are something else
+    for source, out in ((memory[8:24].reshape(4, 4), memory[:16].reshape(4, 4).T), (x, x),
+                        (x[::-1], x[::-1].T[::-1]), (x.T, x.view("i8"))):
+        # not replayed: these overlap otherwise, or are something else
+        with pytest.raises((TypeError, ValueError)):
             cuteblas.copy(on_gpu(source), out=on_gpu(out))
 
 
 def test_copies_with_overlap_are_those_of_a_copy():
-    for view in (lambda x: (x[::-1], x), lambda x: (x[1:, :5], x[:5, 1:].T), lambda x: (x, x), lambda x: (x[:5, :5].T, x[1:, 1:])):
+    for view in (lambda x: (x[::-1], x), lambda x: (x[1:, :5], x[:5, 1:].T), lambda x: (x, x),
+                 lambda x: (x[:5, :5].T, x[1:, 1:])):
         x, y = laid_out((6, 6), "f", "C"), laid_out((6, 6), "f", "C")
         for _ in range(2):
             source, out = view(x)
@@ -323,7 +359,10 @@ def test_copies_with_overlap_are_those_of_a_copy():
             np.testing.assert_array_equal(x, y)
     x = np.ones((2, 2))
     for source, out in ((on_gpu(x), on_gpu(x, 1)), (on_gpu(x), x), (x, on_gpu(x))):
-        with pytest.raises(ValueError, match=r"copy needs its operands on one device, but the array .* is on .* and out .* on"):
+        with pytest.raises(
+            ValueError,
+            match=r"copy needs its operands on one device, but the array .* is on .* and out .* on"
+        ):
             cuteblas.copy(source, out=out)
 
 
@@ -343,10 +382,13 @@ def test_a_repeated_copy_is_replayed(monkeypatch):
 @pytest.mark.parametrize("layout", ["C", "F", "permuted", "padded"])
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (1, 5), (5,), ()])
 def test_repeated_copies_are_numpys(shape, layout):
-    """The first call and those after it: the array itself where NumPy returns that, else its order of axes."""
+    """The first call and those after it: the array itself where NumPy returns that, else its order
+    of axes."""
     x = laid_out(shape, "f", layout)
-    for ours, numpys in ((cuteblas.ascontiguousarray, np.ascontiguousarray), (cuteblas.asfortranarray, np.asfortranarray),
-                         *((partial(cuteblas.copy, order=order), partial(np.copy, order=order)) for order in "KCFA")):
+    for ours, numpys in ((cuteblas.ascontiguousarray, np.ascontiguousarray),
+                         (cuteblas.asfortranarray, np.asfortranarray),
+                         *((partial(cuteblas.copy, order=order), partial(np.copy, order=order))
+                           for order in "KCFA")):
         expected = numpys(x)
         for _ in range(3):
             gpu = on_gpu(x)
@@ -383,7 +425,9 @@ def test_contiguous():
 def test_types_that_a_gpu_cannot_hold_are_refused(dtype):
     x = on_gpu(laid_out((3, 4), "f", "C"))
     for call in (cuteblas.ascontiguousarray, cuteblas.asfortranarray):
-        with pytest.raises(TypeError, match=f"{call.__name__} has no kernel on the GPU that converts float32 to "):
+        with pytest.raises(
+            TypeError, match=f"{call.__name__} has no kernel on the GPU that converts float32 to "
+        ):
             call(x, dtype)
 
 
@@ -403,8 +447,8 @@ def test_casts_of_numbers_of_8_bits_are_ml_dtypes(monkeypatch, kind):
                 assert result.dtype == target and on_host(result).tobytes() == x.astype(target).tobytes()
     halves = np.arange(65536, dtype=np.uint16).reshape(256, 256)
     with np.errstate(all="ignore"):
-        for x in (halves.view("f2"), halves.view(ml_dtypes.bfloat16), halves.astype("f4"), halves.astype("f8") - 3e4,
-                  halves.astype("i4")):
+        for x in (halves.view("f2"), halves.view(ml_dtypes.bfloat16), halves.astype("f4"),
+                  halves.astype("f8") - 3e4, halves.astype("i4")):
             result = cuteblas.asfortranarray(on_gpu(x), kind)
             assert result.flags.f_contiguous and on_host(result).tobytes() == x.astype(kind).tobytes()
     counted = cuteblas.stats()
@@ -422,7 +466,8 @@ def test_products_of_numbers_of_8_bits_are_numpys_or_refused(monkeypatch, kind):
     monkeypatch.setattr("cuteblas.runtime.executor", host_cupy.emulated)
     result = cuteblas.matmul(on_gpu(a), on_gpu(a.T))
     assert result.dtype == np.float32 and (on_host(result) == np.matmul(a, a.T)).all()
-    assert cuteblas.stats()["matmul"]["copies"] == {f"{x}: is {a.dtype}, computed in float32": 1 for x in ("x1", "x2")}
+    assert cuteblas.stats()["matmul"]["copies"] == {f"{x}: is {a.dtype}, computed in float32": 1
+                                                    for x in ("x1", "x2")}
 
 
 def test_transposes_are_views_and_refuse_in_numpys_words():
@@ -457,9 +502,12 @@ def test_recorded_calls_are_bounded(monkeypatch):
 
 
 def test_cupy_is_not_imported_before_a_cupy_array_comes():
-    program = ("import sys, numpy, cuteblas; cuteblas.matmul([1], [2]); cuteblas.transpose(numpy.ones((2, 3))); "
-               "print([name for name in sys.modules if name.startswith(('cupy', 'cuda'))])")
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    program = (
+        "import sys, numpy, cuteblas; cuteblas.matmul([1], [2]); cuteblas.transpose(numpy.ones((2, 3))); "
+        "print([name for name in sys.modules if name.startswith(('cupy', 'cuda'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          check=True).stdout.strip() == "[]"
 
 
 def test_problems_carry_the_name_of_a_kernel() -> None:
@@ -487,18 +535,29 @@ def test_a_product_by_name_is_another_product() -> None:
     for variant in (None, name, name, None):
         result = cuteblas.matmul(a, b, variant=variant)
         np.testing.assert_array_equal(on_host(result), on_host(a) @ on_host(b))
-    assert [plan.problem.variant for plan in reference.LAUNCHED[before:]] == [None, name, name, None]
+    assert [plan.problem.variant for plan in reference.LAUNCHED[before:]] == [
+        None,
+        name,
+        name,
+        None
+    ]
     assert cuteblas.explain(a, b, variant=name).plan.problem.variant == name
 
 
-# -- epilogues --------------------------------------------------------------------------------------------------------------------
+# -- epilogues -------------------------------------------------------------------------------------
 def test_a_repeated_call_with_an_epilogue_is_replayed(monkeypatch):
-    """The second call of a kind plans nothing; other numbers and other memory are the same kind, another bias type is not."""
+    """The second call of a kind plans nothing; other numbers and other memory are the same kind,
+    another bias type is not."""
     launched = []
-    monkeypatch.setattr("cuteblas.runtime.executor",
-                        lambda plan: SimpleNamespace(launch=lambda *arguments: launched.append((plan.problem.roles, arguments))))
+    monkeypatch.setattr(
+        "cuteblas.runtime.executor",
+        lambda plan: SimpleNamespace(
+            launch=lambda *arguments: launched.append((plan.problem.roles, arguments))
+        )
+    )
     planned = []
-    monkeypatch.setattr("cuteblas.engines.execution.plan_for", lambda *a: planned.append(a) or plan_for(*a))
+    monkeypatch.setattr("cuteblas.engines.execution.plan_for",
+                        lambda *a: planned.append(a) or plan_for(*a))
     low = cuteblas.epilogues.clamp
     a, b = on_gpu(np.ones((8, 6), "f4")), on_gpu(np.ones((6, 5), "f4"))
     for number, (lo, count) in enumerate([(0.0, 1), (0.5, 1), (1, 2), (0.25, 2)]):
@@ -515,8 +574,12 @@ def test_a_repeated_call_with_an_epilogue_is_replayed(monkeypatch):
 
 def test_an_epilogue_that_changes_is_traced_again(monkeypatch):
     launched = []
-    monkeypatch.setattr("cuteblas.runtime.executor",
-                        lambda plan: SimpleNamespace(launch=lambda *arguments: launched.append(plan.problem.fusion.graph.digest)))
+    monkeypatch.setattr(
+        "cuteblas.runtime.executor",
+        lambda plan: SimpleNamespace(
+            launch=lambda *arguments: launched.append(plan.problem.fusion.graph.digest)
+        )
+    )
 
     def shifted(by):
         @cuteblas.epilogue
@@ -533,7 +596,8 @@ def test_an_epilogue_that_changes_is_traced_again(monkeypatch):
 
 @pytest.mark.parametrize("share, blocks", [(2, True), (10, False), (1000, False)])
 def test_less_workspace_where_there_is_no_memory(monkeypatch, share, blocks):
-    """Blocks, then another family: for the first call and those like it. An algorithm by name has no substitute."""
+    """Blocks, then another family: for the first call and those like it. An algorithm by name has
+    no substitute."""
     from cuteblas.planning.gemm.dispatch import plan_gemm
 
     launched, most = [], []
@@ -554,9 +618,11 @@ def test_less_workspace_where_there_is_no_memory(monkeypatch, share, blocks):
     for _ in range(2):
         assert cuteblas.matmul(a, a).shape == (1536, 1536)
     family, launches = launched[0]
-    assert launched == [(family, launches)] * 2 and (launches > 3, family == "gemm_split") == (blocks, blocks)
+    assert launched == [(family, launches)] * 2 and (launches > 3,
+                                                     family == "gemm_split") == (blocks, blocks)
     (text, count), = cuteblas.stats()["workspace"]["calls"].items()
     assert count == 2 and text.startswith(
-        f"{family}{' in blocks' * blocks} instead of gemm_split: no memory for a workspace of {most[0]} bytes")
+        f"{family}{' in blocks' * blocks} instead of gemm_split: no memory for a workspace of {most[0]} bytes"
+    )
     with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
         cuteblas.matmul(a, a, precision="fp16x3")

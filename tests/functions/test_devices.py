@@ -31,13 +31,19 @@ def small(monkeypatch):
     monkeypatch.setattr(peer_copies, "_way", peer_copies._way.__wrapped__)
     # the time of a product on one device is as long as it takes to be worth while
     whole = spread.spread.__wrapped__
-    monkeypatch.setattr(spread, "spread",
-                        lambda extents, held, devices, cost, *rest: whole(extents, held, devices, sharding.Cost(1.0), *rest))
+    monkeypatch.setattr(
+        spread,
+        "spread",
+        lambda extents, held, devices, cost, *rest: whole(
+            extents, held, devices, sharding.Cost(1.0), *rest
+        )
+    )
 
 
 def shards(x, cuts, devices, axis=0):
     parts = np.split(x, cuts, axis)
-    return cuteblas.ShardedArray([on_gpu(part.copy("K"), device) for part, device in zip(parts, devices, strict=True)], axis)
+    return cuteblas.ShardedArray([on_gpu(part.copy("K"), device)
+                                  for part, device in zip(parts, devices, strict=True)], axis)
 
 
 def gathered(x):
@@ -50,8 +56,9 @@ def integers(rng, shape, dtype=np.float32, order="C"):
     return np.asarray(rng.integers(-8, 9, shape), dtype, order=order)
 
 
-CASES = [((20, 30), (30, 26)), ((64, 8), (8, 3)), ((3, 40), (40, 50)), ((30,), (30, 20)), ((20, 30), (30,)),
-         ((5, 7, 9), (5, 9, 8)), ((6, 7, 9), (9, 8)), ((2, 3, 7, 9), (2, 3, 9, 8)), ((20, 0), (0, 20))]
+CASES = [((20, 30), (30, 26)), ((64, 8), (8, 3)), ((3, 40), (40, 50)), ((30,), (30, 20)),
+         ((20, 30), (30,)), ((5, 7, 9), (5, 9, 8)), ((6, 7, 9), (9, 8)),
+         ((2, 3, 7, 9), (2, 3, 9, 8)), ((20, 0), (0, 20))]
 
 
 @pytest.mark.parametrize("shapes", CASES)
@@ -100,14 +107,15 @@ def test_out_anywhere_and_of_any_type(small):
     rng = np.random.default_rng(2)
     a, b = integers(rng, (20, 30)), integers(rng, (30, 26))
     with several(3):
-        for out in (on_gpu(np.full((20, 26), 7, np.float32), 2), on_gpu(np.full((20, 26), 7, np.float64), 1),
+        for out in (on_gpu(np.full((20, 26), 7, np.float32), 2),
+                    on_gpu(np.full((20, 26), 7, np.float64), 1),
                     shards(np.full((20, 26), 7, np.float32), [5, 6], (2, 1, 0)),
                     on_gpu(np.full((26, 20), 7, np.float32), 1).T):
             assert cuteblas.matmul(on_gpu(a), on_gpu(b), out, devices=[0, 1]) is out
             np.testing.assert_array_equal(gathered(out), a @ b)
         square = integers(rng, (20, 20))
         x = on_gpu(square.copy())
-        cuteblas.matmul(x, x, x, devices="all")                     # a device may write what another one still reads
+        cuteblas.matmul(x, x, x, devices="all")    # a device may write what another one still reads
         np.testing.assert_array_equal(on_host(x), square @ square)
 
 
@@ -155,9 +163,10 @@ def test_small_products_stay_on_one_device():
         assert not any(late.copies.values())
 
 
-@pytest.mark.parametrize(("devices", "words"), [("some", "devices='all'"), ([], "each once"), ([0, 0], "each once"),
-                                                ([2], "devices 0 to 1"), ([-1], "each once"),
-                                                ([0.0], "device numbers"), ([True], "device numbers")])
+@pytest.mark.parametrize(("devices", "words"),
+                         [("some", "devices='all'"), ([], "each once"), ([0, 0], "each once"),
+                          ([2], "devices 0 to 1"), ([-1], "each once"), ([0.0], "device numbers"),
+                          ([True], "device numbers")])
 def test_wrong_devices(devices, words):
     with several(2):
         x = on_gpu(np.ones((4, 4), np.float32))
@@ -174,7 +183,8 @@ def test_wrong_calls():
         with pytest.raises(ValueError, match="core dimension"):
             cuteblas.matmul(x, x[1:], devices="all")
         with pytest.raises(ValueError, match="batch axes"):
-            cuteblas.matmul(on_gpu(np.ones((2, 4, 4), np.float32)), on_gpu(np.ones((1, 4, 4), np.float32)), devices="all")
+            cuteblas.matmul(on_gpu(np.ones((2, 4, 4), np.float32)),
+                            on_gpu(np.ones((1, 4, 4), np.float32)), devices="all")
 
 
 def test_shards_fit_together():
@@ -218,7 +228,8 @@ class Distributed:
         return {device: [box for box, _array in chunks] for device, chunks in self._chunks.items()}
 
     def all_chunks(self):
-        return {device: [array for _box, array in chunks] for device, chunks in self._chunks.items()}
+        return {device: [array for _box, array in chunks]
+                for device, chunks in self._chunks.items()}
 
 
 Distributed.__module__ = "cupyx.distributed.array._array"
@@ -230,12 +241,14 @@ def test_arrays_of_cupyx_distributed(small):
     cut = (slice(0, 9), slice(None)), (slice(9, 20), slice(None))
     with several(2):
         one, other = on_gpu(a[:9].copy(), 1), on_gpu(a[9:].copy(), 0)
-        x = Distributed(a.shape, {0: [(cut[1], other)], 1: [(cut[0], one), (cut[1], other)]})      # a chunk may be on several
+        # a chunk may be on several
+        x = Distributed(a.shape, {0: [(cut[1], other)], 1: [(cut[0], one), (cut[1], other)]})
         c = cuteblas.matmul(x, on_gpu(b), devices="all")
         assert c.devices == (1, 0)
         np.testing.assert_array_equal(gathered(c), a @ b)
         with pytest.raises(ValueError, match="change_mode"):
-            cuteblas.matmul(Distributed(a.shape, {0: [(cut[0], one)]}, "sum"), on_gpu(b), devices="all")
+            cuteblas.matmul(Distributed(a.shape, {0: [(cut[0], one)]}, "sum"), on_gpu(b),
+                            devices="all")
         with pytest.raises(ValueError, match="gaps"):
             gap = {0: [(cut[0], one), ((slice(10, 20), slice(None)), other)]}
             cuteblas.matmul(Distributed((20, 30), gap), on_gpu(b), devices="all")
@@ -267,7 +280,8 @@ def test_arrays_of_the_host(monkeypatch, shapes, count):
         cuteblas.reset_stats()
         np.testing.assert_array_equal(cuteblas.matmul(a, b, devices="all"), a @ b)
         if shapes == ((5, 7, 9), (5, 9, 8)):
-            assert cuteblas.stats()["matmul"]["spread"] == {f"on cuda:{device}": 1 for device in range(count)}
+            assert cuteblas.stats()["matmul"]["spread"] == {f"on cuda:{device}": 1
+                                                            for device in range(count)}
         out = np.full((a @ b).shape, 7, np.float64)
         assert cuteblas.matmul(a, b, out, devices="all") is out
         np.testing.assert_array_equal(out, a @ b)
@@ -292,7 +306,8 @@ class Together:
         from ..runtime.late_link import LateLink
 
         self.current, self.copied, self.count, self.waited = threading.local(), [], lambda: count, set()
-        self.rings = [host_cuda.new_ring(LateLink(device), threads=1, slot_bytes=1 << 12) for device in range(count)]
+        self.rings = [host_cuda.new_ring(LateLink(device), threads=1, slot_bytes=1 << 12)
+                      for device in range(count)]
 
         @contextmanager
         def device(ordinal):
@@ -336,7 +351,8 @@ class Together:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("shapes", [((24, 40), (40, 30)), ((9, 40), (40, 64)), ((64, 40), (40, 9)), ((40,), (40, 64))])
+@pytest.mark.parametrize("shapes", [((24, 40), (40, 30)), ((9, 40), (40, 64)), ((64, 40), (40, 9)),
+                                    ((40,), (40, 64))])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("fails", [None, "first", "last", "all", "with an error"])
 def test_devices_share_what_all_of_them_need(monkeypatch, count, shapes, order, fails):
@@ -356,7 +372,9 @@ def test_devices_share_what_all_of_them_need(monkeypatch, count, shapes, order, 
                 if fails == "with an error" and way.ring.link.ordinal == 1:
                     raise RuntimeError("broken")
                 begun.append(way.ring.link.ordinal)
-                if way.ring.link.ordinal == 0 and (fails == "all" or begun.count(0) == (1 if fails == "first" else 3)):
+                if way.ring.link.ordinal == 0 and (
+                    fails == "all" or begun.count(0) == (1 if fails == "first" else 3)
+                ):
                     raise CUDA.out_of_memory(1, 1, 1)
                 return begin(self, way, part)
 
@@ -373,7 +391,8 @@ def test_devices_share_what_all_of_them_need(monkeypatch, count, shapes, order, 
         between = sum(width for _to, _origin, width in devices.copied)
         if fails is None and shared is None:
             assert between == (count - 1) * (b if len(a) >= b.shape[-1] else a).nbytes
-        assert cuteblas.stats()["matmul"]["spread"].keys() == {f"on cuda:{device}" for device in range(count)}
+        assert cuteblas.stats()["matmul"]["spread"].keys() == {f"on cuda:{device}"
+                                                               for device in range(count)}
 
 
 def test_devices_of_the_environment(monkeypatch):
@@ -394,13 +413,25 @@ def test_tiles_grow_as_fast_as_operands_arrive(arrives, leaves, expected):
     assert sharding._growing(1 / 8, arrives, 10.0, leaves) == pytest.approx(expected)
 
 
-# -- further functions ------------------------------------------------------------------------------------------------------------
+# -- further functions -----------------------------------------------------------------------------
 CONTRACTIONS = {
     "tensordot": (lambda x, y, **named: cuteblas.tensordot(x, y, 1, **named), (20, 30), (30, 26)),
-    "two axes": (lambda x, y, **named: cuteblas.tensordot(x, y, ((0, 2), (1, 0)), **named), (5, 20, 6), (6, 5, 24)),
+    "two axes": (
+        lambda x, y, **named: cuteblas.tensordot(x, y, ((0, 2), (1, 0)), **named),
+        (5, 20, 6),
+        (6, 5, 24)
+    ),
     "outer": (lambda x, y, **named: cuteblas.tensordot(x, y, 0, **named), (5, 4), (24,)),
-    "einsum": (lambda x, y, **named: cuteblas.einsum("abk,kc->cab", x, y, **named), (5, 6, 30), (30, 26)),
-    "batch": (lambda x, y, **named: cuteblas.einsum("iak,kib->bia", x, y, **named), (6, 12, 10), (10, 6, 14)),
+    "einsum": (
+        lambda x, y, **named: cuteblas.einsum("abk,kc->cab", x, y, **named),
+        (5, 6, 30),
+        (30, 26)
+    ),
+    "batch": (
+        lambda x, y, **named: cuteblas.einsum("iak,kib->bia", x, y, **named),
+        (6, 12, 10),
+        (10, 6, 14)
+    ),
     "implicit": (lambda x, y, **named: cuteblas.einsum("ka,kb", x, y, **named), (30, 20), (30, 26)),
     "dot": (lambda x, y, **named: cuteblas.einsum("ab,ab->", x, y, **named), (30, 20), (30, 20)),
 }
@@ -419,9 +450,10 @@ def test_contractions(small, name, count, orders):
         np.testing.assert_array_equal(gathered(c), expected)
         for axis_a in range(a.ndim):
             x = shards(a, [a.shape[axis_a] // 3], (0, count - 1), axis_a)
-            np.testing.assert_array_equal(gathered(call(x, on_gpu(b, count - 1), devices="all")), expected)
+            np.testing.assert_array_equal(gathered(call(x, on_gpu(b, count - 1), devices="all")),
+                                          expected)
             y = shards(b, [b.shape[-1] // 2], (count - 1, 0), b.ndim - 1)
-            if name == "dot" and axis_a == 0:                                  # both are summed, and they are not the same
+            if name == "dot" and axis_a == 0:           # both are summed, and they are not the same
                 with pytest.raises(ValueError, match="divided along two"):
                     call(x, y, devices="all")
             else:
@@ -435,10 +467,12 @@ def test_contractions_into_out(small):
     a, b = integers(rng, (5, 6, 30)), integers(rng, (30, 26))
     expected = np.einsum("abk,kc->cab", a, b)
     with several(3):
-        for out in (on_gpu(np.full(expected.shape, 7, np.float32), 2), on_gpu(np.full(expected.shape, 7, np.float64, order="F"), 1),
+        for out in (on_gpu(np.full(expected.shape, 7, np.float32), 2),
+                    on_gpu(np.full(expected.shape, 7, np.float64, order="F"), 1),
                     shards(np.full(expected.shape, 7, np.float32), [5, 9], (2, 1, 0)),
                     shards(np.full(expected.shape, 7, np.float32), [2], (0, 1), 2)):
-            assert cuteblas.einsum("abk,kc->cab", on_gpu(a), on_gpu(b), out=out, devices="all") is out
+            assert cuteblas.einsum("abk,kc->cab", on_gpu(a), on_gpu(b), out=out,
+                                   devices="all") is out
             np.testing.assert_array_equal(gathered(out), expected)
 
 
@@ -452,7 +486,8 @@ def test_wrong_contractions():
         with pytest.raises(ValueError, match="one extent"):
             cuteblas.einsum("ij,jk->ik", x, x[:1], devices="all")
         with pytest.raises(ValueError, match="out has shape"):
-            cuteblas.einsum("ij,jk->ik", x, x, out=on_gpu(np.ones((2, 4), np.float32)), devices="all")
+            cuteblas.einsum("ij,jk->ik", x, x, out=on_gpu(np.ones((2, 4), np.float32)),
+                            devices="all")
         with pytest.raises(TypeError, match="two arrays"):
             cuteblas.einsum("ij,jk,kl->il", x, x, x, devices="all")
         for name, value in (("optimize", True), ("variant", "simt"), ("order", "F")):
@@ -478,13 +513,14 @@ def blocks_of_c(c, where):
 def test_gemm(small, letters, where, alpha, beta):
     rng = np.random.default_rng(9)
     dtype, routine = (np.complex64, blas.cgemm) if "C" in letters else (np.float32, blas.sgemm)
-    a, b, c = integers(rng, (20, 30), dtype), integers(rng, (30, 26), dtype), integers(rng, (20, 26), dtype)
+    a, b, c = integers(rng, (20, 30), dtype), integers(rng, (30, 26),
+                                                       dtype), integers(rng, (20, 26), dtype)
     if dtype is np.complex64:
         a, b, c = (x + 1j * integers(rng, x.shape) for x in (a, b, c))
         a, b, c = (x.astype(dtype) for x in (a, b, c))
     expected = alpha * (a @ b) + beta * c
-    given = [x.conj().T.copy() if way == "C" else x.T.copy() if way == "T" else x.conj() if way == "R" else x
-             for x, way in zip((a, b), letters, strict=True)]
+    given = [x.conj().T.copy() if way == "C" else x.T.copy() if way == "T" else x.conj()
+             if way == "R" else x for x, way in zip((a, b), letters, strict=True)]
     named = {"trans_a": letters[0], "trans_b": letters[1], "devices": [0, 1]}
     with several(3) as late:
         x, y = on_gpu(given[0]), on_gpu(given[1])
@@ -498,7 +534,7 @@ def test_gemm(small, letters, where, alpha, beta):
         assert routine(alpha, x, y, beta, z, out=out, **named) is out
         np.testing.assert_array_equal(gathered(out), expected)
         if alpha == 0 and where == 0:
-            assert not late.moved(0, 1)                                     # A and B are not looked at
+            assert not late.moved(0, 1)                                  # A and B are not looked at
 
 
 def test_gemm_of_stacks_and_types(small):
@@ -513,8 +549,10 @@ def test_gemm_of_stacks_and_types(small):
         assert wide.dtype == np.float32
         np.testing.assert_array_equal(on_host(wide), x.astype("f4") @ y.astype("f4"))
         x, y = integers(rng, (20, 30), np.int8), integers(rng, (30, 26), np.int8)
-        np.testing.assert_array_equal(on_host(blas.igemm(1, on_gpu(x), on_gpu(y), devices="all")), x.astype("i4") @ y.astype("i4"))
-        empty = blas.sgemm(1, on_gpu(a[0, :, :0].copy()), on_gpu(b[0, :0].copy()), 3, on_gpu(c[0].copy(), 1), devices="all")
+        np.testing.assert_array_equal(on_host(blas.igemm(1, on_gpu(x), on_gpu(y), devices="all")),
+                                      x.astype("i4") @ y.astype("i4"))
+        empty = blas.sgemm(1, on_gpu(a[0, :, :0].copy()), on_gpu(b[0, :0].copy()), 3,
+                           on_gpu(c[0].copy(), 1), devices="all")
         np.testing.assert_array_equal(on_host(empty), 3 * c[0])
 
 
@@ -532,24 +570,39 @@ def test_gemm_with_little_memory(small, free):
 def test_wrong_gemm():
     with several(2):
         x, itself = on_gpu(np.ones((4, 4), np.float32)), np.lib.stride_tricks.as_strided(np.zeros(16, "f4"), (4, 4), (8, 4))
-        for words, error, call in [
-                ("does not take epilogue", TypeError, lambda: blas.sgemm(1, x, x, epilogue="relu", devices="all")),
-                ("does not take variant", TypeError, lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
-                ("does not take stream", TypeError, lambda: blas.sgemm(1, x, x, stream=3, devices="all")),
-                ("takes arrays, but b is None", TypeError, lambda: blas.sgemm(1, x, None, devices="all")),
-                ("devices 0 to 1", ValueError, lambda: blas.sgemm(1, x, x, devices=[2])),
-                ("a number as alpha", TypeError, lambda: blas.sgemm(x[0, 0], x, x, devices="all")),
-                ("takes a in float64", TypeError, lambda: blas.dgemm(1, x, x, devices="all")),
-                ("CuPy arrays", TypeError, lambda: blas.sgemm(1, x, [[1.0]], devices="all")),
-                ("k is 4 in a and 3 in b", ValueError, lambda: blas.sgemm(1, x, x[1:], devices="all")),
-                ("c of shape", ValueError, lambda: blas.sgemm(1, x, x, 1, x[1:], devices="all")),
-                ("share memory", ValueError, lambda: blas.sgemm(1, x, x, out=x, devices="all")),
-                ("elements of out share memory", ValueError, lambda: blas.sgemm(1, x, x, out=on_gpu(itself), devices="all")),
-                ("elements of c share memory", ValueError, lambda: blas.sgemm(1, itself.copy(), itself.copy(), 1, itself,
-                                                                              overwrite_c=1, devices="all")),
-                ("needs c, because", ValueError, lambda: blas.sgemm(1, x, x, 1, out=on_gpu(np.ones((4, 4), np.float32)),
-                                                                    devices="all")),
-                ("matrices", ValueError, lambda: blas.sgemm(1, x[0], x, devices="all"))]:
+        for words, error, call in [("does not take epilogue", TypeError,
+                                    lambda: blas.sgemm(1, x, x, epilogue="relu", devices="all")),
+                                   ("does not take variant", TypeError,
+                                    lambda: blas.sgemm(1, x, x, variant="simt", devices="all")),
+                                   ("does not take stream", TypeError,
+                                    lambda: blas.sgemm(1, x, x, stream=3, devices="all")),
+                                   ("takes arrays, but b is None", TypeError,
+                                    lambda: blas.sgemm(1, x, None, devices="all")),
+                                   ("devices 0 to 1", ValueError,
+                                    lambda: blas.sgemm(1, x, x, devices=[2])),
+                                   ("a number as alpha", TypeError,
+                                    lambda: blas.sgemm(x[0, 0], x, x, devices="all")),
+                                   ("takes a in float64", TypeError,
+                                    lambda: blas.dgemm(1, x, x, devices="all")),
+                                   ("CuPy arrays", TypeError,
+                                    lambda: blas.sgemm(1, x, [[1.0]], devices="all")),
+                                   ("k is 4 in a and 3 in b", ValueError,
+                                    lambda: blas.sgemm(1, x, x[1:], devices="all")),
+                                   ("c of shape", ValueError,
+                                    lambda: blas.sgemm(1, x, x, 1, x[1:], devices="all")),
+                                   ("share memory", ValueError,
+                                    lambda: blas.sgemm(1, x, x, out=x, devices="all")),
+                                   ("elements of out share memory", ValueError,
+                                    lambda: blas.sgemm(1, x, x, out=on_gpu(itself), devices="all")),
+                                   ("elements of c share memory", ValueError,
+                                    lambda: blas.sgemm(1, itself.copy(), itself.copy(), 1, itself,
+                                                       overwrite_c=1, devices="all")),
+                                   ("needs c, because", ValueError,
+                                    lambda: blas.sgemm(1, x, x, 1,
+                                                       out=on_gpu(np.ones((4, 4), np.float32)),
+                                                       devices="all")),
+                                   ("matrices", ValueError,
+                                    lambda: blas.sgemm(1, x[0], x, devices="all"))]:
             with pytest.raises(error, match=words):
                 call()
 
@@ -573,7 +626,8 @@ def test_more_of_the_host(monkeypatch):
             result = call(a, b, devices="all")
             assert type(result) is type(call(a, b)), name
             np.testing.assert_array_equal(result, call(a, b))
-        a, b, c = (np.asfortranarray(integers(rng, shape)) for shape in ((20, 30), (30, 26), (20, 26)))
+        a, b, c = (np.asfortranarray(integers(rng, shape))
+                   for shape in ((20, 30), (30, 26), (20, 26)))
         np.testing.assert_array_equal(blas.sgemm(2, a, b, 3, c, devices="all"), 2 * (a @ b) + 3 * c)
         np.testing.assert_array_equal(blas.sgemm(1, a, b, devices="all"), a @ b)
         assert blas.sgemm(1, a, b, out=c, devices="all") is c

@@ -1,4 +1,5 @@
-"""``dot``, ``inner``, ``vdot``, ``outer``, ``tensordot`` and ``kron`` against NumPy, with problems evaluated by the definition."""
+"""``dot``, ``inner``, ``vdot``, ``outer``, ``tensordot`` and ``kron`` against NumPy, with problems
+evaluated by the definition."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_any_strides_types_and_shapes(data):
 @given(st.data())
 def test_out(data):
     name = data.draw(st.sampled_from(("dot", "outer")))
-    a, b = (small_arrays(data.draw, shape, ("d", "f", "i", "D")) for shape in data.draw(fitting(name)))
+    a, b = (small_arrays(data.draw, shape, ("d", "f", "i", "D"))
+            for shape in data.draw(fitting(name)))
     try:
         shape = getattr(np, name)(a, b).shape
     except ValueError:
@@ -76,11 +78,15 @@ def test_tensordot(data):
     if data.draw(st.integers(0, 5)):
         for i, j in zip(axes_a, axes_b, strict=True):
             b[j] = a[i]
-    axes = [[i - (len(x) if data.draw(st.integers(0, 3)) == 0 else 0) for i in named] for x, named in ((a, axes_a), (b, axes_b))]
+    axes = [[i - (len(x) if data.draw(st.integers(0, 3)) == 0 else 0) for i in named]
+            for x, named in ((a, axes_a), (b, axes_b))]
     if data.draw(st.integers(0, 4)) == 0:
-        axes = data.draw(st.sampled_from((0, 1, 2, 3, -1, (0, 0), (-1, 0), (1.0, 0), 1.5, ((0, 0), (1, 1)), ((0,), (0, 1)), (0,),
-                                          "ab", (0, 5), ((-9,), (0,)), np.int64(1), np.array([[0], [1]]), (range(1), (0,)))))
-    call("tensordot", small_arrays(data.draw, tuple(a)), small_arrays(data.draw, tuple(b)), axes=axes)
+        axes = data.draw(st.sampled_from((0, 1, 2, 3, -1, (0, 0), (-1, 0), (1.0, 0), 1.5,
+                                          ((0, 0), (1, 1)), ((0,), (0, 1)), (0,), "ab", (0, 5),
+                                          ((-9,), (0,)), np.int64(1), np.array([[0], [1]]),
+                                          (range(1), (0,)))))
+    call("tensordot", small_arrays(data.draw, tuple(a)), small_arrays(data.draw, tuple(b)),
+         axes=axes)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -88,7 +94,8 @@ def test_tensordot(data):
 def test_every_type_in_every_layout(name, layout):
     shape = (3, 3, 3)
     for dtype in DTYPES:
-        assert call(name, laid_out(shape, dtype, layout, 1), laid_out(shape, dtype, layout, 2)) is not None
+        assert call(name, laid_out(shape, dtype, layout, 1),
+                    laid_out(shape, dtype, layout, 2)) is not None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,9 +103,14 @@ def test_nothing_is_copied_or_reshaped(name):
     cuteblas.reset_stats()
     for first in ("F", "sliced", "negative", "permuted", "broadcast"):
         for second in ("C", "F", "sliced", "negative", "permuted"):
-            call(name, laid_out((2, 3, 2), "D", first, 1), laid_out((2, 3, 2) if name == "vdot" else (2, 2, 3), "D", second, 2),
-                 **({"axes": ((1, 0), (2, 1))} if name == "tensordot" else {})) if name not in ("dot", "inner") else \
-                call(name, laid_out((2, 3, 2), "D", first, 1), laid_out((3, 2, 2), "D", second, 2))
+            call(
+                name,
+                laid_out((2, 3, 2), "D", first, 1),
+                laid_out((2, 3, 2) if name == "vdot" else (2, 2, 3), "D", second, 2),
+                **({"axes": ((1, 0), (2, 1))} if name == "tensordot" else {})
+            ) if name not in ("dot", "inner") else call(
+                name, laid_out((2, 3, 2), "D", first, 1), laid_out((3, 2, 2), "D", second, 2)
+            )
     assert list(cuteblas.stats()) == [name] and "copies" not in cuteblas.stats()[name]
     assert set(cuteblas.stats()[name]["calls"]) == {"reference"}
 
@@ -107,12 +119,15 @@ def test_modes_are_nested():
     a, b = laid_out((2, 3, 4, 5), "d", "C"), laid_out((5, 3, 6, 2), "d", "C")
     call("tensordot", a, b, axes=((1, 3), (1, 0)))
     problem = reference.LAUNCHED[-1].problem
-    assert [[mode[0] for mode in group] for group in (problem.m, problem.n, problem.k)] == [[2, 4], [6, 2], [3, 5]]
+    assert [[mode[0] for mode in group] for group in (problem.m, problem.n,
+                                                      problem.k)] == [[2, 4], [6, 2], [3, 5]]
 
 
-@pytest.mark.parametrize("shape1, shape2, copied", [
-    ((6,), (2, 3), False), ((4, 6), (6, 4), True), ((9, 2), (6, 3), True), ((2, 6), (4, 3), False),
-    ((2, 3, 4), (6, 4), False), ((1, 6, 1), (3, 2), False), ((12,), (3, 2, 2), False), ((2, 1, 0), (0,), False)])
+@pytest.mark.parametrize("shape1, shape2, copied",
+                         [((6,), (2, 3), False), ((4, 6), (6, 4), True), ((9, 2), (6, 3), True),
+                          ((2, 6), (4, 3), False), ((2, 3, 4), (6, 4), False),
+                          ((1, 6, 1), (3, 2), False), ((12,), (3, 2, 2), False),
+                          ((2, 1, 0), (0,), False)])
 def test_vdot_of_different_shapes(shape1, shape2, copied):
     cuteblas.reset_stats()
     call("vdot", laid_out(shape1, "D", "F", 1), laid_out(shape2, "D", "F", 2))
@@ -129,11 +144,15 @@ def test_vdot_conjugates_as_it_reads():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("operands", [
-    (3, 4), (np.ones(3, "f"), 2.0), (2, [1, 2, 3]), ([[1, 2], [3, 4]], [[1, 0], [0, 1]]), (np.float16(2), np.ones((2, 2), "e")),
-    (None, 1), (np.ones(2), "ab"), (np.array(["a"]), np.array(["b"])), (np.ones(2, "M8[s]"), np.ones(2)), ([[1], [2, 3]], [1]),
-    (np.ones((2, 2), object), np.ones((2, 2))), (np.ones((2, 2), "g"), np.ones((2, 2))), (np.ones(2), np.ones(2, "V3")),
-    (np.ones((2, 2)).view(np.matrix), np.ones((2, 2)))], ids=repr)
+@pytest.mark.parametrize("operands", [(3, 4), (np.ones(3, "f"), 2.0), (2, [1, 2, 3]),
+                                      ([[1, 2], [3, 4]], [[1, 0], [0, 1]]),
+                                      (np.float16(2), np.ones((2, 2), "e")), (None, 1),
+                                      (np.ones(2), "ab"), (np.array(["a"]), np.array(["b"])),
+                                      (np.ones(2, "M8[s]"), np.ones(2)), ([[1], [2, 3]], [1]),
+                                      (np.ones((2, 2), object), np.ones((2, 2))),
+                                      (np.ones((2, 2), "g"), np.ones((2, 2))),
+                                      (np.ones(2), np.ones(2, "V3")),
+                                      (np.ones((2, 2)).view(np.matrix), np.ones((2, 2)))], ids=repr)
 def test_operands_that_are_not_plain_arrays(name, operands):
     call(name, *operands, strides=False, **({"axes": 0} if name == "tensordot" else {}))
 
@@ -188,8 +207,8 @@ def test_outs_of_outer_may_be_wider_and_of_another_type():
                                                    "out: is complex128, computed in float32": 1}
 
 
-@pytest.mark.parametrize("first", [[1], [[1, 2], [3, 4]], [], [[]], True, 2, np.float32(2), np.int8(1), np.ones(0, "f4"),
-                                   np.ones((0, 0), "i4")])
+@pytest.mark.parametrize("first", [[1], [[1, 2], [3, 4]], [], [[]], True, 2, np.float32(2),
+                                   np.int8(1), np.ones(0, "f4"), np.ones((0, 0), "i4")])
 @pytest.mark.parametrize("second", [[], [[]], [[], []], ()])
 @pytest.mark.parametrize("name", ["dot", "inner", "vdot"])
 def test_lists_without_elements(name, first, second):
@@ -222,7 +241,9 @@ class Answers:
 def test_other_types_are_asked_first(name):
     cuteblas.reset_stats()
     assert getattr(cuteblas, name)(np.ones(2), Answers()) == name
-    assert cuteblas.stats()[name]["calls"] == {"delegated to NumPy: Answers answers NumPy's functions itself": 1}
+    assert cuteblas.stats()[name]["calls"] == {
+        "delegated to NumPy: Answers answers NumPy's functions itself": 1
+    }
 
 
 def test_routes_are_counted():
@@ -236,17 +257,28 @@ def test_routes_are_counted():
     with cuteblas.backend("numpy"):
         cuteblas.kron(x, x)
     assert cuteblas.stats() == {
-        "dot": {"calls": {"element by element": 1, "nothing": 1, "reference": 1},
-                "copies": {"operand: is float32, computed in float64": 1, "operand: is int64, computed in float64": 1}},
-        "inner": {"calls": {"delegated to NumPy: there are no kernels for object": 1}}, "kron": {"calls": {"numpy": 1}},
-        "tensordot": {"calls": {"reference": 1}, "copies": {"operand: is float32, computed in float64": 1}}}
+        "dot": {
+            "calls": {"element by element": 1, "nothing": 1, "reference": 1},
+            "copies": {
+                "operand: is float32, computed in float64": 1,
+                "operand: is int64, computed in float64": 1
+            }
+        },
+        "inner": {"calls": {"delegated to NumPy: there are no kernels for object": 1}},
+        "kron": {"calls": {"numpy": 1}},
+        "tensordot": {
+            "calls": {"reference": 1},
+            "copies": {"operand: is float32, computed in float64": 1}
+        }
+    }
 
 
 def test_integers_wrap_and_bool_is_or_of_ands():
     rng = np.random.default_rng(1)
     for dtype in "bBhHiIqQ":
         limits = np.iinfo(dtype)
-        a, b = (rng.integers(limits.min, limits.max, (5, 7), dtype, endpoint=True) for _ in range(2))
+        a, b = (rng.integers(limits.min, limits.max, (5, 7), dtype, endpoint=True)
+                for _ in range(2))
         call("inner", a, b)
         call("vdot", a, b)
         call("outer", a, b)
@@ -259,7 +291,8 @@ def test_integers_wrap_and_bool_is_or_of_ands():
 def test_floats_are_within_the_bound_of_their_sums(name, dtype):
     rng = np.random.default_rng(2)
     parts = rng.standard_normal((2, 2, 40, 40))
-    a, b = ((real + (1j * imaginary if dtype == "D" else 0)).astype(dtype) for real, imaginary in parts)
+    a, b = ((real + (1j * imaginary if dtype == "D" else 0)).astype(dtype)
+            for real, imaginary in parts)
     arguments = {"axes": 1} if name == "tensordot" else {}
     wide = "G" if dtype == "D" else "g"
     exact = getattr(np, name)(a.astype(wide), b.astype(wide), **arguments)
@@ -267,4 +300,5 @@ def test_floats_are_within_the_bound_of_their_sums(name, dtype):
     unit = np.finfo(dtype).eps / 2
     terms = 40 if name != "vdot" else 1600
     sums = 2.0**-24 if dtype == "e" else unit
-    assert (abs(getattr(cuteblas, name)(a, b, **arguments) - exact) <= 4 * terms * sums * scale + unit * abs(exact)).all()
+    assert (abs(getattr(cuteblas, name)(a, b, **arguments) - exact) <= 4 * terms * sums * scale
+            + unit * abs(exact)).all()

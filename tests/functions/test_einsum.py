@@ -17,12 +17,13 @@ from .arrays import DTYPES, LAYOUTS, laid_out, small_arrays
 
 pytestmark = pytest.mark.usefixtures("by_definition")
 
-SUBSCRIPTS = (
-    "ij,jk->ik", "ij,jk", "ij,kj->ki", "ij,ij->ij", "ij,ij", "ij,ij->i", "ij->ji", "ij->", "ij->j", "ii", "ii->i", "iji->j",
-    "i,j", "i,i", "ij,j->i", "ijk,kl->ijl", "ijk,jil->kl", "bij,bjk->bik", "ij,jk,kl->il", "ij,ij,ij->", "ij,jk,ki", "i,i,i->i",
-    "ab,cd->abcd", "ij,k->i", "iij,jk->ik", "iij,jjk->ik", "ijk->ik", "ij,j", "i,ij,j", "ij,kl,mn->", "...ij,...jk->...ik",
-    "...ij,jk", "i...,i...->...", "...,...", "ii...->...", "...", "...->...", "i...->...i", "ij,...j->...i", ",ij->ij", ",",
-    "ij,,j->i", "ijij->ij", "abc,cd,be,ad->e", "ba,b")
+SUBSCRIPTS = ("ij,jk->ik", "ij,jk", "ij,kj->ki", "ij,ij->ij", "ij,ij", "ij,ij->i", "ij->ji", "ij->",
+              "ij->j", "ii", "ii->i", "iji->j", "i,j", "i,i", "ij,j->i", "ijk,kl->ijl",
+              "ijk,jil->kl", "bij,bjk->bik", "ij,jk,kl->il", "ij,ij,ij->", "ij,jk,ki", "i,i,i->i",
+              "ab,cd->abcd", "ij,k->i", "iij,jk->ik", "iij,jjk->ik", "ijk->ik", "ij,j", "i,ij,j",
+              "ij,kl,mn->", "...ij,...jk->...ik", "...ij,jk", "i...,i...->...", "...,...",
+              "ii...->...", "...", "...->...", "i...->...i", "ij,...j->...i", ",ij->ij", ",",
+              "ij,,j->i", "ijij->ij", "abc,cd,be,ad->e", "ba,b")
 
 
 def einsum(*operands, **arguments):
@@ -36,13 +37,15 @@ def operands_for(draw, subscripts, dtypes=DTYPES):
     arrays = []
     for term in subscripts.partition("->")[0].split(","):
         shape = [extent[c] for c in term.replace("...", "")]
-        if len(set(term)) == len(term):         # NumPy takes the diagonal of a (0, 3) matrix to have 3 elements
+        # NumPy takes the diagonal of a (0, 3) matrix to have 3 elements
+        if len(set(term)) == len(term):
             shape = [1 if draw(st.integers(0, 19)) == 0 else n for n in shape]
         if draw(st.integers(0, 39)) == 0:
             shape.append(2)
         at = term.find("...")
         if at >= 0:
-            shape[at:at] = [1 if draw(st.integers(0, 3)) == 0 else n for n in hidden[draw(st.integers(0, len(hidden))):]]
+            shape[at:at] = [1 if draw(st.integers(0, 3)) == 0 else n
+                            for n in hidden[draw(st.integers(0, len(hidden))):]]
         arrays.append(small_arrays(draw, tuple(shape), dtypes))
     return arrays
 
@@ -59,9 +62,17 @@ def test_any_strides_types_and_shapes(data):
 def test_arguments(data):
     subscripts = data.draw(st.sampled_from(SUBSCRIPTS))
     arrays = operands_for(data.draw, subscripts, ("i", "f", "d", "D"))
-    arguments = data.draw(st.fixed_dictionaries({}, optional={
-        "dtype": st.sampled_from((None, "f4", "f8", "c16", "i4")), "order": st.sampled_from(("C", "F", "A", "K", "Z", None)),
-        "casting": st.sampled_from(("no", "safe", "same_kind", "unsafe", "any")), "foo": st.just(1)}))
+    arguments = data.draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "dtype": st.sampled_from((None, "f4", "f8", "c16", "i4")),
+                "order": st.sampled_from(("C", "F", "A", "K", "Z", None)),
+                "casting": st.sampled_from(("no", "safe", "same_kind", "unsafe", "any")),
+                "foo": st.just(1)
+            }
+        )
+    )
     out = None
     if data.draw(st.booleans()):
         try:
@@ -69,8 +80,10 @@ def test_arguments(data):
         except ValueError:
             shape = (2, 2)
         if data.draw(st.integers(0, 4)) == 0:
-            shape = data.draw(st.sampled_from((tuple(3 if n == 1 else n for n in shape), (2, *shape))))
-        out = small_arrays(data.draw, shape, (np.result_type(*arrays).char, "d", "D"), writeable=True)
+            shape = data.draw(st.sampled_from((tuple(3 if n == 1 else n for n in shape),
+                                               (2, *shape))))
+        out = small_arrays(data.draw, shape, (np.result_type(*arrays).char, "d", "D"),
+                           writeable=True)
         out.flags.writeable = data.draw(st.integers(0, 9)) != 0
     einsum(subscripts, *arrays, out=out, **arguments)
 
@@ -80,9 +93,10 @@ def test_arguments(data):
 def test_optimize(data):
     subscripts = data.draw(st.sampled_from([s for s in SUBSCRIPTS if s.count(",") > 1]))
     arrays = operands_for(data.draw, subscripts, ("i", "d"))
-    optimize = data.draw(st.sampled_from((True, False, "greedy", "optimal", ("greedy", 10), ["einsum_path", (0, 1), (0, 1)],
-                                          ["einsum_path", (0, 1, 2)], ["einsum_path", (0, 5)], "worst", ("einsum_path", (0, 1)),
-                                          3)))
+    optimize = data.draw(st.sampled_from((True, False, "greedy", "optimal", ("greedy", 10),
+                                          ["einsum_path", (0, 1), (0, 1)],
+                                          ["einsum_path", (0, 1, 2)], ["einsum_path", (0, 5)],
+                                          "worst", ("einsum_path", (0, 1)), 3)))
     einsum(subscripts, *arrays, optimize=optimize, strides=False)
 
 
@@ -104,7 +118,8 @@ def test_order_of_the_result(layout1, layout2, order):
     a, b = laid_out((2, 3, 5), "d", layout1, 1), laid_out((4, 3), "d", layout2, 2)
     for subscripts in ("...ft,mf->...mt", "abc,db->adbc", "abc,db->dca"):
         result = einsum(subscripts, a, b, order=order)
-        assert result.flags.f_contiguous or not (order == "F" or (order == "A" and layout1 == layout2 == "F"))
+        assert result.flags.f_contiguous or not (order == "F"
+                                                 or (order == "A" and layout1 == layout2 == "F"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -112,30 +127,35 @@ def test_order_of_the_result(layout1, layout2, order):
 def test_every_type_in_every_layout(subscripts, layout):
     shapes = [(3,) * len(term) for term in subscripts.split("->")[0].split(",")]
     for dtype in DTYPES:
-        assert einsum(subscripts, *(laid_out(shape, dtype, layout, i) for i, shape in enumerate(shapes))) is not None
+        assert einsum(subscripts, *(laid_out(shape, dtype, layout, i)
+                                    for i, shape in enumerate(shapes))) is not None
 
 
-@pytest.mark.parametrize("operands", [
-    (np.ones((3, 4)), [0, 1], np.ones((4, 2)), [1, 2], [0, 2]), (np.ones((3, 4)), [0, 1], np.ones((4, 2)), [1, 2]),
-    (np.ones((3, 3)), [0, 0]), (np.ones((3, 2)), [1, 0]), (np.ones((3, 2)), [..., 0], [0, ...]), (np.ones((2, 3)), [30, 2]),
-    (np.ones((2, 3)), [52, 0]), (np.ones((2, 3)), [-1, 0]), (np.ones((2, 3)), [0.5, 0]), (np.ones(3), "i"),
-    (np.ones(3), [0], 5), ()],
-    ids=repr)
+@pytest.mark.parametrize("operands", [(np.ones((3, 4)), [0, 1], np.ones((4, 2)), [1, 2], [0, 2]),
+                                      (np.ones((3, 4)), [0, 1], np.ones((4, 2)), [1, 2]),
+                                      (np.ones((3, 3)), [0, 0]), (np.ones((3, 2)), [1, 0]),
+                                      (np.ones((3, 2)), [..., 0], [0, ...]),
+                                      (np.ones((2, 3)), [30, 2]), (np.ones((2, 3)), [52, 0]),
+                                      (np.ones((2, 3)), [-1, 0]), (np.ones((2, 3)), [0.5, 0]),
+                                      (np.ones(3), "i"), (np.ones(3), [0], 5), ()], ids=repr)
 def test_lists_in_place_of_letters(operands):
     einsum(*operands)
 
 
-@pytest.mark.parametrize("subscripts", [
-    "ij..", "i.j", "ij->ijk", "ij->ii", "ij,jk", "i", "ijk", "->", "i-j", "i>j", "i->j->k", "$i", "ij,", "...ij...", "ij->...",
-    "ij->ij...",    "i...->i", "i j -> j i", "", "->ij", "iij", "ij->i...j", "...ij->ij", "ij->->"])
+@pytest.mark.parametrize("subscripts", ["ij..", "i.j", "ij->ijk", "ij->ii", "ij,jk", "i", "ijk",
+                                        "->", "i-j", "i>j", "i->j->k", "$i", "ij,", "...ij...",
+                                        "ij->...", "ij->ij...",    "i...->i", "i j -> j i", "",
+                                        "->ij", "iij", "ij->i...j", "...ij->ij", "ij->->"])
 def test_odd_subscripts(subscripts):
     einsum(subscripts, laid_out((2, 3), "d", "F"))
 
 
-@pytest.mark.parametrize("operands", [
-    ("i,i", 3, [1, 2]), ("i,i", [1.5, 2], [1, 2]), (",", 2, 3), ("", None), ("i", "ab"), ("i->", [True, False]), (5,), ("i",),
-    ("i,i", np.ones(2, object), np.ones(2)), ("i->", np.ones(2, "g")), ("ij->ji", np.ones((2, 2), "O")),
-    ("i,i", np.ones(2, "M8[s]"), [1, 2]), ("ii->i", np.array([["a", "b"], ["c", "d"]]))], ids=repr)
+@pytest.mark.parametrize("operands", [("i,i", 3, [1, 2]), ("i,i", [1.5, 2], [1, 2]), (",", 2, 3),
+                                      ("", None), ("i", "ab"), ("i->", [True, False]), (5,), ("i",),
+                                      ("i,i", np.ones(2, object), np.ones(2)),
+                                      ("i->", np.ones(2, "g")), ("ij->ji", np.ones((2, 2), "O")),
+                                      ("i,i", np.ones(2, "M8[s]"), [1, 2]),
+                                      ("ii->i", np.array([["a", "b"], ["c", "d"]]))], ids=repr)
 def test_operands_that_are_not_plain_arrays(operands):
     einsum(*operands)
 
@@ -153,10 +173,12 @@ def test_views_stay_views(subscripts):
 def test_nothing_is_copied_or_reshaped():
     cuteblas.reset_stats()
     for layout in ("F", "sliced", "negative", "permuted"):
-        einsum("iijk,klj->il", laid_out((2, 2, 3, 4), "d", layout, 1), laid_out((4, 2, 3), "d", layout, 2))
+        einsum("iijk,klj->il", laid_out((2, 2, 3, 4), "d", layout, 1),
+               laid_out((4, 2, 3), "d", layout, 2))
     assert cuteblas.stats() == {"einsum": {"calls": {"reference": 4}}}
     problem = reference.LAUNCHED[-1].problem
-    assert [[mode[0] for mode in group] for group in (problem.m, problem.n, problem.k)] == [[2], [2], [3, 4]]
+    assert [[mode[0] for mode in group] for group in (problem.m, problem.n,
+                                                      problem.k)] == [[2], [2], [3, 4]]
 
 
 def test_repeated_operands():
@@ -166,35 +188,44 @@ def test_repeated_operands():
 
 
 def reductions(subscripts, *operands, **arguments):
-    """What an ``einsum`` runs, as the extents that each reduction sums over; ``None`` for another kernel."""
+    """What an ``einsum`` runs, as the extents that each reduction sums over; ``None`` for another
+    kernel."""
     launched = len(reference.LAUNCHED)
     einsum(subscripts, *operands, **arguments)
-    return [plan.problem.j if isinstance(plan.problem, ReductionProblem) else None for plan in reference.LAUNCHED[launched:]]
+    return [plan.problem.j if isinstance(plan.problem, ReductionProblem) else None
+            for plan in reference.LAUNCHED[launched:]]
 
 
-@pytest.mark.parametrize("subscripts, layout, summed", [
-    ("ij->i", "C", [4]), ("ij->j", "permuted", [3]), ("ij->", "C", [12]), ("ij->", "sliced", [4, 3]), ("ijk->k", "C", [12]),
-    ("ijk->j", "C", [5, 3]), ("ijk->", "negative", [60]), ("ijkl->jl", "C", [5, 3]), ("iij->j", "C", [3]), ("ii->", "F", [3]),
-    ("ij...->...", "C", [12]), ("ijk->ik", "broadcast", [4])])
+@pytest.mark.parametrize("subscripts, layout, summed",
+                         [("ij->i", "C", [4]), ("ij->j", "permuted", [3]), ("ij->", "C", [12]),
+                          ("ij->", "sliced", [4, 3]), ("ijk->k", "C", [12]),
+                          ("ijk->j", "C", [5, 3]), ("ijk->", "negative", [60]),
+                          ("ijkl->jl", "C", [5, 3]), ("iij->j", "C", [3]), ("ii->", "F", [3]),
+                          ("ij...->...", "C", [12]), ("ijk->ik", "broadcast", [4])])
 def test_sums_over_one_operand_are_reductions(subscripts, layout, summed):
-    """Modes that are one in memory are summed in one step, others one after the other, the longest first."""
+    """Modes that are one in memory are summed in one step, others one after the other, the longest
+    first."""
     extents = dict(zip("ijkl", (3, 4, 5, 2), strict=True))
     shape = [extents[c] for c in subscripts.partition("->")[0].replace("...", "k")]
     assert reductions(subscripts, laid_out(tuple(shape), "d", layout)) == summed
 
 
-ALONE = (("ijk,kl->il", [4, None]), ("ijk,k->i", [4, None]), ("ij,kl->k", [12, 6]), ("ij,kl->", [12, 30]), ("ij,j->ij", []),
-         ("ij,i->i", [4]), ("ij,i->", [4, None]), ("ijk,jl->i", [5, 6, None]))
+ALONE = (("ijk,kl->il", [4, None]), ("ijk,k->i", [4, None]), ("ij,kl->k", [12, 6]),
+         ("ij,kl->", [12, 30]), ("ij,j->ij", []), ("ij,i->i", [4]), ("ij,i->", [4, None]),
+         ("ijk,jl->i", [5, 6, None]))
 
 
 def arrays_over(subscripts, dtype):
     extents = dict(zip("ijkl", (3, 4, 5, 6), strict=True))
-    return [laid_out(tuple(extents[c] for c in term), dtype, "C") for term in subscripts.partition("->")[0].split(",")]
+    return [laid_out(tuple(extents[c] for c in term), dtype, "C")
+            for term in subscripts.partition("->")[0].split(",")]
 
 
 @pytest.mark.parametrize("dtype", "ife")
 @pytest.mark.parametrize("subscripts, expected", ALONE)
-def test_sums_that_do_not_overflow_over_an_index_of_one_operand_alone_come_first(subscripts, expected, dtype):
+def test_sums_that_do_not_overflow_over_an_index_of_one_operand_alone_come_first(
+    subscripts, expected, dtype
+):
     """Integers wrap, and float32 is summed in float64, float16 in float32."""
     assert reductions(subscripts, *arrays_over(subscripts, dtype)) == expected
 
@@ -203,17 +234,25 @@ def test_sums_of_complex64_are_those_of_its_parts_in_complex128():
     x, y = laid_out((3, 4, 5), "F", "permuted"), laid_out((5, 6), "F", "F")
     assert reductions("ijk,kl->il", x, y) == [4, None]
     problem = reference.LAUNCHED[-2].problem
-    assert (problem.x.dtype, problem.accumulator, problem.r.dtype) == ("float32", "float64", "float64")
+    assert (problem.x.dtype, problem.accumulator, problem.r.dtype) == (
+        "float32",
+        "float64",
+        "float64"
+    )
     for subscripts in ("ijk,kl->il", "ijk,kl->k", "ijk,kl->", "ijk,kl->kil"):
         expected = np.einsum(subscripts, x.astype("D"), y.astype("D"))
         np.testing.assert_allclose(cuteblas.einsum(subscripts, x, y), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("subscripts, expected", ALONE)
-def test_sums_of_float64_over_an_index_of_one_operand_alone_are_part_of_the_product(subscripts, expected):
+def test_sums_of_float64_over_an_index_of_one_operand_alone_are_part_of_the_product(
+    subscripts, expected
+):
     """The products are written and then summed where they are elements of vectors."""
     written = {"ij,i->i": [4], "ij,i->": [12]}
-    assert reductions(subscripts, *arrays_over(subscripts, "d")) == written.get(subscripts, [None] * (len(expected) > 0))
+    assert reductions(subscripts, *arrays_over(subscripts, "d")) == written.get(
+        subscripts, [None] * (len(expected) > 0)
+    )
 
 
 def test_an_index_that_only_one_operand_moves_along_is_summed_alone():
@@ -234,7 +273,8 @@ def order(request, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", HUGE)
-@pytest.mark.parametrize("subscripts", ["i,i->", "ij,ij->j", "ij,jk->ik", "i,j->", "ij,jk->j", "ij,k->ik", "i,jk->k", "bij,bj->bi"])
+@pytest.mark.parametrize("subscripts", ["i,i->", "ij,ij->j", "ij,jk->ik", "i,j->", "ij,jk->j",
+                                        "ij,k->ik", "i,jk->k", "bij,bj->bi"])
 def test_what_is_finite_in_numpy_is_finite(order, subscripts, dtype):
     """Whether the second operand lacks an index or does not move along it."""
     huge, terms = HUGE[dtype], subscripts.partition("->")[0].split(",")
@@ -246,10 +286,14 @@ def test_what_is_finite_in_numpy_is_finite(order, subscripts, dtype):
         np.testing.assert_allclose(cuteblas.einsum(subscripts, *pair), expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize("call", [
-    lambda x, y: cuteblas.vecdot(x, y), lambda x, y: cuteblas.dot(x, y), lambda x, y: cuteblas.inner(x, y),
-    lambda x, y: cuteblas.tensordot(x, y, 1), lambda x, y: cuteblas.vdot(x, y), lambda x, y: cuteblas.matvec(x[None], y)[0],
-    lambda x, y: cuteblas.matmul(x, y), lambda x, y: cuteblas.vecmat(x, y[:, None])[0]])
+@pytest.mark.parametrize("call", [lambda x, y: cuteblas.vecdot(x, y),
+                                  lambda x, y: cuteblas.dot(x, y),
+                                  lambda x, y: cuteblas.inner(x, y),
+                                  lambda x, y: cuteblas.tensordot(x, y, 1),
+                                  lambda x, y: cuteblas.vdot(x, y),
+                                  lambda x, y: cuteblas.matvec(x[None], y)[0],
+                                  lambda x, y: cuteblas.matmul(x, y),
+                                  lambda x, y: cuteblas.vecmat(x, y[:, None])[0]])
 def test_broadcast_vectors(order, call):
     x, y = np.full(2, 3e38, "f"), np.broadcast_to(np.float32(0.1), (2,))
     assert call(x, y) == np.float32(6e37) == call(y, x)
@@ -260,47 +304,59 @@ def test_broadcast_vectors(order, call):
 def test_infinities_and_nans_are_where_numpy_has_them(first, second):
     with np.errstate(all="ignore"):
         for y in (np.full(2, second), np.broadcast_to(second, (2,))):
-            np.testing.assert_array_equal(cuteblas.einsum("i,j->", np.array(first), y), np.einsum("i,j->", np.array(first), y))
-            np.testing.assert_array_equal(cuteblas.dot(np.array(first), y), np.dot(np.array(first), y))
+            np.testing.assert_array_equal(cuteblas.einsum("i,j->", np.array(first), y),
+                                          np.einsum("i,j->", np.array(first), y))
+            np.testing.assert_array_equal(cuteblas.dot(np.array(first), y),
+                                          np.dot(np.array(first), y))
 
 
 @pytest.mark.parametrize("subscripts", ["ki,jk->i", "ki,jk,k->i", "k,ki,jl->i", "ki,jk,il->il"])
 def test_an_empty_sum_is_zero_whatever_it_is_multiplied_by(subscripts):
     shape = {"j": 0, "k": 2, "i": 3, "l": 2}
-    arrays = [np.full([shape[c] for c in term], np.inf) for term in subscripts.partition("->")[0].split(",")]
+    arrays = [np.full([shape[c] for c in term], np.inf)
+              for term in subscripts.partition("->")[0].split(",")]
     assert not np.any(einsum(subscripts, *arrays))
 
 
 def test_products_of_float16_are_rounded_once():
     x = np.full(3, 300, "e")
     assert cuteblas.einsum("i,i,i->i", x, x, np.full(3, 2.0**-14, "e")).tolist() == [np.float16(300 * 300 * 2.0**-14)] * 3
-    assert cuteblas.einsum("i,i,i->", x, x, np.full(3, 2.0**-14, "e")) == np.float16(3 * 300 * 300 * 2.0**-14)
+    assert cuteblas.einsum("i,i,i->", x, x, np.full(3, 2.0**-14, "e")) == np.float16(
+        3 * 300 * 300 * 2.0**-14
+    )
 
 
 @pytest.mark.parametrize("subscripts", ["i,i->", "ij,ij->j", "ij,ik->jk", "i,i,i->"])
 def test_an_empty_operand_that_does_not_move_is_not_read(subscripts):
-    """NumPy and Dask make them: an empty array's strides mean nothing, and where it would begin may be memory of others."""
+    """NumPy and Dask make them: an empty array's strides mean nothing, and where it would begin may
+    be memory of others."""
     terms = subscripts.partition("->")[0].split(",")
-    still, *moving = (np.ndarray(tuple(0 if c == "i" else 3 for c in term), "d", np.full(9, np.nan), strides=[stride] * len(term))
+    still, *moving = (np.ndarray(tuple(0 if c == "i" else 3 for c in term), "d", np.full(9, np.nan),
+                                 strides=[stride] * len(term))
                       for stride, term in zip((0, 8, 8), terms, strict=False))
     for operands in ((still, *moving), (*moving, still)):
         assert not np.any(cuteblas.einsum(subscripts, *operands))
 
 
-@pytest.mark.parametrize("subscripts", ["ii->i", "ij->ji", "ij->j", "ij->", "ij,ij->ij", "ij,jk->ik", "ij,jk,kl->il"])
+@pytest.mark.parametrize("subscripts", ["ii->i", "ij->ji", "ij->j", "ij->", "ij,ij->ij",
+                                        "ij,jk->ik", "ij,jk,kl->il"])
 def test_any_byte_but_zero_is_true(subscripts):
     x = np.array([[0, 1, 2], [4, 0, 128], [255, 64, 0]], np.uint8)
     operands = [x[::-1]] * (subscripts.count(",") + 1)
     expected = np.einsum(subscripts, *(y != 0 for y in operands))
-    got = cuteblas.einsum(subscripts, *(y.view(bool) for y in operands), out=np.zeros(np.shape(expected), bool))
+    got = cuteblas.einsum(subscripts, *(y.view(bool) for y in operands),
+                          out=np.zeros(np.shape(expected), bool))
     np.testing.assert_array_equal(got.view(np.uint8), expected.astype(np.uint8))
 
 
 def test_float16_sums_are_rounded_once():
-    """Sums on the way are float32: they may exceed what float16 holds, and so may sums of parts of one operand."""
+    """Sums on the way are float32: they may exceed what float16 holds, and so may sums of parts of
+    one operand."""
     x, y = np.full((8, 3, 16), 30000, "e"), np.full(4, 2.0**-12, "e")
     assert cuteblas.einsum("ijk,l->", x, y) == np.float16(30000 * 8 * 3 * 16 * 2.0**-10)
-    assert cuteblas.einsum("ijk,lj->l", x, y[:, None] * np.ones(3, "e"))[0] == np.float16(30000 * 8 * 16 * 3 * 2.0**-12)
+    assert cuteblas.einsum("ijk,lj->l", x, y[:, None] * np.ones(3, "e"))[0] == np.float16(
+        30000 * 8 * 16 * 3 * 2.0**-12
+    )
     launched = len(reference.LAUNCHED)
     cuteblas.einsum("ijk->j", x / np.float16(256))
     assert [(p.problem.x.dtype, p.problem.r.dtype) for p in reference.LAUNCHED[launched:]] == [
@@ -316,11 +372,13 @@ def test_a_broadcast_batch_is_a_mode_of_the_other_tensor():
 
 def test_chain_is_multiplied_in_the_cheap_order():
     launched = len(reference.LAUNCHED)
-    einsum("ij,jk,k->i", laid_out((5, 6), "d", "C"), laid_out((6, 7), "d", "C"), laid_out((7,), "d", "C"))
+    einsum("ij,jk,k->i", laid_out((5, 6), "d", "C"), laid_out((6, 7), "d", "C"),
+           laid_out((7,), "d", "C"))
     assert [plan.problem.flops for plan in reference.LAUNCHED[launched:]] == [2 * 6 * 7, 2 * 5 * 6]
 
 
-@pytest.mark.parametrize("optimize", [True, "greedy", "optimal", "auto", ["einsum_path", (0, 2), (0, 1)]])
+@pytest.mark.parametrize("optimize", [True, "greedy", "optimal", "auto",
+                                      ["einsum_path", (0, 2), (0, 1)]])
 def test_path_is_followed(optimize):
     shapes = ((5, 6), (6, 7), (7, 5))
     arrays = [laid_out(shape, "d", "C") for shape in shapes]
@@ -333,10 +391,13 @@ def test_path_is_followed(optimize):
     assert first.flops == 2 * sizes[tuple(sorted(path[1]))]
 
 
-@pytest.mark.parametrize("optimize", ["greedy", "optimal", True, False, ("optimal", 100), ["einsum_path", (0, 1), (0, 1)]])
+@pytest.mark.parametrize("optimize", ["greedy", "optimal", True, False, ("optimal", 100),
+                                      ["einsum_path", (0, 1), (0, 1)]])
 def test_einsum_path_prints_what_numpy_prints(optimize):
     arguments = ("ea,fb,abcd", np.ones((3, 4)), np.ones((5, 2)), np.ones((4, 2, 3, 3)))
-    assert cuteblas.einsum_path(*arguments, optimize=optimize) == np.einsum_path(*arguments, optimize=optimize)
+    assert cuteblas.einsum_path(*arguments, optimize=optimize) == np.einsum_path(
+        *arguments, optimize=optimize
+    )
 
 
 def test_einsum_path_of_our_own_order():
@@ -348,7 +409,8 @@ def test_einsum_path_of_our_own_order():
     assert len(path) == 9
 
 
-@pytest.mark.parametrize("path", [[(0, 0), (0, 1)], [(1, 2), (0, 0)], [(0, 1, 2)], [(2, 0, 0)], [(0,), (0, 1), (1, 0)]])
+@pytest.mark.parametrize("path", [[(0, 0), (0, 1)], [(1, 2), (0, 0)], [(0, 1, 2)], [(2, 0, 0)],
+                                  [(0,), (0, 1), (1, 0)]])
 @pytest.mark.parametrize("backend", ["numpy", "emulator"])
 def test_paths_are_read_as_numpy_takes_operands_out(path, backend):
     """One after the other: (0, 0) is the first and the second."""
@@ -395,7 +457,8 @@ def test_out_may_overlap_the_inputs():
 
 
 @pytest.mark.parametrize("backend", ["numpy", "emulator"])
-@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,kj->ik", "ij,ij->ij", "ij,jk,kl->il", "ij,j->i", ",ij->ji"])
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,kj->ik", "ij,ij->ij", "ij,jk,kl->il",
+                                        "ij,j->i", ",ij->ji"])
 def test_out_may_overlap_each_operand_alone(backend, subscripts):
     terms, result = subscripts.split("->")
     for i, term in enumerate(terms.split(",")):
@@ -408,7 +471,9 @@ def test_out_may_overlap_each_operand_alone(backend, subscripts):
                 cuteblas.reset_stats()
                 assert cuteblas.einsum(subscripts, *arrays, out=out) is out
                 if backend == "emulator" and len(arrays) == 2:
-                    assert cuteblas.stats()["einsum"]["copies"] == {"out: shares memory with an input": 1}
+                    assert cuteblas.stats()["einsum"]["copies"] == {
+                        "out: shares memory with an input": 1
+                    }
             np.testing.assert_array_equal(out, expected)
 
 
@@ -421,7 +486,10 @@ class Answers:
 
 def test_other_types_are_asked_first():
     assert cuteblas.einsum("i,i", np.ones(2), Answers()) == ("einsum", ["optimize"])
-    assert cuteblas.einsum("i,i", np.ones(2), np.ones(2), out=Answers()) == ("einsum", ["optimize", "out"])
+    assert cuteblas.einsum("i,i", np.ones(2), np.ones(2), out=Answers()) == (
+        "einsum",
+        ["optimize", "out"]
+    )
 
 
 def test_numpy_takes_numpy_arrays():
@@ -444,7 +512,8 @@ def test_casts_of_long_doubles_are_refused_as_numpy_refuses_them():
 
 
 @pytest.mark.parametrize("optimize", [False, True, "greedy"])
-@pytest.mark.parametrize("operand", [0.0, np.zeros(()), np.zeros(3), np.zeros((2, 2)), np.zeros((0, 2))])
+@pytest.mark.parametrize("operand", [0.0, np.zeros(()), np.zeros(3), np.zeros((2, 2)),
+                                     np.zeros((0, 2))])
 def test_an_operand_alone_is_refused_as_numpy_refuses_it(operand, optimize):
     errors = []
     for einsum in (np.einsum, cuteblas.einsum):

@@ -1,4 +1,5 @@
-"""Random epilogues: what tracing recorded computes what the function computes, to the bit and in the same types."""
+"""Random epilogues: what tracing recorded computes what the function computes, to the bit and in
+the same types."""
 
 import numpy as np
 import pytest
@@ -10,32 +11,40 @@ from cuteblas.functions.epilogues import evaluate, resolve
 
 from .graphs import by_graph
 
-UNARY = {name: getattr(np, name) for name in (
-    "negative", "absolute", "sign", "square", "reciprocal", "floor", "ceil", "rint", "exp", "exp2", "expm1", "log", "log2", "log1p",
-    "sqrt", "sin", "cos", "tanh", "isnan", "logical_not")}
-UNARY |= {
-    "erf": epilogues.erf, "sigmoid": epilogues.sigmoid, "real": lambda x: x.real, "imag": lambda x: x.imag, "conj": np.conj,
-    "not": lambda x: ~x, "f2": lambda x: x.astype(np.float16), "f4": lambda x: x.astype(np.float32),
-    "i4": lambda x: x.astype(np.int32), "b1": lambda x: x.astype(bool), "cube": lambda x: np.power(x, 3), "twice": lambda x: 2 * x,
-    "half": lambda x: x / 2, "squared": lambda x: x**2, "of_bool": lambda x: (x == 1)**2,
-    "less_one": lambda x: 1 - x, "clip": lambda x: np.clip(x, -1, 1), "silu": epilogues.silu,
-    "positive": np.positive, "round": np.round,
-    ".round": lambda x: x.round(), ".conj": lambda x: x.conj(), "conjugate": lambda x: x.conjugate(), ".clip": lambda x: x.clip(0),
-    "copy": lambda x: x.copy()}
-BINARY = {name: getattr(np, name) for name in (
-    "add", "subtract", "multiply", "divide", "power", "minimum", "maximum", "less", "less_equal", "greater", "greater_equal",
-    "equal", "not_equal", "logical_and", "logical_or", "logical_xor")}
-BINARY |= {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": lambda x, y: x / y,
-           "&": lambda x, y: x & y, "<": lambda x, y: x < y, "where": lambda x, y: np.where(x > y, x, y),
+UNARY = {name: getattr(np, name) for name in ("negative", "absolute", "sign", "square",
+                                              "reciprocal", "floor", "ceil", "rint", "exp", "exp2",
+                                              "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos",
+                                              "tanh", "isnan", "logical_not")}
+UNARY |= {"erf": epilogues.erf, "sigmoid": epilogues.sigmoid, "real": lambda x: x.real,
+          "imag": lambda x: x.imag, "conj": np.conj, "not": lambda x: ~x,
+          "f2": lambda x: x.astype(np.float16), "f4": lambda x: x.astype(np.float32),
+          "i4": lambda x: x.astype(np.int32), "b1": lambda x: x.astype(bool),
+          "cube": lambda x: np.power(x, 3), "twice": lambda x: 2 * x, "half": lambda x: x / 2,
+          "squared": lambda x: x**2, "of_bool": lambda x: (x == 1)**2, "less_one": lambda x: 1 - x,
+          "clip": lambda x: np.clip(x, -1, 1), "silu": epilogues.silu, "positive": np.positive,
+          "round": np.round, ".round": lambda x: x.round(), ".conj": lambda x: x.conj(),
+          "conjugate": lambda x: x.conjugate(), ".clip": lambda x: x.clip(0),
+          "copy": lambda x: x.copy()}
+BINARY = {name: getattr(np, name) for name in ("add", "subtract", "multiply", "divide", "power",
+                                               "minimum", "maximum", "less", "less_equal",
+                                               "greater", "greater_equal", "equal", "not_equal",
+                                               "logical_and", "logical_or", "logical_xor")}
+BINARY |= {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y,
+           "/": lambda x, y: x / y, "&": lambda x, y: x & y, "<": lambda x, y: x < y,
+           "where": lambda x, y: np.where(x > y, x, y),
            "where_zero": lambda x, y: np.where(x, y, 0.0)}
-DRAWN = sorted(UNARY.keys() - {"of_bool"})      # int8 of arrays and int64 of scalars: there are examples of both
-DTYPES = ["float32", "float64", "float16", "int32", "int8", "uint64", "bool", "complex64", "complex128"]
-NUMBERS = st.sampled_from([0, 1, -1, 3, 0.1, -2.5, 1e300, 2j, np.float32(0.3), np.float64(0.7), np.int16(5), np.float16(0.1), True])
+# int8 of arrays and int64 of scalars: there are examples of both
+DRAWN = sorted(UNARY.keys() - {"of_bool"})
+DTYPES = ["float32", "float64", "float16", "int32", "int8", "uint64", "bool", "complex64",
+          "complex128"]
+NUMBERS = st.sampled_from([0, 1, -1, 3, 0.1, -2.5, 1e300, 2j, np.float32(0.3), np.float64(0.7),
+                           np.int16(5), np.float16(0.1), True])
 
 
 @st.composite
 def programs(draw):
-    """Steps that each take earlier values by number: values 0 to 4 are acc, a matrix, a vector and two numbers."""
+    """Steps that each take earlier values by number: values 0 to 4 are acc, a matrix, a vector and
+    two numbers."""
     steps = []
     for i in range(draw(st.integers(1, 8))):
         earlier = st.integers(0, 4 + i)
@@ -49,7 +58,8 @@ def of_program(steps, number):
     def random(acc, *, x, v, s):
         values = [acc, x, v, s, number]
         for name, *arguments in steps:
-            values.append((UNARY if len(arguments) == 1 else BINARY)[name](*(values[i] for i in arguments)))
+            values.append((UNARY if len(arguments) == 1
+                           else BINARY)[name](*(values[i] for i in arguments)))
         return values[-1], {"last": acc + values[-1], "top": (acc + values[-1]).sum(axis=-1)}
     return random
 
@@ -61,16 +71,21 @@ def array(rng, shape, dtype):
     if kind.kind in "biu":
         return abs(x).astype(kind) if kind.kind != "i" else x.astype(kind)
     x[rng.random(shape) < 0.05] = np.nan
-    return (x + 1j * rng.standard_normal(shape)).astype(kind) if kind.kind == "c" else x.astype(kind)
+    return (x + 1j
+            * rng.standard_normal(shape)).astype(kind) if kind.kind == "c" else x.astype(kind)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much,
+                                                                  HealthCheck.too_slow])
 @given(steps=programs(), sums=st.sampled_from([d for d in DTYPES if d != "float16"]),
-       kinds=st.tuples(*[st.sampled_from(DTYPES)] * 2), s=NUMBERS, number=NUMBERS, seed=st.integers(0, 9),
-       alpha=st.sampled_from([1, 2]))
-@example(steps=(("of_bool", 3),), sums="float32", kinds=("float32", "float32"), s=np.float32(0.3), number=0, seed=0, alpha=1)
-@example(steps=(("of_bool", 1),), sums="float32", kinds=("float32", "float32"), s=0, number=0, seed=0, alpha=1)
-@example(steps=(("imag", 1), ("of_bool", 5)), sums="float32", kinds=("float32", "float32"), s=0, number=0, seed=0, alpha=1)
+       kinds=st.tuples(*[st.sampled_from(DTYPES)] * 2), s=NUMBERS, number=NUMBERS,
+       seed=st.integers(0, 9), alpha=st.sampled_from([1, 2]))
+@example(steps=(("of_bool", 3),), sums="float32", kinds=("float32", "float32"), s=np.float32(0.3),
+         number=0, seed=0, alpha=1)
+@example(steps=(("of_bool", 1),), sums="float32", kinds=("float32", "float32"), s=0, number=0,
+         seed=0, alpha=1)
+@example(steps=(("imag", 1), ("of_bool", 5)), sums="float32", kinds=("float32", "float32"), s=0,
+         number=0, seed=0, alpha=1)
 def test_random_expressions(steps, sums, kinds, s, number, seed, alpha):
     rng = np.random.default_rng(seed)
     acc, x, v = array(rng, (3, 4), sums), array(rng, (3, 4), kinds[0]), array(rng, (4,), kinds[1])
@@ -79,18 +94,19 @@ def test_random_expressions(steps, sums, kinds, s, number, seed, alpha):
         with np.errstate(all="ignore"):
             resolved = resolve(bound, accumulator=sums, output=None, shape=acc.shape)
     except (TypeError, ValueError, ArithmeticError, AttributeError):
-        assume(False)                               # refused: by NumPy, or because kernels have no such operation
+        assume(False)                 # refused: by NumPy, or because kernels have no such operation
     try:
         with np.errstate(all="ignore"):
             want, auxiliary = evaluate(bound, acc, alpha=alpha)
-    except (ArithmeticError, ValueError):           # what the host alone refuses: 1 / 0, a negative power of integers
+    # what the host alone refuses: 1 / 0, a negative power of integers
+    except (ArithmeticError, ValueError):
         assume(False)
     got, outputs = by_graph(resolved, acc, alpha=alpha)
     assert got.dtype == want.dtype == resolved.output
     np.testing.assert_array_equal(got, want)
     assert outputs["last"].dtype == auxiliary["last"].dtype
     np.testing.assert_array_equal(outputs["last"], auxiliary["last"])
-    if want.dtype != np.float16:                    # which NumPy sums in float16, kernels in float32
+    if want.dtype != np.float16:                   # which NumPy sums in float16, kernels in float32
         np.testing.assert_array_equal(outputs["top"], auxiliary["top"])
 
 
@@ -98,34 +114,43 @@ def _chosen_by(name):
     return lambda x: x * 2 if hasattr(x, name) else x * 3
 
 
-MEMBERS = {
-    "round": lambda x: x.round(), "round(0)": lambda x: x.round(0), "np.round": np.round, "np.around": np.around, "round()": round,
-    "clip": lambda x: x.clip(0, 2), "clip low": lambda x: x.clip(1), "clip high": lambda x: x.clip(max=1),
-    "clip none": lambda x: x.clip(),
-    "np.clip": lambda x: np.clip(x, 0, 2), "np.clip none": lambda x: np.clip(x, None, None), "np.clip one": lambda x: np.clip(x, 0),
-    "np.clip both": lambda x: np.clip(x, 0, min=1), "np.clip by name": lambda x: np.clip(x, min=0, max=2),
-    "copy": lambda x: x.copy(),
-    "copy K": lambda x: x.copy("K"), "copy wrong": lambda x: x.copy(wrong=1), "astype": lambda x: x.astype(np.float32),
-    "astype K": lambda x: x.astype(np.float32, "K"), "astype safe": lambda x: x.astype(np.int8, casting="safe"),
-    "astype wrong": lambda x: x.astype(np.float32, wrong=1), "conj": lambda x: x.conj(), "conjugate": lambda x: x.conjugate(),
-    "np.conj": np.conj, "real": lambda x: x.real, "imag": lambda x: x.imag, "np.real": np.real, "np.imag": np.imag,
-    "dtype": lambda x: np.ones_like(x, dtype=x.dtype), "positive": np.positive, "+": lambda x: +x, "-": lambda x: -x, "abs": abs,
-    "fabs": np.fabs, "squared": lambda x: x**2, "zeros_like": lambda x: np.zeros_like(x) + 1, "ones_like": np.ones_like,
-    "ones_like of a shape": lambda x: np.ones_like(x, shape=(2,)), "ones_like wrong": lambda x: np.ones_like(x, wrong=1),
-    "where": lambda x: np.where(x, x, x), "where wrong": lambda x: np.where(x, x, x, x), "item": lambda x: x.item(),
-    "iscomplexobj": lambda x: x * 2 if np.iscomplexobj(x) else x * 3, "numerator": lambda x: x.numerator, "T": lambda x: x.T,
-    **{f"has {name}": _chosen_by(name) for name in (
-        "astype", "clip", "conj", "conjugate", "copy", "dtype", "imag", "is_integer", "item", "max", "min", "mean", "ndim", "real",
-        "round", "shape", "size", "sum", "T")}}
-GIVEN = {"acc": None, "float": 0.75, "int": 3, "complex": 1 + 2j, "float32": np.float32(0.75), "int8": np.int8(3),
-         "bool": np.bool_(True), "complex64": np.complex64(1 + 2j), "row": np.full((1, 3), 1.5, "f4"), "0-d": np.array(1.5),
-         "matrix": np.full((2, 3), 3, "i4"),
-         "column": np.full((2, 1), True)}
+MEMBERS = {"round": lambda x: x.round(), "round(0)": lambda x: x.round(0), "np.round": np.round,
+           "np.around": np.around, "round()": round, "clip": lambda x: x.clip(0, 2),
+           "clip low": lambda x: x.clip(1), "clip high": lambda x: x.clip(max=1),
+           "clip none": lambda x: x.clip(), "np.clip": lambda x: np.clip(x, 0, 2),
+           "np.clip none": lambda x: np.clip(x, None, None), "np.clip one": lambda x: np.clip(x, 0),
+           "np.clip both": lambda x: np.clip(x, 0, min=1),
+           "np.clip by name": lambda x: np.clip(x, min=0, max=2), "copy": lambda x: x.copy(),
+           "copy K": lambda x: x.copy("K"), "copy wrong": lambda x: x.copy(wrong=1),
+           "astype": lambda x: x.astype(np.float32),
+           "astype K": lambda x: x.astype(np.float32, "K"),
+           "astype safe": lambda x: x.astype(np.int8, casting="safe"),
+           "astype wrong": lambda x: x.astype(np.float32, wrong=1), "conj": lambda x: x.conj(),
+           "conjugate": lambda x: x.conjugate(), "np.conj": np.conj, "real": lambda x: x.real,
+           "imag": lambda x: x.imag, "np.real": np.real, "np.imag": np.imag,
+           "dtype": lambda x: np.ones_like(x, dtype=x.dtype), "positive": np.positive,
+           "+": lambda x: +x, "-": lambda x: -x, "abs": abs, "fabs": np.fabs,
+           "squared": lambda x: x**2, "zeros_like": lambda x: np.zeros_like(x) + 1,
+           "ones_like": np.ones_like, "ones_like of a shape": lambda x: np.ones_like(x, shape=(2,)),
+           "ones_like wrong": lambda x: np.ones_like(x, wrong=1),
+           "where": lambda x: np.where(x, x, x), "where wrong": lambda x: np.where(x, x, x, x),
+           "item": lambda x: x.item(), "iscomplexobj": lambda x: x * 2 if np.iscomplexobj(x) else x
+           * 3, "numerator": lambda x: x.numerator, "T": lambda x: x.T,
+           **{f"has {name}": _chosen_by(name) for name in ("astype", "clip", "conj", "conjugate",
+                                                           "copy", "dtype", "imag", "is_integer",
+                                                           "item", "max", "min", "mean", "ndim",
+                                                           "real", "round", "shape", "size", "sum",
+                                                           "T")}}
+GIVEN = {"acc": None, "float": 0.75, "int": 3, "complex": 1 + 2j, "float32": np.float32(0.75),
+         "int8": np.int8(3), "bool": np.bool_(True), "complex64": np.complex64(1 + 2j),
+         "row": np.full((1, 3), 1.5, "f4"), "0-d": np.array(1.5),
+         "matrix": np.full((2, 3), 3, "i4"), "column": np.full((2, 1), True)}
 
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_members_of_values_are_numpys(name):
-    """Members of arrays, of NumPy's numbers and of Python's are refused, or give the type and the value that NumPy gives."""
+    """Members of arrays, of NumPy's numbers and of Python's are refused, or give the type and the
+    value that NumPy gives."""
     member = MEMBERS[name]
 
     @epilogue
@@ -142,11 +167,13 @@ def test_members_of_values_are_numpys(name):
             for x in GIVEN.values():
                 bound = function() if x is None else function(x=x)
                 try:
-                    resolved = resolve(bound, accumulator=acc.dtype.name, output=None, shape=acc.shape)
+                    resolved = resolve(bound, accumulator=acc.dtype.name, output=None,
+                                       shape=acc.shape)
                 except (TypeError, ValueError, ArithmeticError, AttributeError):
                     continue
                 with np.errstate(all="ignore"):
-                    want = np.asarray(function.function(acc, x=x))          # no error where a kernel has none
+                    # no error where a kernel has none
+                    want = np.asarray(function.function(acc, x=x))
                     got, _ = by_graph(resolved, acc)
                     by_numpy, _ = evaluate(bound, acc)
                 assert got.dtype == want.dtype == by_numpy.dtype

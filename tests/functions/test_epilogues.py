@@ -30,9 +30,10 @@ def normal(*shape, dtype=np.float32):
 
 def same(bound, acc, **product):
     """Trace and NumPy agree to the bit; returns what they agree on."""
-    c, alpha, beta = (product.get(name, default) for name, default in (("c", None), ("alpha", 1), ("beta", 0)))
-    resolved = resolve(bound, accumulator=acc.dtype.name, output=product.get("output"), shape=acc.shape,
-                       beta="zero" if beta == 0 else "value", has_c=c is not None)
+    c, alpha, beta = (product.get(name, default)
+                      for name, default in (("c", None), ("alpha", 1), ("beta", 0)))
+    resolved = resolve(bound, accumulator=acc.dtype.name, output=product.get("output"),
+                       shape=acc.shape, beta="zero" if beta == 0 else "value", has_c=c is not None)
     want = evaluate(bound, acc, output=product.get("output"), alpha=alpha, beta=beta, c=c)
     got = by_graph(resolved, acc, alpha=alpha, beta=beta, c=c)
     assert got[0].dtype == want[0].dtype and got[1].keys() == want[1].keys()
@@ -55,12 +56,13 @@ def traced(function, *, options=None, operands=None, **product):
     return resolve(Epilogue(function, **(options or {}))(**(operands or {})), **{**F32, **product})
 
 
-# -- what an epilogue may name -------------------------------------------------------------------------------------------------
+# -- what an epilogue may name ---------------------------------------------------------------------
 def test_what_is_not_named_has_been_applied():
     acc, c = normal(3, 4), normal(3, 4)
     plain, _ = same(epilogue(lambda acc: acc)(), acc, alpha=2, beta=3, c=c)
     np.testing.assert_array_equal(plain, 2 * acc + 3 * c)
-    raw, _ = same(epilogue(lambda acc, c, *, alpha, beta: (alpha * acc + 1) - beta * c)(), acc, alpha=2, beta=3, c=c)
+    raw, _ = same(epilogue(lambda acc, c, *, alpha, beta: (alpha * acc + 1) - beta * c)(), acc,
+                  alpha=2, beta=3, c=c)
     np.testing.assert_array_equal(raw, (2 * acc + 1) - 3 * c)
     unscaled, _ = same(epilogue(lambda acc, *, alpha: acc - alpha)(), acc, alpha=2)
     np.testing.assert_array_equal(unscaled, acc - 2)
@@ -80,8 +82,11 @@ def test_c_is_not_read_where_beta_is_zero():
 def test_products_that_an_epilogue_does_not_take():
     assert "reads c, but this product has no c" in refusal(traced, lambda acc, c: acc + c)
     assert "beta must be 0" in refusal(traced, lambda acc, c: acc + c, has_c=True, beta="one")
-    assert "takes neither c nor beta" in refusal(traced, lambda acc, alpha: acc, beta="value", has_c=True)
-    assert "let the epilogue take c and beta" in refusal(traced, lambda acc: acc, accumulator="int32", beta="value", has_c=True)
+    assert "takes neither c nor beta" in refusal(traced, lambda acc, alpha: acc, beta="value",
+                                                 has_c=True)
+    assert "let the epilogue take c and beta" in refusal(traced, lambda acc: acc,
+                                                         accumulator="int32", beta="value",
+                                                         has_c=True)
     with pytest.raises(ValueError, match="reads c"):
         evaluate(epilogue(lambda acc, c: acc)(), normal(2, 2))
 
@@ -121,7 +126,7 @@ def test_an_epilogue_keeps_its_function():
     assert bound.epilogue is epilogues.bias and bound.operands["bias"].tolist() == [0, 1, 2] and "bias=<array (3,)>" in repr(bound)
 
 
-# -- calling and binding -------------------------------------------------------------------------------------------------------
+# -- calling and binding ---------------------------------------------------------------------------
 def test_calls_compute_and_keywords_bind():
     @epilogue
     def f(acc, c, *, alpha, beta, s=2.0):
@@ -138,9 +143,9 @@ def test_calls_compute_and_keywords_bind():
     assert "unknown argument 'lo'; relu takes none" in refusal(epilogues.relu, lo=3)
 
 
-@pytest.mark.parametrize("call", [
-    lambda f, x: f(bais=x), lambda f, x: f(bais=x, bias=x[0].copy()), lambda f, x: f(bias=x, bais=3),
-    lambda f, x: f(bais="x", bias=x), lambda f, x: f(x, bais=x), lambda f, x: f(bias=x)(x, bais=x)])
+@pytest.mark.parametrize("call", [lambda f, x: f(bais=x), lambda f, x: f(bais=x, bias=x[0].copy()),
+                                  lambda f, x: f(bias=x, bais=3), lambda f, x: f(bais="x", bias=x),
+                                  lambda f, x: f(x, bais=x), lambda f, x: f(bias=x)(x, bais=x)])
 @pytest.mark.parametrize("name", ["bias", "bias_relu", "bias_gelu", "own"])
 def test_an_unknown_argument_is_named_beside_those_that_there_are(call, name):
     @epilogue
@@ -153,7 +158,8 @@ def test_an_unknown_argument_is_named_beside_those_that_there_are(call, name):
 
 
 def test_a_missing_operand_is_named_beside_an_array_for_an_output():
-    assert "needs bias: bias_relu_aux(bias=...)" in refusal(epilogues.bias_relu_aux, mask=np.zeros((3, 3), bool))
+    assert "needs bias: bias_relu_aux(bias=...)" in refusal(epilogues.bias_relu_aux,
+                                                            mask=np.zeros((3, 3), bool))
 
 
 def test_half_precision_is_computed_in_float32():
@@ -170,7 +176,9 @@ def test_what_epilogue_may_be():
     assert as_bound("gelu").epilogue is epilogues.gelu and as_bound(epilogues.gelu).epilogue is epilogues.gelu
     bound = epilogues.scale(scale=2)
     assert as_bound(bound) is bound
-    assert "unknown epilogue 'gellu'; the predefined ones are bgrad_a, " in refusal(as_bound, "gellu")
+    assert "unknown epilogue 'gellu'; the predefined ones are bgrad_a, " in refusal(
+        as_bound, "gellu"
+    )
     assert "needs bias" in refusal(as_bound, "bias")
     assert "decorate it with @cuteblas.epilogue" in refusal(as_bound, lambda acc: acc)
     assert "or the name of a predefined one, got int" in refusal(as_bound, 3)
@@ -183,10 +191,11 @@ def test_arrays_of_a_bound_epilogue_can_be_replaced():
     assert moved.operands["scale"] == 2.0 and moved.operands["row_scale"].tolist() == [2, 2, 2]
 
 
-# -- operands ------------------------------------------------------------------------------------------------------------------
+# -- operands --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("shape", [(3, 4), (4, 4), (1, 4), (4, 1), (2, 4, 4)])
 def test_operands_broadcast_as_in_numpy(shape):
-    """A vector lies along the last axis whatever its length; a value for each row has shape (m, 1)."""
+    """A vector lies along the last axis whatever its length; a value for each row has shape (m,
+    1)."""
     acc, (*_batch, m, n) = normal(*shape), shape
     for operand in ((n,), (1,), (m, 1), (1, n), (), shape):
         x = normal(*operand)
@@ -194,15 +203,20 @@ def test_operands_broadcast_as_in_numpy(shape):
         np.testing.assert_array_equal(epilogues.bias(acc, bias=x), acc + x)
     (_, view), = resolve(epilogues.bias(bias=normal(m, 1)), **{**F32, "shape": shape}).operands
     assert view.shape == shape and (n == 1 or (view.strides[-1] == 0 and view.base is not None))
-    assert same(epilogues.bias(bias=[1.0] * n), acc)[0].dtype == np.float64                 # a list is an array
+    assert same(epilogues.bias(bias=[1.0] * n), acc)[0].dtype == np.float64     # a list is an array
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: resolve(epilogues.bias(bias=x), **F32), lambda x: epilogues.bias(normal(3, 4), bias=x),
-    lambda x: evaluate(epilogues.bias(bias=x), normal(3, 4)), lambda x: evaluate(epilogues.bias(bias=list(x)), normal(2, 3, 4)),
-    lambda x: resolve(epilogue(lambda acc, *, bias: acc)(bias=x), **F32)])
+@pytest.mark.parametrize("call", [lambda x: resolve(epilogues.bias(bias=x), **F32),
+                                  lambda x: epilogues.bias(normal(3, 4), bias=x),
+                                  lambda x: evaluate(epilogues.bias(bias=x), normal(3, 4)),
+                                  lambda x: evaluate(epilogues.bias(bias=list(x)), normal(2, 3, 4)),
+                                  lambda x: resolve(epilogue(lambda acc, *, bias: acc)(bias=x),
+                                                    **F32)])
 def test_a_vector_with_a_value_for_each_row_is_refused(call):
-    with pytest.raises(ValueError, match=r"'bias' of epilogue .* has shape \(3,\), .*: pass bias\[:, None\] for a value of each"):
+    with pytest.raises(
+        ValueError,
+        match=r"'bias' of epilogue .* has shape \(3,\), .*: pass bias\[:, None\] for a value of each"
+    ):
         call(normal(3))
 
 
@@ -244,7 +258,8 @@ def test_arrays_of_other_libraries():
     message = refusal(resolve, epilogues.scale(scale=np.ones((3, 4))), **F32, array_kind="cupy")
     assert message == "operand 'scale' of epilogue scale is a NumPy array, but the product is of CuPy arrays"
     assert "a Tensor" in refusal(resolve, epilogues.scale(scale=Tensor()), **F32, array_kind="cupy")
-    assert "float128" in refusal(resolve, epilogues.scale(scale=np.ones((3, 4), np.longdouble)), **F32)
+    assert "float128" in refusal(resolve, epilogues.scale(scale=np.ones((3, 4), np.longdouble)),
+                                 **F32)
 
 
 def test_byte_order_does_not_matter():
@@ -252,7 +267,7 @@ def test_byte_order_does_not_matter():
     np.testing.assert_array_equal(same(epilogues.scale(scale=x.astype(">f4")), acc)[0], acc * x)
 
 
-# -- numbers -------------------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 def test_python_numbers_take_the_type_of_what_they_meet():
     resolved = resolve(epilogues.leaky_relu(negative_slope=0.25), **F32)
     (slope,) = resolved.graph.leaves("scalar")
@@ -265,7 +280,8 @@ def test_python_numbers_take_the_type_of_what_they_meet():
 
 
 def test_numbers_change_without_another_graph():
-    graphs = {resolve(epilogues.clamp(lo=lo, hi=6.0), **F32).graph.digest for lo in (0.0, 1.5, -math.inf)}
+    graphs = {resolve(epilogues.clamp(lo=lo, hi=6.0), **F32).graph.digest
+              for lo in (0.0, 1.5, -math.inf)}
     assert len(graphs) == 1
     assert resolve(epilogues.clamp(lo=1, hi=6.0), **F32).scalars == (("lo", 1.0), ("hi", 6.0))
 
@@ -290,16 +306,19 @@ def test_arithmetic_of_python_numbers_is_pythons():
     np.testing.assert_array_equal(result, acc * (1 - 0.1 / 3) + 8 / 7 + 27)
     assert result.dtype == np.float32
     assert same(f(s=1, t=2), acc)[0].dtype == np.float32
-    result, _ = same(epilogue(lambda acc, *, s: acc * ((s < 3) + (s > 1)) / ((s == 2) & (s > 0)))(s=2), acc)
+    result, _ = same(epilogue(lambda acc, *, s: acc
+                              * ((s < 3) + (s > 1)) / ((s == 2) & (s > 0)))(s=2), acc)
     np.testing.assert_array_equal(result, acc * 2)
-    assert same(epilogue(lambda acc, *, s: acc * np.sqrt(s))(s=2.0), acc)[0].dtype == np.float64       # as numpy.sqrt(2.0) is
+    # as numpy.sqrt(2.0) is
+    assert same(epilogue(lambda acc, *, s: acc * np.sqrt(s))(s=2.0), acc)[0].dtype == np.float64
 
 
-NUMBERS = [
-    (0.75, "efdFD"), (0.0, "efdFD"), (math.nan, "efdFD"), (math.inf, "efdFD"), (1j, "FD"), (0j, "FD"), (5, "bBhHiIlLefdFD"),
-    (300, "hHiIlLefdFD"), (-1, "bhilefdFD"), (2**31, "IlLefdFD"), (2**63, "LfdFD"), (True, "?bBhHiIlLefdFD"),
-    (np.float64(0.75), "efdFD"), (np.float16(2), "efdFD"), (np.int64(5), "bhilefdFD"), (np.int64(300), "hilefdFD"),
-    (np.uint8(200), "BhHiIlLefdFD"), (np.complex64(1), "FD"), (np.bool_(True), "?bBhHiIlLefdFD")]
+NUMBERS = [(0.75, "efdFD"), (0.0, "efdFD"), (math.nan, "efdFD"), (math.inf, "efdFD"), (1j, "FD"),
+           (0j, "FD"), (5, "bBhHiIlLefdFD"), (300, "hHiIlLefdFD"), (-1, "bhilefdFD"),
+           (2**31, "IlLefdFD"), (2**63, "LfdFD"), (True, "?bBhHiIlLefdFD"),
+           (np.float64(0.75), "efdFD"), (np.float16(2), "efdFD"), (np.int64(5), "bhilefdFD"),
+           (np.int64(300), "hilefdFD"), (np.uint8(200), "BhHiIlLefdFD"), (np.complex64(1), "FD"),
+           (np.bool_(True), "?bBhHiIlLefdFD")]
 
 
 @pytest.mark.parametrize("value, holds", NUMBERS, ids=[repr(value) for value, _ in NUMBERS])
@@ -311,27 +330,36 @@ def test_a_number_as_the_result_is_refused_where_c_cannot_hold_it(value, holds, 
     def default(acc, *, s=value):
         return s
 
-    bound = {"constant": epilogue(lambda acc: value)(), "default": epilogue(default)(), "operand": epilogue(default)(s=value)}[how]
+    bound = {"constant": epilogue(lambda acc: value)(), "default": epilogue(default)(),
+             "operand": epilogue(default)(s=value)}[how]
     for kind in "?bBhHiIlLefdFD" if value is not NUMBERS[10][0] else "?bBhHiIlLfdFD":
         output = np.dtype(kind)
         acc = np.ones((2, 3), "f4" if kind == "e" else output)
         if kind in holds:
             with np.errstate(over="ignore"):
-                np.testing.assert_array_equal(same(bound, acc, output=output.name)[0], np.full((2, 3), value, output))
+                np.testing.assert_array_equal(same(bound, acc, output=output.name)[0],
+                                              np.full((2, 3), value, output))
             continue
-        for call in (lambda acc=acc: resolve(bound, accumulator=acc.dtype.name, output=acc.dtype.name, shape=acc.shape),
+        for call in (lambda acc=acc: resolve(bound, accumulator=acc.dtype.name,
+                                             output=acc.dtype.name, shape=acc.shape),
                      lambda acc=acc: evaluate(bound, acc, output=acc.dtype.name)):
-            with pytest.raises((TypeError, OverflowError), match=r"cannot be written to a result of|out of bounds for"):
+            with pytest.raises((TypeError, OverflowError),
+                               match=r"cannot be written to a result of|out of bounds for"):
                 call()
 
 
-@pytest.mark.parametrize("function", [
-    lambda acc, *, s: s, lambda acc, *, s: 2 * s, lambda acc, *, s: acc + s, lambda acc, *, s: acc + 2 * s,
-    lambda acc, *, s: -s - 1, lambda acc, *, s: np.where(acc.astype(np.int32) + s > 0, acc + s, acc),
-    lambda acc, *, s: np.where(s > 3, acc, acc * abs(-s)),
-    lambda acc, *, s: acc + ((s > 3) + s), lambda acc, *, s: acc + s**2, lambda acc, *, s: (s, {"x": acc.astype(np.float32) * s})])
+@pytest.mark.parametrize("function", [lambda acc, *, s: s, lambda acc, *, s: 2 * s,
+                                      lambda acc, *, s: acc + s, lambda acc, *, s: acc + 2 * s,
+                                      lambda acc, *, s: -s - 1,
+                                      lambda acc, *, s: np.where(acc.astype(np.int32) + s > 0,
+                                                                 acc + s, acc),
+                                      lambda acc, *, s: np.where(s > 3, acc, acc * abs(-s)),
+                                      lambda acc, *, s: acc + ((s > 3) + s),
+                                      lambda acc, *, s: acc + s**2,
+                                      lambda acc, *, s: (s, {"x": acc.astype(np.float32) * s})])
 def test_integers_of_a_call_are_refused_as_in_numpy(function):
-    """Wherever a Python integer meets a type that does not hold it, and whichever call came before."""
+    """Wherever a Python integer meets a type that does not hold it, and whichever call came
+    before."""
     a, b = np.ones((2, 3), np.int8), np.ones((3, 4), np.int8)
     bound, refused = epilogue(function), {}
     for backend in ("numpy", "emulator"):
@@ -339,13 +367,15 @@ def test_integers_of_a_call_are_refused_as_in_numpy(function):
             for s in (5, 5, 63, 64, 100, 127, 128, 300, -60, -65, -200, 5):
                 try:
                     value = function(a @ b, s=s)
-                    want = np.broadcast_to(np.asarray(value[0] if isinstance(value, tuple) else value), (2, 4))
+                    want = np.broadcast_to(np.asarray(value[0] if isinstance(value, tuple)
+                                                      else value), (2, 4))
                     fits = want.dtype == np.int8 or (want == want.astype(np.int8)).all()
                 except OverflowError:
                     fits = False
                 if fits:
                     got = cuteblas.matmul(a, b, epilogue=bound(s=s))
-                    np.testing.assert_array_equal(got[0] if isinstance(got, tuple) else got, want.astype(np.int8))
+                    np.testing.assert_array_equal(got[0] if isinstance(got, tuple) else got,
+                                                  want.astype(np.int8))
                 else:
                     with pytest.raises(OverflowError, match="out of bounds for int8"):
                         cuteblas.matmul(a, b, epilogue=bound(s=s))
@@ -355,7 +385,8 @@ def test_integers_of_a_call_are_refused_as_in_numpy(function):
 
 def test_a_constant_is_rounded_once():
     value = 1 + 2.0**-11 + 2.0**-40                     # to float32, then to float16, is 1
-    for function, operands in ((lambda acc: value, {}), (lambda acc, *, s: s, {"s": value}), (lambda acc: np.float64(value), {})):
+    for function, operands in ((lambda acc: value, {}), (lambda acc, *, s: s, {"s": value}),
+                               (lambda acc: np.float64(value), {})):
         got, _ = same(epilogue(function)(**operands), normal(2, 2), output="float16")
         assert (got == 1 + 2.0**-10).all()
 
@@ -363,7 +394,8 @@ def test_a_constant_is_rounded_once():
 def test_integers_that_do_not_fit():
     bound, bytes_ = epilogues.scale(scale=300), {**F32, "accumulator": "int8", "output": "int8"}
     assert "is 300, which is out of bounds for int8" in refusal(resolve, bound, **bytes_)
-    assert refusal(traced, lambda acc: acc * 300, **bytes_) == "Python integer 300 out of bounds for int8"
+    assert refusal(traced, lambda acc: acc * 300,
+                   **bytes_) == "Python integer 300 out of bounds for int8"
     assert resolve(epilogues.scale(scale=-128), **bytes_).scalars == (("scale", -128),)
     traced(lambda acc: acc + 2**63, accumulator="uint64", output="uint64")
 
@@ -375,7 +407,8 @@ def test_python_numbers_have_no_methods():
 
 
 def test_powers_of_python_numbers_have_no_type():
-    for function in (lambda acc, x: acc * x**0.5, lambda acc, x: acc * 2**x, lambda acc, x: acc * x**x):
+    for function in (lambda acc, x: acc * x**0.5, lambda acc, x: acc * 2**x,
+                     lambda acc, x: acc * x**x):
         assert "use numpy.power" in refusal(traced, function, operands={"x": 2})
     same(epilogue(lambda acc, *, x: acc * x**2 + np.power(x, 0.5))(x=2.0), normal(3, 4))
 
@@ -388,40 +421,37 @@ def test_choices_are_part_of_the_graph():
 
     acc = normal(3, 4)
     np.testing.assert_array_equal(same(f(), acc)[0], np.maximum(acc, 0))
-    np.testing.assert_array_equal(same(f(activation="tanh", doubled=True), acc)[0], np.tanh(2 * acc))
-    assert len({resolve(f(activation=a, doubled=d), **F32).graph.digest for a in ("relu", "tanh") for d in (False, True)}) == 4
+    np.testing.assert_array_equal(same(f(activation="tanh", doubled=True), acc)[0],
+                                  np.tanh(2 * acc))
+    assert len({resolve(f(activation=a, doubled=d), **F32).graph.digest for a in ("relu", "tanh")
+                for d in (False, True)}) == 4
 
 
-# -- types ---------------------------------------------------------------------------------------------------------------------
-TYPED = {
-    "int64": lambda acc: acc // 1 if False else acc + 1,
-    "divided": lambda acc: acc / 2,
-    "root": lambda acc: np.sqrt(acc),
-    "compared": lambda acc: (acc > 1) & (acc <= 5) | ~(acc != 3) ^ (acc == 2),
-    "logic": lambda acc: np.logical_or(acc, acc - 1) & np.logical_not(acc),
-    "chosen": lambda acc: np.where(acc > 0, 1, 0),
-    "chosen_acc": lambda acc: np.where(acc, acc, 0),
-    "rounded": lambda acc: np.rint(acc) + np.floor(acc) + np.round(acc),
-    "squares": lambda acc: acc**2 + acc**1 + np.square(acc) + np.power(acc, 2),
-    "clipped": lambda acc: np.clip(acc, 1, 3),
-    "clipped_method": lambda acc: acc.clip(2) + acc.clip(max=1),
-    "magnitude": lambda acc: abs(acc) + np.fabs(acc),
-    "signs": lambda acc: np.sign(acc) + (-acc) + (+acc),
-    "erf": lambda acc: epilogues.erf(acc),
-    "sigmoid": lambda acc: epilogues.sigmoid(acc),
-    "parts": lambda acc: acc.real + acc.imag + np.conj(acc) + np.real(acc) + acc.conjugate() + acc.conj(),
-    "likes": lambda acc: np.zeros_like(acc) + np.ones_like(acc, dtype=np.float64),
-    "half": lambda acc: acc.astype(np.float16) * np.float16(0.1) + 1,
-    "half_functions": lambda acc: np.exp(acc.astype(np.float16) / 64),
-    "nan": lambda acc: np.isnan(acc) | np.isnan(acc / acc),
-    "number": lambda acc: 2.5,
-    "casts": lambda acc: acc.astype(np.int16).astype(bool).astype(np.uint8).astype("f4"),
-    "generic": lambda acc: acc.real if np.iscomplexobj(acc) else acc * 2,
-    "strong": lambda acc: acc * np.float32(1.5) + np.array(2, np.int8),
-    "neutral": lambda acc: (1 * acc * 1.0 - 0) / 1,
-    "nothing_neutral": lambda acc: (acc / 0 + acc * 0) - (acc - 1) / 1,
-    "wrapped": lambda acc: acc * (np.ones_like(acc, dtype=np.int64) * 300).astype(np.int8),
-}
+# -- types -----------------------------------------------------------------------------------------
+TYPED = {"int64": lambda acc: acc // 1 if False else acc + 1, "divided": lambda acc: acc / 2,
+         "root": lambda acc: np.sqrt(acc), "compared": lambda acc: (acc > 1) & (acc <= 5)
+         | ~(acc != 3) ^ (acc == 2), "logic": lambda acc: np.logical_or(acc, acc - 1)
+         & np.logical_not(acc), "chosen": lambda acc: np.where(acc > 0, 1, 0),
+         "chosen_acc": lambda acc: np.where(acc, acc, 0),
+         "rounded": lambda acc: np.rint(acc) + np.floor(acc) + np.round(acc),
+         "squares": lambda acc: acc**2 + acc**1 + np.square(acc) + np.power(acc, 2),
+         "clipped": lambda acc: np.clip(acc, 1, 3),
+         "clipped_method": lambda acc: acc.clip(2) + acc.clip(max=1),
+         "magnitude": lambda acc: abs(acc) + np.fabs(acc),
+         "signs": lambda acc: np.sign(acc) + (-acc) + (+acc), "erf": lambda acc: epilogues.erf(acc),
+         "sigmoid": lambda acc: epilogues.sigmoid(acc),
+         "parts": lambda acc: acc.real + acc.imag + np.conj(acc) + np.real(acc) + acc.conjugate()
+         + acc.conj(), "likes": lambda acc: np.zeros_like(acc)
+         + np.ones_like(acc, dtype=np.float64),
+         "half": lambda acc: acc.astype(np.float16) * np.float16(0.1) + 1,
+         "half_functions": lambda acc: np.exp(acc.astype(np.float16) / 64),
+         "nan": lambda acc: np.isnan(acc) | np.isnan(acc / acc), "number": lambda acc: 2.5,
+         "casts": lambda acc: acc.astype(np.int16).astype(bool).astype(np.uint8).astype("f4"),
+         "generic": lambda acc: acc.real if np.iscomplexobj(acc) else acc * 2,
+         "strong": lambda acc: acc * np.float32(1.5) + np.array(2, np.int8),
+         "neutral": lambda acc: (1 * acc * 1.0 - 0) / 1,
+         "nothing_neutral": lambda acc: (acc / 0 + acc * 0) - (acc - 1) / 1,
+         "wrapped": lambda acc: acc * (np.ones_like(acc, dtype=np.int64) * 300).astype(np.int8),}
 COMPLEX_TYPED = {
     "arithmetic": lambda acc: (acc * 2j + 1) / (acc - 3) - acc**2 + np.reciprocal(acc),
     "parts": lambda acc: acc.real + 1j * acc.imag + np.conj(acc) + abs(acc),
@@ -432,7 +462,8 @@ COMPLEX_TYPED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "int8", "uint16", "uint64", "bool"])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "int8", "uint16", "uint64",
+                                  "bool"])
 @pytest.mark.parametrize("name", TYPED)
 def test_types_are_numpys(kind, name):
     acc = np.array([[0, 1, 2], [3, 5, 100]]).astype(kind)
@@ -461,19 +492,29 @@ def test_complex_types_are_numpys(kind, name):
         np.testing.assert_array_equal(result, COMPLEX_TYPED[name](acc))
 
 
-@pytest.mark.parametrize("accumulator, output, function, words", [
-    ("complex64", "float32", lambda acc: acc, "computes complex64, which cannot be written to a result of float32"),
-    ("float32", "int32", lambda acc: acc, "computes float32, which cannot be written to a result of int32"),
-    ("int32", "uint8", lambda acc: acc, "cannot be written to a result of uint8"),
-    ("complex64", "float32", lambda acc: acc.astype(np.float32), "complex value where a value of type float32 is needed"),
-    ("complex64", "complex64", lambda acc: np.exp(acc), "complex value where the argument of exp is needed"),
-    ("complex64", "complex64", lambda acc: np.maximum(acc, 0), "complex value where the argument of maximum is needed"),
-    ("complex64", "complex64", lambda acc: np.where(acc < 0, acc, 0), "the argument of less"),
-    ("int64", "int64", lambda acc: np.where(acc < np.uint64(3), acc, 0), "do not compare int64 with uint64"),
-    ("int32", "int32", lambda acc: acc & 3, "combine conditions, not integers"),
-    ("int32", "int32", lambda acc: acc ** -1, "Integers to negative integer powers"),
-    ("int32", "int32", lambda acc: np.reciprocal(acc), "not support the reciprocal of integers"),
-])
+@pytest.mark.parametrize("accumulator, output, function, words",
+                         [("complex64", "float32", lambda acc: acc,
+                           "computes complex64, which cannot be written to a result of float32"),
+                          ("float32", "int32", lambda acc: acc,
+                           "computes float32, which cannot be written to a result of int32"),
+                          ("int32", "uint8", lambda acc: acc,
+                           "cannot be written to a result of uint8"),
+                          ("complex64", "float32", lambda acc: acc.astype(np.float32),
+                           "complex value where a value of type float32 is needed"),
+                          ("complex64", "complex64", lambda acc: np.exp(acc),
+                           "complex value where the argument of exp is needed"),
+                          ("complex64", "complex64", lambda acc: np.maximum(acc, 0),
+                           "complex value where the argument of maximum is needed"),
+                          ("complex64", "complex64", lambda acc: np.where(acc < 0, acc, 0),
+                           "the argument of less"),
+                          ("int64", "int64", lambda acc: np.where(acc < np.uint64(3), acc, 0),
+                           "do not compare int64 with uint64"),
+                          ("int32", "int32", lambda acc: acc & 3,
+                           "combine conditions, not integers"),
+                          ("int32", "int32", lambda acc: acc ** -1,
+                           "Integers to negative integer powers"),
+                          ("int32", "int32", lambda acc: np.reciprocal(acc),
+                           "not support the reciprocal of integers"),])
 def test_types_that_do_not_fit(accumulator, output, function, words):
     assert words in refusal(traced, function, accumulator=accumulator, output=output)
 
@@ -481,57 +522,76 @@ def test_types_that_do_not_fit(accumulator, output, function, words):
 @pytest.mark.parametrize("output", ["float16", "bfloat16", "float64", "complex64"])
 def test_results_are_stored_as_c(output):
     assert traced(lambda acc: acc * 2, output=output).output == output
-    assert same(epilogue(lambda acc: acc * 2)(), normal(3, 4), output=output)[0].dtype.name == output
+    assert same(epilogue(lambda acc: acc * 2)(), normal(3, 4),
+                output=output)[0].dtype.name == output
 
 
-# -- what a traced value cannot do ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("function, words", [
-    (lambda acc: acc if acc > 0 else 0, r"cannot branch on a value .* numpy.where"),
-    (lambda acc: max(acc, 0), "numpy.maximum"),
-    (lambda acc: acc > 0 and acc, "cannot branch"),
-    (lambda acc: 0 < acc < 6, "cannot branch"),
-    (lambda acc: math.exp(acc), r"numpy.exp, not math.exp"),
-    (lambda acc: float(acc), "cannot become Python numbers"),
-    (lambda acc: np.asarray(acc), "cannot become Python numbers or arrays"),
-    (lambda acc: acc[0], "no length, items or shape"),
-    (lambda acc: len(acc), "no length, items or shape"),
-    (lambda acc: list(acc), "no length"),
-    (lambda acc: acc.__setitem__(acc < 0, 0), r"numpy.where replaces x\[x < 0\] = 0"),
-    (lambda acc: acc // 2, "not support the operators // %"),
-    (lambda acc: 3 % acc, "not support the operators // %"),
-    (lambda acc: acc @ acc, "not support the operators"),
-    (lambda acc: acc.mean(), "have no 'mean'; they support operators"),
-    (lambda acc: acc.T, "have no 'T'"),
-    (lambda acc, x=2.0: x.astype(np.float32) * acc, "'float' object has no attribute 'astype'"),
-    (lambda acc: np.log10(acc), "epilogues do not support numpy.log10; they support operators, .* tanh"),
-    (lambda acc: np.arctan2(acc, 1), "not support numpy.arctan2"),
-    (lambda acc: np.linalg.norm(acc), "not support numpy.linalg.norm"),
-    (lambda acc: np.modf(acc), "not support numpy.modf"),
-    (lambda acc: np.cumsum(acc), "not support numpy.cumsum"),
-    (lambda acc: np.add.reduce(acc), "numpy.add.reduce does not; .* auxiliary outputs"),
-    (lambda acc: np.exp(acc, out=np.ones(3)), "takes no argument 'out'"),
-    (lambda acc: np.where(acc > 0), "a condition and two values"),
-    (lambda acc: np.round(acc, 2), "rounds to integers"),
-    (lambda acc: np.clip(acc, 0, 1, casting="no"), "takes no argument 'casting'"),
-    (lambda acc: acc + np.ones(4), r"uses an array of shape \(4,\) that is not one of its arguments; make it an operand"),
-    (lambda acc: np.ones(4) * acc, "make it an operand"),
-    (lambda acc: np.maximum(acc, "x"), "cannot compute with str"),
-    (lambda acc: acc + None, "unsupported operand"),
-    (lambda acc: acc.astype("U3"), "not support values of type"),
-    (lambda acc: acc + acc.sum(axis=-1), "complete only when the whole result is"),
-    (lambda acc: np.exp(acc.max(axis=-2)), "Reduction|complete only"),
-    (lambda acc: acc.sum(axis=-1), "returns a reduction as its result"),
-    (lambda acc: None, "returns nothing"),
-    (lambda acc: [acc], "returns list"),
-    (lambda acc: (acc, [acc]), "second item is list"),
-    (lambda acc: (acc, {"x": 1.0}), "'x' of epilogue <lambda> is float, not a value or a reduction"),
-    (lambda acc: (acc, {"x y": acc}), "names an auxiliary output 'x y'"),
-    (lambda acc: (acc, {"acc": acc}), "names an auxiliary output 'acc'"),
-    (lambda acc: (acc, {"x": acc.sum()}), r"takes axis=-1 \(over columns: .*\) or axis=-2 .*, not axis=None"),
-    (lambda acc: (acc, {"x": acc.sum(axis=0)}), "not axis=0"),
-    (lambda acc: (acc, {"x": acc.sum(axis=-1, keepdims=True)}), "takes only axis=, not keepdims=True"),
-    (lambda acc: (acc, {"x": np.zeros_like(acc).real.max(axis=True)}), "not axis=True"),
-])
+# -- what a traced value cannot do -----------------------------------------------------------------
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (lambda acc: acc if acc > 0 else 0, r"cannot branch on a value .* numpy.where"),
+        (lambda acc: max(acc, 0), "numpy.maximum"),
+        (lambda acc: acc > 0 and acc, "cannot branch"),
+        (lambda acc: 0 < acc < 6, "cannot branch"),
+        (lambda acc: math.exp(acc), r"numpy.exp, not math.exp"),
+        (lambda acc: float(acc), "cannot become Python numbers"),
+        (lambda acc: np.asarray(acc), "cannot become Python numbers or arrays"),
+        (lambda acc: acc[0], "no length, items or shape"),
+        (lambda acc: len(acc), "no length, items or shape"),
+        (lambda acc: list(acc), "no length"),
+        (lambda acc: acc.__setitem__(acc < 0, 0), r"numpy.where replaces x\[x < 0\] = 0"),
+        (lambda acc: acc // 2, "not support the operators // %"),
+        (lambda acc: 3 % acc, "not support the operators // %"),
+        (lambda acc: acc @ acc, "not support the operators"),
+        (lambda acc: acc.mean(), "have no 'mean'; they support operators"),
+        (lambda acc: acc.T, "have no 'T'"),
+        (lambda acc, x=2.0: x.astype(np.float32) * acc, "'float' object has no attribute 'astype'"),
+        (
+            lambda acc: np.log10(acc),
+            "epilogues do not support numpy.log10; they support operators, .* tanh"
+        ),
+        (lambda acc: np.arctan2(acc, 1), "not support numpy.arctan2"),
+        (lambda acc: np.linalg.norm(acc), "not support numpy.linalg.norm"),
+        (lambda acc: np.modf(acc), "not support numpy.modf"),
+        (lambda acc: np.cumsum(acc), "not support numpy.cumsum"),
+        (lambda acc: np.add.reduce(acc), "numpy.add.reduce does not; .* auxiliary outputs"),
+        (lambda acc: np.exp(acc, out=np.ones(3)), "takes no argument 'out'"),
+        (lambda acc: np.where(acc > 0), "a condition and two values"),
+        (lambda acc: np.round(acc, 2), "rounds to integers"),
+        (lambda acc: np.clip(acc, 0, 1, casting="no"), "takes no argument 'casting'"),
+        (
+            lambda acc: acc + np.ones(4),
+            r"uses an array of shape \(4,\) that is not one of its arguments; make it an operand"
+        ),
+        (lambda acc: np.ones(4) * acc, "make it an operand"),
+        (lambda acc: np.maximum(acc, "x"), "cannot compute with str"),
+        (lambda acc: acc + None, "unsupported operand"),
+        (lambda acc: acc.astype("U3"), "not support values of type"),
+        (lambda acc: acc + acc.sum(axis=-1), "complete only when the whole result is"),
+        (lambda acc: np.exp(acc.max(axis=-2)), "Reduction|complete only"),
+        (lambda acc: acc.sum(axis=-1), "returns a reduction as its result"),
+        (lambda acc: None, "returns nothing"),
+        (lambda acc: [acc], "returns list"),
+        (lambda acc: (acc, [acc]), "second item is list"),
+        (
+            lambda acc: (acc, {"x": 1.0}),
+            "'x' of epilogue <lambda> is float, not a value or a reduction"
+        ),
+        (lambda acc: (acc, {"x y": acc}), "names an auxiliary output 'x y'"),
+        (lambda acc: (acc, {"acc": acc}), "names an auxiliary output 'acc'"),
+        (
+            lambda acc: (acc, {"x": acc.sum()}),
+            r"takes axis=-1 \(over columns: .*\) or axis=-2 .*, not axis=None"
+        ),
+        (lambda acc: (acc, {"x": acc.sum(axis=0)}), "not axis=0"),
+        (
+            lambda acc: (acc, {"x": acc.sum(axis=-1, keepdims=True)}),
+            "takes only axis=, not keepdims=True"
+        ),
+        (lambda acc: (acc, {"x": np.zeros_like(acc).real.max(axis=True)}), "not axis=True"),
+    ]
+)
 def test_functions_that_cannot_be_traced(function, words):
     with pytest.raises((TypeError, ValueError, AttributeError), match=words):
         traced(function)
@@ -539,10 +599,13 @@ def test_functions_that_cannot_be_traced(function, words):
 
 def test_operands_are_not_reduced_or_written_as_matrices():
     x = {"x": np.ones(4, np.float32)}
-    assert "depend on acc or c" in refusal(traced, lambda acc, x: (acc, {"s": x.sum(axis=-1)}), operands=x)
-    assert "not as large as the result" in refusal(traced, lambda acc, x: (acc, {"s": x * 2}), operands=x)
+    assert "depend on acc or c" in refusal(traced, lambda acc, x: (acc, {"s": x.sum(axis=-1)}),
+                                           operands=x)
+    assert "not as large as the result" in refusal(traced, lambda acc, x: (acc, {"s": x * 2}),
+                                                   operands=x)
     complex64 = {"accumulator": "complex64", "output": "complex64"}
-    assert "have no maximum" in refusal(traced, lambda acc: (acc, {"s": acc.max(axis=-1)}), **complex64)
+    assert "have no maximum" in refusal(traced, lambda acc: (acc, {"s": acc.max(axis=-1)}),
+                                        **complex64)
 
 
 def test_an_epilogue_has_an_end():
@@ -552,18 +615,21 @@ def test_an_epilogue_has_an_end():
         return acc
 
     resolved = traced(chain, operands={"n": "x" * 490})
-    assert len(resolved.graph.nodes) > 490 and len(str(resolved.graph.result)) < 1000           # 2^490 if spelled out
+    # 2^490 if spelled out
+    assert len(resolved.graph.nodes) > 490 and len(str(resolved.graph.result)) < 1000
     assert pickle.loads(pickle.dumps(resolved.graph)) == resolved.graph
     assert "chains at most 500 operations" in refusal(traced, chain, operands={"n": "x" * 600})
 
 
-# -- outputs and reductions ----------------------------------------------------------------------------------------------------
+# -- outputs and reductions ------------------------------------------------------------------------
 @epilogue
 def everything(acc, *, bias):
     pre = acc + bias
     result = np.maximum(pre, 0)
-    return result, {"pre": pre, "mask": pre > 0, "total": result.sum(axis=-1), "top": np.max(pre, axis=-2), "low": pre.min(axis=-1),
-                    "count": np.sum(pre > 0, axis=-2), "scaled": (pre * 2).sum(axis=-1), "widest": (pre * 2).max(axis=-1)}
+    return result, {"pre": pre, "mask": pre > 0, "total": result.sum(axis=-1),
+                    "top": np.max(pre, axis=-2), "low": pre.min(axis=-1),
+                    "count": np.sum(pre > 0, axis=-2), "scaled": (pre * 2).sum(axis=-1),
+                    "widest": (pre * 2).max(axis=-1)}
 
 
 @pytest.mark.parametrize("output", ["float32", "float16", "float64"])
@@ -572,7 +638,8 @@ def test_auxiliary_outputs(output):
     assert {m.name: m.dtype for m in resolved.outputs if m.name not in resolved.hidden} == {
         "pre": "float16" if output == "float16" else "float32", "mask": "bool"}
     sources = {v.name: v.source for v in resolved.reductions}
-    assert sources["total"] == ("c" if output == "float32" else "total_values")         # elsewhere C is not what was computed
+    # elsewhere C is not what was computed
+    assert sources["total"] == ("c" if output == "float32" else "total_values")
     assert sources["top"] == sources["low"] == ("top_values" if output == "float16" else "pre")
     assert sources["count"] == "count_values" and sources["scaled"] == sources["widest"] == "scaled_values"
     assert {v.name: v.dtype for v in resolved.reductions}["count"] == "int64"
@@ -593,15 +660,21 @@ def test_arrays_for_auxiliary_outputs():
     np.testing.assert_array_equal(pre, acc + bound.operands["bias"])
 
 
-@pytest.mark.parametrize("given, words", [
-    ({"prr": np.zeros((3, 4))}, r"unknown argument 'prr'; .* takes 'bias', 'pre'"),
-    ({"pre": np.zeros((4, 3))}, r"has shape \(4, 3\), but the output has \(3, 4\)"),
-    ({"total": np.zeros(4)}, r"has shape \(4,\), but the output has \(3,\)"),
-    ({"pre": np.zeros((3, 4), np.int32)}, "computes float32 for 'pre', which cannot be written to an array of int32"),
-    ({"top": np.zeros(4, np.int32)}, "computes float32 for 'top'"),
-    ({"pre": np.broadcast_to(np.float32(0), (3, 4))}, "is read-only"),
-    ({"top_values": np.zeros((3, 4))}, "unknown argument 'top_values'; "),
-])
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"prr": np.zeros((3, 4))}, r"unknown argument 'prr'; .* takes 'bias', 'pre'"),
+        ({"pre": np.zeros((4, 3))}, r"has shape \(4, 3\), but the output has \(3, 4\)"),
+        ({"total": np.zeros(4)}, r"has shape \(4,\), but the output has \(3,\)"),
+        (
+            {"pre": np.zeros((3, 4), np.int32)},
+            "computes float32 for 'pre', which cannot be written to an array of int32"
+        ),
+        ({"top": np.zeros(4, np.int32)}, "computes float32 for 'top'"),
+        ({"pre": np.broadcast_to(np.float32(0), (3, 4))}, "is read-only"),
+        ({"top_values": np.zeros((3, 4))}, "unknown argument 'top_values'; "),
+    ]
+)
 def test_arrays_that_do_not_fit(given, words):
     with pytest.raises((TypeError, ValueError), match=words):
         resolve(everything(bias=1.0, **given), **{**F32, "output": "float16"})
@@ -609,14 +682,16 @@ def test_arrays_that_do_not_fit(given, words):
 
 def test_extrema_of_nothing():
     for shape in ((0, 4), (3, 0)):
-        assert "has no elements" in refusal(resolve, everything(bias=1.0), **{**F32, "shape": shape})
+        assert "has no elements" in refusal(resolve, everything(bias=1.0),
+                                            **{**F32, "shape": shape})
     traced(lambda acc: (acc, {"s": acc.sum(axis=-1)}), shape=(3, 0))
 
 
 def test_inputs_are_reduced_over_k():
     a, b = normal(3, 5), normal(5, 4)
     acc = a @ b
-    for bound, source, axis, want in ((epilogues.bgrad_a(), "a", -1, a.sum(axis=1)), (epilogues.bgrad_b(), "b", -2, b.sum(axis=0))):
+    for bound, source, axis, want in ((epilogues.bgrad_a(), "a", -1, a.sum(axis=1)),
+                                      (epilogues.bgrad_b(), "b", -2, b.sum(axis=0))):
         (vector,) = resolve(bound, **F32).reductions
         assert vector == ("bgrad", "sum", axis, source, "float32", None)
         result, auxiliary = evaluate(bound, acc, output="float32", a=a, b=b)
@@ -631,12 +706,16 @@ def test_inputs_are_reduced_over_k():
     assert "may take only the sum, max or min of a" in of_inputs(lambda acc, a: acc + a)
     assert "may take only the sum, max or min of a" in of_inputs(lambda acc, a: a * 2)
     assert "may take only the sum, max or min of b" in of_inputs(lambda acc, b: np.clip(b, 0, 1))
-    assert "a reduction of b in an epilogue takes axis=-2" in of_inputs(lambda acc, b: (acc, {"s": b.sum(axis=-1)}))
-    assert traced(lambda acc, a: (acc, {"top": np.max(a, axis=-1)}), options={"inputs": True}).reductions[0].op == "max"
-    assert traced(lambda acc, a: acc + a, operands={"a": 1.0}).graph.leaves("scalar")            # an operand like any other
+    assert "a reduction of b in an epilogue takes axis=-2" in of_inputs(
+        lambda acc, b: (acc, {"s": b.sum(axis=-1)})
+    )
+    assert traced(lambda acc, a: (acc, {"top": np.max(a, axis=-1)}),
+                  options={"inputs": True}).reductions[0].op == "max"
+    # an operand like any other
+    assert traced(lambda acc, a: acc + a, operands={"a": 1.0}).graph.leaves("scalar")
 
 
-# -- what is traced again ------------------------------------------------------------------------------------------------------
+# -- what is traced again --------------------------------------------------------------------------
 def digest(bound):
     return resolve(bound, **F32).graph.digest
 
@@ -650,7 +729,9 @@ def test_functions_of_one_name_have_graphs_of_their_own():
 
     two, three = make(2.0), make(3.0)
     assert digest(two()) != digest(three()) and digest(two()) == digest(make(2.0)())
-    assert digest(make(0.0)()) != digest(make(-0.0)()) and digest(make(math.nan)()) == digest(make(math.nan)())
+    assert digest(make(0.0)()) != digest(make(-0.0)()) and digest(make(math.nan)()) == digest(
+        make(math.nan)()
+    )
 
 
 FACTOR = 2.0
@@ -670,17 +751,35 @@ class Settings:
     factor = 2.0
 
 
-@pytest.mark.parametrize("function, change", [
-    (lambda acc: acc * FACTOR, lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),
-    (lambda acc: helper(acc), lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),
-    (lambda acc: inner(acc), lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),
-    (lambda acc: [helper(x) for x in (acc,)][0], lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),  # noqa: RUF015
-    (lambda acc: acc * SETTINGS["factor"], lambda patch: patch.setitem(SETTINGS, "factor", 3.0)),
-    (lambda acc: acc * Settings.factor, lambda patch: patch.setattr(Settings, "factor", 3.0)),
-    (lambda acc: helper(acc), lambda patch: patch.setitem(globals(), "helper", lambda x: x * 5)),
-    (lambda acc: helper(acc), lambda patch: patch.setattr(helper, "__code__", (lambda x: x + FACTOR).__code__)),
-    (lambda acc: globals()["helper"](acc), lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),
-])
+@pytest.mark.parametrize(
+    "function, change",
+    [
+        (lambda acc: acc * FACTOR, lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),
+        (lambda acc: helper(acc), lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),
+        (lambda acc: inner(acc), lambda patch: patch.setitem(globals(), "FACTOR", 3.0)),
+        (
+            lambda acc: [helper(x) for x in (acc,)][0],  # noqa: RUF015
+            lambda patch: patch.setitem(globals(), "FACTOR", 3.0)
+        ),
+        (
+            lambda acc: acc * SETTINGS["factor"],
+            lambda patch: patch.setitem(SETTINGS, "factor", 3.0)
+        ),
+        (lambda acc: acc * Settings.factor, lambda patch: patch.setattr(Settings, "factor", 3.0)),
+        (
+            lambda acc: helper(acc),
+            lambda patch: patch.setitem(globals(), "helper", lambda x: x * 5)
+        ),
+        (
+            lambda acc: helper(acc),
+            lambda patch: patch.setattr(helper, "__code__", (lambda x: x + FACTOR).__code__)
+        ),
+        (
+            lambda acc: globals()["helper"](acc),
+            lambda patch: patch.setitem(globals(), "FACTOR", 3.0)
+        ),
+    ]
+)
 def test_what_a_function_reads_may_change(function, change):
     bound = epilogue(function)()
     before = digest(bound)
@@ -721,28 +820,44 @@ def with_import(acc):
     return acc * m.pi
 
 
-@pytest.mark.parametrize("function, change, kept", [
-    (lambda acc: scaled_by_attribute(acc), lambda patch: patch.setattr(scaled_by_attribute, "factor", 3.0), True),
-    (lambda acc: acc * scaled_by_attribute.factor, lambda patch: patch.setattr(scaled_by_attribute, "factor", 3.0), True),
-    (lambda acc: of_itself(acc), lambda patch: patch.setattr(of_itself, "factor", 3.0), True),
-    (of_itself.function, lambda patch: patch.setattr(of_itself, "factor", 3.0), True),
-    (lambda acc: acc * MODULE.factor, lambda patch: patch.setattr(MODULE, "factor", 3.0), True),
-    (lambda acc: acc * MODULE.inner.factor, lambda patch: patch.setattr(MODULE.inner, "factor", 3.0), True),
-    (lambda acc: acc * MODULE.inner.factor, lambda patch: patch.setattr(MODULE, "inner", SimpleNamespace(factor=3.0)), True),
-    (lambda acc: np.exp(acc), lambda patch: patch.setattr(np, "exp", np.sqrt), True),
-    (lambda acc: acc * math.sqrt(2), lambda patch: patch.setattr(math, "sqrt", lambda x: x), True),
-    (lambda acc: acc * abs(-2), lambda patch: patch.setitem(globals(), "abs", lambda x: x), True),
-    (lambda acc: acc * pow(2, 1), lambda patch: patch.setattr(builtins, "pow", lambda x, y: 3), True),
-    (lambda acc: (lambda m: acc * m.factor)(MODULE), lambda patch: patch.setattr(MODULE, "factor", 3.0), False),
-    (lambda acc: acc * NUMBER.factor, lambda patch: patch.setattr(NUMBER, "factor", 3.0), False),
-    (lambda acc: disguised(acc), lambda patch: patch.setitem(SETTINGS, "factor", 3.0), False),
-    (lambda acc: acc * RECORD["f0"], lambda patch: RECORD.setfield(1, "f4"), False),
-    (lambda acc: acc * vars(MODULE)["factor"], lambda patch: patch.setattr(MODULE, "factor", 3.0), False),
-    (lambda acc: acc * of_itself.__dict__["factor"], lambda patch: patch.setattr(of_itself, "factor", 3.0), False),
-    (with_import, lambda patch: patch.setattr(math, "pi", 3.0), False),
-])
+@pytest.mark.parametrize("function, change, kept",
+                         [(lambda acc: scaled_by_attribute(acc),
+                           lambda patch: patch.setattr(scaled_by_attribute, "factor", 3.0), True),
+                          (lambda acc: acc * scaled_by_attribute.factor,
+                           lambda patch: patch.setattr(scaled_by_attribute, "factor", 3.0), True),
+                          (lambda acc: of_itself(acc),
+                           lambda patch: patch.setattr(of_itself, "factor", 3.0), True),
+                          (of_itself.function,
+                           lambda patch: patch.setattr(of_itself, "factor", 3.0), True),
+                          (lambda acc: acc * MODULE.factor,
+                           lambda patch: patch.setattr(MODULE, "factor", 3.0), True),
+                          (lambda acc: acc * MODULE.inner.factor,
+                           lambda patch: patch.setattr(MODULE.inner, "factor", 3.0), True),
+                          (lambda acc: acc * MODULE.inner.factor,
+                           lambda patch: patch.setattr(MODULE, "inner",
+                                                       SimpleNamespace(factor=3.0)), True),
+                          (lambda acc: np.exp(acc), lambda patch: patch.setattr(np, "exp", np.sqrt),
+                           True), (lambda acc: acc * math.sqrt(2),
+                                   lambda patch: patch.setattr(math, "sqrt", lambda x: x), True),
+                          (lambda acc: acc * abs(-2),
+                           lambda patch: patch.setitem(globals(), "abs", lambda x: x), True),
+                          (lambda acc: acc * pow(2, 1),
+                           lambda patch: patch.setattr(builtins, "pow", lambda x, y: 3), True),
+                          (lambda acc: (lambda m: acc * m.factor)(MODULE),
+                           lambda patch: patch.setattr(MODULE, "factor", 3.0), False),
+                          (lambda acc: acc * NUMBER.factor,
+                           lambda patch: patch.setattr(NUMBER, "factor", 3.0), False),
+                          (lambda acc: disguised(acc),
+                           lambda patch: patch.setitem(SETTINGS, "factor", 3.0), False),
+                          (lambda acc: acc * RECORD["f0"], lambda patch: RECORD.setfield(1, "f4"),
+                           False), (lambda acc: acc * vars(MODULE)["factor"],
+                                    lambda patch: patch.setattr(MODULE, "factor", 3.0), False),
+                          (lambda acc: acc * of_itself.__dict__["factor"],
+                           lambda patch: patch.setattr(of_itself, "factor", 3.0), False),
+                          (with_import, lambda patch: patch.setattr(math, "pi", 3.0), False),])
 def test_attributes_may_change(function, change, kept):
-    """Where everything that is read is known, a trace is kept; otherwise the function is traced at every call."""
+    """Where everything that is read is known, a trace is kept; otherwise the function is traced at
+    every call."""
     made = epilogue(function)
     before = digest(made())
     assert digest(made()) == before and (made.known.captures is not None) == kept
@@ -753,8 +868,12 @@ def test_attributes_may_change(function, change, kept):
 
 def test_what_is_different_every_time_is_asked_every_time():
     numbers = iter(range(100))
-    for function in (lambda acc: acc * np.random.random(), lambda acc: acc * RANDOM.random(),      # noqa: NPY002
-                     lambda acc: acc * (1e6 * time.perf_counter() % 1000.0), lambda acc: acc * next(numbers)):
+    for function in (
+        lambda acc: acc * np.random.random(),  # noqa: NPY002
+        lambda acc: acc * RANDOM.random(),
+        lambda acc: acc * (1e6 * time.perf_counter() % 1000.0),
+        lambda acc: acc * next(numbers)
+    ):
         bound = epilogue(function)()
         assert digest(bound) != digest(bound)
 
@@ -782,8 +901,10 @@ def test_an_attribute_that_appears():
 
 
 def test_ready_epilogues_and_plain_functions_are_kept():
-    for function in (lambda acc: epilogues.gelu(acc) + np.float32(1), lambda acc: np.where(acc > 0, acc, np.finfo(np.float32).eps),
-                     lambda acc: epilogues.drelu_bgrad(acc, x=acc), lambda acc: acc * math.pi + sum(x for x in (1, 2))):
+    for function in (lambda acc: epilogues.gelu(acc) + np.float32(1),
+                     lambda acc: np.where(acc > 0, acc, np.finfo(np.float32).eps),
+                     lambda acc: epilogues.drelu_bgrad(acc, x=acc),
+                     lambda acc: acc * math.pi + sum(x for x in (1, 2))):
         made = epilogue(function)
         resolve(made(), **F32)
         assert made.known.captures is not None and made.known.captures.unchanged()
@@ -833,7 +954,7 @@ def test_graphs_of_the_same_computation_are_equal():
     assert traced(lambda acc: acc * 0.0).graph != traced(lambda acc: acc * -0.0).graph
 
 
-# -- functions -----------------------------------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------
 def test_erf_without_scipy(monkeypatch):
     from scipy.special import erf, expit
 
@@ -843,7 +964,7 @@ def test_erf_without_scipy(monkeypatch):
     got = epilogues.erf(x)
     assert got.dtype == np.float32 and isinstance(epilogues.erf(0.5), float)
     np.testing.assert_allclose(got, erf(x.astype(float)), rtol=2e-7)
-    if not os.environ.get("SCIPY_ARRAY_API"):                            # which wraps SciPy's ufuncs into functions
+    if not os.environ.get("SCIPY_ARRAY_API"):            # which wraps SciPy's ufuncs into functions
         graph = traced(lambda acc: erf(acc) + expit(acc)).graph         # SciPy's own are known too
         assert {"erf", "sigmoid"} <= {node.op for node in graph.nodes}
 
@@ -851,8 +972,11 @@ def test_erf_without_scipy(monkeypatch):
 def test_sigmoid_does_not_overflow():
     x = np.float32([-np.inf, -100, -1, 0, 1, 100, np.inf])
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        np.testing.assert_allclose(epilogues.sigmoid(x[1:-1]), 1 / (1 + np.exp(-x[1:-1].astype(float))), rtol=2e-7, atol=1e-44)
-    assert epilogues.sigmoid(x)[[0, -1]].tolist() == [0, 1] and np.isnan(epilogues.sigmoid(np.float32(np.nan)))
+        np.testing.assert_allclose(epilogues.sigmoid(x[1:-1]),
+                                   1 / (1 + np.exp(-x[1:-1].astype(float))), rtol=2e-7, atol=1e-44)
+    assert epilogues.sigmoid(x)[[0, -1]].tolist() == [0, 1] and np.isnan(
+        epilogues.sigmoid(np.float32(np.nan))
+    )
 
 
 def test_integer_sums_on_the_host_keep_all_bits():

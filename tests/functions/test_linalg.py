@@ -34,7 +34,9 @@ def test_multi_dot(data):
     if shapes and data.draw(st.booleans()):
         shapes[-1] = shapes[-1][:1]
     if shapes and data.draw(st.integers(0, 5)) == 0:
-        shapes[data.draw(st.integers(0, count - 1))] = tuple(data.draw(st.lists(extents, max_size=3)))
+        shapes[data.draw(st.integers(0, count - 1))] = tuple(
+            data.draw(st.lists(extents, max_size=3))
+        )
     arrays = [small_arrays(data.draw, shape, ("d", "f", "i", "D")) for shape in shapes]
     call("multi_dot", arrays, strides=False)
 
@@ -43,11 +45,16 @@ def test_chain_is_multiplied_in_the_cheap_order():
     shapes = ((8, 2), (2, 9), (9, 3), (3, 7))
     launched = len(reference.LAUNCHED)
     call("multi_dot", [laid_out(shape, "d", "F", i) for i, shape in enumerate(shapes)])
-    assert [plan.problem.flops // 2 for plan in reference.LAUNCHED[launched:]] == [2 * 9 * 3, 2 * 3 * 7, 8 * 2 * 7]
+    assert [plan.problem.flops // 2 for plan in reference.LAUNCHED[launched:]] == [
+        2 * 9 * 3,
+        2 * 3 * 7,
+        8 * 2 * 7
+    ]
 
 
-@pytest.mark.parametrize("out", [np.zeros((2, 5)), np.zeros((2, 5), order="F"), np.zeros((2, 5), "f"), np.zeros((5, 2)),
-                                 np.zeros(5)], ids=lambda x: f"{x.shape}{x.dtype}{x.flags.f_contiguous}")
+@pytest.mark.parametrize("out", [np.zeros((2, 5)), np.zeros((2, 5), order="F"),
+                                 np.zeros((2, 5), "f"), np.zeros((5, 2)), np.zeros(5)],
+                         ids=lambda x: f"{x.shape}{x.dtype}{x.flags.f_contiguous}")
 def test_out_of_multi_dot(out):
     call("multi_dot", [laid_out(shape, "d", "C") for shape in ((2, 3), (3, 4), (4, 5))], out=out)
 
@@ -58,8 +65,9 @@ def test_multi_dot_counts_its_products():
     assert cuteblas.stats() == {"linalg.multi_dot": {"calls": {"reference": 3}}}
 
 
-@pytest.mark.parametrize("arrays", [([[1, 2], [3, 4]],) * 3, [np.ones((2, 2), object)] * 3, [np.ones((2, 2)).view(np.matrix)] * 3,
-                                    5, [None, 1], [np.ones((2, 2))] * 2 + [np.ones((2, 2), "g")]], ids=repr)
+@pytest.mark.parametrize("arrays", [([[1, 2], [3, 4]],) * 3, [np.ones((2, 2), object)] * 3,
+                                    [np.ones((2, 2)).view(np.matrix)] * 3, 5, [None, 1],
+                                    [np.ones((2, 2))] * 2 + [np.ones((2, 2), "g")]], ids=repr)
 def test_multi_dot_of_what_are_no_plain_arrays(arrays):
     call("multi_dot", arrays)
 
@@ -91,7 +99,9 @@ def test_routes_of_matrix_power():
     cuteblas.reset_stats()
     for n in (0, 3, -1):
         cuteblas.linalg.matrix_power(x, n)
-    assert cuteblas.stats() == {"linalg.matrix_power": {"calls": {"identity": 1, "inverse by NumPy": 1, "matmul": 2}},
+    assert cuteblas.stats() == {"linalg.matrix_power": {"calls": {"identity": 1,
+                                                                  "inverse by NumPy": 1,
+                                                                  "matmul": 2}},
                                 "matmul": {"calls": {"reference": 2}}}
 
 
@@ -128,5 +138,8 @@ def test_numpy_takes_numpy_arrays():
     x = np.eye(2)
     with cuteblas.backend("numpy"):
         cuteblas.reset_stats()
-        assert (cuteblas.linalg.multi_dot([x, x, x]) == x).all() and (cuteblas.linalg.matrix_power(x, 3) == x).all()
-        assert cuteblas.stats() == {name: {"calls": {"numpy": 1}} for name in ("linalg.matrix_power", "linalg.multi_dot")}
+        assert (cuteblas.linalg.multi_dot([x, x, x]) == x).all() and (
+            cuteblas.linalg.matrix_power(x, 3) == x
+        ).all()
+        assert cuteblas.stats() == {name: {"calls": {"numpy": 1}}
+                                    for name in ("linalg.matrix_power", "linalg.multi_dot")}

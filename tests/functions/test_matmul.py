@@ -1,4 +1,5 @@
-"""``matmul`` against ``numpy.matmul``: results, types, strides and refusals, with problems evaluated by the definition."""
+"""``matmul`` against ``numpy.matmul``: results, types, strides and refusals, with problems
+evaluated by the definition."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.usefixtures("by_definition")
 
 
 def agree(x1, x2, out=None, **arguments):
-    """The result of a call that agrees with NumPy's in everything; ``None`` if both refuse in the same words."""
+    """The result of a call that agrees with NumPy's in everything; ``None`` if both refuse in the
+    same words."""
     expected_out = None if out is None else out.copy(order="K")
     if out is not None:
         expected_out.flags.writeable = out.flags.writeable
@@ -50,7 +52,8 @@ def products(draw):
     batch = draw(batches)
 
     def part(of):
-        return tuple(1 if draw(st.integers(0, 3)) == 0 else extent for extent in of[draw(st.integers(0, len(of))):])
+        return tuple(1 if draw(st.integers(0, 3)) == 0 else extent
+                     for extent in of[draw(st.integers(0, len(of))):])
 
     first = (k,) if draw(st.integers(0, 5)) == 0 else (*part(batch), m, k)
     second = (k,) if draw(st.integers(0, 5)) == 0 else (*part(batch), k, n)
@@ -88,27 +91,49 @@ def test_arguments_of_generalized_ufuncs(data):
     out = None
     if shape is not None and data.draw(st.booleans()):
         out = small_arrays(data.draw, shape, ("i", "f", "d"), writeable=True)
-    arguments = data.draw(st.fixed_dictionaries({}, optional={
-        "casting": st.sampled_from(("no", "equiv", "safe", "same_kind", "unsafe", "any")),
-        "order": st.sampled_from(("C", "F", "A", "K", "c", "f", "a", "Z", None)),
-        "dtype": st.sampled_from((None, "f4", "f8", "i4", np.float64, "?")),
-        "subok": st.sampled_from((True, False)),
-        "axes": st.sampled_from(("fit", [(-2, -1), (-2, -1), (-2, -1)], [(-2, -1), (-2, -1)], (0, 0), [0, 0, 0], [0, 0, ()], "ab",
-                                 [(0, 1), (1, 0), (1, 0)], [(0, 0), (0, 1), (0, 1)], [(0, 9), (0, 1), (0, 1)],
-                                 [(0, 1), (0, 1), (0.5, 1)])),
-    } if data.draw(st.booleans()) else {
-        "keepdims": st.sampled_from((True, False, 1)),
-        "axis": st.sampled_from((0, -1, None, "x")),
-        "signature": st.sampled_from(("ff->f", "dd->d", (None, None, "d"), "ff", "qq->d", "x")),
-        "where": st.just(True),
-    }))
+    arguments = data.draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "casting": st.sampled_from(("no", "equiv", "safe", "same_kind", "unsafe", "any")),
+                "order": st.sampled_from(("C", "F", "A", "K", "c", "f", "a", "Z", None)),
+                "dtype": st.sampled_from((None, "f4", "f8", "i4", np.float64, "?")),
+                "subok": st.sampled_from((True, False)),
+                "axes": st.sampled_from(
+                    (
+                        "fit",
+                        [(-2, -1), (-2, -1), (-2, -1)],
+                        [(-2, -1), (-2, -1)],
+                        (0, 0),
+                        [0, 0, 0],
+                        [0, 0, ()],
+                        "ab",
+                        [(0, 1), (1, 0), (1, 0)],
+                        [(0, 0), (0, 1), (0, 1)],
+                        [(0, 9), (0, 1), (0, 1)],
+                        [(0, 1), (0, 1), (0.5, 1)]
+                    )
+                ),
+            }
+            if data.draw(st.booleans())
+            else {
+                "keepdims": st.sampled_from((True, False, 1)),
+                "axis": st.sampled_from((0, -1, None, "x")),
+                "signature": st.sampled_from(
+                    ("ff->f", "dd->d", (None, None, "d"), "ff", "qq->d", "x")
+                ),
+                "where": st.just(True),
+            }
+        )
+    )
     if arguments.get("axes") == "fit":
         axes = []
         for rank, core in ((len(first), min(len(first), 2)), (len(second), min(len(second), 2))):
             axes.append(tuple(data.draw(st.permutations(range(rank)))[:core]))
         core = sum(map(len, axes)) - 2
         rank = core + max(len(first) - len(axes[0]), len(second) - len(axes[1]), 0)
-        axes.append(tuple(axis - rank for axis in data.draw(st.permutations(range(rank)))[:max(core, 0)]))
+        axes.append(tuple(axis - rank
+                          for axis in data.draw(st.permutations(range(rank)))[:max(core, 0)]))
         arguments["axes"] = axes
     agree(x1, x2, out, **arguments)
 
@@ -125,12 +150,14 @@ def test_every_type_in_every_layout(dtype, layout):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_big_endian_operands_give_a_native_result(dtype):
     swapped = np.dtype(dtype).newbyteorder(">")
-    x1, x2, out = laid_out((3, 4), swapped, "F"), laid_out((4, 5), dtype, "C"), laid_out((3, 5), swapped, "sliced")
+    x1, x2, out = laid_out((3, 4), swapped, "F"), laid_out((4, 5), dtype,
+                                                           "C"), laid_out((3, 5), swapped, "sliced")
     assert agree(x1, x2).dtype.isnative
     agree(x1, x2, out)
 
 
-@pytest.mark.parametrize("view", [lambda a: a, lambda a: a.T, lambda a: a[::-1], lambda a: a[:, ::-1]])
+@pytest.mark.parametrize("view", [lambda a: a, lambda a: a.T, lambda a: a[::-1],
+                                  lambda a: a[:, ::-1]])
 def test_out_may_overlap_the_inputs(view):
     a = laid_out((4, 4), "d", "C")
     expected = np.matmul(a, a)
@@ -162,9 +189,11 @@ def test_out_may_lack_leading_axes_of_extent_1():
     assert agree(x[None], x, np.zeros((3, 3))) is not None
 
 
-@pytest.mark.parametrize("shape1, shape2, shape", [
-    ((1, 3), (3, 7), (7,)), ((1, 3), (3, 1), (1,)), ((1, 3), (3,), ()), ((1, 3), (3, 1), ()), ((3,), (3, 1), ()),
-    ((2, 3), (3, 7), (7,)), ((4, 1, 3), (3, 7), (4, 7)), ((1, 3), (4, 3, 7), (7,)), ((7, 3), (3, 1), (7,))])
+@pytest.mark.parametrize("shape1, shape2, shape",
+                         [((1, 3), (3, 7), (7,)), ((1, 3), (3, 1), (1,)), ((1, 3), (3,), ()),
+                          ((1, 3), (3, 1), ()), ((3,), (3, 1), ()), ((2, 3), (3, 7), (7,)),
+                          ((4, 1, 3), (3, 7), (4, 7)), ((1, 3), (4, 3, 7), (7,)),
+                          ((7, 3), (3, 1), (7,))])
 def test_out_may_lack_the_rows_or_columns_of_matrices(shape1, shape2, shape):
     agree(laid_out(shape1, "d", "C"), laid_out(shape2, "d", "C", 1), out=np.zeros(shape))
 
@@ -178,17 +207,27 @@ def test_out_in_a_tuple():
         check_same_refusal(cuteblas.matmul, outcome(np.matmul, x, x, out=bad)[1], x, x, out=bad)
 
 
-@pytest.mark.parametrize(("x1", "x2", "out"), [
-    (3, np.ones(3), None), (np.ones(3), np.float32(2), None), (np.ones(()), np.ones((3, 3)), None), (None, np.ones(3), None),
-    ([[1, 2], [3, 4]], [1, 2], None), ([[1], [2, 3]], [1, 2], None), ((1.5, 2), np.ones(2, int), None),
-    (np.array(["a", "b"]), np.array(["a", "b"]), None), (np.array(["a"]), np.ones((2, 3)), None),
-    (np.zeros(2, "M8[s]"), np.zeros(2), None), (np.zeros(2, "V3"), np.zeros(2), None),
-    (np.zeros(2, "m8[s]"), np.zeros(2, "m8[s]"), None), (np.zeros(2, [("x", "f4")]), np.zeros(2), None),
-    (np.ones((2, 2)), np.ones((2, 2)), [[0, 0], [0, 0]]), (np.ones((2, 2)), np.ones((2, 2)), 1.0),
-    (np.ones((2, 2)), np.ones((2, 2)), "ab"),
-    (np.array([2, 3], object), np.array([4, 5], object), None), (np.ones((2, 2), np.longdouble), np.ones((2, 2)), None),
-    (np.ones((2, 2), np.clongdouble), np.ones((2, 2)), np.zeros((2, 2), np.clongdouble)),
-])
+@pytest.mark.parametrize(("x1", "x2", "out"), [(3, np.ones(3), None),
+                                               (np.ones(3), np.float32(2), None),
+                                               (np.ones(()), np.ones((3, 3)), None),
+                                               (None, np.ones(3), None),
+                                               ([[1, 2], [3, 4]], [1, 2], None),
+                                               ([[1], [2, 3]], [1, 2], None),
+                                               ((1.5, 2), np.ones(2, int), None),
+                                               (np.array(["a", "b"]), np.array(["a", "b"]), None),
+                                               (np.array(["a"]), np.ones((2, 3)), None),
+                                               (np.zeros(2, "M8[s]"), np.zeros(2), None),
+                                               (np.zeros(2, "V3"), np.zeros(2), None),
+                                               (np.zeros(2, "m8[s]"), np.zeros(2, "m8[s]"), None),
+                                               (np.zeros(2, [("x", "f4")]), np.zeros(2), None),
+                                               (np.ones((2, 2)), np.ones((2, 2)), [[0, 0], [0, 0]]),
+                                               (np.ones((2, 2)), np.ones((2, 2)), 1.0),
+                                               (np.ones((2, 2)), np.ones((2, 2)), "ab"),
+                                               (np.array([2, 3], object), np.array([4, 5], object),
+                                                None), (np.ones((2, 2), np.longdouble),
+                                                        np.ones((2, 2)), None),
+                                               (np.ones((2, 2), np.clongdouble), np.ones((2, 2)),
+                                                np.zeros((2, 2), np.clongdouble)),])
 def test_operands_that_are_not_plain_arrays(x1, x2, out):
     expected, refusal = outcome(np.matmul, x1, x2, out=out)
     if refusal is not None:
@@ -207,7 +246,8 @@ def test_one_warning_of_lost_imaginary_parts(dtype):
             wanted = np.matmul(x, x, casting="unsafe", **arguments).copy()
         with warnings.catch_warnings(record=True) as got:
             warnings.simplefilter("always")
-            np.testing.assert_array_equal(cuteblas.matmul(x, x, casting="unsafe", **arguments), wanted)
+            np.testing.assert_array_equal(cuteblas.matmul(x, x, casting="unsafe", **arguments),
+                                          wanted)
         assert {str(w.message) for w in got} == {str(w.message) for w in expected}
         assert len(got) <= len(expected)
 
@@ -219,8 +259,10 @@ def test_delegation_is_visible():
     result = cuteblas.matmul(np.ones((2, 2)).view(np.matrix), np.ones((2, 2)))
     assert type(result) is np.matrix
     assert cuteblas.stats()["matmul"]["calls"] == {
-        "delegated to NumPy: there are no kernels for object": 1, "delegated to NumPy: there are no kernels for float128": 1,
-        "delegated to NumPy: matrix is a subclass of numpy.ndarray": 1}
+        "delegated to NumPy: there are no kernels for object": 1,
+        "delegated to NumPy: there are no kernels for float128": 1,
+        "delegated to NumPy: matrix is a subclass of numpy.ndarray": 1
+    }
 
 
 def test_copies_are_visible_and_only_where_needed():
@@ -232,9 +274,11 @@ def test_copies_are_visible_and_only_where_needed():
     cuteblas.matmul(x, x, x)
     cuteblas.matmul(laid_out((4, 4), "f", "offset"), x)
     cuteblas.matmul(x.astype(">f4"), x)
-    assert cuteblas.stats()["matmul"]["copies"] == {
-        "x1: is float32, computed in float64": 1, "out: is float32, computed in float64": 1, "out: shares memory with an input": 1,
-        "x1: elements are not aligned to their size": 1, "x1: is >f4, computed in float32": 1}
+    assert cuteblas.stats()["matmul"]["copies"] == {"x1: is float32, computed in float64": 1,
+                                                    "out: is float32, computed in float64": 1,
+                                                    "out: shares memory with an input": 1,
+                                                    "x1: elements are not aligned to their size": 1,
+                                                    "x1: is >f4, computed in float32": 1}
 
 
 class Answers:
@@ -264,14 +308,18 @@ def test_other_types_are_asked_first():
 @pytest.mark.parametrize("layout1", ["C", "F", "permuted"])
 def test_order_of_the_result(layout1, layout2, order):
     for first, second in (((3, 4), (4, 5)), ((2, 3, 4, 5), (5, 6)), ((2, 3, 4, 5), (2, 3, 5, 6))):
-        result = agree(laid_out(first, "d", layout1, 3), laid_out(second, "d", layout2), order=order)
-        assert result.flags.f_contiguous or not (order == "F" or (order == "A" and layout1 == layout2 == "F"))
+        result = agree(laid_out(first, "d", layout1, 3), laid_out(second, "d", layout2),
+                       order=order)
+        assert result.flags.f_contiguous or not (order == "F"
+                                                 or (order == "A" and layout1 == layout2 == "F"))
 
 
-@pytest.mark.parametrize("arguments", [
-    {"keepdims": 1, "dtype": "S"}, {"axis": 0, "axes": [], "dtype": "S"}, {"keepdims": 1, "out": np.zeros((2, 2), bool)},
-    {"axis": 0, "dtype": "S"}, {"casting": "any", "order": "Z"}, {"out": np.zeros((5, 5), bool)},
-    {"signature": "dd->d", "dtype": "f8"}])
+@pytest.mark.parametrize("arguments", [{"keepdims": 1, "dtype": "S"},
+                                       {"axis": 0, "axes": [], "dtype": "S"},
+                                       {"keepdims": 1, "out": np.zeros((2, 2), bool)},
+                                       {"axis": 0, "dtype": "S"}, {"casting": "any", "order": "Z"},
+                                       {"out": np.zeros((5, 5), bool)},
+                                       {"signature": "dd->d", "dtype": "f8"}])
 def test_of_two_mistakes_the_one_that_numpy_sees_first(arguments):
     arguments = dict(arguments)
     assert agree(np.ones((2, 3)), np.ones((4, 2)), arguments.pop("out", None), **arguments) is None

@@ -28,7 +28,8 @@ def cost(terms, result, extents, path):
         chosen = [left[i] for i in step]
         left = [term for i, term in enumerate(left) if i not in step]
         elsewhere = set(result).union(*left)
-        shared = [{c for c in term if c in elsewhere.union(*(x for x in chosen if x is not term))} for term in chosen]
+        shared = [{c for c in term if c in elsewhere.union(*(x for x in chosen if x is not term))}
+                  for term in chosen]
         total += prod(extents[c] for c in set().union(*shared))
         left.append(set().union(*shared) & elsewhere)
     assert len(left) == 1
@@ -48,7 +49,8 @@ def all_paths(count):
 @st.composite
 def contractions(draw, most):
     count = draw(st.integers(2, most))
-    terms = [draw(st.text("abcdef", max_size=3).map(lambda s: "".join(dict.fromkeys(s)))) for _ in range(count)]
+    terms = [draw(st.text("abcdef", max_size=3).map(lambda s: "".join(dict.fromkeys(s))))
+             for _ in range(count)]
     used = sorted(set("".join(terms)))
     return terms, "".join(draw(st.sets(st.sampled_from(used)))) if used else "", {c: draw(st.integers(1, 5)) for c in used}
 
@@ -58,7 +60,8 @@ def contractions(draw, most):
 def test_dynamic_programming_finds_the_cheapest_order(contraction):
     terms, result, extents = contraction
     path = optimal_path(terms, result, extents)
-    assert cost(terms, result, extents, path) == min(cost(terms, result, extents, other) for other in all_paths(len(terms)))
+    assert cost(terms, result, extents, path) == min(cost(terms, result, extents, other)
+                                                     for other in all_paths(len(terms)))
 
 
 @settings(max_examples=100, deadline=None)
@@ -69,7 +72,8 @@ def test_greedy_paths_are_paths(contraction):
 
 
 def test_greedy_takes_what_shrinks_most_first():
-    assert greedy_path(["ab", "bc", "cd"], "ad", {"a": 2, "b": 4, "c": 9, "d": 1}) == [(1, 2), (0, 1)]
+    assert greedy_path(["ab", "bc", "cd"], "ad",
+                       {"a": 2, "b": 4, "c": 9, "d": 1}) == [(1, 2), (0, 1)]
     assert greedy_path(["a", "b", "c"], "abc", {"a": 5, "b": 2, "c": 3}) == [(1, 2), (0, 1)]
 
 
@@ -87,9 +91,11 @@ def test_one_term_and_none(find):
     assert find([], "", {}) == []
 
 
-@pytest.mark.parametrize("text, shapes, expected", [
-    ("ij,jk", [(2, 3), (3, 4)], "ij,jk->ik"), ("ba", [(2, 3)], "ba->ab"), (" i j -> j i ", [(2, 3)], "ij->ji"),
-    ("...i,i...", [(4, 2), (2, 4)], "Āi,iĀ->Ā"), ("...i->...", [(4, 5, 2)], "āĀi->āĀ"), ("...,i", [(), (2,)], ",i->i")])
+@pytest.mark.parametrize("text, shapes, expected",
+                         [("ij,jk", [(2, 3), (3, 4)], "ij,jk->ik"), ("ba", [(2, 3)], "ba->ab"),
+                          (" i j -> j i ", [(2, 3)], "ij->ji"),
+                          ("...i,i...", [(4, 2), (2, 4)], "Āi,iĀ->Ā"),
+                          ("...i->...", [(4, 5, 2)], "āĀi->āĀ"), ("...,i", [(), (2,)], ",i->i")])
 def test_subscripts_without_abbreviations(text, shapes, expected):
     assert str(read((text,), shapes)) == expected
 
@@ -99,8 +105,9 @@ def test_extents_follow_the_larger_axis():
     assert read(("i->i",), [(1,)], (5,)).extents == {"i": 5}
 
 
-@pytest.mark.parametrize("text, shapes", [("ij,jk", [(2, 3), (4, 5)]), ("ii", [(2, 3)]), ("i", [(2, 3)]), ("ijk", [(2, 3)]),
-                                          ("i,j", [(2,)]), ("i->ii", [(2,)]), ("i->j", [(2,)]), ("i..", [(2,)]),
+@pytest.mark.parametrize("text, shapes", [("ij,jk", [(2, 3), (4, 5)]), ("ii", [(2, 3)]),
+                                          ("i", [(2, 3)]), ("ijk", [(2, 3)]), ("i,j", [(2,)]),
+                                          ("i->ii", [(2,)]), ("i->j", [(2,)]), ("i..", [(2,)]),
                                           ("...i...", [(2,)]), ("1", [(2,)])])
 def test_what_makes_no_sense(text, shapes):
     assert read((text,), shapes) is None

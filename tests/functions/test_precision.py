@@ -16,13 +16,14 @@ from .arrays import laid_out
 
 A, B = (laid_out((4, 4), "f", layout, seed) for seed, layout in enumerate("CF"))
 CUBE = laid_out((4, 4, 4), "f", "permuted")
-CALLS = {
-    "matmul": lambda a, b, **how: cuteblas.matmul(a, b, **how), "dot": lambda a, b, **how: cuteblas.dot(a, b, **how),
-    "inner": lambda a, b, **how: cuteblas.inner(a, b, **how), "tensordot": lambda a, b, **how: cuteblas.tensordot(a, b, 1, **how),
-    "einsum": lambda a, b, **how: cuteblas.einsum("ij,jk", a, b, **how),
-    "einsum of three": lambda a, b, **how: cuteblas.einsum("ij,jk,kl", a, b, a, **how),
-    "linalg.matmul": lambda a, b, **how: cuteblas.linalg.matmul(a, b, **how),
-    "linalg.tensordot": lambda a, b, **how: cuteblas.linalg.tensordot(a, b, axes=1, **how)}
+CALLS = {"matmul": lambda a, b, **how: cuteblas.matmul(a, b, **how),
+         "dot": lambda a, b, **how: cuteblas.dot(a, b, **how),
+         "inner": lambda a, b, **how: cuteblas.inner(a, b, **how),
+         "tensordot": lambda a, b, **how: cuteblas.tensordot(a, b, 1, **how),
+         "einsum": lambda a, b, **how: cuteblas.einsum("ij,jk", a, b, **how),
+         "einsum of three": lambda a, b, **how: cuteblas.einsum("ij,jk,kl", a, b, a, **how),
+         "linalg.matmul": lambda a, b, **how: cuteblas.linalg.matmul(a, b, **how),
+         "linalg.tensordot": lambda a, b, **how: cuteblas.linalg.tensordot(a, b, axes=1, **how)}
 CHAINS = {
     "linalg.multi_dot": lambda a, b, **how: cuteblas.linalg.multi_dot([a, b, a], **how),
     "linalg.multi_dot of two": lambda a, b, **how: cuteblas.linalg.multi_dot([a, b], **how),
@@ -44,7 +45,8 @@ def launched(call, *operands, **how):
     result = call(*operands, **how)
     problems = [plan.problem for plan in reference.LAUNCHED[count:]]
     assert problems
-    return result, {(p.precision, p.variant) for p in problems if not isinstance(p, ReductionProblem)}
+    return result, {(p.precision, p.variant) for p in problems
+                    if not isinstance(p, ReductionProblem)}
 
 
 @pytest.mark.usefixtures("by_definition")
@@ -74,20 +76,33 @@ def test_unknown_algorithms_are_refused_in_one_sentence(call, backend):
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_unknown_kernels_are_refused_and_numpy_runs_none(call, numpys):
-    with pytest.raises(ValueError, match=r"there is no gemm( or contraction)? variant 'fastest'; there are \w+"):
+    with pytest.raises(
+        ValueError, match=r"there is no gemm( or contraction)? variant 'fastest'; there are \w+"
+    ):
         call(A, B, variant="fastest")
-    with pytest.raises(ValueError, match=r"^variant='gemm_small' names a kernel, but kernels run on a GPU"):
+    with pytest.raises(ValueError,
+                       match=r"^variant='gemm_small' names a kernel, but kernels run on a GPU"):
         call(A, B, variant="gemm_small")
     np.testing.assert_array_equal(call(A, B, precision="ieee"), call(A, B))
 
 
 @pytest.mark.usefixtures("by_definition")
-@pytest.mark.parametrize("call, reason", [
-    (lambda **how: cuteblas.dot(A.astype(object), B, **how), "there are no kernels for object"),
-    (lambda **how: cuteblas.einsum("ij,jk", A.astype("g"), B, **how), "there are no kernels for "),
-    (lambda **how: cuteblas.tensordot(np.matrix(A), B, 1, **how), "matrix is a subclass of numpy.ndarray"),
-    (lambda **how: cuteblas.einsum("ij->i", A, **how), "nothing is multiplied"),
-    (lambda **how: cuteblas.einsum("ij->ji", A, **how), "the result is a view")])
+@pytest.mark.parametrize(
+    "call, reason",
+    [
+        (lambda **how: cuteblas.dot(A.astype(object), B, **how), "there are no kernels for object"),
+        (
+            lambda **how: cuteblas.einsum("ij,jk", A.astype("g"), B, **how),
+            "there are no kernels for "
+        ),
+        (
+            lambda **how: cuteblas.tensordot(np.matrix(A), B, 1, **how),
+            "matrix is a subclass of numpy.ndarray"
+        ),
+        (lambda **how: cuteblas.einsum("ij->i", A, **how), "nothing is multiplied"),
+        (lambda **how: cuteblas.einsum("ij->ji", A, **how), "the result is a view")
+    ]
+)
 def test_nothing_is_done_past_a_name(call, reason):
     count = len(reference.LAUNCHED)
     with pytest.raises(ValueError, match=rf"^variant='gett' names a kernel, but {reason}"):
@@ -111,9 +126,10 @@ def test_what_numpy_computes_is_neither_counted_nor_recorded_as_planned(call, nu
     assert counted == {"calls": {"numpy": 1}}
 
 
-# -- arrays of ours ---------------------------------------------------------------------------------------------------------------
+# -- arrays of ours --------------------------------------------------------------------------------
 @pytest.mark.usefixtures("by_definition")
-@pytest.mark.parametrize("how", [{"precision": "ieee"}, {"variant": "gemm_small"}, {"variant": "gemm_small", "precision": "ieee"}])
+@pytest.mark.parametrize("how", [{"precision": "ieee"}, {"variant": "gemm_small"},
+                                 {"variant": "gemm_small", "precision": "ieee"}])
 @pytest.mark.parametrize("call", EVERY.values(), ids=EVERY)
 def test_arrays_of_ours(call, how):
     if call in CHAINS.values():
@@ -129,13 +145,15 @@ def test_arrays_of_ours(call, how):
 @pytest.mark.usefixtures("by_definition")
 def test_results_of_ours():
     a, out = cuteblas.ndarray(A), cuteblas.ndarray(np.empty((4, 4), "f"))
-    for call in (cuteblas.matmul, cuteblas.dot, lambda *x, **named: cuteblas.einsum("ij,jk", *x, **named)):
+    for call in (cuteblas.matmul, cuteblas.dot,
+                 lambda *x, **named: cuteblas.einsum("ij,jk", *x, **named)):
         for operands in ((a, a), (A, A)):
             out[...] = 0
             result, told = launched(call, *operands, out=out, precision="ieee")
             assert result is out and told == {("ieee", None)}
             np.testing.assert_array_equal(np.asarray(out), A @ A)
-    _result, told = launched(cuteblas.matmul, a, a, (out,), axes=[(0, 1), (0, 1), (1, 0)], precision="ieee")
+    _result, told = launched(cuteblas.matmul, a, a, (out,), axes=[(0, 1), (0, 1), (1, 0)],
+                             precision="ieee")
     assert told == {("ieee", None)}
     np.testing.assert_array_equal(np.asarray(out), (A @ A).T)
 
@@ -143,12 +161,13 @@ def test_results_of_ours():
 def test_arrays_of_ours_on_the_host_run_no_kernels(numpys):
     a = cuteblas.ndarray(A)
     for call in CALLS.values():
-        with pytest.raises(ValueError, match=r"^variant='gemm_small' names a kernel, but kernels run on a GPU"):
+        with pytest.raises(ValueError,
+                           match=r"^variant='gemm_small' names a kernel, but kernels run on a GPU"):
             call(a, a, variant="gemm_small")
         assert type(call(a, a, precision="ieee")) is cuteblas.ndarray
 
 
-# -- CuPy's arrays ----------------------------------------------------------------------------------------------------------------
+# -- CuPy's arrays ---------------------------------------------------------------------------------
 class TestRepeated:
     """Calls that have run before are told apart by their algorithm."""
 

@@ -1,4 +1,5 @@
-"""The predefined epilogues against their definitions in float64, and the backward ones against differences of the forward ones."""
+"""The predefined epilogues against their definitions in float64, and the backward ones against
+differences of the forward ones."""
 
 import math
 
@@ -17,17 +18,18 @@ def phi(x):
     return np.vectorize(lambda t: 0.5 * math.erfc(-t / math.sqrt(2)))(x)
 
 
-FORWARD = {
-    "relu": lambda x: np.where(x > 0, x, 0), "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x), "gelu": lambda x: x * phi(x),
-    "gelu_tanh": lambda x: x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh, "clamp": lambda x: x,
-}
+FORWARD = {"relu": lambda x: np.where(x > 0, x, 0),
+           "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x), "gelu": lambda x: x * phi(x),
+           "gelu_tanh": lambda x: x / (1 + np.exp(-2 * math.sqrt(2 / math.pi)
+                                                  * (x + 0.044715 * x**3))),
+           "silu": lambda x: x / (1 + np.exp(-x)), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+           "tanh": np.tanh, "clamp": lambda x: x,}
 
 
 @pytest.mark.parametrize("name", FORWARD)
 def test_activations(name):
-    np.testing.assert_allclose(getattr(epilogues, name)(X), FORWARD[name](X), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(getattr(epilogues, name)(X), FORWARD[name](X), rtol=1e-13,
+                               atol=1e-15)
     result, none = evaluate(as_bound(name), X.astype(np.float32))
     assert result.dtype == np.float32 and not none
     np.testing.assert_allclose(result, FORWARD[name](X), rtol=1e-5, atol=1e-6)
@@ -48,7 +50,8 @@ def test_operands():
     np.testing.assert_array_equal(epilogues.clamp(acc, lo=-0.5), np.maximum(acc, -0.5))
     np.testing.assert_array_equal(epilogues.clamp(acc, hi=0.5), np.minimum(acc, 0.5))
     np.testing.assert_array_equal(epilogues.clamp(acc, lo=-0.5, hi=0.5), np.clip(acc, -0.5, 0.5))
-    np.testing.assert_array_equal(epilogues.leaky_relu(acc, negative_slope=2.0), np.where(acc > 0, acc, 2 * acc))
+    np.testing.assert_array_equal(epilogues.leaky_relu(acc, negative_slope=2.0),
+                                  np.where(acc > 0, acc, 2 * acc))
 
 
 def test_dequantize():
@@ -57,7 +60,8 @@ def test_dequantize():
     zero = RNG.integers(-9, 9, (1, 4), np.int32)
     bound = epilogues.dequantize(scale=0.5, row_scale=row, column_scale=column, zero=zero)
     assert resolve(bound, accumulator="int32", output=None, shape=(3, 4)).output == "float32"
-    np.testing.assert_array_equal(bound(sums), (sums - zero).astype(np.float32) * np.float32(0.5) * row * column)
+    np.testing.assert_array_equal(bound(sums),
+                                  (sums - zero).astype(np.float32) * np.float32(0.5) * row * column)
     assert epilogues.dequantize(sums, scale=np.float64(0.5)).dtype == np.float32
 
 
@@ -81,7 +85,8 @@ def test_gradients_of_biases(name):
     gradient, x = RNG.standard_normal((2, 3, 4)), RNG.standard_normal((2, 3, 4))
     want = getattr(epilogues, name)(gradient, x=x)
     for per, axis in ((None, 2), ("row", 2), ("column", 1)):
-        result, more = getattr(epilogues, f"{name}_bgrad")(gradient, x=x, **({"per": per} if per else {}))
+        result, more = getattr(epilogues, f"{name}_bgrad")(gradient, x=x,
+                                                           **({"per": per} if per else {}))
         np.testing.assert_array_equal(result, want)
         np.testing.assert_array_equal(more["bgrad"], want.sum(axis=axis))
     with pytest.raises(ValueError, match="per is 'row' or 'column', got 'both'"):
@@ -100,7 +105,8 @@ def test_what_the_backward_pass_needs(name):
     else:
         np.testing.assert_array_equal(result, np.maximum(pre, 0))
         assert more["mask"].dtype == bool
-        np.testing.assert_array_equal(epilogues.drelu(acc, x=more["mask"]), epilogues.drelu(acc, x=pre))
+        np.testing.assert_array_equal(epilogues.drelu(acc, x=more["mask"]),
+                                      epilogues.drelu(acc, x=pre))
 
 
 def test_sums_over_k():

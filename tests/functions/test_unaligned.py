@@ -1,5 +1,6 @@
-"""Elements that are not aligned to their size, which end a process's use of a GPU when a kernel reads them: every function copies
-them first, or refuses them. CuPy arrays are in host memory here; those on a device are in ``test_on_a_gpu``."""
+"""Elements that are not aligned to their size, which end a process's use of a GPU when a kernel
+reads them: every function copies them first, or refuses them. CuPy arrays are in host memory here;
+those on a device are in ``test_on_a_gpu``."""
 
 from __future__ import annotations
 
@@ -47,24 +48,26 @@ def small(x: np.ndarray) -> np.ndarray:
 
 
 ROUTINES = {"f4": "sgemm", "f8": "dgemm", "F": "cgemm", "D": "zgemm"}
-CALLS = {
-    "ascontiguousarray": lambda x, one: (cuteblas.ascontiguousarray(x, "i1"), lambda h: h.astype("i1")),
-    "asfortranarray": lambda x, one: (cuteblas.asfortranarray(x, "D"), lambda h: h.astype("D")),
-    "copy": lambda x, one: (cuteblas.copy(x.T), lambda h: h.T),
-    "matmul": lambda x, one: (cuteblas.matmul(x, x), lambda h: h @ h),
-    "mixed matmul": lambda x, one: (cuteblas.matmul(x, one.view("i1")[:, :6]),
-                                    lambda h: h @ np.ones((6, 6), h.dtype).view("i1")[:, :6]),
-    "dot": lambda x, one: (cuteblas.dot(x, x), lambda h: h @ h),
-    "number": lambda x, one: (cuteblas.dot(x, 2), lambda h: h * 2),
-    "vdot": lambda x, one: (cuteblas.vdot(x[:4], x[:4].T), lambda h: np.vdot(h[:4], h[:4].T)),
-    "sum": lambda x, one: (cuteblas.einsum("ij->i", x), lambda h: h.sum(-1)),
-    "elements": lambda x, one: (cuteblas.einsum("ij,ij->ij", x, one), lambda h: h),
-    "power": lambda x, one: (cuteblas.linalg.matrix_power(x, 3), lambda h: h @ h @ h),
-    "bias": lambda x, one: (cuteblas.matmul(one, one, epilogue=epilogues.bias(bias=x)), lambda h: 6 + h),
-    "row": lambda x, one: (cuteblas.matmul(one, one, epilogue=epilogues.bias(bias=x[:1])),
-                           lambda h: np.broadcast_to(6 + h[0], (6, 6))),
-    "epilogue": lambda x, one: (cuteblas.matmul(x, one, epilogue="relu"), lambda h: h @ np.ones_like(h)),
-}
+CALLS = {"ascontiguousarray": lambda x, one: (cuteblas.ascontiguousarray(x, "i1"),
+                                              lambda h: h.astype("i1")),
+         "asfortranarray": lambda x, one: (cuteblas.asfortranarray(x, "D"),
+                                           lambda h: h.astype("D")),
+         "copy": lambda x, one: (cuteblas.copy(x.T), lambda h: h.T),
+         "matmul": lambda x, one: (cuteblas.matmul(x, x), lambda h: h @ h),
+         "mixed matmul": lambda x, one: (cuteblas.matmul(x, one.view("i1")[:, :6]),
+                                         lambda h: h @ np.ones((6, 6), h.dtype).view("i1")[:, :6]),
+         "dot": lambda x, one: (cuteblas.dot(x, x), lambda h: h @ h),
+         "number": lambda x, one: (cuteblas.dot(x, 2), lambda h: h * 2),
+         "vdot": lambda x, one: (cuteblas.vdot(x[:4], x[:4].T), lambda h: np.vdot(h[:4], h[:4].T)),
+         "sum": lambda x, one: (cuteblas.einsum("ij->i", x), lambda h: h.sum(-1)),
+         "elements": lambda x, one: (cuteblas.einsum("ij,ij->ij", x, one), lambda h: h),
+         "power": lambda x, one: (cuteblas.linalg.matrix_power(x, 3), lambda h: h @ h @ h),
+         "bias": lambda x, one: (cuteblas.matmul(one, one, epilogue=epilogues.bias(bias=x)),
+                                 lambda h: 6 + h),
+         "row": lambda x, one: (cuteblas.matmul(one, one, epilogue=epilogues.bias(bias=x[:1])),
+                                lambda h: np.broadcast_to(6 + h[0], (6, 6))),
+         "epilogue": lambda x, one: (cuteblas.matmul(x, one, epilogue="relu"),
+                                     lambda h: h @ np.ones_like(h)),}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -99,19 +102,22 @@ def check_scalars(dtype: str, to: Any, back: Any) -> None:
         alpha, beta = to(x)[0, ...], to(x)[1, ...]
         np.testing.assert_array_equal(back(routine(alpha, one, one)), np.full((6, 6), 12))
         np.testing.assert_array_equal(back(routine(1, one, one, beta, one)), np.full((6, 6), 9))
-        np.testing.assert_array_equal(back(routine(alpha, one, one, beta, one)), np.full((6, 6), 15))
+        np.testing.assert_array_equal(back(routine(alpha, one, one, beta, one)),
+                                      np.full((6, 6), 15))
 
 
 @pytest.mark.parametrize("made", [shifted, packed])
 def test_inverses(made: Any, on_the_host: None) -> None:
     x = made("f8", (3, 3))
     x[...] = np.arange(9).reshape(3, 3) + 4 * np.eye(3)
-    np.testing.assert_allclose(on_host(cuteblas.linalg.matrix_power(on_gpu(x), -1)), np.linalg.inv(x.copy()), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(on_host(cuteblas.linalg.matrix_power(on_gpu(x), -1)),
+                               np.linalg.inv(x.copy()), rtol=1e-9, atol=1e-12)
 
 
 def test_operands_of_blas_are_refused(on_the_host: None) -> None:
     x, one = on_gpu(shifted("f4")), on_gpu(np.ones((6, 6), "f4"))
-    for call in (lambda: blas.sgemm(1, x, one), lambda: blas.sgemm(1, one, one, 1, x), lambda: blas.sgemm(1, one, one, out=x)):
+    for call in (lambda: blas.sgemm(1, x, one), lambda: blas.sgemm(1, one, one, 1, x),
+                 lambda: blas.sgemm(1, one, one, out=x)):
         with pytest.raises(ValueError, match="takes elements that are aligned to their size"):
             call()
     for groups in (([x, one], [one, one]), ([one, one], [x, one])):
@@ -130,9 +136,11 @@ def test_results(made: Any, on_the_host: None) -> None:
 def check_results(made: Any, to: Any, back: Any) -> None:
     """Check every function that writes into an unaligned array."""
     one = to(np.ones((6, 6), "f4"))
-    for write in (lambda x: cuteblas.matmul(one, one, out=x), lambda x: cuteblas.matmul(one, one, out=x, epilogue="relu"),
+    for write in (lambda x: cuteblas.matmul(one, one, out=x),
+                  lambda x: cuteblas.matmul(one, one, out=x, epilogue="relu"),
                   lambda x: cuteblas.matmul(one, one, epilogue=epilogues.gelu_aux(pre=x)),
-                  lambda x: cuteblas.einsum("ij,jk->ik", one, one, out=x), lambda x: cuteblas.vecdot(one, one[:, None], out=x.T)):
+                  lambda x: cuteblas.einsum("ij,jk->ik", one, one, out=x),
+                  lambda x: cuteblas.vecdot(one, one[:, None], out=x.T)):
         x = to(made("f4"))
         write(x)
         np.testing.assert_array_equal(back(x), np.full((6, 6), 6))
@@ -144,13 +152,14 @@ def check_results(made: Any, to: Any, back: Any) -> None:
     np.testing.assert_array_equal(back(x), np.full(6, 6))
 
 
-# -- on a device ------------------------------------------------------------------------------------------------------------------
+# -- on a device -----------------------------------------------------------------------------------
 def to_device(x: np.ndarray) -> Any:
     """A CuPy array with the contents, strides and alignment of ``x``."""
     low, high = np.lib.array_utils.byte_bounds(x)
     memory = cupy.cuda.alloc(high - low + 32) + low % 16
     memory.copy_from_host(low, high - low)
-    return cupy.ndarray(x.shape, x.dtype, memory + (x.__array_interface__["data"][0] - low), x.strides)
+    return cupy.ndarray(x.shape, x.dtype, memory + (x.__array_interface__["data"][0] - low),
+                        x.strides)
 
 
 def from_device(x: Any) -> np.ndarray:
@@ -174,7 +183,8 @@ def check_on_the_device() -> None:
     x = small(shifted("f8", (3, 3))) + 4 * np.eye(3)
     y = shifted("f8", (3, 3))
     y[...] = x
-    np.testing.assert_allclose(from_device(cuteblas.linalg.matrix_power(to_device(y), -1)), np.linalg.inv(x))
+    np.testing.assert_allclose(from_device(cuteblas.linalg.matrix_power(to_device(y), -1)),
+                               np.linalg.inv(x))
 
 
 @pytest.mark.gpu
@@ -182,5 +192,6 @@ def test_on_a_gpu() -> None:
     """In a process of its own: what would be wrong is the end of its use of the device."""
     program = f"from {__name__} import check_on_the_device; check_on_the_device()"
     home = str(Path(__file__).parents[2])
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=home, capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=home,
+                         capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

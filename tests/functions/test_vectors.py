@@ -1,4 +1,5 @@
-"""``vecdot``, ``matvec`` and ``vecmat`` against NumPy, with problems evaluated by the definition."""
+"""``vecdot``, ``matvec`` and ``vecmat`` against NumPy, with problems evaluated by the
+definition."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def calls(draw):
     batch = draw(st.lists(extents, max_size=3).map(tuple))
 
     def part():
-        return tuple(1 if draw(st.integers(0, 3)) == 0 else n for n in batch[draw(st.integers(0, len(batch))):])
+        return tuple(1 if draw(st.integers(0, 3)) == 0 else n
+                     for n in batch[draw(st.integers(0, len(batch))):])
 
     first, second, result = (tuple(extent[c] for c in core) for core in CORES[name])
     batch1, batch2 = part(), part()
@@ -41,7 +43,8 @@ def calls(draw):
         first = draw(st.lists(extents, max_size=3).map(tuple))
     shape = None
     if draw(st.booleans()):
-        shape = (*draw(st.sampled_from(((), (), (2,)))), *np.broadcast_shapes(batch1, batch2), *result)
+        shape = (*draw(st.sampled_from(((), (), (2,)))), *np.broadcast_shapes(batch1, batch2),
+                 *result)
     return name, (*batch1, *first), (*batch2, *second), shape
 
 
@@ -63,33 +66,54 @@ def test_any_strides_types_and_shapes(data):
 def test_arguments_of_generalized_ufuncs(data):
     name, first, second, _shape = data.draw(calls())
     x1, x2 = small_arrays(data.draw, first, ("i", "f", "D", "e")), small_arrays(data.draw, second, ("i", "f", "D", "e"))
-    arguments = data.draw(st.fixed_dictionaries({}, optional={
-        "casting": st.sampled_from(("no", "safe", "same_kind", "unsafe", "any")),
-        "order": st.sampled_from(("C", "F", "A", "K", "Z", None)),
-        "dtype": st.sampled_from((None, "f4", "c16", "i4", "?")),
-        "keepdims": st.sampled_from((True, False, 1)),
-        "axis": st.sampled_from((0, 1, -1, -2, None, "x")),
-        "axes": st.sampled_from(([0, 0], [0, -1, ()], [0, 0, 0], [(0,), (-1,), ()], [(0, 1), 0, 0], [(1, 0), -1, -1],
-                                 [0, (0, 1), 0], [-1, (-1, -2), 0], [(-1,)], "ab")),
-        "signature": st.sampled_from(("ff->f", "dd->d", "x")),
-        "where": st.just(True),
-    }))
+    arguments = data.draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "casting": st.sampled_from(("no", "safe", "same_kind", "unsafe", "any")),
+                "order": st.sampled_from(("C", "F", "A", "K", "Z", None)),
+                "dtype": st.sampled_from((None, "f4", "c16", "i4", "?")),
+                "keepdims": st.sampled_from((True, False, 1)),
+                "axis": st.sampled_from((0, 1, -1, -2, None, "x")),
+                "axes": st.sampled_from(
+                    (
+                        [0, 0],
+                        [0, -1, ()],
+                        [0, 0, 0],
+                        [(0,), (-1,), ()],
+                        [(0, 1), 0, 0],
+                        [(1, 0), -1, -1],
+                        [0, (0, 1), 0],
+                        [-1, (-1, -2), 0],
+                        [(-1,)],
+                        "ab"
+                    )
+                ),
+                "signature": st.sampled_from(("ff->f", "dd->d", "x")),
+                "where": st.just(True),
+            }
+        )
+    )
     call(name, x1, x2, **arguments)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_type_in_every_layout(name, layout):
-    first, second = {"vecdot": ((3, 3), (4, 3, 3)), "matvec": ((3, 2, 3), (4, 3, 3)), "vecmat": ((2, 4, 3), (4, 3, 2))}[name]
+    first, second = {"vecdot": ((3, 3), (4, 3, 3)), "matvec": ((3, 2, 3), (4, 3, 3)),
+                     "vecmat": ((2, 4, 3), (4, 3, 2))}[name]
     for dtype in DTYPES:
-        assert call(name, laid_out(first, dtype, layout, 1), laid_out(second, dtype, layout, 2)) is not None
+        assert call(name, laid_out(first, dtype, layout, 1),
+                    laid_out(second, dtype, layout, 2)) is not None
 
 
-@pytest.mark.parametrize("arguments", [{"keepdims": True}, {"axis": 0}, {"axis": 0, "keepdims": True}, {"axes": [0, 1, ()]},
+@pytest.mark.parametrize("arguments", [{"keepdims": True}, {"axis": 0},
+                                       {"axis": 0, "keepdims": True}, {"axes": [0, 1, ()]},
                                        {"axes": [0, 1, 0], "keepdims": True}, {"axes": [0, 1]},
                                        {"axes": [0, 1], "keepdims": True}])
 def test_axes_of_vecdot(arguments):
-    assert call("vecdot", laid_out((3, 3, 3), "D", "F", 1), laid_out((3, 3, 3), "D", "sliced", 2), **arguments) is not None
+    assert call("vecdot", laid_out((3, 3, 3), "D", "F", 1), laid_out((3, 3, 3), "D", "sliced", 2),
+                **arguments) is not None
 
 
 def test_first_vector_is_conjugated_as_it_is_read():
@@ -128,10 +152,11 @@ def test_out_may_overlap_the_inputs(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("operands", [
-    (3, np.ones(3)), ([[1, 2], [3, 4]], [[1, 2], [3, 4]]), (None, np.ones(3)), (np.array(["a"]), np.array(["b"])),
-    (np.ones((2, 2), object), np.ones((2, 2), object)), (np.ones((2, 2), "g"), np.ones((2, 2))),
-    (np.zeros((2, 2), "M8[s]"), [1, 2])], ids=repr)
+@pytest.mark.parametrize("operands", [(3, np.ones(3)), ([[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+                                      (None, np.ones(3)), (np.array(["a"]), np.array(["b"])),
+                                      (np.ones((2, 2), object), np.ones((2, 2), object)),
+                                      (np.ones((2, 2), "g"), np.ones((2, 2))),
+                                      (np.zeros((2, 2), "M8[s]"), [1, 2])], ids=repr)
 def test_operands_that_are_not_plain_arrays(name, operands):
     call(name, *operands)
 

@@ -1,7 +1,9 @@
-"""Every option of every product, with values that are taken and values that are not: the verdict is the same on every backend.
+"""Every option of every product, with values that are taken and values that are not: the verdict is
+the same on every backend.
 
-NumPy arrays by NumPy and in the emulator, and CuPy's arrays where CuPy is installed: the same call is taken by all or refused by
-all, with the same exception in the same words. One is not here: a kernel by name, ``variant=``, which NumPy cannot run and refuses.
+NumPy arrays by NumPy and in the emulator, and CuPy's arrays where CuPy is installed: the same call
+is taken by all or refused by all, with the same exception in the same words. One is not here: a
+kernel by name, ``variant=``, which NumPy cannot run and refuses.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import cuteblas
 import cuteblas.linalg
 from cuteblas import blas
 
-NAMED = [{"precision": name} for name in ("auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular", None, "high", 3)]
+NAMED = [{"precision": name} for name in ("auto", "ieee", "fp16x3", "bf16x6", "tf32", "modular",
+                                          None, "high", 3)]
 UFUNC = [{"casting": name} for name in ("no", "safe", "same_kind", "unsafe", "any", 1)] \
     + [{"order": name} for name in ("C", "F", "A", "K", "c", None, "Z", 0)] \
     + [{"dtype": name} for name in ("f4", "f8", "c16", "i1", "i8", "?", "U1", "nothing", float)] \
@@ -26,9 +29,9 @@ UFUNC = [{"casting": name} for name in ("no", "safe", "same_kind", "unsafe", "an
     + [{"axes": value} for value in ([(0, 1), (0, 1), (0, 1)], [(-2, -1), (-2, -1), (-2, -1)], [(0,), (0,)], [(0,), (0,), ()],
                                      [0, 0, 0], [(0, 0), (0, 1), (0, 1)], (0, 1, 2), [(0, 9), (0, 1), (0, 1)], None)] \
     + [{"where": True}, {"nothing": 1}, {"axis": 0, "axes": [(0,), (0,), ()]}, {"out": 3}, {"out": (None, None)}]
-EINSUM = [{"optimize": value} for value in (
-    True, False, "greedy", "optimal", "auto", "none", None, ("greedy", 9), ["einsum_path", (0, 1)], ["einsum_path", (0, 9)], 1, [],
-    "")] + UFUNC
+EINSUM = [{"optimize": value} for value in (True, False, "greedy", "optimal", "auto", "none", None,
+                                            ("greedy", 9), ["einsum_path", (0, 1)],
+                                            ["einsum_path", (0, 9)], 1, [], "")] + UFUNC
 TENSORDOT = [{"axes": value} for value in (
     0, 1, 2, 3, -1, ([0], [1]), ([0, 1], [0, 1]), ([0], [0, 1]), ([9], [0]), "ab", None, 1.0, True)]
 COPY = [{"order": name} for name in ("C", "F", "A", "K", "k", None, "Z", 0)]
@@ -36,29 +39,58 @@ DTYPES = [{"dtype": name} for name in ("f4", "f8", "i1", "nothing", None, float)
 SCALARS = [{"alpha": x} for x in (0, 2, 0.5, 2j, "a", None, [1])] + [{"beta": x} for x in (0, 1, 2j, "a", None)] \
     + [{"trans_a": x, "trans_b": x} for x in ("N", "T", "C", 0, 1, 2, 3, "X", None, 1.0)] \
     + [{"overwrite_c": x} for x in (0, 1, True, 2, "a")] + [{"nothing": 1}]
-EPILOGUES = [{"epilogue": x} for x in ("relu", "nothing", cuteblas.epilogues.bias, cuteblas.epilogues.scale(scale=2.0), 3,
-                                       cuteblas.epilogues.clamp(lo=0, hi="a"))] \
-    + [{"epilogue": "relu", **more} for more in (*NAMED, *UFUNC)]
+EPILOGUES = [
+    {"epilogue": x}
+    for x in (
+        "relu",
+        "nothing",
+        cuteblas.epilogues.bias,
+        cuteblas.epilogues.scale(scale=2.0),
+        3,
+        cuteblas.epilogues.clamp(lo=0, hi="a")
+    )
+] + [{"epilogue": "relu", **more} for more in (*NAMED, *UFUNC)]
 
 OPTIONS = {
-    "matmul": (cuteblas.matmul, NAMED + UFUNC + EPILOGUES), "linalg.matmul": (cuteblas.linalg.matmul, NAMED),
-    "dot": (cuteblas.dot, NAMED), "inner": (cuteblas.inner, NAMED), "vecdot": (cuteblas.vecdot, UFUNC),
-    "matvec": (cuteblas.matvec, UFUNC), "vecmat": (cuteblas.vecmat, UFUNC), "tensordot": (cuteblas.tensordot, NAMED + TENSORDOT),
+    "matmul": (cuteblas.matmul, NAMED + UFUNC + EPILOGUES),
+    "linalg.matmul": (cuteblas.linalg.matmul, NAMED),
+    "dot": (cuteblas.dot, NAMED),
+    "inner": (cuteblas.inner, NAMED),
+    "vecdot": (cuteblas.vecdot, UFUNC),
+    "matvec": (cuteblas.matvec, UFUNC),
+    "vecmat": (cuteblas.vecmat, UFUNC),
+    "tensordot": (cuteblas.tensordot, NAMED + TENSORDOT),
     "tensordot of two": (lambda a, b, **named: cuteblas.tensordot(a, b, 2, **named), NAMED),
-    "outer": (cuteblas.outer, [{"out": 3}]), "linalg.vecdot": (cuteblas.linalg.vecdot, [{"axis": x} for x in (0, -1, 5, "a")]),
+    "outer": (cuteblas.outer, [{"out": 3}]),
+    "linalg.vecdot": (cuteblas.linalg.vecdot, [{"axis": x} for x in (0, -1, 5, "a")]),
     "einsum": (lambda a, b, **named: cuteblas.einsum("ij,jk->ik", a, b, **named), NAMED + EINSUM),
-    "einsum of nested modes": (lambda a, b, **named: cuteblas.einsum("ij,jk->jki", a, b, **named), NAMED),
+    "einsum of nested modes": (
+        lambda a, b, **named: cuteblas.einsum("ij,jk->jki", a, b, **named),
+        NAMED
+    ),
     "einsum of sums": (lambda a, b, **named: cuteblas.einsum("ij,kl->", a, b, **named), NAMED),
-    "einsum of three": (lambda a, b, **named: cuteblas.einsum("ij,jk,kl->il", a, b, a, **named), NAMED + EINSUM),
+    "einsum of three": (
+        lambda a, b, **named: cuteblas.einsum("ij,jk,kl->il", a, b, a, **named),
+        NAMED + EINSUM
+    ),
     "einsum of one": (lambda a, b, **named: cuteblas.einsum("ij->j", a, **named), NAMED + EINSUM),
-    "multi_dot": (lambda a, b, **named: cuteblas.linalg.multi_dot([a, b], **named), [*NAMED, {"out": 3}]),
-    "multi_dot of three": (lambda a, b, **named: cuteblas.linalg.multi_dot([a, b, a], **named), NAMED),
+    "multi_dot": (
+        lambda a, b, **named: cuteblas.linalg.multi_dot([a, b], **named),
+        [*NAMED, {"out": 3}]
+    ),
+    "multi_dot of three": (
+        lambda a, b, **named: cuteblas.linalg.multi_dot([a, b, a], **named),
+        NAMED
+    ),
     "matrix_power": (lambda a, b, **named: cuteblas.linalg.matrix_power(a, 3, **named), NAMED),
     "copy": (lambda a, b, **named: cuteblas.copy(a, **named), COPY),
     "copy into": (lambda a, b, **named: cuteblas.copy(a, out=b, **named), COPY),
     "ascontiguousarray": (lambda a, b, **named: cuteblas.ascontiguousarray(a, **named), DTYPES),
     "asfortranarray": (lambda a, b, **named: cuteblas.asfortranarray(a, **named), DTYPES),
-    "gemm": (lambda a, b, **named: blas.gemm(**{"alpha": 1, "a": a, "b": b, **named}), NAMED + SCALARS),
+    "gemm": (
+        lambda a, b, **named: blas.gemm(**{"alpha": 1, "a": a, "b": b, **named}),
+        NAMED + SCALARS
+    ),
 }
 TYPES = ("f4", "f8", "c8", "c16", "i4", "?", "f2")
 

@@ -44,12 +44,23 @@ def recorded(*calls):
 
 
 CALLS = {
-    "matmul": (lambda: cuteblas.matmul(A, B), GemmProblem), "out": (lambda: cuteblas.matmul(A, B, out=C.copy()), GemmProblem),
+    "matmul": (lambda: cuteblas.matmul(A, B), GemmProblem),
+    "out": (lambda: cuteblas.matmul(A, B, out=C.copy()), GemmProblem),
     "copy": (lambda: cuteblas.copy(A.T, order="C"), CopyProblem),
-    "einsum": (lambda: cuteblas.einsum("abi,bcj->acij", matrix(2, 3, 4), matrix(3, 5, 6)), (ContractionProblem, GemmProblem)),
-    "complex alpha": (lambda: blas.zgemm(1 - 2j, A.astype(complex), B.astype(complex), 0.5, C.astype(complex)), GemmProblem),
-    "epilogue": (lambda: cuteblas.matmul(A, B, epilogue=epilogues.bias_gelu(bias=matrix(10))), GemmProblem),
-    "group": (lambda: blas.gemm_grouped(1, [A, A[:7], A[3:]], [B, B, B]), GroupedProblem)}
+    "einsum": (
+        lambda: cuteblas.einsum("abi,bcj->acij", matrix(2, 3, 4), matrix(3, 5, 6)),
+        (ContractionProblem, GemmProblem)
+    ),
+    "complex alpha": (
+        lambda: blas.zgemm(1 - 2j, A.astype(complex), B.astype(complex), 0.5, C.astype(complex)),
+        GemmProblem
+    ),
+    "epilogue": (
+        lambda: cuteblas.matmul(A, B, epilogue=epilogues.bias_gelu(bias=matrix(10))),
+        GemmProblem
+    ),
+    "group": (lambda: blas.gemm_grouped(1, [A, A[:7], A[3:]], [B, B, B]), GroupedProblem)
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -59,12 +70,15 @@ def test_problems_come_back_from_a_file(name, tmp_path):
     assert calls.problems and any(isinstance(problem, kind) for problem in calls.problems)
     calls.save(tmp_path / "calls.json")
     again = Recording.load(tmp_path / "calls.json")
-    assert again.problems == calls.problems and list(map(hash, again.problems)) == list(map(hash, calls.problems))
+    assert again.problems == calls.problems and list(map(hash, again.problems)) == list(
+        map(hash, calls.problems)
+    )
 
 
 def test_each_problem_is_written_down_once():
     again = RNG.permutation(30)
-    calls = recorded(*[lambda: cuteblas.matmul(A, B)] * 3, lambda: cuteblas.matmul(A.T, A[again[:20] % 20]))
+    calls = recorded(*[lambda: cuteblas.matmul(A, B)] * 3,
+                     lambda: cuteblas.matmul(A.T, A[again[:20] % 20]))
     assert len(calls.problems) == 2
     assert recorded().problems == []
 
@@ -82,32 +96,45 @@ def test_nobody_listens_after_an_error():
 def test_kernels_are_compiled_for_a_card_that_is_not_here(compiles, tmp_path):
     calls = recorded(lambda: cuteblas.matmul(A, B), lambda: cuteblas.copy(A.T, order="C"))
     done = cuteblas.warmup(calls, device="h200")
-    assert (done.plans, done.kernels, done.compiled, done.loaded, done.workspace_bytes) == (2, 2, 2, False, 0)
+    assert (done.plans, done.kernels, done.compiled, done.loaded,
+            done.workspace_bytes) == (2, 2, 2, False, 0)
     assert usage("entries").files == 2
     calls.save(tmp_path / "calls.json")
     again = cuteblas.warmup(tmp_path / "calls.json", device="h200")
     assert (again.plans, again.kernels, again.compiled) == (2, 2, 0) and usage("entries").files == 2
     other = cuteblas.warmup(calls, device="a100")
     assert other.compiled == 2 and usage("entries").files == 4
-    assert str(other).startswith(f"2 plans for {other.device}: 2 kernels, 2 compiled, in the cache on disk; ")
+    assert str(other).startswith(
+        f"2 plans for {other.device}: 2 kernels, 2 compiled, in the cache on disk; "
+    )
 
 
 def test_shapes_are_products(compiles, monkeypatch):
-    done = cuteblas.warmup([((64, 32), (32, 48)), ((5, 64, 32), (32,))], dtype="float64", order="CF", device="h200")
+    done = cuteblas.warmup([((64, 32), (32, 48)), ((5, 64, 32), (32,))], dtype="float64",
+                           order="CF", device="h200")
     assert done.plans == 2 and done.compiled == done.kernels > 0
     compiled = usage("entries").files
     with cuteblas.backend("emulator"), cuteblas.record() as calls:
         cuteblas.matmul(matrix(64, 32, dtype=float), matrix(48, 32, dtype=float).T)
-    assert cuteblas.warmup(calls, device="h200").compiled == 0 and usage("entries").files == compiled
+    assert cuteblas.warmup(calls,
+                           device="h200").compiled == 0 and usage("entries").files == compiled
 
 
-@pytest.mark.parametrize("wrong, message", [
-    ({"calls": [((3, 4), (5, 6))], "device": "h200"}, "mismatch"), ({"calls": [(3, 4)], "device": "h200"}, "pairs of shapes"),
-    ({"calls": ["34"], "device": "h200"}, "pairs of shapes"), ({"calls": [], "device": "nothing"}, "nothing"),
-    ({"calls": [((3.5, 4), (4, 3))], "device": "h200"}, "pairs of shapes"),
-    ({"calls": [((3, 4), (4, 3))], "order": "XY", "device": "h200"}, "a letter for each operand"),
-    ({"calls": [((3, 4), (4, 3))], "dtype": "U3", "device": "h200"}, "there are no kernels"),
-    ({"calls": [((3, 4), (4, 3))], "precision": "best", "device": "h200"}, "precision")])
+@pytest.mark.parametrize("wrong, message", [({"calls": [((3, 4), (5, 6))], "device": "h200"},
+                                             "mismatch"),
+                                            ({"calls": [(3, 4)], "device": "h200"},
+                                             "pairs of shapes"),
+                                            ({"calls": ["34"], "device": "h200"},
+                                             "pairs of shapes"),
+                                            ({"calls": [], "device": "nothing"}, "nothing"),
+                                            ({"calls": [((3.5, 4), (4, 3))], "device": "h200"},
+                                             "pairs of shapes"),
+                                            ({"calls": [((3, 4), (4, 3))], "order": "XY",
+                                              "device": "h200"}, "a letter for each operand"),
+                                            ({"calls": [((3, 4), (4, 3))], "dtype": "U3",
+                                              "device": "h200"}, "there are no kernels"),
+                                            ({"calls": [((3, 4), (4, 3))], "precision": "best",
+                                              "device": "h200"}, "precision")])
 def test_refusals(wrong, message):
     with pytest.raises(ValueError, match=message):
         cuteblas.warmup(wrong.pop("calls"), **wrong)
@@ -119,9 +146,14 @@ def test_without_a_gpu_a_card_is_to_be_named(monkeypatch):
         cuteblas.warmup([((3, 4), (4, 3))])
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"form": "another", "problems": []}',
-                                  '{"form": "cuteblas problems 1", "problems": [{"is": "os.system"}]}',
-                                  '{"form": "cuteblas problems 1", "problems": [{"is": "GemmProblem", "m": 3}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", '{"form": "another", "problems": []}',
+        '{"form": "cuteblas problems 1", "problems": [{"is": "os.system"}]}',
+        '{"form": "cuteblas problems 1", "problems": [{"is": "GemmProblem", "m": 3}]}'
+    ]
+)
 def test_what_is_no_recording_is_refused(text, tmp_path):
     (tmp_path / "calls.json").write_text(text)
     with pytest.raises(ValueError, match=r"calls.json is not a recording"):
@@ -134,7 +166,8 @@ def test_the_command(compiles, tmp_path, capsys):
     assert main(["warmup", "20x30", "30x10", "--device", "h200"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("1 plan for NVIDIA H200: 1 kernel, 1 compiled, in the cache on disk; ") and ", 0 compiled, " in second
-    assert main(["warmup", "20x30", "--device", "h200"]) != 0 and "product needs two shapes" in capsys.readouterr().err
+    assert main(["warmup", "20x30", "--device",
+                 "h200"]) != 0 and "product needs two shapes" in capsys.readouterr().err
     assert main(["warmup", "calls.jsn"]) != 0 and "got 'calls.jsn'; no file has that name" in capsys.readouterr().err
 
 
@@ -158,7 +191,8 @@ def test_the_start_set_is_what_numpy_programs_run(monkeypatch):
                 for x, y in ((a, b), (a, np.asfortranarray(b)), (np.asfortranarray(a), b)):
                     cuteblas.matmul(x, y)
     products = [*start._start_set()]
-    plain = {problem for problem in products if isinstance(problem, GemmProblem) and not problem.triangle}
+    plain = {problem for problem in products if isinstance(problem, GemmProblem)
+             and not problem.triangle}
     assert plain == {*calls.problems}
     assert len({(problem.m, problem.n) for problem in calls.problems}) == 10
     with linked(), cuteblas.record() as calls:
@@ -171,7 +205,8 @@ def test_the_start_set_is_what_numpy_programs_run(monkeypatch):
     def kernels(problem):
         return {launch.kernel.name for launch in start._plan(problem, DEVICES["h200"]).launches}
 
-    assert kernels(copy) in [kernels(problem) for problem in products if isinstance(problem, CopyProblem)]
+    assert kernels(copy) in [kernels(problem) for problem in products
+                             if isinstance(problem, CopyProblem)]
 
 
 def test_the_start_set_is_compiled(compiles, monkeypatch, capsys):
@@ -179,11 +214,14 @@ def test_the_start_set_is_compiled(compiles, monkeypatch, capsys):
     assert main(["warmup", "--numpy", "--device", "h200"]) == 0
     said = capsys.readouterr().out
     done = cuteblas.warmup(device="h200")
-    assert said.startswith(f"{done.plans} plans for NVIDIA H200: {done.kernels} kernels, {done.kernels} compiled")
+    assert said.startswith(
+        f"{done.plans} plans for NVIDIA H200: {done.kernels} kernels, {done.kernels} compiled"
+    )
     assert not done.compiled and not done.loaded
     assert usage("entries").files == done.kernels and usage("emulator").files == emulator.available()
     for wrong in ([], ["--numpy", "3x4", "4x3"]):
-        assert main(["warmup", *wrong]) == 2 and "files, shapes or --numpy" in capsys.readouterr().err
+        assert main(["warmup",
+                     *wrong]) == 2 and "files, shapes or --numpy" in capsys.readouterr().err
 
 
 def test_numbers_of_graphs_stay():
@@ -205,8 +243,10 @@ def test_kernels_are_loaded_on_this_device(monkeypatch, compiles):
         monkeypatch.setattr("cuteblas.runtime.why_unavailable", lambda: None)
         monkeypatch.setattr("cuteblas.runtime.capturing", lambda: False)
         monkeypatch.setattr("cuteblas.engines.cuda.current_device", lambda: 0)
-        monkeypatch.setattr("cuteblas.runtime.device_info", lambda ordinal=None: cuteblas.planning.H200)
-        monkeypatch.setattr("cuteblas.engines.cuda.launcher_for", lambda plan, ordinal: loaded.append((plan.problem, ordinal)))
+        monkeypatch.setattr("cuteblas.runtime.device_info",
+                            lambda ordinal=None: cuteblas.planning.H200)
+        monkeypatch.setattr("cuteblas.engines.cuda.launcher_for",
+                            lambda plan, ordinal: loaded.append((plan.problem, ordinal)))
         monkeypatch.setattr(cupy.cuda, "alloc", allocated.append)
         a = on_gpu(np.zeros((2048, 2048), np.float32))
         done = cuteblas.warmup([(a.shape, a.shape)])

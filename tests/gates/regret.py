@@ -90,7 +90,8 @@ class Case(NamedTuple):
 
 
 class Regret(NamedTuple):
-    """Planning's choice for a case, its regret if measured, whether its row is stale, its estimate."""
+    """Planning's choice for a case, its regret if measured, whether its row is stale, its
+    estimate."""
 
     case: Case
     family: str

@@ -135,7 +135,8 @@ def test_regrets_stay_within_their_bounds(card, kind, regrets):
 
 
 def test_a_wrong_number_is_above_the_bound(regrets):
-    """Tensor cores are thought half as fast: others are chosen where they are slower, or were not measured."""
+    """Tensor cores are thought half as fast: others are chosen where they are slower, or were not
+    measured."""
     own, name = regrets["h200", "products"], "tensor cores: share of rate"
     fitted = own[0].case.device.fitted
     wrong = fitted.changed({"units": {name: fitted["units"][name] / 2}})

@@ -19,7 +19,8 @@ def engine(request):
 
 @pytest.fixture
 def tiles_alone(monkeypatch):
-    """Permutations that planning would move by boxes are moved by the kernel for their kind of rows."""
+    """Permutations that planning would move by boxes are moved by the kernel for their kind of
+    rows."""
     from cuteblas.planning import plan_copy
 
     plan_copy.cache_clear()

@@ -1,4 +1,5 @@
-"""Running plans for tests: in the emulator, or on a GPU, over memory whose layout the test chooses."""
+"""Running plans for tests: in the emulator, or on a GPU, over memory whose layout the test
+chooses."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import numpy as np
 from cuteblas.planning import H200, CopyProblem, GemmProblem, Operand, Plan
 from cuteblas.planning.gemm.grouped import table_of
 
-UNIT = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24, "complex128": 2.0**-53}
+UNIT = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24,
+        "complex128": 2.0**-53}
 
 
 @dataclass
 class Strided:
-    """A strided array over a flat allocation: every element of the allocation can be inspected, not only the array's."""
+    """A strided array over a flat allocation: every element of the allocation can be inspected, not
+    only the array's."""
 
     base: np.ndarray
     offset: int
@@ -25,7 +28,8 @@ class Strided:
     def view(self) -> np.ndarray:
         item = self.base.itemsize                   # as_strided knows no types of 8 bits
         strides = [s * item for s in self.strides]
-        return np.ndarray(self.shape, self.base.dtype, self.base.view(np.uint8), self.offset * item, strides)
+        return np.ndarray(self.shape, self.base.dtype, self.base.view(np.uint8), self.offset * item,
+                          strides)
 
     @property
     def alignment(self) -> int:
@@ -45,9 +49,11 @@ def aligned(elements: int, dtype) -> np.ndarray:
     return raw[start:start + elements * dtype.itemsize].view(dtype)
 
 
-def place(values: np.ndarray, order: str = "C", *, pad: int = 0, flip: tuple[bool, ...] | None = None, step: int = 1,
-          offset: int = 0, poison=None) -> Strided:
-    """Put values into memory in an order ("C", "F"), rows padded, every ``step``-th element used, some modes walked backwards."""
+def place(values: np.ndarray, order: str = "C", *, pad: int = 0,
+          flip: tuple[bool, ...] | None = None, step: int = 1, offset: int = 0,
+          poison=None) -> Strided:
+    """Put values into memory in an order ("C", "F"), rows padded, every ``step``-th element used,
+    some modes walked backwards."""
     shape = values.shape
     *batch, row, column = range(values.ndim)
     order_of_modes = [*((column, row) if order == "C" else (row, column)), *reversed(batch)]
@@ -70,15 +76,17 @@ def place(values: np.ndarray, order: str = "C", *, pad: int = 0, flip: tuple[boo
     return x
 
 
-def gemm_problem(a: Strided, b: Strided, c: Strided, *, conj=(False, False), **kinds) -> GemmProblem:
+def gemm_problem(a: Strided, b: Strided, c: Strided, *, conj=(False, False),
+                 **kinds) -> GemmProblem:
     """C = A B of arrays (..., M, K), (..., K, N), (..., M, N) with equal batch modes."""
     *batch, m, n = c.shape
-    return GemmProblem(m, n, a.shape[-1], a.operand(conj=conj[0]), b.operand((-1, -2), conj=conj[1]), c.operand(), tuple(batch),
-                       **kinds)
+    return GemmProblem(m, n, a.shape[-1], a.operand(conj=conj[0]),
+                       b.operand((-1, -2), conj=conj[1]), c.operand(), tuple(batch), **kinds)
 
 
 def copy_problem(src: Strided, dst: Strided) -> CopyProblem:
-    return CopyProblem(src.shape, src.strides, dst.strides, src.base.itemsize, src.alignment, dst.alignment)
+    return CopyProblem(src.shape, src.strides, dst.strides, src.base.itemsize, src.alignment,
+                       dst.alignment)
 
 
 class Emulator:
@@ -87,19 +95,22 @@ class Emulator:
     name = "emulator"
     device = H200
 
-    def run(self, plan: Plan, alpha=1, beta=0, seed=None, numbers=None, operands=None, **named: Strided) -> None:
+    def run(self, plan: Plan, alpha=1, beta=0, seed=None, numbers=None, operands=None,
+            **named: Strided) -> None:
         from cuteblas import emulator
 
         memory = {role: x.view for role, x in {**named, **(operands or {})}.items()}
         emulator.run(plan, memory, alpha, beta, numbers=numbers, seed=seed)
 
 
-    def run_group(self, plan: Plan, operands: list[dict[str, Strided]], numbers: list[dict], seed=None) -> None:
+    def run_group(self, plan: Plan, operands: list[dict[str, Strided]], numbers: list[dict],
+                  seed=None) -> None:
         """A plan for many products: for each its matrices by role, and its numbers."""
         from cuteblas import emulator
 
         reached = [x.view for each in operands for x in each.values()]
-        values = [{role: x.view.ctypes.data for role, x in each.items()} | n for each, n in zip(operands, numbers, strict=True)]
+        values = [{role: x.view.ctypes.data for role, x in each.items()} | n
+                  for each, n in zip(operands, numbers, strict=True)]
         emulator.run(plan, {"table": table_of(plan, values)}, reached=reached, seed=seed)
 
 
@@ -113,7 +124,8 @@ class Cuda:
 
         self.device = runtime.device_info()
 
-    def run(self, plan: Plan, alpha=1, beta=0, seed=None, numbers=None, operands=None, **named: Strided) -> None:
+    def run(self, plan: Plan, alpha=1, beta=0, seed=None, numbers=None, operands=None,
+            **named: Strided) -> None:
         import cupy
 
         from cuteblas import runtime
@@ -121,20 +133,25 @@ class Cuda:
         operands = {**named, **(operands or {})}
         memory = {role: cupy.asarray(x.base.view(np.uint8)) for role, x in operands.items()}
         roles = plan.problem.roles
-        addresses = tuple(memory[r].data.ptr + operands[r].offset * operands[r].base.itemsize for r in roles)
-        runtime.executor(plan).launch(addresses, cupy.cuda.get_current_stream().ptr, alpha, beta, numbers)
+        addresses = tuple(memory[r].data.ptr + operands[r].offset * operands[r].base.itemsize
+                          for r in roles)
+        runtime.executor(plan).launch(addresses, cupy.cuda.get_current_stream().ptr, alpha, beta,
+                                      numbers)
         for role, x in operands.items():
             x.base.view(np.uint8)[:] = memory[role].get()
 
 
-    def run_group(self, plan: Plan, operands: list[dict[str, Strided]], numbers: list[dict], seed=None) -> None:
+    def run_group(self, plan: Plan, operands: list[dict[str, Strided]], numbers: list[dict],
+                  seed=None) -> None:
         """A plan for many products: for each its matrices by role, and its numbers."""
         import cupy
 
         from cuteblas import runtime
 
-        memory = {id(x.base): cupy.asarray(x.base.view(np.uint8)) for each in operands for x in each.values()}
-        values = [{role: memory[id(x.base)].data.ptr + x.offset * x.base.itemsize for role, x in each.items()} | n
+        memory = {id(x.base): cupy.asarray(x.base.view(np.uint8)) for each in operands
+                  for x in each.values()}
+        values = [{role: memory[id(x.base)].data.ptr + x.offset * x.base.itemsize
+                   for role, x in each.items()} | n
                   for each, n in zip(operands, numbers, strict=True)]
         table = cupy.asarray(table_of(plan, values))
         runtime.executor(plan).launch((table.data.ptr,), cupy.cuda.get_current_stream().ptr)
@@ -143,7 +160,8 @@ class Cuda:
 
 
 def random(rng: np.random.Generator, shape, dtype: str) -> np.ndarray:
-    """Random values of any kernel type; integers use the whole range, so that sums wrap, and any byte but 0 stands for true."""
+    """Random values of any kernel type; integers use the whole range, so that sums wrap, and any
+    byte but 0 stands for true."""
     kind = np.dtype(dtype)
     if kind.kind == "b":
         true = rng.choice(np.array([1, 2, 4, 128, 255], np.uint8), shape)
@@ -162,20 +180,24 @@ def poison(dtype: str):
     return np.nan if kind.kind in "fc" else True if kind.kind == "b" else np.array(0x5A5A5A5A5A5A5A5A).astype(kind)
 
 
-def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, alpha=1, beta=0, before=None) -> None:
-    """Compare with wider (or wrapped integer) arithmetic: errors in units of u (|alpha| |A||B| + |beta| |C|), never loosely.
+def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, alpha=1, beta=0,
+                  before=None) -> None:
+    """Compare with wider (or wrapped integer) arithmetic: errors in units of u (|alpha| |A||B| +
+    |beta| |C|), never loosely.
 
-    Rounding errors of a sum of k terms add up like a random walk: 3 + sqrt(k) units are allowed, where the worst case is k. float16
-    and bfloat16 sum in float32 and round once: one unit.
+    Rounding errors of a sum of k terms add up like a random walk: 3 + sqrt(k) units are allowed,
+    where the worst case is k. float16 and bfloat16 sum in float32 and round once: one unit.
     """
     kind = np.dtype(dtype)
     if kind.kind in "iub":
         product = np.matmul(a, b)
-        want = product if kind.kind == "b" else (alpha * product + (beta * before if beta else 0)).astype(kind)
+        want = product if kind.kind == "b" else (alpha * product
+                                                 + (beta * before if beta else 0)).astype(kind)
         np.testing.assert_array_equal(c, want)
         assert kind.kind != "b" or (c.view(np.uint8) <= 1).all(), "a bool that is not 0 or 1"
         return
-    wide = {"float64": np.longdouble, "complex128": np.clongdouble, "complex64": np.complex128}.get(dtype, np.float64)
+    wide = {"float64": np.longdouble, "complex128": np.clongdouble,
+            "complex64": np.complex128}.get(dtype, np.float64)
     terms = a.shape[-1] * (2 if kind.kind == "c" else 1)
     limit = 1.01 if dtype == "float16" else 3 + np.sqrt(terms)
     want = alpha * np.matmul(a.astype(wide), b.astype(wide))
@@ -188,15 +210,17 @@ def check_product(c: np.ndarray, a: np.ndarray, b: np.ndarray, dtype: str, *, al
     assert within.all(), f"{float((error / (UNIT[dtype] * scale + 1e-300)).max())} units"
 
 
-def check_tensor_cores(c: np.ndarray, a: np.ndarray, b: np.ndarray, *, alpha=1, beta=0, before=None) -> None:
+def check_tensor_cores(c: np.ndarray, a: np.ndarray, b: np.ndarray, *, alpha=1, beta=0,
+                       before=None) -> None:
     """Compare a product of 16-bit elements on tensor cores with float64, componentwise.
 
-    Products are exact; every step of 16 terms truncates in the float32 accumulator (two units at most), and the result is rounded
-    to C's type once.
+    Products are exact; every step of 16 terms truncates in the float32 accumulator (two units at
+    most), and the result is rounded to C's type once.
     """
     wide_a, wide_b = a.astype(float), b.astype(float)
     want = alpha * (wide_a @ wide_b) + (beta * before.astype(float) if beta else 0)
-    scale = abs(alpha) * (abs(wide_a) @ abs(wide_b)) + (abs(beta * before.astype(float)) if beta else 0)
+    scale = abs(alpha) * (abs(wide_a) @ abs(wide_b)) + (abs(beta * before.astype(float)) if beta
+                                                        else 0)
     rounding = {"float32": 0.0, "float16": UNIT["float16"], "bfloat16": 2.0**-8}[c.dtype.name]
     bound = (2 + a.shape[-1] / 8) * UNIT["float32"] * scale + rounding * abs(want) * 1.01 + (c.dtype == "float16") * 2.0**-25
     error = abs(c.astype(float) - want)

@@ -16,11 +16,14 @@ SIZES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 def scrambled(shape, item):
     """Random bytes, as an array of elements of a size."""
     count = int(np.prod(shape))
-    return np.random.default_rng(count).integers(0, 255, count * item, np.uint8).view(SIZES[item]).reshape(shape)
+    return np.random.default_rng(count).integers(0, 255, count * item,
+                                                 np.uint8).view(SIZES[item]).reshape(shape)
 
 
-def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset=0, flip=(), variant=None):
-    """Copy ``values.transpose(axes)`` between two padded allocations; compare, and see that nothing else was written."""
+def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset=0, flip=(),
+         variant=None):
+    """Copy ``values.transpose(axes)`` between two padded allocations; compare, and see that nothing
+    else was written."""
     item = values.itemsize
 
     def padded(shape, pad, offset):
@@ -32,7 +35,8 @@ def move(engine, values, axes, *, src_pad=0, dst_pad=0, src_offset=0, dst_offset
 
     src = padded(values.shape, src_pad, src_offset)
     src.view[...] = values
-    source = Strided(src.base, src.offset, tuple(values.shape[i] for i in axes), tuple(src.strides[i] for i in axes))
+    source = Strided(src.base, src.offset, tuple(values.shape[i] for i in axes),
+                     tuple(src.strides[i] for i in axes))
     dst = padded(source.shape, dst_pad, dst_offset)
     for which, mode in flip:
         x = source if which == "src" else dst
@@ -85,7 +89,8 @@ def transactions(plan, **operands):
 
 
 def check_counts(extents, item, variant):
-    """Compare what the plan of a transpose counted in one access of one warp with what the emulator counts in all of them."""
+    """Compare what the plan of a transpose counted in one access of one warp with what the emulator
+    counts in all of them."""
     rows, columns = extents
     src = Strided(aligned(rows * columns, SIZES[item]), 0, (columns, rows), (1, columns))
     dst = Strided(aligned(rows * columns, SIZES[item]), 0, (columns, rows), (rows, 1))

@@ -1,4 +1,5 @@
-"""GETT: contractions with nested M, N and K, any strides, against ``numpy.einsum`` in wider arithmetic."""
+"""GETT: contractions with nested M, N and K, any strides, against ``numpy.einsum`` in wider
+arithmetic."""
 
 from dataclasses import replace
 
@@ -27,7 +28,8 @@ def storage(x: Strided, conj: bool = False) -> Storage:
 
 
 def put(values: np.ndarray, order=None, *, pad=0, flip=(), offset=0, filler=0) -> Strided:
-    """Values in memory: modes from the slowest to the fastest as in ``order``, the fastest padded, some walked backwards."""
+    """Values in memory: modes from the slowest to the fastest as in ``order``, the fastest padded,
+    some walked backwards."""
     order = tuple(range(values.ndim)) if order is None else order
     strides, at = [0] * values.ndim, 1
     for i, mode in enumerate(reversed(order)):
@@ -52,43 +54,53 @@ def widened(subscripts, a, b, dtype, alpha, beta, before):
     if kind.kind in "iu":
         want = alpha * np.einsum(subscripts, a, b) + (beta * before if beta else 0)
         return want.astype(kind), None
-    wide = {"float64": np.longdouble, "complex128": np.clongdouble, "complex64": np.complex128}.get(dtype, np.float64)
-    want = alpha * np.einsum(subscripts, a.astype(wide), b.astype(wide)) + (beta * before.astype(wide) if beta else 0)
+    wide = {"float64": np.longdouble, "complex128": np.clongdouble,
+            "complex64": np.complex128}.get(dtype, np.float64)
+    want = alpha * np.einsum(subscripts, a.astype(wide),
+                             b.astype(wide)) + (beta * before.astype(wide) if beta else 0)
     scale = abs(alpha) * np.einsum(subscripts, abs(a).astype(float), abs(b).astype(float))
     return want, scale + (abs(beta) * abs(before).astype(float) if beta else 0)
 
 
-def described(subscripts, a: Strided, b: Strided, c: Strided, conj=(False, False), **kinds) -> ContractionProblem:
+def described(subscripts, a: Strided, b: Strided, c: Strided, conj=(False, False),
+              **kinds) -> ContractionProblem:
     """The problem of a contraction between tensors in memory."""
     return contraction_problem(subscripts, (a.shape, b.shape), (a.strides, b.strides, c.strides),
                                (storage(a, conj[0]), storage(b, conj[1]), storage(c)), **kinds)
 
 
-def contract(engine, subscripts, a, b, dtype="float32", *, alpha=1, beta=0, conj=(False, False), variant=None,
-             a_put=None, b_put=None, c_put=None):
+def contract(engine, subscripts, a, b, dtype="float32", *, alpha=1, beta=0, conj=(False, False),
+             variant=None, a_put=None, b_put=None, c_put=None):
     """Run one contraction into poisoned memory and compare; returns the plan."""
     terms, out = subscripts.split("->")
-    extent = {c: n for term, x in zip(terms.split(","), (a, b), strict=True) for c, n in zip(term, x.shape, strict=True)}
+    extent = {c: n for term, x in zip(terms.split(","), (a, b), strict=True)
+              for c, n in zip(term, x.shape, strict=True)}
     shape = tuple(extent[c] for c in out)
-    before = random(np.random.default_rng(9), shape, dtype) if beta else np.full(shape, poison(dtype), dtype)
+    before = random(np.random.default_rng(9), shape,
+                    dtype) if beta else np.full(shape, poison(dtype), dtype)
     pa, pb, pc = put(a, **(a_put or {})), put(b, **(b_put or {})), put(before, filler=poison(dtype), **(c_put or {}))
     outside = np.ones(pc.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
     untouched = pc.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
-    plan = plan_contraction(described(subscripts, pa, pb, pc, conj, variant=variant, **kinds), engine.device)
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    plan = plan_contraction(described(subscripts, pa, pb, pc, conj, variant=variant, **kinds),
+                            engine.device)
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
-    np.testing.assert_array_equal(pc.base[outside], untouched, err_msg="memory outside of C was written")
+    np.testing.assert_array_equal(pc.base[outside], untouched,
+                                  err_msg="memory outside of C was written")
     ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
     want, scale = widened(subscripts, ca, cb, dtype, alpha, beta, before)
     if scale is None:
         np.testing.assert_array_equal(pc.view, want)
     else:
-        terms_of_sum = np.prod([n for c, n in extent.items() if c not in out], initial=1) * (2 if dtype.startswith("c") else 1)
+        terms_of_sum = np.prod([n for c, n in extent.items() if c not in out],
+                               initial=1) * (2 if dtype.startswith("c") else 1)
         limit = (1.01 if dtype == "float16" else 3 + np.sqrt(terms_of_sum)) * UNIT[dtype]
         error = abs(pc.view.astype(want.dtype) - want)
         assert not np.isnan(error).any(), "poison or NaN in the result"
-        assert (error <= limit * scale + (dtype == "float16") * 2.0**-25).all(), float((error / (scale + 1e-300)).max())
+        assert (error <= limit * scale + (dtype == "float16")
+                * 2.0**-25).all(), float((error / (scale + 1e-300)).max())
     return plan
 
 
@@ -98,37 +110,44 @@ EXTENTS = {"a": 5, "b": 7, "c": 6, "d": 9, "e": 4, "k": 8, "l": 3, "i": 5, "j": 
 def operands(subscripts, dtype="float32", seed=1, **extents):
     rng = np.random.default_rng(seed)
     n = EXTENTS | extents
-    return [random(rng, tuple(n[c] for c in term), dtype) for term in subscripts.split("->")[0].split(",")]
+    return [random(rng, tuple(n[c] for c in term), dtype)
+            for term in subscripts.split("->")[0].split(",")]
 
 
-# Modes of A and of C in different orders, so that nothing merges: M, N, K of one to three modes, contiguous or not.
-NESTED = ["abk,kc->bac", "akb,kc->bca", "abk,kcd->bdac", "kal,lkc->ac", "kabl,lckd->bdac", "abk,ckd->dbca", "aklb,ckl->bca",
-          "kail,ljkc->acij", "abck,kd->cbad", "ka,bkc->cab"]
+# Modes of A and of C in different orders, so that nothing merges: M, N, K of one to three modes,
+# contiguous or not.
+NESTED = ["abk,kc->bac", "akb,kc->bca", "abk,kcd->bdac", "kal,lkc->ac", "kabl,lckd->bdac",
+          "abk,ckd->dbca", "aklb,ckl->bca", "kail,ljkc->acij", "abck,kd->cbad", "ka,bkc->cab"]
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "float16", "int32", "bool"])
-@pytest.mark.parametrize("subscripts", ["abk,kc->bac", "kabl,lckd->bdac", "kail,ljkc->acij", "nakbl,lcnkd->bdnac",
-                                        "nkabl,lckd->dnbac"])
+@pytest.mark.parametrize("subscripts", ["abk,kc->bac", "kabl,lckd->bdac", "kail,ljkc->acij",
+                                        "nakbl,lcnkd->bdnac", "nkabl,lckd->dnbac"])
 def test_nested_modes_packed(engine, subscripts, dtype, monkeypatch):
     """Large ones are packed; these are where the other way is said to take long."""
     gett = contraction.plan_gett
-    monkeypatch.setattr(contraction, "plan_gett", lambda *problem: replace(gett(*problem), seconds=1.0))
+    monkeypatch.setattr(contraction, "plan_gett",
+                        lambda *problem: replace(gett(*problem), seconds=1.0))
     plan_contraction.cache_clear()
-    plan = contract(engine, subscripts, *operands(subscripts, dtype, n=3), dtype, a_put={"flip": (0,)}, c_put={"flip": (1,)})
+    plan = contract(engine, subscripts, *operands(subscripts, dtype, n=3), dtype,
+                    a_put={"flip": (0,)}, c_put={"flip": (1,)})
     plan_contraction.cache_clear()
     assert plan.family != "gett" and plan.copied and "packed first" in plan.reason
 
 
 def test_what_is_packed_is_within_the_limit():
-    problem = contraction_problem("abcd,ebfd->acef", ((40,) * 4,) * 2, ((64000, 1600, 40, 1),) * 3, (Storage("float64"),) * 3)
+    problem = contraction_problem("abcd,ebfd->acef", ((40,) * 4,) * 2, ((64000, 1600, 40, 1),) * 3,
+                                  (Storage("float64"),) * 3)
     plan = plan_contraction(problem, H200)
     assert plan.family == "gemm_mma" and plan.seconds < 0.5 * contraction.plan_gett(problem, H200).seconds
     assert plan_contraction(problem, replace(H200, workspace_limit=1 << 20)).family == "gett"
     scaled = replace(problem, beta="value")
     assert plan_contraction(scaled, H200).family == "gemm_mma"          # C itself is a matrix
-    strided = replace(scaled, c=Storage("float64"), m=((40, 64000, 1), (40, 40, 1600)), n=((40, 64000, 40), (40, 40, 64000)))
-    assert plan_contraction(strided, H200).family == "gett"             # C would have to be read and unpacked
+    strided = replace(scaled, c=Storage("float64"), m=((40, 64000, 1), (40, 40, 1600)),
+                      n=((40, 64000, 40), (40, 40, 64000)))
+    assert plan_contraction(strided, H200).family == "gett"   # C would have to be read and unpacked
 
 
-MERGING = ["abk,kc->abc", "ak,kc->ac", "kab,kc->abc", "abkl,klc->abc", "ab,c->abc", "abk,bk->a", "abk,abk->", "abk,cbk->bac"]
+MERGING = ["abk,kc->abc", "ak,kc->ac", "kab,kc->abc", "abkl,klc->abc", "ab,c->abc", "abk,bk->a",
+           "abk,abk->", "abk,cbk->bac"]
 
 
 @pytest.mark.parametrize("subscripts", NESTED)
@@ -141,42 +160,49 @@ def test_nested_modes(engine, subscripts):
 def test_modes_that_merge_are_a_plain_product(engine, subscripts):
     a, b = operands(subscripts)
     plan = contract(engine, subscripts, a, b)
-    assert plan.family in (("reduce",) if subscripts.endswith("->") else ("gemm_simt", "gemm_thin", "gemm_batched"))
+    assert plan.family in (("reduce",) if subscripts.endswith("->")
+                           else ("gemm_simt", "gemm_thin", "gemm_batched"))
     assert "the modes merge" in plan.reason
     assert contract(engine, subscripts, a, b, variant="gett").family == "gett"
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float32",
+                                   "float64", "complex64", "complex128"])
 def test_every_type(engine, dtype):
     contract(engine, "kabl,lckd->bdac", *operands("kabl,lckd->bdac", dtype), dtype)
 
 
-@pytest.mark.parametrize("sizes", [{"a": 1}, {"b": 1, "k": 1}, {"k": 0}, {"a": 33, "b": 3}, {"c": 65, "d": 2}, {"k": 17, "l": 5},
-                                   {"l": 40, "k": 2}, {"a": 4, "b": 64, "c": 32, "d": 4, "k": 16, "l": 4}])
+@pytest.mark.parametrize("sizes", [{"a": 1}, {"b": 1, "k": 1}, {"k": 0}, {"a": 33, "b": 3},
+                                   {"c": 65, "d": 2}, {"k": 17, "l": 5}, {"l": 40, "k": 2},
+                                   {"a": 4, "b": 64, "c": 32, "d": 4, "k": 16, "l": 4}])
 def test_extents(engine, sizes):
     contract(engine, "kabl,lckd->bdac", *operands("kabl,lckd->bdac", **sizes))
 
 
-PUTS = {"padded": {"pad": 3}, "padded by a vector": {"pad": 4}, "unaligned": {"offset": 1}, "backwards": {"flip": (0, 2)},
-        "backwards all": {"flip": (0, 1, 2, 3)}, "permuted": {"order": (2, 0, 3, 1)}, "reversed": {"order": (3, 2, 1, 0)},
+PUTS = {"padded": {"pad": 3}, "padded by a vector": {"pad": 4}, "unaligned": {"offset": 1},
+        "backwards": {"flip": (0, 2)}, "backwards all": {"flip": (0, 1, 2, 3)},
+        "permuted": {"order": (2, 0, 3, 1)}, "reversed": {"order": (3, 2, 1, 0)},
         "permuted and padded": {"order": (1, 3, 0, 2), "pad": 1}}
 
 
 @pytest.mark.parametrize("where", PUTS)
 @pytest.mark.parametrize("operand", ["a", "b", "c"])
 def test_strides(engine, where, operand):
-    contract(engine, "kabl,lckd->bdac", *operands("kabl,lckd->bdac"), **{f"{operand}_put": PUTS[where]})
+    contract(engine, "kabl,lckd->bdac", *operands("kabl,lckd->bdac"),
+             **{f"{operand}_put": PUTS[where]})
 
 
 @pytest.mark.parametrize("alpha, beta", [(1, 1), (2, 0), (-3, 1), (2, 5), (0, 2)])
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "int32"])
 def test_alpha_and_beta(engine, dtype, alpha, beta):
-    contract(engine, "akb,ckd->dbca", *operands("akb,ckd->dbca", dtype), dtype, alpha=alpha, beta=beta)
+    contract(engine, "akb,ckd->dbca", *operands("akb,ckd->dbca", dtype), dtype, alpha=alpha,
+             beta=beta)
 
 
 @pytest.mark.parametrize("conj", [(True, False), (False, True)])
 def test_conjugation_on_load(engine, conj):
-    contract(engine, "akb,ckd->dbca", *operands("akb,ckd->dbca", "complex128"), "complex128", conj=conj)
+    contract(engine, "akb,ckd->dbca", *operands("akb,ckd->dbca", "complex128"), "complex128",
+             conj=conj)
 
 
 @pytest.mark.parametrize("subscripts", ["iabk,kci->baic", "iakjb,jcik->jbaci", "iabk,ick->ibac"])
@@ -193,14 +219,16 @@ def test_an_index_that_one_operand_alone_has_is_summed(engine):
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "int64"])
 @pytest.mark.parametrize("subscripts", ["kalb,lkc->bca", "kab,kc->bca", "ikalb,lkci->bcia"])
 def test_slices_of_k_are_added_in_order(engine, dtype, subscripts):
-    """Few outputs and a deep K: slices begin inside of K's modes, wherever a flat coordinate says."""
+    """Few outputs and a deep K: slices begin inside of K's modes, wherever a flat coordinate
+    says."""
     a, b = operands(subscripts, dtype, k=150, l=7) if "l" in subscripts else operands(subscripts, dtype, k=1030)
     plan = contract(engine, subscripts, a, b, dtype, alpha=3, beta=2)
     assert plan.config.slices > 1 and len(plan.launches) == 2 and plan.workspace_bytes > 0 and "slices" in plan.reason
 
 
 def test_vectors_where_they_are_provable(engine):
-    """A's contiguous mode of M is a multiple of 4: copies of 16 bytes, and none where padding or an odd extent forbids them."""
+    """A's contiguous mode of M is a multiple of 4: copies of 16 bytes, and none where padding or an
+    odd extent forbids them."""
     a, b = operands("kab,kc->bac", b=8)
     assert "cp_async<4>" in contract(engine, "kab,kc->bac", a, b).launches[0].kernel.body
     for odd, where in ((8, {"pad": 1}), (7, {}), (8, {"offset": 1})):
@@ -209,17 +237,20 @@ def test_vectors_where_they_are_provable(engine):
         assert "cp_async<4>" not in body
 
 
-TILES = [*(("float32", c) for c in candidates("float32")), ("complex128", candidates("complex128")[0])]
+TILES = [*(("float32", c) for c in candidates("float32")),
+         ("complex128", candidates("complex128")[0])]
 
 
 @pytest.mark.parametrize("dtype, candidate", TILES, ids=str)
 def test_every_tile(engine, monkeypatch, dtype, candidate):
-    """Every tile on modes a little larger than it, so that tiles end in the middle of nested modes."""
+    """Every tile on modes a little larger than it, so that tiles end in the middle of nested
+    modes."""
     monkeypatch.setattr("cuteblas.planning.gemm.simt.candidates", lambda element: (candidate,))
     monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 10**9)
     plan_contraction.cache_clear()
     t = candidate
-    a, b = operands("kabl,lckd->bdac", dtype, a=3, b=t.m // 3 + 4, c=t.n // 4 + 1, d=4, k=5, l=t.k + 1)
+    a, b = operands("kabl,lckd->bdac", dtype, a=3, b=t.m // 3 + 4, c=t.n // 4 + 1, d=4, k=5,
+                    l=t.k + 1)
     plan = contract(engine, "kabl,lckd->bdac", a, b, dtype)
     plan_contraction.cache_clear()
     assert (plan.config.tile.m, plan.config.tile.n, plan.config.tile.warps) == (t.m, t.n, t.warps)
@@ -229,7 +260,8 @@ def test_nan_and_inf_stay_where_they_are(engine):
     a, b = np.ones((4, 5, 6), "f4"), np.ones((6, 7), "f4")
     a[1, 2, 3], a[3, 4, 5], b[0, 6] = np.nan, np.inf, -np.inf
     pa, pb, pc = put(a), put(b), put(np.zeros((5, 4, 7), "f4"))
-    engine.run(plan_contraction(described("abk,kc->bac", pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
+    engine.run(plan_contraction(described("abk,kc->bac", pa, pb, pc), engine.device), a=pa, b=pb,
+               c=pc)
     np.testing.assert_array_equal(pc.view, np.einsum("abk,kc->bac", a, b))
 
 
@@ -241,7 +273,7 @@ def test_alpha_zero_reads_neither_a_nor_b(engine):
     assert (pc.view == 3).all()
 
 
-# -- the algebra underneath -------------------------------------------------------------------------------------------------------
+# -- the algebra underneath ------------------------------------------------------------------------
 def test_flat_coordinates_of_nested_modes():
     """A tile of the composed layout, evaluated at its coordinates, is the nested layout there."""
     nested = Layout(((4, 6), (5, 3)), ((30, 120), (1, 7)))
@@ -270,11 +302,15 @@ class _Offset:
 
 @pytest.mark.parametrize("multiple, arrays", [(1, True), (8, False)])
 def test_offsets_are_evaluated_once_or_are_strides(multiple, arrays):
-    """Of 8 elements along M, offsets are kept in registers unless the nested extent is a multiple of 8: then they are a stride."""
+    """Of 8 elements along M, offsets are kept in registers unless the nested extent is a multiple
+    of 8: then they are a stride."""
     k = KernelBuilder("kernel", 32)
-    pointer, inner, outer = k.pointer("A", "float32"), k.integer("M0", multiple=multiple), k.integer("M1")
-    nested = Layout(((inner, outer), k.integer("K")), ((1, k.integer("ld", lo=None)), k.integer("dk", lo=None)))
-    tile = local_tile(by_coordinate(Tensor(pointer, nested), (inner * outer, Var("K"))), (8, 4), (k.thread, _))
+    pointer, inner, outer = k.pointer("A", "float32"), k.integer("M0",
+                                                                 multiple=multiple), k.integer("M1")
+    nested = Layout(((inner, outer), k.integer("K")),
+                    ((1, k.integer("ld", lo=None)), k.integer("dk", lo=None)))
+    tile = local_tile(by_coordinate(Tensor(pointer, nested), (inner * outer, Var("K"))), (8, 4),
+                      (k.thread, _))
     pinned = k.pin("tA", tile)
     k.copy(Vector(1), pinned[_, _, 2], k.registers("r", "float32", Layout((8, 4))))
     body = k.build().body
@@ -285,8 +321,10 @@ def test_offsets_are_evaluated_once_or_are_strides(multiple, arrays):
         for j in range(4):
             m, kk = 8 * 7 + i, 4 * 2 + j
             index = pinned(i, j, 2).index
-            names = values | {n: evaluate(v, values | {"tA_0": 56}) for n, v in k._access.definitions.items() if n != "tA_offset"}
-            names["tA_offset"] = evaluate(k._access.definitions["tA_offset"], names) if "tA_offset" in k._access.definitions else 0
+            names = values | {n: evaluate(v, values | {"tA_0": 56})
+                              for n, v in k._access.definitions.items() if n != "tA_offset"}
+            names["tA_offset"] = evaluate(k._access.definitions["tA_offset"],
+                                          names) if "tA_offset" in k._access.definitions else 0
             assert evaluate(index, names) == m % 16 + m // 16 * 1000 + kk * 33
 
 
@@ -304,7 +342,8 @@ def test_the_main_loop_divides_along_k_alone():
 def test_nested_modes_have_predicates():
     access = OperandAccess(), OperandAccess(), OperandAccess()
     with pytest.raises(CodegenError, match="nested modes need predicates"):
-        SimtConfig("float32", "float32", candidates("float32")[0], *access, aligned=True, modes=(2, 1, 1))
+        SimtConfig("float32", "float32", candidates("float32")[0], *access, aligned=True,
+                   modes=(2, 1, 1))
 
 
 @pytest.mark.parametrize("modes", [(2, 1, 1), (2, 2, 2), (1, 1, 3)])
@@ -314,7 +353,8 @@ def test_machine_code(modes, index, tmp_path):
     from .test_cubins import cubin, resources
 
     access = OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4)
-    kernel = gemm_simt(SimtConfig("float32", "float32", candidates("float32")[index], *access, modes=modes))
+    kernel = gemm_simt(SimtConfig("float32", "float32", candidates("float32")[index], *access,
+                                  modes=modes))
     registers, stack = resources(cubin(kernel, "sm_90"), tmp_path)
     assert stack == 0 and registers * kernel.threads * kernel.min_blocks <= 65536
 
@@ -326,11 +366,13 @@ def test_architectures(arch):
     access = OperandAccess(0, 1), OperandAccess(1), OperandAccess(None)
     for element in ("complex128", "float16"):
         tile = candidates(element)[-1]
-        assert cubin(gemm_simt(SimtConfig(element, element, tile, *access, "value", "value", 2, True, True, modes=(3, 2, 2))), arch)
-    assert cubin(reduce_split(ReduceConfig("float32", "float16", OperandAccess(0), "value", "value", 1, modes=(2, 3))), arch)
+        assert cubin(gemm_simt(SimtConfig(element, element, tile, *access, "value", "value", 2,
+                                          True, True, modes=(3, 2, 2))), arch)
+    assert cubin(reduce_split(ReduceConfig("float32", "float16", OperandAccess(0), "value", "value",
+                                           1, modes=(2, 3))), arch)
 
 
-# -- problems ---------------------------------------------------------------------------------------------------------------------
+# -- problems --------------------------------------------------------------------------------------
 F4 = Storage("float32")
 
 
@@ -339,7 +381,8 @@ def problem(subscripts, a, b, **kinds):
         return tuple(int(np.prod(shape[i + 1:])) for i in range(len(shape)))
 
     terms, _arrow, out = subscripts.partition("->")
-    extent = {c: n for term, shape in zip(terms.split(","), (a, b), strict=False) for c, n in zip(term, shape, strict=False)}
+    extent = {c: n for term, shape in zip(terms.split(","), (a, b), strict=False)
+              for c, n in zip(term, shape, strict=False)}
     strides = compact(a), compact(b), compact([extent.get(c, 1) for c in out])
     return contraction_problem(subscripts, (a, b), strides, (F4, F4, F4), **kinds)
 
@@ -348,7 +391,8 @@ def test_subscripts_become_groups():
     p = problem("abk,kbc->ac", (2, 3, 4), (4, 3, 5))
     assert p.m == ((2, 12, 5),) and p.n == ((5, 1, 1),) and set(p.k) == {(3, 4, 5), (4, 1, 15)} and p.batch == ()
     assert p.flops == 2 * 2 * 5 * 12
-    p = contraction_problem("ab,bc", ((2, 3), (3, 4)), ((3, 1), (4, 1), (4, 1)), (F4, F4, F4))             # C is "ac", as in NumPy
+    # C is "ac", as in NumPy
+    p = contraction_problem("ab,bc", ((2, 3), (3, 4)), ((3, 1), (4, 1), (4, 1)), (F4, F4, F4))
     assert p.m == ((2, 3, 4),) and p.n == ((4, 1, 1),) and p.k == ((3, 1, 4),)
     p = problem("iak,ick->aic", (2, 3, 4), (2, 5, 4))
     assert p.batch == ((2, 12, 20, 5),)
@@ -363,15 +407,16 @@ def test_groups_are_merged_and_ordered():
     assert canonical(replace(p, k=((1, 5, 5), (1, 7, 7)))).k == ((1, 0, 0),)
 
 
-@pytest.mark.parametrize("subscripts, a, b, message", [
-    ("ab,bc,cd->ad", (2, 3), (3, 4), "two tensors by letters"),
-    ("a...,bc->ac", (2, 3), (3, 4), "two tensors by letters"),
-    ("aab,bc->ac", (2, 2, 3), (3, 4), "occurs twice in 'aab'"),
-    ("ab,bc->aa", (2, 3), (3, 4), "occurs twice in 'aa'"),
-    ("ab,bc->ad", (2, 3), (3, 4), "index 'd' of the result is missing from the operands"),
-    ("ab,bc->ac", (2, 3, 4), (3, 4), r"'ab' .* names 2 modes, but the tensor has shape \(2, 3, 4\)"),
-    ("ab,bc->ac", (2, 3), (4, 4), "index 'b' .* has two extents, 3 and 4"),
-])
+@pytest.mark.parametrize("subscripts, a, b, message",
+                         [("ab,bc,cd->ad", (2, 3), (3, 4), "two tensors by letters"),
+                          ("a...,bc->ac", (2, 3), (3, 4), "two tensors by letters"),
+                          ("aab,bc->ac", (2, 2, 3), (3, 4), "occurs twice in 'aab'"),
+                          ("ab,bc->aa", (2, 3), (3, 4), "occurs twice in 'aa'"),
+                          ("ab,bc->ad", (2, 3), (3, 4),
+                           "index 'd' of the result is missing from the operands"),
+                          ("ab,bc->ac", (2, 3, 4), (3, 4),
+                           r"'ab' .* names 2 modes, but the tensor has shape \(2, 3, 4\)"),
+                          ("ab,bc->ac", (2, 3), (4, 4), "index 'b' .* has two extents, 3 and 4"),])
 def test_subscripts_that_are_no_contraction(subscripts, a, b, message):
     with pytest.raises(ValueError, match=message):
         problem(subscripts, a, b)
@@ -384,17 +429,30 @@ def test_contractions_that_cannot_be_planned():
     with pytest.raises(TypeError, match="do not support element type"):
         plan_contraction(replace(p, a=Storage("float128"), b=Storage("float128")), H200)
     for q in (p, problem("ak,kc->ac", (2, 4), (4, 5))):
-        with pytest.raises(ValueError, match=r"^precision is one of 'auto', 'ieee', 'fp16x3', .*'tf32', 'modular', got 'fast'$"):
+        with pytest.raises(
+            ValueError,
+            match=r"^precision is one of 'auto', 'ieee', 'fp16x3', .*'tf32', 'modular', got 'fast'$"
+        ):
             plan_contraction(replace(q, precision="fast"), H200)
-        with pytest.raises(ValueError, match=r"no contraction or gemm variant 'transpose_naive_read'; there are .*gett"):
+        with pytest.raises(
+            ValueError,
+            match=r"no contraction or gemm variant 'transpose_naive_read'; there are .*gett"
+        ):
             plan_contraction(replace(q, variant="transpose_naive_read"), H200)
     nested = problem("abk,kbc->ac", (2, 3, 4), (4, 3, 5))
-    with pytest.raises(ValueError, match=r"^precision='fp16x3' multiplies matrices, but the modes M \(\d+\), N \(\d+\), "
-                                         r"K \(\d+,\d+\) of this contraction form none; pass precision='ieee'$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^precision='fp16x3' multiplies matrices, but the modes M \(\d+\), N \(\d+\), "
+        r"K \(\d+,\d+\) of this contraction form none; pass precision='ieee'$"
+    ):
         plan_contraction(replace(nested, precision="fp16x3"), H200)
-    with pytest.raises(ValueError, match=r"^gemm_small multiplies matrices, but the modes M .*, K \(\d+,\d+\) of this"):
+    with pytest.raises(
+        ValueError,
+        match=r"^gemm_small multiplies matrices, but the modes M .*, K \(\d+,\d+\) of this"
+    ):
         plan_contraction(replace(nested, variant="gemm_small"), H200)
-    huge = ContractionProblem(((2**20, 1, 1), (2**20, 2**40, 2**20)), ((2**10, 1, 2**40),), ((2, 1, 1),), F4, F4, F4)
+    huge = ContractionProblem(((2**20, 1, 1), (2**20, 2**40, 2**20)), ((2**10, 1, 2**40),),
+                              ((2, 1, 1),), F4, F4, F4)
     with pytest.raises(ValueError, match=r"needs .* blocks; a grid has at most"):
         plan_contraction(huge, H200)
 
@@ -417,7 +475,10 @@ def test_plans_say_what_they_do():
 def test_offsets_beyond_32_bits_are_wide():
     far = ContractionProblem(((3, 1, 1), (5, 2**28, 3)), ((7, 1, 15),), ((4, 3, 7),), F4, F4, F4)
     assert "_wide" in plan_contraction(far, H200).launches[0].kernel.name
-    assert "_wide" not in plan_contraction(replace(far, m=((3, 1, 1), (5, 2**20, 3))), H200).launches[0].kernel.name
-    # A tile reaches beyond the last of a few far rows: those offsets are never used, and must not overflow either.
-    assert "_wide" in plan_contraction(replace(far, m=((3, 1, 1), (2, 2**27, 3))), H200).launches[0].kernel.name
+    assert "_wide" not in plan_contraction(replace(far, m=((3, 1, 1), (5, 2**20, 3))),
+                                           H200).launches[0].kernel.name
+    # A tile reaches beyond the last of a few far rows: those offsets are never used, and must not
+    # overflow either.
+    assert "_wide" in plan_contraction(replace(far, m=((3, 1, 1), (2, 2**27, 3))),
+                                       H200).launches[0].kernel.name
     assert contraction.VARIANTS[0].name == "gett"

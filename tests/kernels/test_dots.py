@@ -1,4 +1,5 @@
-"""Dot products of rows: products with one row and one column, as reductions, of any strides, in the emulator and on a GPU."""
+"""Dot products of rows: products with one row and one column, as reductions, of any strides, in the
+emulator and on a GPU."""
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ TYPES = ["float16", "float32", "float64", "complex64", "complex128", "int8", "in
 
 
 def dots(engine, x, y, conj=(False, False), seed=None, **layout):
-    """The products of the rows of (batch, K) arrays, compared with exact arithmetic; the plan and the result."""
+    """The products of the rows of (batch, K) arrays, compared with exact arithmetic; the plan and
+    the result."""
     nothing = None if x.dtype.kind == "b" else poison(x.dtype)
     px = place(x[:, None, :], poison=nothing, **layout)
     py = place(y[:, :, None], "F", poison=nothing)
@@ -31,7 +33,8 @@ def dots(engine, x, y, conj=(False, False), seed=None, **layout):
         np.testing.assert_array_equal(result, (x[:, None] @ y[..., None])[:, 0, 0])
     else:
         wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble
-        x, y = (z.astype(wide).conj() if c else z.astype(wide) for z, c in zip((x, y), conj, strict=True))
+        x, y = (z.astype(wide).conj() if c else z.astype(wide)
+                for z, c in zip((x, y), conj, strict=True))
         unit = UNIT[result.dtype.name]
         error, bound = abs(result - (x * y).sum(-1)), 4 * unit * (abs(x) * abs(y)).sum(-1)
         assert (error <= bound).all(), float((error / bound).max())
@@ -45,8 +48,9 @@ def test_types_and_lengths(engine, dtype, k):
     dots(engine, random(rng, (37, k), dtype), random(rng, (37, k), dtype))
 
 
-@pytest.mark.parametrize("layout", [{"order": "F"}, {"pad": 3}, {"step": 2}, {"flip": (True, False, False)},
-                                    {"flip": (False, False, True)}, {"offset": 1}])
+@pytest.mark.parametrize("layout", [{"order": "F"}, {"pad": 3}, {"step": 2},
+                                    {"flip": (True, False, False)}, {"flip": (False, False, True)},
+                                    {"offset": 1}])
 def test_any_strides(engine, layout):
     rng = np.random.default_rng(3)
     dots(engine, random(rng, (33, 65), "float32"), random(rng, (33, 65), "float32"), **layout)
@@ -74,7 +78,8 @@ def test_an_operand_that_is_broadcast(engine):
     py.shape, py.strides = (50, 129, 1), (0, *py.strides[1:])
     for a, b in ((px, py), (py, px)):
         if a is py:
-            a, b = (type(z)(z.base, z.offset, (50, *z.shape[:0:-1]), (z.strides[0], *z.strides[:0:-1])) for z in (py, px))
+            a, b = (type(z)(z.base, z.offset, (50, *z.shape[:0:-1]),
+                            (z.strides[0], *z.strides[:0:-1])) for z in (py, px))
         plan = plan_dots(gemm_problem(a, b, pc), engine.device)
         assert plan.family == "reduce"
         engine.run(plan, a=a, b=b, c=pc)

@@ -1,4 +1,5 @@
-"""Epilogues, scalars in device memory and mixed types at the end of every family of GEMM kernels."""
+"""Epilogues, scalars in device memory and mixed types at the end of every family of GEMM
+kernels."""
 
 from dataclasses import replace
 
@@ -21,8 +22,8 @@ from cuteblas.planning.problem import Fusion
 
 from .engines import UNIT, gemm_problem, place
 
-PLANNERS = {"gemm_batched": plan_batched, "gemm_outer": plan_outer, "gemm_simt": plan_simt, "gemm_mma": plan_mma,
-            "gemm_wgmma": plan_wgmma}
+PLANNERS = {"gemm_batched": plan_batched, "gemm_outer": plan_outer, "gemm_simt": plan_simt,
+            "gemm_mma": plan_mma, "gemm_wgmma": plan_wgmma}
 TYPES = {"float16": np.dtype("f2"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -31,14 +32,16 @@ def call(op, *args):
 
 
 def graph(t, *, c=False):
-    """max(alpha * acc [+ beta * c] + bias * scale + residual, floor), and what is below the maximum as an output."""
+    """max(alpha * acc [+ beta * c] + bias * scale + residual, floor), and what is below the maximum
+    as an output."""
     acc, alpha = Node("acc", t), Node("alpha", t)
     total = call("multiply", alpha, acc)
     if c:
         total = call("add", total, call("multiply", Node("beta", t), Node("c", t)))
     bias = call("multiply", Node("operand", t, name="bias"), Node("operand", t, name="scale"))
     total = call("add", call("add", total, bias), Node("operand", t, name="residual"))
-    return EpilogueGraph("test", call("maximum", total, Node("scalar", t, name="floor")), (("pre", total),))
+    return EpilogueGraph("test", call("maximum", total, Node("scalar", t, name="floor")),
+                         (("pre", total),))
 
 
 def check(got, want, bound):
@@ -49,17 +52,23 @@ def check(got, want, bound):
 
 @pytest.mark.parametrize("c_order", "CF")
 @pytest.mark.parametrize("with_c", [False, True])
-@pytest.mark.parametrize("family, dtype, m, n, k", [
-    ("gemm_simt", "float32", 45, 37, 20), ("gemm_simt", "float64", 33, 70, 9), ("gemm_simt", "float32", 20, 12, 700),
-    ("gemm_mma", "float64", 70, 45, 24), ("gemm_mma", "float16", 70, 46, 40), ("gemm_mma", "bfloat16", 20, 24, 4000),
-    ("gemm_wgmma", "float16", 130, 72, 72), ("gemm_batched", "float32", 5, 7, 9), ("gemm_batched", "float16", 12, 8, 20),
-    ("gemm_batched", "float32", 72, 3, 5), ("gemm_outer", "float32", 45, 37, 5), ("gemm_outer", "float64", 32, 40, 1),
-    ("gemm_outer", "float16", 33, 70, 2),
-])
+@pytest.mark.parametrize("family, dtype, m, n, k",
+                         [("gemm_simt", "float32", 45, 37, 20), ("gemm_simt", "float64", 33, 70, 9),
+                          ("gemm_simt", "float32", 20, 12, 700),
+                          ("gemm_mma", "float64", 70, 45, 24), ("gemm_mma", "float16", 70, 46, 40),
+                          ("gemm_mma", "bfloat16", 20, 24, 4000),
+                          ("gemm_wgmma", "float16", 130, 72, 72),
+                          ("gemm_batched", "float32", 5, 7, 9),
+                          ("gemm_batched", "float16", 12, 8, 20),
+                          ("gemm_batched", "float32", 72, 3, 5),
+                          ("gemm_outer", "float32", 45, 37, 5),
+                          ("gemm_outer", "float64", 32, 40, 1),
+                          ("gemm_outer", "float16", 33, 70, 2),])
 def test_every_family_fuses(engine, family, dtype, m, n, k, with_c, c_order):
     rng = np.random.default_rng(1)
     kind, t = TYPES.get(dtype, np.dtype(dtype)), "float64" if dtype == "float64" else "float32"
-    a, b, before, pre = (rng.standard_normal(s).astype(kind) for s in ((2, m, k), (2, k, n), (2, m, n), (2, m, n)))
+    a, b, before, pre = (rng.standard_normal(s).astype(kind)
+                         for s in ((2, m, k), (2, k, n), (2, m, n), (2, m, n)))
     bias, scale = rng.standard_normal((1, 1, n)).astype(kind), rng.standard_normal((2, m, 1)).astype(t)
     residual = rng.standard_normal((2, m, n)).astype(t)
     pa, pb = place(a), place(b)
@@ -68,18 +77,23 @@ def test_every_family_fuses(engine, family, dtype, m, n, k, with_c, c_order):
     placed = {"bias": place(bias), "scale": place(scale), "residual": place(residual, "C", pad=1)}
 
     def over_c(x):
-        strides = tuple(0 if extent == 1 else s for s, extent in zip(x.strides, x.shape, strict=True))
+        strides = tuple(0 if extent == 1 else s
+                        for s, extent in zip(x.strides, x.shape, strict=True))
         return replace(x.operand(), strides=strides[-2:], batch_strides=strides[:-2])
 
-    fusion = Fusion(graph(t, c=with_c), tuple((name, over_c(x)) for name, x in placed.items()), (("pre", ppre.operand()),))
-    problem = replace(gemm_problem(pa, pb, pc, alpha="value", beta="value" if with_c else "zero"), fusion=fusion)
+    fusion = Fusion(graph(t, c=with_c), tuple((name, over_c(x)) for name, x in placed.items()),
+                    (("pre", ppre.operand()),))
+    problem = replace(gemm_problem(pa, pb, pc, alpha="value", beta="value" if with_c else "zero"),
+                      fusion=fusion)
     plan = PLANNERS[family](problem, engine.device)
     assert plan.family == family and (len(plan.launches) > 1) == (k > 500)
-    operands = {f"epi_{name}": x for name, x in placed.items()} | {"epi_pre": ppre, "a": pa, "b": pb, "c": pc}
+    operands = {f"epi_{name}": x for name, x in placed.items()} | {"epi_pre": ppre, "a": pa,
+                                                                   "b": pb, "c": pc}
     engine.run(plan, 1.5, -2.0, numbers={"epi_floor": 0.25}, operands=operands)
 
     wide = [x.astype(float) for x in (a, b, before, bias, scale, residual)]
-    total = 1.5 * (wide[0] @ wide[1]) + (-2.0 * wide[2] if with_c else 0) + wide[3] * wide[4] + wide[5]
+    total = 1.5 * (wide[0] @ wide[1]) + (-2.0 * wide[2] if with_c
+                                         else 0) + wide[3] * wide[4] + wide[5]
     sums = 1.5 * (abs(wide[0]) @ abs(wide[1])) + 2 * abs(wide[2]) + abs(wide[3] * wide[4]) + abs(wide[5])
     rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype, 0)
     bound = (8 + np.sqrt(k) + k / 8 * (rounding > 0)) * UNIT[t] * sums + 1.01 * rounding * abs(total) + 2.0**-25 * (rounding > 0)
@@ -100,20 +114,25 @@ def test_complex_products_on_tensor_cores_fuse(engine, k, c_order):
     a, b, bias, scale = integers(m, k), integers(k, n), integers(1, n), integers(m, 1)
     pa, pb, pc = place(a, "F"), place(b), place(np.full((m, n), np.nan, t), c_order, pad=3)
     placed = {"scale": place(scale), "bias": place(bias)}
-    total = call("multiply", call("multiply", Node("alpha", t), Node("acc", t)), Node("operand", t, name="scale"))
+    total = call("multiply", call("multiply", Node("alpha", t), Node("acc", t)),
+                 Node("operand", t, name="scale"))
     fusion = Fusion(EpilogueGraph("test", call("add", total, Node("operand", t, name="bias"))),
                     (("scale", replace(placed["scale"].operand(), strides=(1, 0))),
                      ("bias", replace(placed["bias"].operand(), strides=(0, 1)))))
     problem = replace(gemm_problem(pa, pb, pc, conj=(True, True), alpha="value"), fusion=fusion)
     plan = plan_mma(problem, engine.device)
     assert plan.family == "gemm_mma" and (len(plan.launches) > 1) == (k > 500)
-    engine.run(plan, 2 - 1j, operands={f"epi_{name}": x for name, x in placed.items()} | {"a": pa, "b": pb, "c": pc})
+    engine.run(plan, 2 - 1j, operands={f"epi_{name}": x for name, x in placed.items()}
+               | {"a": pa, "b": pb, "c": pc})
     np.testing.assert_array_equal(pc.view, (2 - 1j) * (a.conj() @ b.conj()) * scale + bias)
 
 
-@pytest.mark.parametrize("family, dtype, k", [("gemm_simt", "float32", 9), ("gemm_simt", "complex64", 700),
-                                              ("gemm_mma", "float16", 40), ("gemm_mma", "complex128", 21),
-                                              ("gemm_wgmma", "float16", 72), ("gemm_outer", "float32", 3),
+@pytest.mark.parametrize("family, dtype, k", [("gemm_simt", "float32", 9),
+                                              ("gemm_simt", "complex64", 700),
+                                              ("gemm_mma", "float16", 40),
+                                              ("gemm_mma", "complex128", 21),
+                                              ("gemm_wgmma", "float16", 72),
+                                              ("gemm_outer", "float32", 3),
                                               ("gemm_outer", "float16", 4)])
 @pytest.mark.parametrize("alpha, beta", [(2, 3), (0, 3), (2, 0), (0, 0)])
 def test_scalars_in_device_memory(engine, family, dtype, k, alpha, beta):
@@ -128,20 +147,25 @@ def test_scalars_in_device_memory(engine, family, dtype, k, alpha, beta):
         before[:] = np.nan
     pa, pb, pc = place(a), place(b), place(before)
     t = "float32" if dtype == "float16" else dtype
-    scalars = {name: place(np.full((1, 1), value, t)) for name, value in (("alpha", alpha), ("beta", beta))}
+    scalars = {name: place(np.full((1, 1), value, t))
+               for name, value in (("alpha", alpha), ("beta", beta))}
     problem = gemm_problem(pa, pb, pc, alpha="device", beta="device")
     plan = PLANNERS[family](problem, engine.device)
-    assert plan.problem.roles == ("a", "b", "c", "alpha", "beta") and (len(plan.launches) > 1) == (k > 500)
+    assert plan.problem.roles == ("a", "b", "c", "alpha",
+                                  "beta") and (len(plan.launches) > 1) == (k > 500)
     engine.run(plan, operands=scalars, a=pa, b=pb, c=pc)
     np.testing.assert_array_equal(pc.view.astype("c16"), want)
 
 
-@pytest.mark.parametrize("a_type, b_type, c_type, compute, slices", [
-    ("float16", "float16", "float32", None, False), ("bfloat16", "float16", "float32", None, False),
-    ("float32", "float32", "float32", "float64", False), ("float32", "float32", "float64", None, True),
-    ("int8", "int8", "int32", None, False), ("uint8", "int8", "int32", None, True), ("int32", "int16", "int64", None, False),
-    ("float16", "float32", "float32", None, True),
-])
+@pytest.mark.parametrize("a_type, b_type, c_type, compute, slices",
+                         [("float16", "float16", "float32", None, False),
+                          ("bfloat16", "float16", "float32", None, False),
+                          ("float32", "float32", "float32", "float64", False),
+                          ("float32", "float32", "float64", None, True),
+                          ("int8", "int8", "int32", None, False),
+                          ("uint8", "int8", "int32", None, True),
+                          ("int32", "int16", "int64", None, False),
+                          ("float16", "float32", "float32", None, True),])
 def test_mixed_types(engine, a_type, b_type, c_type, compute, slices):
     rng = np.random.default_rng(3)
     m, n, k = 20, 33, 600 if slices else 21
@@ -160,12 +184,15 @@ def test_mixed_types(engine, a_type, b_type, c_type, compute, slices):
     assert plan.problem.accumulator == (compute or c_type) and (len(plan.launches) > 1) == slices
     engine.run(plan, 2, 3, a=pa, b=pb, c=pc)
     if whole:
-        np.testing.assert_array_equal(pc.view, 2 * (a.astype(c_type) @ b.astype(c_type)) + 3 * before)
+        np.testing.assert_array_equal(pc.view, 2 * (a.astype(c_type) @ b.astype(c_type)) + 3
+                                      * before)
         return
     product = a.astype("f8") @ b.astype("f8"), abs(a.astype("f8")) @ abs(b.astype("f8"))
-    want, sums = (2 * x + 3 * y for x, y in zip(product, (before.astype("f8"), abs(before.astype("f8"))), strict=True))
+    want, sums = (2 * x + 3 * y for x, y in zip(product, (before.astype("f8"),
+                                                          abs(before.astype("f8"))), strict=True))
     sum_unit = UNIT[compute or c_type]
-    check(pc.view, want, (4 + np.sqrt(k)) * sum_unit * sums + (1.01 * UNIT[c_type] * abs(want) if compute else 0))
+    check(pc.view, want, (4 + np.sqrt(k)) * sum_unit * sums
+          + (1.01 * UNIT[c_type] * abs(want) if compute else 0))
 
 
 def test_an_integer_sum_becomes_a_float(engine):
@@ -173,29 +200,37 @@ def test_an_integer_sum_becomes_a_float(engine):
     rng = np.random.default_rng(4)
     a, b = rng.integers(-128, 128, (40, 64)).astype("i1"), rng.integers(-128, 128, (64, 24)).astype("i1")
     scale = rng.random((1, 24)).astype("f4")
-    pa, pb, pc, pscale = place(a), place(b, "F"), place(np.full((40, 24), np.nan, "f4")), place(scale)
-    value = call("multiply", Node("cast", "float32", (Node("acc", "int32"),)), Node("operand", "float32", name="scale"))
-    fusion = Fusion(EpilogueGraph("dequantize", value), (("scale", replace(pscale.operand(), strides=(0, 1))),))
+    pa, pb, pc, pscale = place(a), place(b, "F"), place(np.full((40, 24), np.nan,
+                                                                "f4")), place(scale)
+    value = call("multiply", Node("cast", "float32", (Node("acc", "int32"),)),
+                 Node("operand", "float32", name="scale"))
+    fusion = Fusion(EpilogueGraph("dequantize", value),
+                    (("scale", replace(pscale.operand(), strides=(0, 1))),))
     problem = gemm_problem(pa, pb, pc, compute="int32", fusion=fusion)
     plan = plan_gemm(problem, engine.device)
     engine.run(plan, a=pa, b=pb, c=pc, operands={"epi_scale": pscale})
     np.testing.assert_array_equal(pc.view, (a.astype("i4") @ b.astype("i4")).astype("f4") * scale)
     for planner in (plan_mma,):                                # 8-bit tensor cores sum in int32 too
         pc.view[...] = np.nan
-        engine.run(planner(problem, engine.device), a=pa, b=pb, c=pc, operands={"epi_scale": pscale})
-        np.testing.assert_array_equal(pc.view, (a.astype("i4") @ b.astype("i4")).astype("f4") * scale)
+        engine.run(planner(problem, engine.device), a=pa, b=pb, c=pc,
+                   operands={"epi_scale": pscale})
+        np.testing.assert_array_equal(pc.view, (a.astype("i4") @ b.astype("i4")).astype("f4")
+                                      * scale)
 
 
 def test_different_graphs_never_share_a_kernel():
     x = place(np.zeros((8, 8), "f4"))
     kernels = set()
     for value in (0.0, -0.0, 1.0):
-        fusion = Fusion(EpilogueGraph("f", call("add", Node("acc", "float32"), Node("constant", "float32", value=value))))
+        fusion = Fusion(EpilogueGraph("f", call("add", Node("acc", "float32"),
+                                                Node("constant", "float32", value=value))))
         kernels.add(plan_gemm(gemm_problem(x, x, x, fusion=fusion), H200).launches[0].kernel.digest)
     assert len(kernels) == 3
 
 
 def test_nested_modes_have_no_epilogue():
     fused = FusedEpilogue(EpilogueGraph("f", Node("acc", "float32")))
-    with pytest.raises(CodegenError, match="nested modes need predicates and cannot have an epilogue"):
-        GemmConfig("float32", "float32", None, *(OperandAccess(),) * 3, epilogue=fused, modes=(2, 1, 1))
+    with pytest.raises(CodegenError,
+                       match="nested modes need predicates and cannot have an epilogue"):
+        GemmConfig("float32", "float32", None, *(OperandAccess(),) * 3, epilogue=fused,
+                   modes=(2, 1, 1))

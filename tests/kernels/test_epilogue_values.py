@@ -1,4 +1,5 @@
-"""Every predefined epilogue, and others, as code of a kernel: against the Python function, in the emulator and on a GPU."""
+"""Every predefined epilogue, and others, as code of a kernel: against the Python function, in the
+emulator and on a GPU."""
 
 import inspect
 
@@ -26,7 +27,8 @@ def graphs_kernel(graphs, accumulator, output, operand):
     a, b, c = k.pointer("a", accumulator), k.pointer("b", operand), k.pointer("c", output, const=False)
     n = k.integer("n")
     i = k.let("i", k.block_index("block", "x") * 128 + k.thread)
-    x, y, z = (k.registers(name, element, Layout(1)) for name, element in zip("xyz", (accumulator, operand, output), strict=True))
+    x, y, z = (k.registers(name, element, Layout(1))
+               for name, element in zip("xyz", (accumulator, operand, output), strict=True))
     for pointer, fragment in ((a, x), (b, y)):
         k.copy(Vector(1), Tensor(pointer + i, Layout(1)), fragment, when=less(i, n))
 
@@ -48,14 +50,17 @@ def compare(engine, bounds, acc, operand, output, units=8):
     resolved = [resolve(bound, **kinds, shape=acc.shape) for bound in bounds]
     kernel = graphs_kernel([r.graph for r in resolved], acc.dtype.name, output, operand.dtype.name)
     c = place(np.zeros((len(bounds), acc.size), output))
-    launch = Launch(kernel, (-(-acc.size // 128), 1, 1), (Argument("a"), Argument("b"), Argument("c"), Argument(value=acc.size)))
-    engine.run(Plan(GEMM, H200, "test", None, (launch,)), a=place(acc.reshape(1, -1)), b=place(operand.reshape(1, -1)), c=c)
+    launch = Launch(kernel, (-(-acc.size // 128), 1, 1),
+                    (Argument("a"), Argument("b"), Argument("c"), Argument(value=acc.size)))
+    engine.run(Plan(GEMM, H200, "test", None, (launch,)), a=place(acc.reshape(1, -1)),
+               b=place(operand.reshape(1, -1)), c=c)
     for bound, row in zip(bounds, c.view, strict=True):
         with np.errstate(all="ignore"):
             want, _ = evaluate(bound, acc, output=output)
         got = row.reshape(acc.shape)
         np.testing.assert_array_equal(np.isnan(got), np.isnan(want), err_msg=str(bound))
-        scale = np.fmax(abs(want), abs(acc).astype(want.real.dtype) if want.dtype.kind in "fc" else 0)
+        scale = np.fmax(abs(want), abs(acc).astype(want.real.dtype) if want.dtype.kind in "fc"
+                        else 0)
         error = np.where(got == want, 0, abs(got - want))
         error = error[~np.isnan(want)] / scale[~np.isnan(want)].clip(1e-30)
         assert error.max() <= units * UNIT.get(output, 0), f"{bound.epilogue}: {error.max() / UNIT[output]} units"
@@ -64,10 +69,12 @@ def compare(engine, bounds, acc, operand, output, units=8):
 def operands_of(name, array):
     """A matrix for every operand that has to be given."""
     ready = getattr(epilogues, name)
-    return dict.fromkeys((n for n, default in ready.operands.items() if default is inspect.Parameter.empty), array)
+    return dict.fromkeys((n for n, default in ready.operands.items()
+                          if default is inspect.Parameter.empty), array)
 
 
-@pytest.mark.parametrize("kind, operand", [("float32", "float32"), ("float32", "float16"), ("float64", "float64")])
+@pytest.mark.parametrize("kind, operand", [("float32", "float32"), ("float32", "float16"),
+                                           ("float64", "float64")])
 def test_ready_epilogues(engine, kind, operand):
     rng = np.random.default_rng(0)
     acc = (rng.standard_normal(SHAPE) * 3).astype(kind)
@@ -98,13 +105,15 @@ def test_types_and_choices(engine):
     acc, x = ((rng.standard_normal(SHAPE) * 40).astype(np.float32) for _ in range(2))
     x.flat[3] = np.nan
     compare(engine, [chosen(x=x / 64), through_half(x=x / 64)], acc, x / 64, "float32", units=0)
-    compare(engine, [many_types(x=np.abs(np.nan_to_num(x)))], acc, np.abs(np.nan_to_num(x)), "float32", units=0)
+    compare(engine, [many_types(x=np.abs(np.nan_to_num(x)))], acc, np.abs(np.nan_to_num(x)),
+            "float32", units=0)
 
 
 @pytest.mark.parametrize("kind", ["complex64", "complex128"])
 def test_complex_epilogues(engine, kind):
     rng = np.random.default_rng(2)
-    acc, x = ((rng.standard_normal(SHAPE) + 1j * rng.standard_normal(SHAPE)).astype(kind) for _ in range(2))
+    acc, x = ((rng.standard_normal(SHAPE) + 1j * rng.standard_normal(SHAPE)).astype(kind)
+              for _ in range(2))
 
     @epilogue
     def rotated(acc, *, x):
@@ -115,5 +124,7 @@ def test_complex_epilogues(engine, kind):
 
 def test_dequantized_sums(engine):
     rng = np.random.default_rng(3)
-    acc, x = rng.integers(-2**31, 2**31, SHAPE, np.int32), rng.standard_normal(SHAPE).astype(np.float32)
-    compare(engine, [epilogues.dequantize(scale=x), epilogues.dequantize(scale=x, column_scale=x)], acc, x, "float32", units=0)
+    acc, x = rng.integers(-2**31, 2**31, SHAPE,
+                          np.int32), rng.standard_normal(SHAPE).astype(np.float32)
+    compare(engine, [epilogues.dequantize(scale=x), epilogues.dequantize(scale=x, column_scale=x)],
+            acc, x, "float32", units=0)

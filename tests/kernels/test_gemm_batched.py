@@ -1,4 +1,5 @@
-"""``gemm_batched``: small matrices of every type, extent and stride against wider arithmetic, in the emulator and on a GPU."""
+"""``gemm_batched``: small matrices of every type, extent and stride against wider arithmetic, in
+the emulator and on a GPU."""
 
 import itertools
 from dataclasses import replace
@@ -17,7 +18,8 @@ from cuteblas.planning.problem import Fusion
 from .engines import Strided, aligned, check_product, gemm_problem, place, poison, random
 
 FLOATS = ["float32", "float64", "complex64", "complex128"]
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", *FLOATS]
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+          "float16", *FLOATS]
 
 
 def run(engine, a, b, c, dtype, *, alpha=1, beta=0, conj=(False, False)):
@@ -26,22 +28,27 @@ def run(engine, a, b, c, dtype, *, alpha=1, beta=0, conj=(False, False)):
     outside = np.ones(c.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[c.offset:], c.shape, c.strides)[...] = False
     untouched = c.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     plan = plan_batched(gemm_problem(a, b, c, conj=conj, **kinds), engine.device)
     engine.run(plan, alpha, beta, a=a, b=b, c=c)
     wide_a, wide_b = (np.conj(x.view) if f else x.view for x, f in zip((a, b), conj, strict=True))
-    check_product(c.view, np.array(wide_a), np.array(wide_b), dtype, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(c.base[outside], untouched, err_msg="memory outside of C was written")
+    check_product(c.view, np.array(wide_a), np.array(wide_b), dtype, alpha=alpha, beta=beta,
+                  before=before)
+    np.testing.assert_array_equal(c.base[outside], untouched,
+                                  err_msg="memory outside of C was written")
     return plan
 
 
 def product(engine, batch, m, n, k, dtype, *, beta=0, a=None, b=None, c=None, **kinds):
     """Random matrices in memory of these kinds; C poisoned, or random if it is read."""
     rng = np.random.default_rng(1)
-    before = random(rng, (*batch, m, n), dtype) if beta else np.full((*batch, m, n), poison(dtype), dtype)
+    before = random(rng, (*batch, m, n), dtype) if beta else np.full((*batch, m, n), poison(dtype),
+                                                                     dtype)
     placed_c = place(before, poison=poison(dtype), **(c or {}))
     return run(engine, place(random(rng, (*batch, m, k), dtype), **(a or {})),
-               place(random(rng, (*batch, k, n), dtype), **(b or {})), placed_c, dtype, beta=beta, **kinds)
+               place(random(rng, (*batch, k, n), dtype), **(b or {})), placed_c, dtype, beta=beta,
+               **kinds)
 
 
 @pytest.mark.parametrize("extents", [(4, 4, 4), (3, 3, 3), (7, 5, 9)], ids=str)
@@ -50,7 +57,8 @@ def test_every_type(engine, dtype, extents):
     product(engine, (133,), *extents, dtype)
 
 
-@pytest.mark.parametrize("dtypes", [("int8",) * 3, ("uint8",) * 3, ("bool",) * 3, ("int8", "int8", "int32")], ids="-".join)
+@pytest.mark.parametrize("dtypes", [("int8",) * 3, ("uint8",) * 3, ("bool",) * 3,
+                                    ("int8", "int8", "int32")], ids="-".join)
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("k", [16, 44])
 def test_bytes_are_multiplied_four_at_a_time(engine, orders, k, dtypes):
@@ -66,12 +74,14 @@ def test_bytes_are_multiplied_four_at_a_time(engine, orders, k, dtypes):
 def test_sums_of_bytes_that_do_not_fit_are_not_multiplied_as_signed_bytes(engine):
     a, b = np.full((9, 8, 8), 255, "uint8"), np.full((9, 8, 8), 254, "uint8")
     pa, pb, pc = place(a), place(b), place(np.full((9, 8, 8), -1, "int32"))
-    engine.run(plan_batched(gemm_problem(pa, pb, pc), replace(engine.device, multiprocessors=1)), a=pa, b=pb, c=pc)
+    engine.run(plan_batched(gemm_problem(pa, pb, pc), replace(engine.device, multiprocessors=1)),
+               a=pa, b=pb, c=pc)
     np.testing.assert_array_equal(pc.view, np.full((9, 8, 8), 8 * 255 * 254))
 
 
-EXTENTS = [(1, 1, 1), (1, 1, 200), (2, 1, 33), (1, 8, 2), (2, 3, 4), (5, 5, 5), (6, 6, 6), (8, 8, 8), (13, 17, 11), (16, 16, 16),
-           (31, 33, 15), (32, 32, 32), (64, 3, 40), (3, 64, 5), (64, 64, 20)]
+EXTENTS = [(1, 1, 1), (1, 1, 200), (2, 1, 33), (1, 8, 2), (2, 3, 4), (5, 5, 5), (6, 6, 6),
+           (8, 8, 8), (13, 17, 11), (16, 16, 16), (31, 33, 15), (32, 32, 32), (64, 3, 40),
+           (3, 64, 5), (64, 64, 20)]
 
 
 @pytest.mark.parametrize("m, n, k", EXTENTS)
@@ -83,12 +93,13 @@ def test_extents(engine, m, n, k, dtype):
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_every_order_of_a_b_and_c(engine, dtype, orders):
-    product(engine, (40,), 8, 12, 4, dtype, a={"order": orders[0]}, b={"order": orders[1]}, c={"order": orders[2]})
+    product(engine, (40,), 8, 12, 4, dtype, a={"order": orders[0]}, b={"order": orders[1]},
+            c={"order": orders[2]})
 
 
-PLACES = {"rows apart": {"pad": 3}, "rows apart by a vector": {"pad": 8}, "every other element": {"step": 2},
-          "backwards": {"flip": (True, True, True)}, "matrices backwards": {"flip": (True, False, False)},
-          "unaligned": {"offset": 1}}
+PLACES = {"rows apart": {"pad": 3}, "rows apart by a vector": {"pad": 8},
+          "every other element": {"step": 2}, "backwards": {"flip": (True, True, True)},
+          "matrices backwards": {"flip": (True, False, False)}, "unaligned": {"offset": 1}}
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -115,7 +126,8 @@ def test_matrices_between_rows_and_columns(engine, batch, operand, order):
     rng, dtype = np.random.default_rng(2), "float32"
     orders = [(0, 1, 2)] * 3
     orders[operand] = order
-    arrays = random(rng, (batch, 6, 8), dtype), random(rng, (batch, 8, 4), dtype), np.full((batch, 6, 4), np.nan, dtype)
+    arrays = random(rng, (batch, 6, 8), dtype), random(rng, (batch, 8, 4),
+                                                       dtype), np.full((batch, 6, 4), np.nan, dtype)
     run(engine, *(shuffled(x, o) for x, o in zip(arrays, orders, strict=True)), dtype)
 
 
@@ -123,16 +135,19 @@ def test_matrices_between_rows_and_columns(engine, batch, operand, order):
 def test_gaps_between_matrices(engine, gap):
     """Vectors along rows divide what is from one matrix to the next too."""
     rng, operands = np.random.default_rng(8), []
-    for values in (random(rng, (30, 4, 8), "float32"), random(rng, (30, 8, 4), "float32"), np.full((30, 4, 4), np.nan, "float32")):
+    for values in (random(rng, (30, 4, 8), "float32"), random(rng, (30, 8, 4), "float32"),
+                   np.full((30, 4, 4), np.nan, "float32")):
         rows, columns = values.shape[1:]
-        x = Strided(aligned(30 * (rows * columns + gap), "float32"), 0, values.shape, (rows * columns + gap, columns, 1))
+        x = Strided(aligned(30 * (rows * columns + gap), "float32"), 0, values.shape,
+                    (rows * columns + gap, columns, 1))
         x.view[...] = values
         operands.append(x)
     run(engine, *operands, "float32")
 
 
-@pytest.mark.parametrize("shapes", [((1, 1), (3, 7)), ((3, 7), (1, 1)), ((3, 1), (1, 7)), ((3, 7), (1, 7)), ((3, 1), (3, 7)),
-                                    ((2, 3, 5), (2, 1, 5))], ids=str)
+@pytest.mark.parametrize("shapes", [((1, 1), (3, 7)), ((3, 7), (1, 1)), ((3, 1), (1, 7)),
+                                    ((3, 7), (1, 7)), ((3, 1), (3, 7)), ((2, 3, 5), (2, 1, 5))],
+                         ids=str)
 def test_operands_that_are_the_same_for_many_matrices(engine, shapes):
     rng, dtype = np.random.default_rng(3), "float64"
     batch = np.broadcast_shapes(*shapes)
@@ -144,8 +159,9 @@ def test_operands_that_are_the_same_for_many_matrices(engine, shapes):
     run(engine, *operands, place(np.full((*batch, 5, 4), np.nan), pad=2), dtype)
 
 
-@pytest.mark.parametrize("shapes", [((7, 1000, 4), (7, 4, 3)), ((7, 3, 5), (7, 5, 130)), ((2, 72, 9), (2, 9, 64)),
-                                    ((3, 4, 200, 2), (3, 1, 2, 8))], ids=str)
+@pytest.mark.parametrize("shapes", [((7, 1000, 4), (7, 4, 3)), ((7, 3, 5), (7, 5, 130)),
+                                    ((2, 72, 9), (2, 9, 64)), ((3, 4, 200, 2), (3, 1, 2, 8))],
+                         ids=str)
 def test_more_rows_than_a_matrix_has_are_many_matrices(engine, shapes):
     rng, dtype = np.random.default_rng(9), "float32"
     a, b = (random(rng, shape, dtype) for shape in shapes)
@@ -153,7 +169,8 @@ def test_more_rows_than_a_matrix_has_are_many_matrices(engine, shapes):
     placed = place(b)
     steps = tuple(0 if n == 1 else s for n, s in zip(b.shape[:-2], placed.strides, strict=False))
     shared = Strided(placed.base, 0, (*batch, *b.shape[-2:]), (*steps, *placed.strides[-2:]))
-    plan = run(engine, place(a), shared, place(np.full((*batch, a.shape[-2], b.shape[-1]), np.nan, dtype)), dtype)
+    plan = run(engine, place(a), shared, place(np.full((*batch, a.shape[-2], b.shape[-1]), np.nan,
+                                                       dtype)), dtype)
     assert max(plan.config.extents[:2]) <= 64
 
 
@@ -165,8 +182,10 @@ def test_rows_that_cannot_be_cut_are_refused():
     assert why_not_batched(replace(p, m=1000, a=x, c=x), H200) is None
 
 
-@pytest.mark.parametrize("m, n, dtype, cut", [(66, 8, "float16", True), (51, 8, "int8", True), (68, 72, "float32", False),
-                                              (221, 8, "float16", False), (221, 8, "float32", True), (66, 8, "int8", False)])
+@pytest.mark.parametrize("m, n, dtype, cut", [(66, 8, "float16", True), (51, 8, "int8", True),
+                                              (68, 72, "float32", False),
+                                              (221, 8, "float16", False), (221, 8, "float32", True),
+                                              (66, 8, "int8", False)])
 def test_parts_of_rows_are_whole_words_of_one_side(m, n, dtype, cut):
     def matrix(rows, columns):
         return Operand(dtype, (columns, 1), (rows * columns,))
@@ -190,7 +209,8 @@ def test_one_element_is_read_for_all_matrices(engine, operand, dtype, extents):
     shapes = {"a": (9, m, k), "b": (9, k, n)}
     one = Strided(place(random(rng, (1, 1), dtype)).base, 0, shapes.pop(operand), (0, 0, 0))
     others = {name: place(random(rng, shape, dtype)) for name, shape in shapes.items()}
-    run(engine, **{operand: one, **others}, c=place(np.full((9, m, n), poison(dtype), dtype), poison=poison(dtype)), dtype=dtype)
+    run(engine, **{operand: one, **others}, c=place(np.full((9, m, n), poison(dtype), dtype),
+                                                    poison=poison(dtype)), dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float16", *FLOATS, "int32", "uint8"])
@@ -216,7 +236,8 @@ def test_scalars_in_device_memory(engine, alpha, beta):
     if not beta:
         before[:] = np.nan
     pa, pb, pc = place(a), place(b), place(before)
-    scalars = {name: place(np.full((1, 1), value, "float32")) for name, value in (("alpha", alpha), ("beta", beta))}
+    scalars = {name: place(np.full((1, 1), value, "float32"))
+               for name, value in (("alpha", alpha), ("beta", beta))}
     plan = plan_batched(gemm_problem(pa, pb, pc, alpha="device", beta="device"), engine.device)
     engine.run(plan, operands=scalars, a=pa, b=pb, c=pc)
     np.testing.assert_array_equal(pc.view, want)
@@ -228,12 +249,15 @@ def test_scalars_in_device_memory(engine, alpha, beta):
 def test_matrices_of_an_epilogue_in_another_order_than_c(engine, extents, order_of_c, order):
     """acc + residual, and the sum as an output: C may be one span, the others are not."""
     rng, (m, n, k), batch = np.random.default_rng(10), extents, 40
-    a, b, residual = (rng.integers(-9, 10, shape).astype("float32") for shape in ((batch, m, k), (batch, k, n), (batch, m, n)))
+    a, b, residual = (rng.integers(-9, 10, shape).astype("float32")
+                      for shape in ((batch, m, k), (batch, k, n), (batch, m, n)))
     pa, pb, empty = place(a), place(b), np.full((batch, m, n), np.nan, "float32")
-    pc, pr, pre = shuffled(empty, order_of_c), shuffled(residual, order), shuffled(empty, order[::-1])
+    pc, pr, pre = shuffled(empty, order_of_c), shuffled(residual,
+                                                        order), shuffled(empty, order[::-1])
     acc = Node("acc", "float32")
     total = Node("add", "float32", (acc, Node("operand", "float32", name="residual")))
-    fusion = Fusion(EpilogueGraph("test", total, (("pre", acc),)), (("residual", pr.operand()),), (("pre", pre.operand()),))
+    fusion = Fusion(EpilogueGraph("test", total, (("pre", acc),)), (("residual", pr.operand()),),
+                    (("pre", pre.operand()),))
     plan = plan_batched(replace(gemm_problem(pa, pb, pc), fusion=fusion), engine.device)
     engine.run(plan, operands={"epi_residual": pr, "epi_pre": pre, "a": pa, "b": pb, "c": pc})
     np.testing.assert_array_equal(pc.view, a @ b + residual)
@@ -251,16 +275,18 @@ def test_conjugation_where_a_thread_has_whole_matrices(engine, conj):
     rng = np.random.default_rng(9)
     pa, pb = (place(random(rng, (600, 3, 3), "complex64")) for _ in range(2))
     pc = place(np.full((600, 3, 3), poison("complex64"), "complex64"))
-    plan = plan_batched(gemm_problem(pa, pb, pc, conj=conj), replace(engine.device, multiprocessors=1))
+    plan = plan_batched(gemm_problem(pa, pb, pc, conj=conj),
+                        replace(engine.device, multiprocessors=1))
     assert plan.config.tile.whole
     engine.run(plan, a=pa, b=pb, c=pc)
     a, b = (np.conj(x.view) if f else x.view for x, f in zip((pa, pb), conj, strict=True))
     check_product(pc.view, np.array(a), np.array(b), "complex64")
 
 
-@pytest.mark.parametrize("a_type, b_type, c_type", [("int8", "int8", "int32"), ("float16", "float16", "float32"),
-                                                    ("float32", "float32", "float64"), ("bfloat16", "bfloat16", "bfloat16"),
-                                                    ("bfloat16", "float16", "float32")])
+@pytest.mark.parametrize("a_type, b_type, c_type",
+                         [("int8", "int8", "int32"), ("float16", "float16", "float32"),
+                          ("float32", "float32", "float64"), ("bfloat16", "bfloat16", "bfloat16"),
+                          ("bfloat16", "float16", "float32")])
 def test_mixed_types(engine, a_type, b_type, c_type):
     rng = np.random.default_rng(6)
     a_type, b_type, c_type = (getattr(ml_dtypes, t, t) for t in (a_type, b_type, c_type))
@@ -272,39 +298,49 @@ def test_mixed_types(engine, a_type, b_type, c_type):
 
 def test_offsets_beyond_32_bits():
     x = Operand("float32", (3, 1), (9,))
-    plan = plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (2 * 10**8,)), H200)
+    plan = plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (2 * 10**8,)),
+                        H200)
     assert plan.config.wide and "long long const first = block * " in plan.source
-    assert not plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (10**6,)), H200).config.wide
+    assert not plan_batched(GemmProblem(3, 3, 3, x, Operand("float32", (1, 3), (9,)), x, (10**6,)),
+                            H200).config.wide
 
 
 def test_spans_are_copied_by_whole_vectors():
-    """3 x 3 matrices of any type that follow each other are read 16 bytes at a time, and written by vectors of sums of 16 bytes."""
+    """3 x 3 matrices of any type that follow each other are read 16 bytes at a time, and written by
+    vectors of sums of 16 bytes."""
     for dtype, width in (("int8", 16), ("float16", 8), ("float32", 4), ("float64", 2)):
         x = Operand(dtype, (3, 1), (9,))
-        config = plan_batched(GemmProblem(3, 3, 3, x, Operand(dtype, (1, 3), (9,)), x, (10**5,)), H200).config
+        config = plan_batched(GemmProblem(3, 3, 3, x, Operand(dtype, (1, 3), (9,)), x, (10**5,)),
+                              H200).config
         assert (config.a.width, config.b.width) == (width, width)
         assert config.c.width * np.dtype(config.accumulator).itemsize == 16
 
 
-@pytest.mark.parametrize("dtype, extents", [("complex128", (32, 32, 32)), ("float64", (37, 37, 37)), ("uint8", (8, 8, 120))])
+@pytest.mark.parametrize("dtype, extents", [("complex128", (32, 32, 32)), ("float64", (37, 37, 37)),
+                                            ("uint8", (8, 8, 120))])
 def test_shared_memory_ends_with_the_last_vectors(dtype, extents):
-    """Not with the last of the matrices that would have them: a block of one matrix would need twice as much."""
+    """Not with the last of the matrices that would have them: a block of one matrix would need
+    twice as much."""
     m, n, k = extents
-    plan = plan_batched(GemmProblem(m, n, k, Operand(dtype, (k, 1), (m * k,)), Operand(dtype, (1, n), (n * k,)),
+    plan = plan_batched(GemmProblem(m, n, k, Operand(dtype, (k, 1), (m * k,)),
+                                    Operand(dtype, (1, n), (n * k,)),
                                     Operand(dtype, (n, 1), (m * n,)), (10**5,)), H200)
     kernel, config = plan.launches[0].kernel, plan.config
     each = [(sum((e - 1) * s for e, s in zip(box, side.held, strict=True)) + 1) for box, side in
             zip(config.boxes, (config.a, config.b, config.c), strict=True)]
     item, sums = np.dtype(dtype).itemsize, np.dtype(config.sums).itemsize
-    a, b = (x + config.tile.threads * side.width for x, side in zip(each, (config.a, config.b), strict=False))
+    a, b = (x + config.tile.threads * side.width
+            for x, side in zip(each, (config.a, config.b), strict=False))
     assert kernel.shared_bytes <= max((a + b) * item + 128, each[2] * config.tile.depth * sums)
 
 
-@pytest.mark.parametrize("extents", [(3, 3, 3), (4, 4, 4), (8, 8, 8), (16, 16, 16), (32, 32, 32)], ids=str)
+@pytest.mark.parametrize("extents", [(3, 3, 3), (4, 4, 4), (8, 8, 8), (16, 16, 16), (32, 32, 32)],
+                         ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 def test_few_bank_conflicts(dtype, extents):
     m, n, k = extents
-    plan = plan_batched(GemmProblem(m, n, k, Operand(dtype, (k, 1), (m * k,)), Operand(dtype, (1, n), (n * k,)),
+    plan = plan_batched(GemmProblem(m, n, k, Operand(dtype, (k, 1), (m * k,)),
+                                    Operand(dtype, (1, n), (n * k,)),
                                     Operand(dtype, (n, 1), (m * n,)), (10**5,)), H200)
     for name, text in plan.facts.items():
         if name.startswith("shared load"):
@@ -315,7 +351,8 @@ def test_few_bank_conflicts(dtype, extents):
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "float16"])
 def test_gram_matrices_are_exactly_symmetric(dtype):
-    """A complex element adds the products of the one opposite in another order, so that planning takes no such kernel."""
+    """A complex element adds the products of the one opposite in another order, so that planning
+    takes no such kernel."""
     a, b, c = Operand(dtype, (1, 3), (15,)), Operand(dtype, (1, 3), (15,)), Operand(dtype, (3, 1), (9,))
     plan = plan_gemm(GemmProblem(3, 3, 5, a, b, c, (10**5,), triangle="both"), H200)
     assert (plan.family == "gemm_batched") == (dtype != "complex64")
@@ -329,8 +366,9 @@ def test_what_it_refuses():
     assert why_not_batched(replace(p, alpha="zero"), H200) == "there is nothing to multiply"
     assert "are larger than" in why_not_batched(replace(p, m=67), H200)
     with pytest.raises(ValueError, match="there is only one matrix"):
-        plan_batched(replace(p, batch=(), a=replace(x, batch_strides=()), b=replace(p.b, batch_strides=()),
-                             c=replace(x, batch_strides=())), H200)
+        plan_batched(replace(p, batch=(), a=replace(x, batch_strides=()),
+                             b=replace(p.b, batch_strides=()), c=replace(x, batch_strides=())),
+                     H200)
     config = plan_batched(p, H200).config
     with pytest.raises(CodegenError, match="does not divide"):
         gemm_batched(replace(config, tile=BatchedTile(64, 32)))

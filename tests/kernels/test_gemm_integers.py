@@ -1,4 +1,5 @@
-"""Integers and bool on ``gemm_wgmma``: bytes, and planes of the bytes of longer integers; every result is exact."""
+"""Integers and bool on ``gemm_wgmma``: bytes, and planes of the bytes of longer integers; every
+result is exact."""
 
 from dataclasses import replace
 
@@ -12,7 +13,13 @@ from cuteblas.kernels.gemm.cluster import Cluster
 from cuteblas.kernels.gemm.wgmma import WgmmaConfig, gemm_wgmma
 from cuteblas.planning import H200, GemmProblem, Operand, plan_gemm
 from cuteblas.planning.gemm.packing import packed_problem, plan_packed
-from cuteblas.planning.gemm.wgmma import TILES_OF_TWO_WORDS, WgmmaTile, _Tiling, plan_wgmma, why_not_wgmma
+from cuteblas.planning.gemm.wgmma import (
+    TILES_OF_TWO_WORDS,
+    WgmmaTile,
+    _Tiling,
+    plan_wgmma,
+    why_not_wgmma,
+)
 from cuteblas.planning.gemm.wgmma import _planned as planned_tiling
 from cuteblas.planning.problem import Fusion
 
@@ -21,9 +28,10 @@ from .engines import check_product, gemm_problem, place, poison, random
 TYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 
 
-def run(engine, a, b, *, output=None, alpha=1, beta=0, seed=None, c_order="C", c_pad=0, tile=None, divided=None, tiling=None,
-        placed=None, **traits):
-    """A product on tensor cores, packed first where needed, compared with NumPy; memory around C keeps what it held."""
+def run(engine, a, b, *, output=None, alpha=1, beta=0, seed=None, c_order="C", c_pad=0, tile=None,
+        divided=None, tiling=None, placed=None, **traits):
+    """A product on tensor cores, packed first where needed, compared with NumPy; memory around C
+    keeps what it held."""
     if engine.device.arch != "sm_90":
         pytest.skip("wgmma exists on sm_90 alone")
     kind = output or a.dtype.name
@@ -31,8 +39,8 @@ def run(engine, a, b, *, output=None, alpha=1, beta=0, seed=None, c_order="C", c
     before = random(np.random.default_rng(8), shape, kind) if beta else np.full(shape, poison(kind), kind)
     pa, pb = placed or (place(a), place(b))
     pc = place(before, c_order, pad=c_pad, poison=poison(kind))
-    problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value", beta={0: "zero", 1: "one"}.get(beta, "value"),
-                           **traits)
+    problem = gemm_problem(pa, pb, pc, alpha="one" if alpha == 1 else "value",
+                           beta={0: "zero", 1: "one"}.get(beta, "value"), **traits)
     packed = packed_problem(problem)
     assert why_not_wgmma(packed, H200) is None
     product = None
@@ -62,14 +70,16 @@ def test_every_type_and_order(engine, dtype, orders):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
-@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 9, 17), (129, 65, 127), (64, 264, 129), (67, 3, 384)])
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 9, 17), (129, 65, 127), (64, 264, 129),
+                                     (67, 3, 384)])
 def test_ragged_sizes(engine, dtype, m, n, k):
     rng = np.random.default_rng(2)
     run(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), c_pad=1)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "bool"])
-@pytest.mark.parametrize("options", [{"offset": 3}, {"step": 2}, {"flip": (True, True)}, {"pad": 5}], ids=lambda x: next(iter(x)))
+@pytest.mark.parametrize("options", [{"offset": 3}, {"step": 2}, {"flip": (True, True)},
+                                     {"pad": 5}], ids=lambda x: next(iter(x)))
 def test_strides_and_addresses(engine, dtype, options):
     rng = np.random.default_rng(3)
     a, b = random(rng, (70, 140), dtype), random(rng, (140, 40), dtype)
@@ -81,11 +91,12 @@ def test_rows_and_columns_that_repeat(engine, dtype):
     rng = np.random.default_rng(4)
     a, b = random(rng, (70, 140), dtype), random(rng, (140, 40), dtype)
     pa = place(a[:1])
-    run(engine, np.broadcast_to(a[:1], a.shape), b, placed=(replace(pa, shape=a.shape, strides=(0, 1)), place(b)))
+    run(engine, np.broadcast_to(a[:1], a.shape), b,
+        placed=(replace(pa, shape=a.shape, strides=(0, 1)), place(b)))
 
 
 def test_sums_of_bools_do_not_wrap_to_false(engine):
-    a, b = np.full((2, 66051), 255, np.uint8)                   # 66051 products of 255, of 255 by 4, and 1: 2^32
+    a, b = np.full((2, 66051), 255, np.uint8)      # 66051 products of 255, of 255 by 4, and 1: 2^32
     a, b = np.append(a, [255, 1]).astype(np.uint8).view(bool)[None], np.append(b, [4, 1]).astype(np.uint8).view(bool)[:, None]
     run(engine, a, b, tile=WgmmaTile(1, 64, 4))
 
@@ -93,7 +104,8 @@ def test_sums_of_bools_do_not_wrap_to_false(engine):
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int32", "int64", "uint64"])
 @pytest.mark.parametrize("value", ["min", "-1"])
 def test_extreme_values(engine, dtype, value):
-    """Sums of one sign, the largest that there are: bool of 256 and 512 products, whose lowest byte is zero."""
+    """Sums of one sign, the largest that there are: bool of 256 and 512 products, whose lowest byte
+    is zero."""
     kind = np.dtype(dtype)
     if kind.kind == "b":
         a, b = np.ones((65, 512), bool), np.ones((512, 40), bool)
@@ -107,32 +119,38 @@ def test_extreme_values(engine, dtype, value):
     run(engine, a, b)
 
 
-@pytest.mark.parametrize("dtype, k", [("int8", 2**17 + 200), ("uint8", 2**16 + 2000), ("uint64", 16384), ("int64", 16640)])
+@pytest.mark.parametrize("dtype, k", [("int8", 2**17 + 200), ("uint8", 2**16 + 2000),
+                                      ("uint64", 16384), ("int64", 16640)])
 @pytest.mark.parametrize("value", ["least", "all bits"])
 def test_sums_that_pass_32_bits(engine, dtype, k, value):
-    """K from which sums of bytes do not fit their accumulators; for 64 bits, those of the lowest digits are added in parts."""
+    """K from which sums of bytes do not fit their accumulators; for 64 bits, those of the lowest
+    digits are added in parts."""
     kind = np.dtype(dtype)
     x = np.iinfo(kind).min if value == "least" and kind.kind == "i" else np.array(-1).astype(kind)
     a, b = np.full((2, k), x, kind), np.full((k, 3), x, kind)
     a[1, ::2] = 1
     if kind.itemsize == 1:
-        run(engine, a, b, output="int32" if kind.kind == "i" else "uint32", compute="int32" if kind.kind == "i" else "uint32")
+        run(engine, a, b, output="int32" if kind.kind == "i" else "uint32",
+            compute="int32" if kind.kind == "i" else "uint32")
     plan = run(engine, a, b, tiling=_Tiling(WgmmaTile(1, 64, 8), 1, k, 0))
     assert plan.config.parked == (dtype == "uint64")
 
 
 def test_parts_of_sums_are_as_long_as_32_bits_allow():
-    """Sums of 4 planes and K of 16640 are 1.007 * 2^32: with parts that are longer by a stage of 128, they wrap."""
+    """Sums of 4 planes and K of 16640 are 1.007 * 2^32: with parts that are longer by a stage of
+    128, they wrap."""
     most = (2**32 - 1) // 255**2 // 128
     assert (most + 1) * 128 * 255**2 >= 2**32 > most * 128 * 255**2 and most * 128 < 4 * 16640
     body = gemm_wgmma(WgmmaConfig("uint8", "int64", 64, digits=8, accumulator="int64")).body
     assert f"stages - part_of_sum * {most}, {most})" in body
 
 
-@pytest.mark.parametrize("dtype, alpha, beta", [("int8", -5, 7), ("uint16", 3, 1), ("int32", -5, 7), ("uint64", 3, 2)])
+@pytest.mark.parametrize("dtype, alpha, beta",
+                         [("int8", -5, 7), ("uint16", 3, 1), ("int32", -5, 7), ("uint64", 3, 2)])
 def test_alpha_and_beta(engine, dtype, alpha, beta):
     rng = np.random.default_rng(5)
-    run(engine, random(rng, (40, 150), dtype), random(rng, (150, 72), dtype), alpha=alpha, beta=beta)
+    run(engine, random(rng, (40, 150), dtype), random(rng, (150, 72), dtype), alpha=alpha,
+        beta=beta)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "bool"])
@@ -143,18 +161,21 @@ def test_batches(engine, dtype, batch_a, batch_b):
     pa, pb = place(a), place(b)
     whole = np.broadcast_shapes(batch_a, batch_b)
     if batch_a != whole:
-        pa = replace(pa, shape=(*whole, *pa.shape[-2:]), strides=(*(0 for _ in whole), *pa.strides[-2:]))
+        pa = replace(pa, shape=(*whole, *pa.shape[-2:]),
+                     strides=(*(0 for _ in whole), *pa.strides[-2:]))
     run(engine, np.broadcast_to(a, (*whole, *a.shape[-2:])), b, placed=(pa, pb))
 
 
 @pytest.mark.parametrize("element, sums", [("int8", "int32"), ("uint8", "uint32")])
 def test_results_of_32_bits(engine, element, sums):
     rng = np.random.default_rng(7)
-    run(engine, random(rng, (40, 96), element), random(rng, (96, 72), element), output=sums, compute=sums)
+    run(engine, random(rng, (40, 96), element), random(rng, (96, 72), element), output=sums,
+        compute=sums)
 
 
-TILES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaTile(3, 32, 3), WgmmaTile(2, 320, 3),
-         WgmmaTile(3, 224, 3), WgmmaTile(2, 192, 3, Cluster(1, 2)), WgmmaTile(2, 256, 4, Cluster(2, 1))]
+TILES = [WgmmaTile(1, 192, 3), WgmmaTile(2, 96, 3), WgmmaTile(2, 160, 3), WgmmaTile(3, 32, 3),
+         WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(2, 192, 3, Cluster(1, 2)),
+         WgmmaTile(2, 256, 4, Cluster(2, 1))]
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
@@ -168,7 +189,8 @@ def test_shapes_of_tiles(engine, dtype, tile):
 @pytest.mark.parametrize("tile", [TILES[2], TILES[5]], ids=str)
 def test_shapes_of_tiles_that_park_digits(engine, tile):
     rng = np.random.default_rng(10)
-    plan = run(engine, random(rng, (200, 140), "uint64"), random(rng, (140, 250), "uint64"), tile=tile, c_pad=int(tile.groups == 3))
+    plan = run(engine, random(rng, (200, 140), "uint64"), random(rng, (140, 250), "uint64"),
+               tile=tile, c_pad=int(tile.groups == 3))
     assert plan.config.parked
 
 
@@ -181,7 +203,8 @@ def in_two_words(monkeypatch):
 @pytest.mark.parametrize("tile", TILES_OF_TWO_WORDS, ids=str)
 def test_shapes_of_tiles_of_two_words(engine, in_two_words, tile):
     rng = np.random.default_rng(10)
-    run(engine, random(rng, (200, 260), "int64"), random(rng, (260, 136), "int64"), tile=tile, alpha=3)
+    run(engine, random(rng, (200, 260), "int64"), random(rng, (260, 136), "int64"), tile=tile,
+        alpha=3)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bool", "int32", "int64"])
@@ -195,7 +218,8 @@ def test_slices_of_k(engine, dtype):
 def test_tiles_that_blocks_share(engine):
     rng = np.random.default_rng(12)
     a, b = random(rng, (130, 132 * 128 // 2), "int8"), random(rng, (132 * 128 // 2, 70), "int8")
-    plan = run(engine, a, b, placed=(place(a), place(b, "F")), tile=WgmmaTile(2, 64, 3), divided=2, c_order="F")
+    plan = run(engine, a, b, placed=(place(a), place(b, "F")), tile=WgmmaTile(2, 64, 3), divided=2,
+               c_order="F")
     assert plan.config.divided
 
 
@@ -204,10 +228,12 @@ def test_an_epilogue_takes_sums_of_the_type_of_c(engine):
     if engine.device.arch != "sm_90":
         pytest.skip("wgmma exists on sm_90 alone")
     rng = np.random.default_rng(13)
-    for dtype, output, sums in (("int8", "int8", "int8"), ("int8", "float32", "int32"), ("int32", "int32", "int32"),
-                                ("int64", "int64", "int64")):
+    for dtype, output, sums in (("int8", "int8", "int8"), ("int8", "float32", "int32"),
+                                ("int32", "int32", "int32"), ("int64", "int64", "int64")):
         acc, bias = Node("acc", sums), Node("operand", sums, name="bias")
-        graph = EpilogueGraph("f", Node("maximum", sums, (Node("add", sums, (acc, bias)), Node("negative", sums, (acc,)))))
+        graph = EpilogueGraph("f", Node("maximum", sums,
+                                        (Node("add", sums, (acc, bias)),
+                                         Node("negative", sums, (acc,)))))
         a, b = random(rng, (40, 150), dtype), random(rng, (150, 72), dtype)
         by = random(rng, (40, 72), sums)
         pa, pb, pc, pbias = place(a), place(b, "F"), place(np.zeros((40, 72), output)), place(by)
@@ -225,7 +251,9 @@ def test_what_is_refused():
     p = GemmProblem(64, 64, 64, x, x, x)
     assert why_not_wgmma(p, H200) is None
     assert "along K, but B is contiguous along N" in why_not_wgmma(replace(p, b=y), H200)
-    assert "multiplies bytes, but A is int32" in why_not_wgmma(GemmProblem(64, 64, 64, *3 * [Operand("int32", (64, 1))]), H200)
+    assert "multiplies bytes, but A is int32" in why_not_wgmma(
+        GemmProblem(64, 64, 64, *3 * [Operand("int32", (64, 1))]), H200
+    )
     assert "of one type" in why_not_wgmma(replace(p, b=replace(x, dtype="uint8")), H200)
     assert "sums bytes in int32, not in int64" in why_not_wgmma(replace(p, compute="int64"), H200)
     assert "not on sm_80" in why_not_wgmma(p, replace(H200, arch="sm_80"))
@@ -235,7 +263,8 @@ def test_what_is_refused():
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_is_chosen(dtype):
-    """Small products that would be copied stay on the units that add no copies; large ones go to tensor cores."""
+    """Small products that would be copied stay on the units that add no copies; large ones go to
+    tensor cores."""
     def family(n):
         x, y = Operand(dtype, (1, n)), Operand(dtype, (n, 1))
         return plan_gemm(GemmProblem(n, n, n, x, y, x), H200).family
@@ -250,7 +279,8 @@ def test_bytes_along_k_are_read_in_place(dtype, launches):
 
 
 def test_calls_of_matmul():
-    """From NumPy's arrays to tensor cores, into an ``out`` that is walked backwards, and again, as a repeated call."""
+    """From NumPy's arrays to tensor cores, into an ``out`` that is walked backwards, and again, as
+    a repeated call."""
     emulator = pytest.importorskip("cuteblas.emulator")
     if not emulator.available():
         pytest.skip(emulator.why_unavailable())

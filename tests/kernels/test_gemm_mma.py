@@ -1,4 +1,5 @@
-"""``gemm_mma``: warp-level tensor cores for every type, order, stride, scalar and edge, in the emulator and on a GPU."""
+"""``gemm_mma``: warp-level tensor cores for every type, order, stride, scalar and edge, in the
+emulator and on a GPU."""
 
 import itertools
 from dataclasses import replace
@@ -12,7 +13,15 @@ from cuteblas.kernels.common import OperandAccess
 from cuteblas.kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from cuteblas.planning import H200, plan_gemm
 from cuteblas.planning.gemm import mma as planning
-from cuteblas.planning.gemm.mma import covered_tiles, is_thin, mma_alternatives, mma_tiles, plan_mma, thin_tiles, why_not_mma
+from cuteblas.planning.gemm.mma import (
+    covered_tiles,
+    is_thin,
+    mma_alternatives,
+    mma_tiles,
+    plan_mma,
+    thin_tiles,
+    why_not_mma,
+)
 from cuteblas.planning.gemm.simt import plan_simt
 
 from .engines import check_product, check_tensor_cores, gemm_problem, place, poison, random
@@ -20,15 +29,16 @@ from .moves import counted
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-OUTPUT = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "float64": "float64", "complex128": "complex128"}
+OUTPUT = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "float64": "float64",
+          "complex128": "complex128"}
 
 
 def values(rng, shape, dtype):
     return rng.standard_normal(shape).astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else random(rng, shape, dtype)
 
 
-def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C", c_order="C", a_place=None, b_place=None,
-        c_place=None, conj=(False, False)):
+def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C", c_order="C",
+        a_place=None, b_place=None, c_place=None, conj=(False, False)):
     """Run one product and compare; returns the plan."""
     if mma_atom(a.dtype.name, engine.device.arch) is None:
         pytest.skip(f"{engine.device.arch} has no mma.sync for {a.dtype}")
@@ -48,12 +58,14 @@ def run(engine, a, b, output=None, *, alpha=1, beta=0, a_order="C", b_order="C",
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
     a, b = (x.conj() if flag else x for x, flag in zip((a, b), conj, strict=True))
     if a.dtype == np.int8:
-        check_product(pc.view, a.astype("i4"), b.astype("i4"), "int32", alpha=alpha, beta=beta, before=before)
+        check_product(pc.view, a.astype("i4"), b.astype("i4"), "int32", alpha=alpha, beta=beta,
+                      before=before)
     elif a.dtype in (np.float64, np.complex128):
         check_product(pc.view, a, b, a.dtype.name, alpha=alpha, beta=beta, before=before)
     else:
         check_tensor_cores(pc.view, a, b, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside].view(np.uint8), untouched, err_msg="memory outside of C was written")
+    np.testing.assert_array_equal(pc.base[outside].view(np.uint8), untouched,
+                                  err_msg="memory outside of C was written")
     return plan
 
 
@@ -65,23 +77,25 @@ def test_every_order_of_a_b_and_c(engine, dtype, orders):
     run(engine, a, b, a_order=orders[0], b_order=orders[1], c_order=orders[2])
 
 
-@pytest.mark.parametrize("element, output", [("float16", "float16"), ("bfloat16", "float32"), ("bfloat16", "bfloat16"),
-                                             ("int8", "int32")])
+@pytest.mark.parametrize("element, output", [("float16", "float16"), ("bfloat16", "float32"),
+                                             ("bfloat16", "bfloat16"), ("int8", "int32")])
 def test_types(engine, element, output):
     rng = np.random.default_rng(2)
     run(engine, values(rng, (64, 96), element), values(rng, (96, 72), element), output, b_order="F")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "complex128"])
-@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 8, 8), (8, 1, 40), (33, 31, 65), (129, 264, 72), (64, 8, 520), (128, 128, 32)])
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (1, 8, 8), (8, 1, 40), (33, 31, 65), (129, 264, 72),
+                                     (64, 8, 520), (128, 128, 32)])
 def test_ragged_sizes(engine, dtype, m, n, k):
     rng = np.random.default_rng(3)
     run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), c_place={"pad": 1})
 
 
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2},
-          "backwards": {"flip": (True, True)}, "rows backwards": {"flip": (True, False)},
-          "unaligned": {"offset": 1}, "two bytes off a word": {"offset": 3, "pad": 1}}
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8},
+          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
+          "rows backwards": {"flip": (True, False)}, "unaligned": {"offset": 1},
+          "two bytes off a word": {"offset": 3, "pad": 1}}
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -89,7 +103,8 @@ PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other e
 @pytest.mark.parametrize("dtype", ["float16", "complex128"])
 def test_strides(engine, dtype, where, operand):
     rng = np.random.default_rng(4)
-    run(engine, values(rng, (40, 48), dtype), values(rng, (48, 56), dtype), **{f"{operand}_place": PLACES[where]})
+    run(engine, values(rng, (40, 48), dtype), values(rng, (48, 56), dtype),
+        **{f"{operand}_place": PLACES[where]})
 
 
 def test_zero_strides_read_one_row_many_times(engine):
@@ -105,13 +120,15 @@ def test_zero_strides_read_one_row_many_times(engine):
 @pytest.mark.parametrize("alpha, beta", [(2, 0), (1, 1), (-3, 2)])
 def test_alpha_and_beta(engine, dtype, alpha, beta):
     rng = np.random.default_rng(6)
-    run(engine, values(rng, (40, 64), dtype), values(rng, (64, 24), dtype), alpha=alpha, beta=beta, b_order="F")
+    run(engine, values(rng, (40, 64), dtype), values(rng, (64, 24), dtype), alpha=alpha, beta=beta,
+        b_order="F")
 
 
 @pytest.mark.parametrize("alpha, beta", [(1j, 0), (1 - 2j, 1), (-0.5 + 3j, 2 - 1j)])
 def test_complex_alpha_and_beta(engine, alpha, beta):
     rng = np.random.default_rng(6)
-    run(engine, values(rng, (40, 37), "complex128"), values(rng, (37, 24), "complex128"), alpha=alpha, beta=beta, c_order="F")
+    run(engine, values(rng, (40, 37), "complex128"), values(rng, (37, 24), "complex128"),
+        alpha=alpha, beta=beta, c_order="F")
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
@@ -119,8 +136,8 @@ def test_complex_alpha_and_beta(engine, alpha, beta):
 def test_conjugation_in_the_product(engine, conj, orders):
     rng = np.random.default_rng(14)
     for c_order in "CF":                               # a column-major C exchanges the operands
-        run(engine, values(rng, (19, 30), "complex128"), values(rng, (30, 28), "complex128"), conj=conj, a_order=orders[0],
-            b_order=orders[1], c_order=c_order)
+        run(engine, values(rng, (19, 30), "complex128"), values(rng, (30, 28), "complex128"),
+            conj=conj, a_order=orders[0], b_order=orders[1], c_order=c_order)
 
 
 @pytest.mark.parametrize("conj_a", [False, True])
@@ -130,15 +147,18 @@ def test_every_sign_of_a_complex_product(engine, a, b, conj_a, conj_b):
     """One product at a time: real and imaginary parts that no other term hides."""
     x, y = np.full((9, 1), a, "c16"), np.full((1, 10), b, "c16")
     pa, pb, pc = place(x), place(y), place(np.full((9, 10), np.nan, "c16"))
-    engine.run(plan_mma(gemm_problem(pa, pb, pc, conj=(conj_a, conj_b)), engine.device), a=pa, b=pb, c=pc)
-    np.testing.assert_array_equal(pc.view, np.full((9, 10), (np.conj(a) if conj_a else a) * (np.conj(b) if conj_b else b)))
+    engine.run(plan_mma(gemm_problem(pa, pb, pc, conj=(conj_a, conj_b)), engine.device), a=pa, b=pb,
+               c=pc)
+    np.testing.assert_array_equal(pc.view, np.full((9, 10), (np.conj(a) if conj_a else a)
+                                                   * (np.conj(b) if conj_b else b)))
 
 
 @pytest.mark.parametrize("conj", [(False, False), (True, False), (False, True), (True, True)])
 def test_small_complex_integers_are_those_of_fused_multiply_adds(engine, conj):
     """Nothing rounds, so the order of the sums does not matter: every bit is that of gemm_simt."""
     rng = np.random.default_rng(15)
-    a, b = (rng.integers(-8, 9, (*s, 2)).astype(float).view("c16")[..., 0] for s in ((41, 100), (100, 45)))
+    a, b = (rng.integers(-8, 9, (*s, 2)).astype(float).view("c16")[..., 0]
+            for s in ((41, 100), (100, 45)))
     a[3], b[:, 5] = a[3].real, b[:, 5].real            # an imaginary part of +0
     results = []
     for planner in (plan_mma, plan_simt):
@@ -146,7 +166,9 @@ def test_small_complex_integers_are_those_of_fused_multiply_adds(engine, conj):
         engine.run(planner(gemm_problem(pa, pb, pc, conj=conj), engine.device), a=pa, b=pb, c=pc)
         results.append(pc.view.copy())
     np.testing.assert_array_equal(*(result.view("u8") for result in results))
-    np.testing.assert_array_equal(results[0], (a.conj() if conj[0] else a) @ (b.conj() if conj[1] else b))
+    np.testing.assert_array_equal(
+        results[0], (a.conj() if conj[0] else a) @ (b.conj() if conj[1] else b)
+    )
 
 
 def test_float64_has_the_bits_of_fused_multiply_adds(engine):
@@ -165,7 +187,8 @@ def test_float64_has_the_bits_of_fused_multiply_adds(engine):
 @pytest.mark.parametrize("batch", [(3,), (2, 2)])
 def test_batches(engine, batch, dtype):
     rng = np.random.default_rng(7)
-    run(engine, values(rng, (*batch, 40, 64), dtype), values(rng, (*batch, 64, 72), dtype), a_order="F", c_place={"pad": 4})
+    run(engine, values(rng, (*batch, 40, 64), dtype), values(rng, (*batch, 64, 72), dtype),
+        a_order="F", c_place={"pad": 4})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
@@ -174,12 +197,14 @@ def test_slices_of_k_are_added_in_order(engine, monkeypatch, dtype, c_order):
     monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
     rng = np.random.default_rng(8)
     k = {"int8": 16_000, "complex128": 1500}.get(dtype, 4000)
-    plan = run(engine, values(rng, (33, k), dtype), values(rng, (k, 40), dtype), alpha=3, beta=2, b_order="F", c_order=c_order)
+    plan = run(engine, values(rng, (33, k), dtype), values(rng, (k, 40), dtype), alpha=3, beta=2,
+               b_order="F", c_order=c_order)
     assert plan.config.slices > 2 and len(plan.launches) == 2
 
 
 TILES = [(dtype, tile) for dtype in OUTPUT for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200)]
-THIN = [(dtype, tile) for dtype in OUTPUT for tile in thin_tiles(mma_atom(dtype, "sm_90"), H200, 10**6)]
+THIN = [(dtype, tile) for dtype in OUTPUT for tile in thin_tiles(mma_atom(dtype, "sm_90"), H200,
+                                                                 10**6)]
 
 
 @pytest.fixture
@@ -195,36 +220,46 @@ def one_tile(monkeypatch):
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
-@pytest.mark.parametrize("dtype, tile", THIN, ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")
+@pytest.mark.parametrize("dtype, tile", THIN, ids=lambda x: x if isinstance(x, str)
+                         else f"{x.m}x{x.n}")
 def test_tiles_for_few_columns_or_rows(engine, one_tile, dtype, tile, orders):
     """Ragged extents, more than one tile, and K in slices."""
     one_tile(tile)
-    rng, step = np.random.default_rng(21), 2 if "16" in dtype else 1          # elements that an asynchronous copy moves
+    # elements that an asynchronous copy moves
+    rng, step = np.random.default_rng(21), 2 if "16" in dtype else 1
     m, n = (tile.m + 8, tile.n - 5 * step) if tile.m > tile.n else (tile.m - 5 * step, tile.n + 8)
     for k in (5 * step, 7 * tile.k + 3 * step):
-        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), a_order=orders[0], b_order=orders[1])
+        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), a_order=orders[0],
+            b_order=orders[1])
 
 
-@pytest.mark.parametrize("dtype, tile", TILES, ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")
+@pytest.mark.parametrize("dtype, tile", TILES,
+                         ids=lambda x: x if isinstance(x, str) else f"{x.m}x{x.n}")
 def test_every_tile(engine, one_tile, dtype, tile):
     """Every tile that planning can choose, on a ragged problem a little larger than it."""
     one_tile(tile)
     rng = np.random.default_rng(9)
-    run(engine, values(rng, (tile.m + 8, 80), dtype), values(rng, (80, tile.n + 16), dtype), b_order="F")
+    run(engine, values(rng, (tile.m + 8, 80), dtype), values(rng, (80, tile.n + 16), dtype),
+        b_order="F")
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_large_tiles_that_divide_the_problem_have_no_predicates(engine, one_tile, dtype, orders):
-    """Fewer steps along K than stages and more, with batches; next to what is there nothing may be read or written."""
-    tiles = [tile for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200) if (tile.m, tile.n) in ((128, 64), (64, 64))]
+    """Fewer steps along K than stages and more, with batches; next to what is there nothing may be
+    read or written."""
+    tiles = [tile for tile in mma_tiles(mma_atom(dtype, "sm_90"), H200)
+             if (tile.m, tile.n) in ((128, 64), (64, 64))]
     rng = np.random.default_rng(17)
     for tile, steps in zip(tiles[:2] if dtype == "float64" else tiles * 2, (1, 6), strict=True):
         one_tile(tile)
-        a, b = values(rng, (2, 2 * tile.m, steps * tile.k), dtype), values(rng, (2, steps * tile.k, tile.n), dtype)
-        plan = run(engine, a, b, a_order=orders[0], b_order=orders[1], beta=steps // 6, c_place={"pad": 2})
+        a, b = values(rng, (2, 2 * tile.m, steps * tile.k),
+                      dtype), values(rng, (2, steps * tile.k, tile.n), dtype)
+        plan = run(engine, a, b, a_order=orders[0], b_order=orders[1], beta=steps // 6,
+                   c_place={"pad": 2})
         assert "_aligned" in plan.launches[0].kernel.name
-    plan = run(engine, values(rng, (2 * tile.m + 1, tile.k), dtype), values(rng, (tile.k, tile.n), dtype))
+    plan = run(engine, values(rng, (2 * tile.m + 1, tile.k), dtype),
+               values(rng, (tile.k, tile.n), dtype))
     assert "_aligned" not in plan.launches[0].kernel.name
 
 
@@ -234,12 +269,14 @@ def test_slices_of_k_without_predicates(engine, monkeypatch, one_tile, k, withou
     monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 32)
     one_tile(tile)
     rng = np.random.default_rng(18)
-    plan = run(engine, values(rng, (tile.m, k), "complex128"), values(rng, (k, tile.n), "complex128"), b_order="F")
+    plan = run(engine, values(rng, (tile.m, k), "complex128"),
+               values(rng, (k, tile.n), "complex128"), b_order="F")
     assert plan.config.slices > 2 and k % plan.config.chunk and ("_aligned" in plan.launches[0].kernel.name) == without
 
 
 def test_complex128_has_the_bits_of_older_parts(engine):
-    """An instruction adds four elements of k after the other four, in the order of the four instructions before sm_90."""
+    """An instruction adds four elements of k after the other four, in the order of the four
+    instructions before sm_90."""
     rng = np.random.default_rng(19)
     a, b = values(rng, (70, 83), "complex128"), values(rng, (83, 45), "complex128")
     results, names = [], []
@@ -309,7 +346,8 @@ def test_offsets_of_64_bits(engine):
     assert [p.name for p in wide.params] == [p.name for p in launch.kernel.params]
     engine.run(replace(plan, launches=(replace(launch, kernel=wide),)), a=pa, b=pb, c=pc)
     check_tensor_cores(pc.view, a, b)
-    assert "_wide" in plan_mma(replace(problem, m=2**16, a=replace(problem.a, strides=(2**15, 1))), H200).launches[0].kernel.name
+    assert "_wide" in plan_mma(replace(problem, m=2**16, a=replace(problem.a, strides=(2**15, 1))),
+                               H200).launches[0].kernel.name
 
 
 @pytest.mark.parametrize("dtype", OUTPUT)
@@ -322,14 +360,18 @@ def test_no_bank_conflicts(dtype, orders):
     pc = place(np.zeros((512, 512), OUTPUT[dtype]))
     problem = gemm_problem(place(x, orders[0]), place(x, orders[1]), pc)
     read = [planning.vector_access(operand, (512, 512)) for operand in (problem.a, problem.b)]
-    for tile in (*mma_tiles(mma_atom(dtype, "sm_90"), H200), *thin_tiles(mma_atom(dtype, "sm_90"), H200, 10**6)):
-        facts = gemm_mma(MmaConfig(dtype, OUTPUT[dtype], tile, *read, OperandAccess(1, 1 if dtype == "complex128" else 2))).facts
+    for tile in (*mma_tiles(mma_atom(dtype, "sm_90"), H200),
+                 *thin_tiles(mma_atom(dtype, "sm_90"), H200, 10**6)):
+        facts = gemm_mma(MmaConfig(dtype, OUTPUT[dtype], tile, *read,
+                                   OperandAccess(1, 1 if dtype == "complex128" else 2))).facts
         shared = {name: text for name, text in facts.items() if name.startswith("shared")}
-        assert len(shared) == 4 and all("no bank conflict" in text for text in shared.values()), (tile, shared)
+        assert len(shared) == 4 and all("no bank conflict" in text
+                                        for text in shared.values()), (tile, shared)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2), (40, 21, 33, "w")])
+@pytest.mark.parametrize("m, n, k, width", [(64, 96, 80, 4), (70, 36, 40, 4), (33, 22, 17, 2),
+                                            (40, 21, 33, "w")])
 @pytest.mark.parametrize("alpha, beta", [(1, 0), (2, 3)])
 def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
     rng, wide = np.random.default_rng(6), "float32"
@@ -346,19 +388,23 @@ def test_results_of_two_bytes(engine, dtype, m, n, k, width, alpha, beta):
 
 
 COVERED = [*mma_tiles(mma_atom("float16", "sm_90"), H200),
-           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6), *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
+           *thin_tiles(mma_atom("float16", "sm_90"), H200, 10**6),
+           *covered_tiles(mma_atom("float16", "sm_90"), H200, 10**6)]
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("tile", COVERED, ids=lambda x: f"{x.m}x{x.n}x{x.k} {x.min_blocks}")
 def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):
-    """Of all three matrices, in a batch, at every edge of a tile; what is between rows is not a number."""
+    """Of all three matrices, in a batch, at every edge of a tile; what is between rows is not a
+    number."""
     one_tile(tile)
     rng, between = np.random.default_rng(31), {"pad": 2, "poison": np.nan}
-    for m, n, k, where in ((tile.m + 5, tile.n - 1, tile.k + 1, between), (tile.m - 1, tile.n + 3, tile.k - 1, {}),
+    for m, n, k, where in ((tile.m + 5, tile.n - 1, tile.k + 1, between),
+                           (tile.m - 1, tile.n + 3, tile.k - 1, {}),
                            (3, 5, 2 * tile.k + 7, {"offset": 2, **between})):
         a, b = values(rng, (2, m, k), "float16"), values(rng, (2, k, n), "float16")
-        plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], a_place=where, b_place=where, c_place=where)
+        plan = run(engine, a, b, "float16", a_order=orders[0], b_order=orders[1], a_place=where,
+                   b_place=where, c_place=where)
         names = {"C": "kw", "F": "mw"}[orders[0]] + {"C": "mw", "F": "kw"}[orders[1]] + "kw"
         assert names in plan.launches[0].kernel.name and len(plan.launches) == 1
 
@@ -366,12 +412,13 @@ def test_rows_that_begin_inside_of_words(engine, one_tile, tile, orders):
 @pytest.mark.parametrize("a_order, b_order, c_order", ["CCC", "FCF", "CFF", "FFC"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("alpha, beta", [(1, 0), (-3, 2)])
-def test_only_some_rows_that_begin_inside_of_words(engine, dtype, a_order, b_order, c_order, alpha, beta):
+def test_only_some_rows_that_begin_inside_of_words(engine, dtype, a_order, b_order, c_order, alpha,
+                                                   beta):
     """One operand by vectors, the other one by words; in either order of C."""
     rng = np.random.default_rng(32)
     for m, n, k in ((33, 48, 65), (64, 31, 40), (21, 96, 64)):
-        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), dtype, a_order=a_order, b_order=b_order,
-            c_order=c_order, alpha=alpha, beta=beta)
+        run(engine, values(rng, (m, k), dtype), values(rng, (k, n), dtype), dtype, a_order=a_order,
+            b_order=b_order, c_order=c_order, alpha=alpha, beta=beta)
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
@@ -380,7 +427,8 @@ def test_slices_of_rows_that_begin_inside_of_words(engine, monkeypatch, orders):
     rng = np.random.default_rng(33)
     a, b = values(rng, (35, 1001), "float16"), values(rng, (1001, 17), "float16")
     pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((35, 17), np.nan, "f2"))
-    plans = [x.plan() for x in mma_alternatives(gemm_problem(pa, pb, pc), engine.device) if is_thin(x.plan().config.tile)]
+    plans = [x.plan() for x in mma_alternatives(gemm_problem(pa, pb, pc), engine.device)
+             if is_thin(x.plan().config.tile)]
     assert any(plan.config.slices > 2 for plan in plans)
     for plan in plans[::5]:
         pc.view[...] = np.nan
@@ -391,15 +439,17 @@ def test_slices_of_rows_that_begin_inside_of_words(engine, monkeypatch, orders):
 def test_what_is_not_read_by_covering_words():
     """Where the word that covers the first element may begin before the array, and vectors."""
     x = place(np.zeros((63, 63), "f2"))
-    for a, covering in ((x, True), (place(x.view, flip=(True, False)), False), (place(x.view, offset=1), False),
-                        (place(x.view[:, :62]), False), (place(np.zeros((63, 63), "f4")), False), (place(x.view[:1]), False)):
+    for a, covering in ((x, True), (place(x.view, flip=(True, False)), False),
+                        (place(x.view, offset=1), False), (place(x.view[:, :62]), False),
+                        (place(np.zeros((63, 63), "f4")), False), (place(x.view[:1]), False)):
         assert planning._read(a.operand(), a.shape).covering == covering
 
 
 def test_rows_are_moved_by_words():
     """All but what is alone in a word at an end of a row."""
     a, b, c = (place(np.ones((4, 63, 63), "f2")) for _ in range(3))
-    plan = next(x for x in mma_alternatives(gemm_problem(a, b, c), H200) if is_thin(x.plan().config.tile)).plan()
+    plan = next(x for x in mma_alternatives(gemm_problem(a, b, c), H200)
+                if is_thin(x.plan().config.tile)).plan()
     moved = [x for x in counted(plan, a=a, b=b, c=c) if x.space == "global"]
     assert moved and all(x.bytes == 4 or x.bytes == 2 for x in moved)
 
@@ -415,7 +465,8 @@ def test_stores_of_two_bytes_fill_sectors():
 
 def test_no_stages_that_a_short_sum_has_no_use_for():
     x = place(np.zeros((64, 32), "f2"))
-    for alternative in mma_alternatives(gemm_problem(x, place(np.zeros((32, 64), "f2")), place(np.zeros((64, 64), "f2"))), H200):
+    for alternative in mma_alternatives(gemm_problem(x, place(np.zeros((32, 64), "f2")),
+                                                     place(np.zeros((64, 64), "f2"))), H200):
         assert "_s2_" in alternative.plan().launches[0].kernel.name
 
 
@@ -438,13 +489,16 @@ def test_planning_takes_it_where_wgmma_does_not_apply():
     assert plan.family == "gemm_simt" and "sm_75 has no mma.sync for bfloat16" in plan.reason
 
 
-@pytest.mark.parametrize("change, why", [
-    ({"a": replace(half().a, dtype="float32")}, "no mma.sync for float32"),
-    ({"b": replace(half().b, dtype="bfloat16")}, "no mma.sync for float16 and bfloat16"),
-    ({"a": replace(half().a, dtype="int8"), "b": replace(half().b, dtype="int8")}, "sums int8 in int32, but C is float32"),
-    ({"precision": "ieee"}, "precision='ieee'"),
-    ({"k": 0}, "nothing to multiply"),
-], ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize("change, why", [({"a": replace(half().a, dtype="float32")},
+                                          "no mma.sync for float32"),
+                                         ({"b": replace(half().b, dtype="bfloat16")},
+                                          "no mma.sync for float16 and bfloat16"),
+                                         ({"a": replace(half().a, dtype="int8"),
+                                           "b": replace(half().b, dtype="int8")},
+                                          "sums int8 in int32, but C is float32"),
+                                         ({"precision": "ieee"}, "precision='ieee'"),
+                                         ({"k": 0}, "nothing to multiply"),],
+                         ids=lambda x: x if isinstance(x, str) else "")
 def test_refusals(change, why):
     assert why in why_not_mma(half(**change), H200)
     with pytest.raises(ValueError, match=f"gemm_mma cannot compute this: .*{why}"):
@@ -453,14 +507,17 @@ def test_refusals(change, why):
 
 def test_eight_bit_operands_lie_along_k():
     x, c = place(np.zeros((64, 64), "i1")), place(np.zeros((64, 64), "i4"))
-    assert "8-bit operands must be contiguous along K, but B has strides (1, 64)" in why_not_mma(gemm_problem(x, x, c), H200)
+    assert "8-bit operands must be contiguous along K, but B has strides (1, 64)" in why_not_mma(
+        gemm_problem(x, x, c), H200
+    )
 
 
 def test_small_problems_take_small_tiles_and_deep_ones_are_split():
     def choice(m, n, k):
         x = half()
-        return plan_mma(replace(x, m=m, n=n, k=k, a=replace(x.a, strides=(k, 1)), b=replace(x.b, strides=(k, 1)),
-                                c=replace(x.c, strides=(n, 1))), H200).config
+        return plan_mma(replace(x, m=m, n=n, k=k, a=replace(x.a, strides=(k, 1)),
+                                b=replace(x.b, strides=(k, 1)), c=replace(x.c, strides=(n, 1))),
+                        H200).config
 
     small, large = choice(64, 64, 64).tile, choice(8192, 8192, 512).tile
     assert small.m * small.n <= 64 * 64 < large.m * large.n
@@ -471,11 +528,14 @@ def test_misuse_is_refused():
     atom = mma_atom("float16", "sm_80")
     access = OperandAccess(1, 8)
     with pytest.raises(CodegenError, match="vectors of at most 2 elements of C along N"):
-        gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 32, atom), access, access, OperandAccess(0, 2)))
+        gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 32, atom), access, access,
+                           OperandAccess(0, 2)))
     with pytest.raises(CodegenError, match="do not divide the tile"):
         MmaTile(100, 64, 32, atom)
     with pytest.raises(CodegenError, match="an even number of steps"):
-        gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 16, atom), access, access, OperandAccess(1)))
+        gemm_mma(MmaConfig("float16", "float32", MmaTile(64, 64, 16, atom), access, access,
+                           OperandAccess(1)))
     with pytest.raises(CodegenError, match="8-bit elements are contiguous along K"):
         tile = MmaTile(64, 64, 64, mma_atom("int8", "sm_80"))
-        gemm_mma(MmaConfig("int8", "int32", tile, OperandAccess(0, 16), OperandAccess(1, 16), OperandAccess(1)))
+        gemm_mma(MmaConfig("int8", "int32", tile, OperandAccess(0, 16), OperandAccess(1, 16),
+                           OperandAccess(1)))

@@ -1,4 +1,5 @@
-"""float64 and complex128 products by residues: integers, the condition on them, the way back, what is left to native arithmetic."""
+"""float64 and complex128 products by residues: integers, the condition on them, the way back, what
+is left to native arithmetic."""
 
 import math
 from dataclasses import replace
@@ -28,7 +29,7 @@ def hopper(engine):
         pytest.skip("wgmma exists on sm_90 alone")
 
 
-# -- the same in exact arithmetic -------------------------------------------------------------------------------------------------
+# -- the same in exact arithmetic ------------------------------------------------------------------
 def product_of(count):
     return math.prod(MODULI[:count])
 
@@ -40,8 +41,9 @@ def parts(x):
 
 def low_of(row):
     """The exponent of the lowest bit of a row."""
-    return min((-(Fraction(float(x)).denominator.bit_length() - 1) if Fraction(float(x)).denominator > 1
-                else (int(x) & -int(x)).bit_length() - 1) for x in row if x)
+    return min((-(Fraction(float(x)).denominator.bit_length() - 1)
+                if Fraction(float(x)).denominator > 1 else (int(x) & -int(x)).bit_length() - 1)
+               for x in row if x)
 
 
 def known(rows):
@@ -64,7 +66,8 @@ def known(rows):
 
 
 def chosen(a, b):
-    """How many moduli the product of rows needs, and whether integers are the elements; 0: native arithmetic."""
+    """How many moduli the product of rows needs, and whether integers are the elements; 0: native
+    arithmetic."""
     (cos_a, bits_a, *_), (cos_b, bits_b, *_) = known(a), known(b)
     for count in range(1, EXACT + 1):
         if bits_a + bits_b <= math.floor(2 * math.log2(product_of(count) * 0.49999)):
@@ -81,8 +84,10 @@ def integers(rows, count, exact):
     *_, squares, low = known(rows)
     scales = []
     for square, bit in zip(squares, low, strict=True):
-        scales.append(0 if square == 0 else -bit if exact else (math.frexp(product_of(count) * 0.49999 / square)[1] - 1) >> 1)
-    rounded = [[int(np.rint(np.ldexp(float(x), s))) for x in row] for row, s in zip(parts(rows), scales, strict=True)]
+        scales.append(0 if square == 0 else -bit if exact
+                      else (math.frexp(product_of(count) * 0.49999 / square)[1] - 1) >> 1)
+    rounded = [[int(np.rint(np.ldexp(float(x), s))) for x in row]
+               for row, s in zip(parts(rows), scales, strict=True)]
     return rounded, scales
 
 
@@ -107,10 +112,11 @@ def multiplied(a, b):
     return c
 
 
-# -- plans ------------------------------------------------------------------------------------------------------------------------
-def product(engine, a, b, *, a_order="C", b_order="C", c_order="C", pad=0, scalars=(1, 0), before=None, alone=False,
-            conj=(False, False), **kinds):
-    """C of the plan, and the memory around it checked; ``alone``: without native arithmetic, which leaves NaNs."""
+# -- plans -----------------------------------------------------------------------------------------
+def product(engine, a, b, *, a_order="C", b_order="C", c_order="C", pad=0, scalars=(1, 0),
+            before=None, alone=False, conj=(False, False), **kinds):
+    """C of the plan, and the memory around it checked; ``alone``: without native arithmetic, which
+    leaves NaNs."""
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     before = np.full(shape, np.nan, a.dtype) if before is None else before
     pa, pb = place(a, a_order, pad=pad), place(b, b_order, pad=pad)
@@ -118,7 +124,8 @@ def product(engine, a, b, *, a_order="C", b_order="C", c_order="C", pad=0, scala
     outside = np.ones(pc.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
     plan = plan_modular(gemm_problem(pa, pb, pc, conj=conj, **kinds), engine.device)
-    engine.run(replace(plan, launches=plan.launches[:-1]) if alone else plan, *scalars, a=pa, b=pb, c=pc)
+    engine.run(replace(plan, launches=plan.launches[:-1]) if alone else plan, *scalars, a=pa, b=pb,
+               c=pc)
     assert (pc.base[outside] == 77).all()
     return pc.view.copy(), plan
 
@@ -139,7 +146,8 @@ BOTH = pytest.mark.parametrize("element", ["float64", "complex128"])
 
 
 def test_moduli_are_pairwise_coprime_and_bytes():
-    assert all(math.gcd(p, q) == 1 for i, p in enumerate(MODULI) for q in MODULI[:i]) and max(MODULI) <= 256
+    assert all(math.gcd(p, q) == 1 for i, p in enumerate(MODULI)
+               for q in MODULI[:i]) and max(MODULI) <= 256
     # What 2^39 / p is rounded by is worth less than 1 / p of a quotient.
     assert MOST_DEPTH * 128**2 == 2**30 and (2**30 + 2**30 + 256) * 255 < 2**39
     # What 10 moduli hold comes back to the bit: the error of the sum of fractions is below a half.
@@ -147,16 +155,19 @@ def test_moduli_are_pairwise_coprime_and_bytes():
 
 
 @BOTH
-@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch", [
-    (130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()), (33, 130, 65, "F", "C", "F", 3, ()),
-    (24, 33, 203, "C", "F", "F", 1, ()), (5, 3, 64, "C", "C", "C", 0, (2, 3)), (17, 20, 70, "F", "F", "F", 2, (3,)),
-    (1, 1, 1, "C", "C", "C", 0, ()), (1, 130, 7, "C", "C", "C", 0, ()), (129, 2, 64, "C", "C", "C", 0, ()),
-])
-def test_every_order_and_ragged_extents(engine, element, m, n, k, a_order, b_order, c_order, pad, batch):
+@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch",
+                         [(130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()),
+                          (33, 130, 65, "F", "C", "F", 3, ()), (24, 33, 203, "C", "F", "F", 1, ()),
+                          (5, 3, 64, "C", "C", "C", 0, (2, 3)),
+                          (17, 20, 70, "F", "F", "F", 2, (3,)), (1, 1, 1, "C", "C", "C", 0, ()),
+                          (1, 130, 7, "C", "C", "C", 0, ()), (129, 2, 64, "C", "C", "C", 0, ()),])
+def test_every_order_and_ragged_extents(engine, element, m, n, k, a_order, b_order, c_order, pad,
+                                        batch):
     hopper(engine)
     rng = np.random.default_rng(m)
     a, b = values(rng, (*batch, m, k), element), values(rng, (*batch, k, n), element)
-    c, plan = product(engine, a, b, a_order=a_order, b_order=b_order, c_order=c_order, pad=pad, alone=True)
+    c, plan = product(engine, a, b, a_order=a_order, b_order=b_order, c_order=c_order, pad=pad,
+                      alone=True)
     assert plan.family == "gemm_modular" and units(c, a, b) <= 2
 
 
@@ -192,11 +203,13 @@ def test_integers_are_exact_and_need_few_moduli(engine, element):
 
 def test_quotients_of_sums_are_right_for_every_modulus():
     """As float32 rounds them: what is left of any sum is a signed byte, and the sum modulo p."""
-    sums = np.arange(2**23, 2**23 + 2**18 + 256)                        # 2^17 and less than p, and up to 2^17 below or above
+    # 2^17 and less than p, and up to 2^17 below or above
+    sums = np.arange(2**23, 2**23 + 2**18 + 256)
     for p in MODULI:
         powers = [((256**i + p // 2) % p) - p // 2 for i in range(8)]
         assert sum(128 * abs(x) for x in powers) < 2**17
-        quotients = np.rint(sums * float(np.float32(1) / np.float32(p))).astype(int)     # of 48 bits: exact before it is rounded
+        # of 48 bits: exact before it is rounded
+        quotients = np.rint(sums * float(np.float32(1) / np.float32(p))).astype(int)
         left = (sums - quotients * p).astype(np.int8)
         assert not ((left - sums) % p).any()
 
@@ -205,19 +218,21 @@ def test_quotients_of_sums_are_right_for_every_modulus():
 def test_consecutive_integers_have_every_residue(engine, first):
     hopper(engine)
     a = (first + np.arange(1200.0))[:, None]
-    np.testing.assert_array_equal(product(engine, a, np.ones((1, 2)), alone=True)[0], np.hstack([a, a]))
+    np.testing.assert_array_equal(product(engine, a, np.ones((1, 2)), alone=True)[0],
+                                  np.hstack([a, a]))
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 7, 10])
 def test_integers_at_the_limit_of_a_number_of_moduli(engine, count):
-    """A product of two integers that is just too large for so many is exact by one more, or left to rounding."""
+    """A product of two integers that is just too large for so many is exact by one more, or left to
+    rounding."""
     hopper(engine)
     for over in (1.02, 0.98, 0.4):
         a = np.array([[math.isqrt(int(over * product_of(count) / 2)) | 1]], float)
         c, _plan = product(engine, a, a)
         np.testing.assert_array_equal(c, [[float(int(a[0, 0])**2)]])
     assert chosen(a, a) == (count, True)
-    x, y = np.hstack([a, a]), np.vstack([a, 2 - a])                     # the sum is small beside its terms
+    x, y = np.hstack([a, a]), np.vstack([a, 2 - a])              # the sum is small beside its terms
     np.testing.assert_array_equal(product(engine, x, y)[0], [[float(2 * int(a[0, 0]))]])
 
 
@@ -228,9 +243,11 @@ def test_scaling_rows_and_columns_changes_exponents_alone(engine, element):
     a, b = values(rng, (12, 90), element), values(rng, (90, 15), element)
     rows, columns = 2.0**rng.integers(-300, 300, (12, 1)), 2.0**rng.integers(-300, 300, 15)
     plain = product(engine, a, b, alone=True)[0]
-    np.testing.assert_array_equal(product(engine, rows * a, b * columns, alone=True)[0], plain * rows * columns)
+    np.testing.assert_array_equal(product(engine, rows * a, b * columns, alone=True)[0],
+                                  plain * rows * columns)
     for a_order, b_order in ("FC", "CF", "FF"):
-        np.testing.assert_array_equal(product(engine, a, b, a_order=a_order, b_order=b_order, alone=True)[0], plain)
+        np.testing.assert_array_equal(product(engine, a, b, a_order=a_order, b_order=b_order,
+                                              alone=True)[0], plain)
 
 
 def graded(rng, m, n, k, span):
@@ -250,22 +267,44 @@ def outlier(rng, m, n, k, value, column=False):
 
 
 ADVERSARIAL = {
-    "graded pairs": lambda r, s: graded(r, *s, 20), "graded a little": lambda r, s: graded(r, *s, 0.6),
-    "zero patterns": lambda r, s: patterns(r, *s), "an outlier in a row": lambda r, s: outlier(r, *s, 1e9),
-    "an outlier in a column": lambda r, s: outlier(r, *s, 1e9, True), "infinity": lambda r, s: outlier(r, *s, np.inf),
-    "infinity in a column": lambda r, s: outlier(r, *s, -np.inf, True), "nan": lambda r, s: outlier(r, *s, np.nan),
-    "nan in a column": lambda r, s: outlier(r, *s, np.nan, True), "a subnormal": lambda r, s: outlier(r, *s, 5e-324),
-    "subnormal rows": lambda r, s: (r.standard_normal(s[0::2]) * 1e-310, r.standard_normal(s[2:0:-1])),
-    "large norms": lambda r, s: (r.standard_normal(s[0::2]) * 2.0**420, r.standard_normal(s[2:0:-1])),
-    "small norms": lambda r, s: (r.standard_normal(s[0::2]), r.standard_normal(s[2:0:-1]) * 2.0**-420),
-    "large": lambda r, s: (r.standard_normal(s[0::2]) * 1e300, r.standard_normal(s[2:0:-1]) * 1e-300),
-    "wide": lambda r, s: (np.exp(8 * r.standard_normal(s[0::2])), np.exp(8 * r.standard_normal(s[2:0:-1]))),
-    "one column of ones": lambda r, s: (r.standard_normal(s[0::2]), np.eye(s[2])[:, :s[1]]),
-    "cancellation": lambda r, s: (lambda x, y: (np.hstack([x, -x]), np.vstack([y, y * (1 + 1e-14)])))(
-        r.standard_normal((s[0], s[2] // 2)), r.standard_normal((s[2] // 2, s[1]))),
+    "graded pairs": lambda r, s: graded(r, *s, 20),
+    "graded a little": lambda r, s: graded(r, *s, 0.6),
+    "zero patterns": lambda r, s: patterns(r, *s),
+    "an outlier in a row": lambda r, s: outlier(r, *s, 1e9),
+    "an outlier in a column": lambda r, s: outlier(r, *s, 1e9, True),
+    "infinity": lambda r, s: outlier(r, *s, np.inf),
+    "infinity in a column": lambda r, s: outlier(r, *s, -np.inf, True),
+    "nan": lambda r, s: outlier(r, *s, np.nan),
+    "nan in a column": lambda r, s: outlier(r, *s, np.nan, True),
+    "a subnormal": lambda r, s: outlier(r, *s, 5e-324),
+    "subnormal rows": lambda r, s: (
+        r.standard_normal(s[0::2]) * 1e-310,
+        r.standard_normal(s[2:0:-1])
+    ),
+    "large norms": lambda r, s: (
+        r.standard_normal(s[0::2]) * 2.0**420,
+        r.standard_normal(s[2:0:-1])
+    ),
+    "small norms": lambda r, s: (
+        r.standard_normal(s[0::2]),
+        r.standard_normal(s[2:0:-1]) * 2.0**-420
+    ),
+    "large": lambda r, s: (
+        r.standard_normal(s[0::2]) * 1e300,
+        r.standard_normal(s[2:0:-1]) * 1e-300
+    ),
+    "wide": lambda r, s: (
+        np.exp(8 * r.standard_normal(s[0::2])),
+        np.exp(8 * r.standard_normal(s[2:0:-1]))
+    ),
+    "one column of ones": lambda r, s: (r.standard_normal(s[0::2]), np.eye(s[2])[:, : s[1]]),
+    "cancellation": lambda r, s: (
+        lambda x, y: (np.hstack([x, -x]), np.vstack([y, y * (1 + 1e-14)]))
+    )(r.standard_normal((s[0], s[2] // 2)), r.standard_normal((s[2] // 2, s[1]))),
 }
-NATIVE = {"graded pairs", "zero patterns", "an outlier in a row", "an outlier in a column", "infinity", "infinity in a column",
-          "nan", "nan in a column", "subnormal rows", "large", "large norms", "small norms", "wide"}
+NATIVE = {"graded pairs", "zero patterns", "an outlier in a row", "an outlier in a column",
+          "infinity", "infinity in a column", "nan", "nan in a column", "subnormal rows", "large",
+          "large norms", "small norms", "wide"}
 
 
 @pytest.mark.parametrize("case", ADVERSARIAL)
@@ -275,7 +314,9 @@ def test_what_ranges_too_far_is_left_to_native_arithmetic(engine, case):
     a, b = ADVERSARIAL[case](np.random.default_rng(8), (m, n, k))
     alone, _plan = product(engine, a, b, alone=True)
     c, _plan = product(engine, a, b)
-    assert np.isnan(alone).all() == (case in NATIVE) and (chosen(a, b.T)[0] == 0) == (case in NATIVE), case
+    assert np.isnan(alone).all() == (case in NATIVE) and (chosen(a, b.T)[0] == 0) == (
+        case in NATIVE
+    ), case
     if case in NATIVE:
         pa, pb, pc = place(a), place(b), place(np.full((m, n), np.nan))
         engine.run(plan_mma(gemm_problem(pa, pb, pc), engine.device), a=pa, b=pb, c=pc)
@@ -283,7 +324,7 @@ def test_what_ranges_too_far_is_left_to_native_arithmetic(engine, case):
     else:
         np.testing.assert_array_equal(c, alone)
         assert units(c, a, b) <= 3
-        if case != "cancellation":                  # of which what the fractions of 96 bits leave is seen
+        if case != "cancellation":            # of which what the fractions of 96 bits leave is seen
             np.testing.assert_array_equal(c, multiplied(a, b))
 
 
@@ -292,13 +333,15 @@ def test_magnitudes_of_complex_elements_are_what_counts(engine, turn):
     """Not their parts, of which one may be zero, or any other share."""
     hopper(engine)
     rng = np.random.default_rng(12)
-    a, b = rng.standard_normal((7, 400)) + 0j, (rng.standard_normal((400, 6)) * np.exp(turn * 1j * np.arange(400))[:, None])
+    a, b = rng.standard_normal((7, 400)) + 0j, (rng.standard_normal((400, 6))
+                                                * np.exp(turn * 1j * np.arange(400))[:, None])
     c = product(engine, a, b, alone=True)[0]
     np.testing.assert_array_equal(c, multiplied(a, b))
     assert units(c, a, b) <= 4
 
 
-@pytest.mark.parametrize("value", [complex(np.inf, 1), complex(0, -np.inf), complex(np.nan, 0), 1e9j])
+@pytest.mark.parametrize("value", [complex(np.inf, 1), complex(0, -np.inf), complex(np.nan, 0),
+                                   1e9j])
 def test_complex_parts_are_judged_too(engine, value):
     hopper(engine)
     a, b = (values(np.random.default_rng(1), s, "complex128") for s in ((6, 50), (50, 7)))
@@ -309,14 +352,15 @@ def test_complex_parts_are_judged_too(engine, value):
 
 @pytest.mark.parametrize("cosine, moduli", [(0.13, 14), (0.12, 15), (0.0102, 15), (0.0098, 0)])
 def test_the_condition_is_on_angles(engine, cosine, moduli):
-    """One row whose angle with ones, and that of a column, add up to a known one: the largest errors are within the bound."""
+    """One row whose angle with ones, and that of a column, add up to a known one: the largest
+    errors are within the bound."""
     hopper(engine)
     rng, k = np.random.default_rng(2), 64
     half = math.acos(cosine) / 2
 
     def row():
         x = np.ones(k)
-        for _ in range(60):                                             # an element grows until the angle is as wished
+        for _ in range(60):                          # an element grows until the angle is as wished
             if math.acos(min(1.0, x.sum() / math.sqrt(k * (x @ x)))) >= half:
                 break
             x[0] *= 1.2
@@ -339,7 +383,8 @@ def test_the_condition_is_on_angles(engine, cosine, moduli):
 @pytest.mark.parametrize("row", [0, 31, 32, 100, 149])
 @pytest.mark.parametrize("column", [False, True])
 def test_any_block_of_rows_may_forbid_it(engine, row, column):
-    """Of A or of B; and with elements of few bits in all rows but one, there are no fewer moduli than that row needs."""
+    """Of A or of B; and with elements of few bits in all rows but one, there are no fewer moduli
+    than that row needs."""
     hopper(engine)
     rng = np.random.default_rng(14)
     a, b = (rng.integers(-9, 10, s).astype(float) for s in ((150, 40), (40, 150)))
@@ -357,7 +402,8 @@ def test_alpha_and_beta(engine, element, order, beta):
     rng = np.random.default_rng(4)
     a, b, before = (values(rng, s, element) for s in ((40, 50), (50, 30), (40, 30)))
     scalars = (1.5, 1) if beta == "one" else (1.5, -0.25)
-    c, _plan = product(engine, a, b, b_order=order, c_order=order, scalars=scalars, before=before, alpha="value", beta=beta)
+    c, _plan = product(engine, a, b, b_order=order, c_order=order, scalars=scalars, before=before,
+                       alpha="value", beta=beta)
     np.testing.assert_allclose(c, 1.5 * (a @ b) + scalars[1] * before, rtol=1e-13, atol=1e-13)
 
 
@@ -376,8 +422,11 @@ def test_epilogues(engine):
     rng = np.random.default_rng(9)
     a, b = place(rng.standard_normal((30, 40))), place(rng.standard_normal((40, 50)))
     c, added = place(np.full((30, 50), np.nan)), place(rng.standard_normal((30, 50)), "F")
-    graph = EpilogueGraph("add", Node("add", "float64", (Node("acc", "float64"), Node("operand", "float64", name="x"))))
-    plan = plan_modular(replace(gemm_problem(a, b, c), fusion=Fusion(graph, (("x", added.operand()),))), engine.device)
+    graph = EpilogueGraph("add", Node("add", "float64",
+                                      (Node("acc", "float64"),
+                                       Node("operand", "float64", name="x"))))
+    plan = plan_modular(replace(gemm_problem(a, b, c),
+                                fusion=Fusion(graph, (("x", added.operand()),))), engine.device)
     engine.run(plan, operands={"a": a, "b": b, "c": c, "epi_x": added})
     np.testing.assert_allclose(c.view, a.view @ b.view + added.view, rtol=0, atol=1e-13)
 
@@ -436,7 +485,8 @@ def test_offsets_of_64_bits(engine, monkeypatch, element, orders):
 @pytest.mark.gpu
 @BOTH
 def test_captured_products_are_replayed(element):
-    """The number of moduli, and native arithmetic, follow what the arrays hold when a graph is launched."""
+    """The number of moduli, and native arithmetic, follow what the arrays hold when a graph is
+    launched."""
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     rng = np.random.default_rng(11)
     a, b = values(rng, (300, 400), element), values(rng, (400, 200), element)
@@ -447,7 +497,7 @@ def test_captured_products_are_replayed(element):
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     with stream:
-        cuteblas.matmul(x, y, out=out, precision="modular")             # nothing can be compiled in a capture
+        cuteblas.matmul(x, y, out=out, precision="modular")   # nothing can be compiled in a capture
         stream.synchronize()
         stream.begin_capture()
         cuteblas.matmul(x, y, out=out, precision="modular")
@@ -466,17 +516,20 @@ def test_captured_products_are_replayed(element):
             np.testing.assert_array_equal(np.isfinite(cupy.asnumpy(out)), np.isfinite(expected))
         else:
             assert units(cupy.asnumpy(out), now, b) <= 4
-            np.testing.assert_array_equal(cupy.asnumpy(out), cupy.asnumpy(cuteblas.matmul(x, y, precision="modular")))
+            np.testing.assert_array_equal(cupy.asnumpy(out),
+                                          cupy.asnumpy(cuteblas.matmul(x, y, precision="modular")))
 
 
 def of(element, m, n, k, **changes):
-    return GemmProblem(m, n, k, Operand(element, (k, 1)), Operand(element, (1, n)), Operand(element, (n, 1)), **changes)
+    return GemmProblem(m, n, k, Operand(element, (k, 1)), Operand(element, (1, n)),
+                       Operand(element, (n, 1)), **changes)
 
 
 @BOTH
 def test_the_workspace_is_little_more_than_the_operands(element):
     shapes = [(n, n, n) for n in (512, 1024, 2048, 4096, 8192, 16384, 32768)]
-    shapes += [(8192, 8192, 2048), (100000, 300, 5000), (300, 100000, 5000), (4096, 4096, 65536), (100000, 2000, 300)]
+    shapes += [(8192, 8192, 2048), (100000, 300, 5000), (300, 100000, 5000), (4096, 4096, 65536),
+               (100000, 2000, 300)]
     item = 8 if element == "float64" else 16
     for m, n, k in shapes:
         plan = plan_modular(of(element, m, n, k), H200)

@@ -1,4 +1,5 @@
-"""``gemm_outer``: every element type, order, edge and alignment of C against wider arithmetic, in the emulator and on a GPU."""
+"""``gemm_outer``: every element type, order, edge and alignment of C against wider arithmetic, in
+the emulator and on a GPU."""
 
 import itertools
 from dataclasses import replace
@@ -18,26 +19,31 @@ from .engines import check_product, gemm_problem, place, poison, random
 from .moves import counted
 
 FLOATS = ["float32", "float64", "complex64", "complex128"]
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", *FLOATS]
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+          "float16", *FLOATS]
 
 
-def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None, b_place=None, c_place=None,
-            best=lambda x: x.work.seconds(H200)):
-    """Run one product and compare, C in poisoned memory of which nothing else may be written; returns the plan."""
+def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None,
+            b_place=None, c_place=None, best=lambda x: x.work.seconds(H200)):
+    """Run one product and compare, C in poisoned memory of which nothing else may be written;
+    returns the plan."""
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
-    before = random(np.random.default_rng(9), shape, dtype) if beta else np.full(shape, poison(dtype), dtype)
+    before = random(np.random.default_rng(9), shape,
+                    dtype) if beta else np.full(shape, poison(dtype), dtype)
     pa, pb = place(a, **(a_place or {})), place(b, **(b_place or {}))
     pc = place(before, c_order, poison=poison(dtype), **(c_place or {}))
     outside = np.ones(pc.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
     untouched = pc.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     problem = gemm_problem(pa, pb, pc, conj=conj, **kinds)
     plan = plan_outer(problem, engine.device, choice=min(choices(problem, engine.device), key=best))
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
     ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
     check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside], untouched, err_msg="memory outside of C was written")
+    np.testing.assert_array_equal(pc.base[outside], untouched,
+                                  err_msg="memory outside of C was written")
     return plan
 
 
@@ -59,15 +65,17 @@ def test_bfloat16_is_rounded_once(engine):
 
 
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=3)])
-@pytest.mark.parametrize("dtype, m, n, k", [("float32", 40, 64, 4), ("float32", 41, 67, 2), ("complex64", 35, 33, 3),
-                                            ("complex128", 20, 21, 1), ("float16", 51, 70, 5)])
+@pytest.mark.parametrize("dtype, m, n, k", [("float32", 40, 64, 4), ("float32", 41, 67, 2),
+                                            ("complex64", 35, 33, 3), ("complex128", 20, 21, 1),
+                                            ("float16", 51, 70, 5)])
 def test_every_order_of_a_b_and_c(engine, dtype, m, n, k, orders):
     rng = np.random.default_rng(2)
-    product(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), dtype, c_order=orders[2], a_place={"order": orders[0]},
-            b_place={"order": orders[1]})
+    product(engine, random(rng, (m, k), dtype), random(rng, (k, n), dtype), dtype,
+            c_order=orders[2], a_place={"order": orders[0]}, b_place={"order": orders[1]})
 
 
-@pytest.mark.parametrize("m, n", [(1, 8), (1, 1031), (2, 9), (8, 8), (5, 2048), (3, 1027), (100, 15), (257, 33), (9, 1100)])
+@pytest.mark.parametrize("m, n", [(1, 8), (1, 1031), (2, 9), (8, 8), (5, 2048), (3, 1027),
+                                  (100, 15), (257, 33), (9, 1100)])
 @pytest.mark.parametrize("dtype", ["float32", "complex128", "int8"])
 def test_sizes_on_both_sides_of_edges(engine, dtype, m, n):
     rng = np.random.default_rng(3)
@@ -76,8 +84,9 @@ def test_sizes_on_both_sides_of_edges(engine, dtype, m, n):
         product(engine, random(rng, (m, 1), dtype), random(rng, (1, n), dtype), dtype, best=best)
 
 
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2},
-          "backwards": {"flip": (True, True)}, "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1},
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8},
+          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
+          "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1},
           "unaligned and padded": {"offset": 3, "pad": 5}}
 
 
@@ -107,7 +116,8 @@ def test_alpha_and_beta(engine, dtype, alpha, beta):
         alpha, beta = complex(alpha, 0.5), complex(beta, -1.5) if beta > 1 else beta
     rng = np.random.default_rng(6)
     for n in (32, 35):
-        product(engine, random(rng, (20, 2), dtype), random(rng, (2, n), dtype), dtype, alpha=alpha, beta=beta)
+        product(engine, random(rng, (20, 2), dtype), random(rng, (2, n), dtype), dtype, alpha=alpha,
+                beta=beta)
 
 
 @pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
@@ -115,7 +125,8 @@ def test_alpha_and_beta(engine, dtype, alpha, beta):
 def test_conjugation_on_load(engine, dtype, conj):
     rng = np.random.default_rng(7)
     for c_order in "CF":
-        product(engine, random(rng, (19, 2), dtype), random(rng, (2, 31), dtype), dtype, conj=conj, c_order=c_order)
+        product(engine, random(rng, (19, 2), dtype), random(rng, (2, 31), dtype), dtype, conj=conj,
+                c_order=c_order)
 
 
 @pytest.mark.parametrize("batch", [(3,), (2, 3), (2, 1, 2)])
@@ -154,12 +165,15 @@ def test_every_choice_gives_the_same_bits(engine):
 
 
 def test_a_stretch_ends_with_c():
-    """Few rows that begin anywhere are less than a stretch of whole sectors: no block is without work, and offsets fit 32 bits."""
+    """Few rows that begin anywhere are less than a stretch of whole sectors: no block is without
+    work, and offsets fit 32 bits."""
     a, b, c = (place(np.zeros(shape, "i1")) for shape in ((3, 1), (1, 33), (3, 33)))
     problem, n = gemm_problem(a, b, c), 2**28 + 1
-    plan = plan_outer(replace(problem, n=n, b=replace(problem.b, strides=(1, n)), c=replace(problem.c, strides=(n, 1))), H200)
+    plan = plan_outer(replace(problem, n=n, b=replace(problem.b, strides=(1, n)),
+                              c=replace(problem.c, strides=(n, 1))), H200)
     assert plan.config.rows == 32 and plan.config.length < 3 * n + 64 and "_wide" not in plan.launches[0].kernel.name
-    assert plan.config.blocks <= -(-plan.config.length // (plan.config.tile.width * plan.config.tile.threads))
+    assert plan.config.blocks <= -(-plan.config.length // (plan.config.tile.width
+                                                           * plan.config.tile.threads))
 
 
 def test_offsets_of_64_bits(engine):
@@ -168,7 +182,8 @@ def test_offsets_of_64_bits(engine):
     pa, pb, pc = place(a), place(b), place(np.full((36, 23), np.nan, "f4"), offset=1)
     problem = gemm_problem(pa, pb, pc)
     plan = plan_outer(problem, engine.device)
-    huge = plan_outer(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))), engine.device)
+    huge = plan_outer(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))),
+                      engine.device)
     assert "_wide" in huge.launches[0].kernel.name and "_wide" not in plan.launches[0].kernel.name
     launch = plan.launches[0]
     wide = gemm_outer(replace(outer.config_of(problem, plan.config), wide=True))
@@ -178,48 +193,74 @@ def test_offsets_of_64_bits(engine):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", *FLOATS])
-@pytest.mark.parametrize("n, pad, batch", [(1024, 0, 1), (1057, 0, 1), (99, 0, 1), (1057, 0, 3), (1024, 17, 1)])
+@pytest.mark.parametrize("n, pad, batch", [(1024, 0, 1), (1057, 0, 1), (99, 0, 1), (1057, 0, 3),
+                                           (1024, 17, 1)])
 def test_sectors_are_written_whole(dtype, n, pad, batch):
     """But for those in which matrices, or rows between which there are gaps, begin and end."""
     m, vector = 61, 16 // np.dtype(dtype).itemsize
-    a, b, c = (place(np.ones((batch, *shape), dtype), pad=by) for shape, by in (((m, 1), 0), ((1, n), 0), ((m, n), pad)))
+    a, b, c = (place(np.ones((batch, *shape), dtype), pad=by)
+               for shape, by in (((m, 1), 0), ((1, n), 0), ((m, n), pad)))
     problem = gemm_problem(a, b, c)
-    one = min(choices(problem, H200), key=lambda x: x.stretches)         # in loops, the first stores of lanes are counted together
-    written = [x for x in counted(plan_outer(problem, H200, choice=one), a=a, b=b, c=c) if x.space == "global" and x.write]
-    ends = 2 * batch * (m if pad else 1)                      # each a vector of single elements, and half a sector beside it
+    # in loops, the first stores of lanes are counted together
+    one = min(choices(problem, H200), key=lambda x: x.stretches)
+    written = [x for x in counted(plan_outer(problem, H200, choice=one), a=a, b=b, c=c)
+               if x.space == "global" and x.write]
+    # each a vector of single elements, and half a sector beside it
+    ends = 2 * batch * (m if pad else 1)
     whole, *elements = sorted(written, key=lambda x: -x.bytes)
     assert whole.bytes == 16 and whole.partial <= ends and whole.transactions <= whole.ideal + ends
     assert whole.transactions >= batch * m * n / (2 * vector) - 2 * ends and sum(x.requests for x in elements) <= ends * vector
 
 
 def planned(dtype, m, n, k):
-    x, y, z = (replace(place(np.zeros((1, 1), dtype)).operand(), strides=strides) for strides in ((k, 1), (1, n), (n, 1)))
-    problem = replace(gemm_problem(*(place(np.zeros((1, 1), dtype)) for _ in range(3))), m=m, n=n, k=k, a=x, b=y, c=z)
+    x, y, z = (replace(place(np.zeros((1, 1), dtype)).operand(), strides=strides)
+               for strides in ((k, 1), (1, n), (n, 1)))
+    problem = replace(gemm_problem(*(place(np.zeros((1, 1), dtype)) for _ in range(3))), m=m, n=n,
+                      k=k, a=x, b=y, c=z)
     return plan_gemm(problem, H200)
 
 
 def test_planning_takes_it_where_it_is_fastest():
-    for dtype, (m, n, k) in itertools.product(["float16", "float32", "float64", "complex64", "complex128", "int8", "int32", "bool"],
-                                              [(8192, 8192, 1), (10001, 10003, 1), (10001, 10003, 2)]):
+    for dtype, (m, n, k) in itertools.product(["float16", "float32", "float64", "complex64",
+                                               "complex128", "int8", "int32", "bool"],
+                                              [(8192, 8192, 1), (10001, 10003, 1),
+                                               (10001, 10003, 2)]):
         plan = planned(dtype, m, n, k)
         assert plan.family == "gemm_outer" and "as C lies in memory" in plan.reason
         moved = m * n * element(dtype).bytes / H200.bandwidth
         assert plan.seconds > 0.85 * moved
 
 
-@pytest.mark.parametrize("dtype, n, faster", [("float16", 8192, False), ("complex64", 8192, True), ("complex128", 8192, False),
-                                              ("float64", 10003, True), ("complex64", 10003, True)])
+@pytest.mark.parametrize("dtype, n, faster", [("float16", 8192, False), ("complex64", 8192, True),
+                                              ("complex128", 8192, False), ("float64", 10003, True),
+                                              ("complex64", 10003, True)])
 def test_eight_of_k_are_slow_to_load_where_others_write_whole_vectors_too(dtype, n, faster):
     """As measured in turns on an H200, where single elements of A are loaded for each vector."""
     assert (planned(dtype, n, n, 8).family == "gemm_outer") is faster
 
 
-MEASURED = {                            # us on an H200: docs/performance/gemm-outer.md
-    (8192, 8192, 1): {"float16": 31.6, "float32": 60.9, "float64": 121.3, "complex64": 123.9, "complex128": 249.4, "int8": 17.6,
-                      "int32": 60.9, "bool": 17.8},
-    (10001, 10003, 1): {"float16": 50.1, "float32": 97.8, "float64": 192.0, "complex64": 192.1, "complex128": 373.2, "int8": 38.4},
+MEASURED = {  # us on an H200: docs/performance/gemm-outer.md
+    (8192, 8192, 1): {
+        "float16": 31.6,
+        "float32": 60.9,
+        "float64": 121.3,
+        "complex64": 123.9,
+        "complex128": 249.4,
+        "int8": 17.6,
+        "int32": 60.9,
+        "bool": 17.8
+    },
+    (10001, 10003, 1): {
+        "float16": 50.1,
+        "float32": 97.8,
+        "float64": 192.0,
+        "complex64": 192.1,
+        "complex128": 373.2,
+        "int8": 38.4
+    },
     (8192, 8192, 4): {"float32": 65.2, "complex64": 141.7, "complex128": 307.8},
-    (10001, 10003, 8): {"float64": 296.6, "complex64": 321.9}, (8192, 8192, 8): {"complex64": 202},
+    (10001, 10003, 8): {"float64": 296.6, "complex64": 321.9},
+    (8192, 8192, 8): {"complex64": 202},
 }
 
 
@@ -233,7 +274,8 @@ def test_estimates_are_within_a_quarter_of_what_was_measured(shape):
 
 def test_what_it_does_not_take_is_refused_in_words():
     def refused(shapes, match, **places):
-        a, b, c = (place(np.zeros(shape, "f4"), **places.get(name, {})) for name, shape in zip("abc", shapes, strict=True))
+        a, b, c = (place(np.zeros(shape, "f4"), **places.get(name, {}))
+                   for name, shape in zip("abc", shapes, strict=True))
         problem = gemm_problem(a, b, c)
         with pytest.raises(ValueError, match=match):
             plan_outer(problem, H200)

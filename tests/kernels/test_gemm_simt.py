@@ -1,4 +1,5 @@
-"""``gemm_simt``: every element type, stride, scalar and edge against float64, in the emulator and on a GPU."""
+"""``gemm_simt``: every element type, stride, scalar and edge against float64, in the emulator and
+on a GPU."""
 
 import itertools
 from dataclasses import replace
@@ -16,11 +17,12 @@ from cuteblas.planning.gemm.simt import Choice, candidates, plan_simt, summing
 from .engines import check_product, gemm_problem, place, poison, random
 
 FLOATS = ["float32", "float64", "complex64", "complex128"]
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", *FLOATS]
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+          "float16", *FLOATS]
 
 
-def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None, b_place=None,
-            c_place=None):
+def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None,
+            b_place=None, c_place=None):
     """Run one product and compare; returns the plan."""
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
     rng = np.random.default_rng(9)
@@ -31,12 +33,14 @@ def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, F
     mask = replace_base(pc, outside)
     mask[...] = False
     untouched = pc.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     plan = plan_simt(gemm_problem(pa, pb, pc, conj=conj, **kinds), engine.device)
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
     ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
     check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside], untouched, err_msg="memory outside of C was written")
+    np.testing.assert_array_equal(pc.base[outside], untouched,
+                                  err_msg="memory outside of C was written")
     return plan
 
 
@@ -56,11 +60,12 @@ def test_every_type(engine, dtype):
 def test_every_order_of_a_b_and_c(engine, dtype, orders):
     rng = np.random.default_rng(2)
     a, b = random(rng, (68, 36), dtype), random(rng, (36, 72), dtype)
-    product(engine, a, b, dtype, c_order=orders[2], a_place={"order": orders[0]}, b_place={"order": orders[1]})
+    product(engine, a, b, dtype, c_order=orders[2], a_place={"order": orders[0]},
+            b_place={"order": orders[1]})
 
 
-SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (31, 33, 15), (32, 32, 17), (65, 63, 64), (127, 129, 31),
-         (13, 257, 100)]
+SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (16, 16, 16), (31, 33, 15), (32, 32, 17),
+         (65, 63, 64), (127, 129, 31), (13, 257, 100)]
 
 
 @pytest.mark.parametrize("m, n, k", SIZES)
@@ -69,8 +74,9 @@ def test_sizes_on_both_sides_of_tile_edges(engine, m, n, k):
     product(engine, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"), "float32")
 
 
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2},
-          "backwards": {"flip": (True, True)}, "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8},
+          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
+          "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -137,32 +143,43 @@ def test_slices_of_k_are_added_in_order(engine, dtype, alpha, beta):
     assert "slices" in plan.reason
 
 
-@pytest.mark.parametrize("dtype, candidate", [(d, c) for d in FLOATS for c in candidates(d)], ids=str)
+@pytest.mark.parametrize("dtype, candidate", [(d, c) for d in FLOATS for c in candidates(d)],
+                         ids=str)
 def test_every_tile(engine, monkeypatch, dtype, candidate):
-    """Every tile that planning can choose, on a ragged problem a little larger than it, in the orders that load it differently."""
+    """Every tile that planning can choose, on a ragged problem a little larger than it, in the
+    orders that load it differently."""
     monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
     monkeypatch.setattr("cuteblas.planning.gemm.slices.MIN_SLICE", 10**9)
     rng = np.random.default_rng(12)
     t = candidate
-    m, n, k = t.n + 4, t.m + 8, 2 * t.k * t.stages + 4                  # C is row-major, so the plan transposes the problem
+    # C is row-major, so the plan transposes the problem
+    m, n, k = t.n + 4, t.m + 8, 2 * t.k * t.stages + 4
     a, b = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
     for orders in ("CC", "FF") if t.m * t.n <= 64 * 64 else ("CC",):
-        plan = product(engine, a, b, dtype, a_place={"order": orders[0]}, b_place={"order": orders[1]})
-        assert (plan.config.tile.m, plan.config.tile.n, plan.config.tile.warps) == (t.m, t.n, t.warps)
+        plan = product(engine, a, b, dtype, a_place={"order": orders[0]},
+                       b_place={"order": orders[1]})
+        assert (plan.config.tile.m, plan.config.tile.n, plan.config.tile.warps) == (
+            t.m,
+            t.n,
+            t.warps
+        )
 
 
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=2)])
 @pytest.mark.parametrize("tile, k", [(0, 8), (0, 16), (0, 88), (1, 40)])
 def test_extents_that_the_tile_divides_need_no_predicates(engine, monkeypatch, orders, tile, k):
-    """Fewer steps along K than stages of the ring, and more; what is beyond the last step is not read."""
+    """Fewer steps along K than stages of the ring, and more; what is beyond the last step is not
+    read."""
     candidate = candidates("float32")[tile]
     monkeypatch.setattr(simt, "candidates", lambda element: (candidate,))
     rng = np.random.default_rng(16)
     t = candidate
     a, b = random(rng, (t.n, k), "float32"), random(rng, (k, t.m), "float32")
     for kinds in ({}, {"alpha": 3, "beta": 2}) if k == 88 else ({},):
-        plan = product(engine, a, b, "float32", a_place={"order": orders[0]}, b_place={"order": orders[1]}, **kinds)
-        assert "_aligned" in plan.launches[0].kernel.name and (plan.config.tile.m, plan.config.tile.n) == (t.m, t.n)
+        plan = product(engine, a, b, "float32", a_place={"order": orders[0]},
+                       b_place={"order": orders[1]}, **kinds)
+        assert "_aligned" in plan.launches[0].kernel.name and (plan.config.tile.m,
+                                                               plan.config.tile.n) == (t.m, t.n)
 
 
 def test_slices_of_k_without_predicates(engine, monkeypatch):
@@ -178,24 +195,30 @@ def test_slices_of_k_without_predicates(engine, monkeypatch):
 def test_extents_that_the_tile_does_not_divide_have_predicates():
     first = candidates("float32")[0]
     for more in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
-        m, n, k = (e + extra for e, extra in zip((8 * first.m, 16 * first.n, 1024), more, strict=True))
+        m, n, k = (e + extra for e, extra in zip((8 * first.m, 16 * first.n, 1024), more,
+                                                 strict=True))
         row = Operand("float32", (k, 1), (), False, 16)
-        plan = plan_simt(GemmProblem(m, n, k, row, row, Operand("float32", (1, m), (), False, 16)), H200)
+        plan = plan_simt(GemmProblem(m, n, k, row, row, Operand("float32", (1, m), (), False, 16)),
+                         H200)
         assert "_aligned" not in plan.launches[0].kernel.name
 
 
 @pytest.mark.parametrize("element", FLOATS)
 def test_half_a_warp_reads_vectors_in_one_wavefront(element):
-    """A lane reads the same of A as the lane that differs in bit 1, and the same of B as the one that differs in bit 0."""
+    """A lane reads the same of A as the lane that differs in bit 1, and the same of B as the one
+    that differs in bit 0."""
     for candidate in candidates(element):
         mma = candidate.mma
         for operand, bit in ((mma.tv_a, 2), (mma.tv_b, 1)):
-            assert all(operand((lane, 0)) == operand((lane ^ bit, 0)) for lane in range(candidate.threads)), candidate
+            assert all(operand((lane, 0)) == operand((lane ^ bit, 0))
+                       for lane in range(candidate.threads)), candidate
 
 
-@pytest.mark.parametrize("dtype, candidate", [(d, c) for d in ("float32", "complex64") for c in candidates(d)], ids=str)
+@pytest.mark.parametrize("dtype, candidate", [(d, c) for d in ("float32", "complex64")
+                                              for c in candidates(d)], ids=str)
 def test_sums_in_chunks(engine, dtype, candidate):
-    """Ones that are added to 2^24 one by one are lost; chunks of ones are not, but for those of the first."""
+    """Ones that are added to 2^24 one by one are lost; chunks of ones are not, but for those of the
+    first."""
     t = candidate
     for k in (300, 2100):
         a, b = np.ones((5, k), dtype), np.ones((k, 7), dtype)
@@ -206,7 +229,11 @@ def test_sums_in_chunks(engine, dtype, candidate):
         tiles = -(-k // t.k)
         chunk = t.chunk(tiles)
         lost = 2**24 + k - 1 - pc.view.real.astype(float)
-        assert chunk * t.k <= 1024 and (abs(lost) < chunk * t.k + tiles // chunk).all(), (k, chunk, lost)
+        assert chunk * t.k <= 1024 and (abs(lost) < chunk * t.k + tiles // chunk).all(), (
+            k,
+            chunk,
+            lost
+        )
 
 
 def lost_ones(engine, dtype, k, large, tile=None, slices=1):
@@ -225,13 +252,15 @@ def lost_ones(engine, dtype, k, large, tile=None, slices=1):
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 @pytest.mark.parametrize("k", [64, 65, 128])
 def test_chains_of_a_short_k(engine, dtype, k):
-    """Other libraries add chains of 8 elements one after the other: 8 + k/8 ones at least are lost in the first."""
+    """Other libraries add chains of 8 elements one after the other: 8 + k/8 ones at least are lost
+    in the first."""
     assert lost_ones(engine, dtype, k, 0) <= -(-k // 8) + 1
 
 
 @pytest.mark.parametrize("tile, k", [(0, 2048), (0, 2100), (1, 2048), (1, 2005)])
 def test_slices_of_one_chain_take_turns(engine, tile, k):
-    """A sum that grows to the end of K is not that of the last slice alone: the last eighth is added by all slices."""
+    """A sum that grows to the end of K is not that of the last slice alone: the last eighth is
+    added by all slices."""
     single = replace(candidates("float32")[tile], totals=None)
     lost = lost_ones(engine, "float32", k, k - k // 8, single, slices=4)
     assert lost <= 64 + 16, lost
@@ -240,13 +269,16 @@ def test_slices_of_one_chain_take_turns(engine, tile, k):
 @pytest.mark.parametrize("orders", ["".join(o) for o in itertools.product("CF", repeat=2)])
 @pytest.mark.parametrize("k, slices", [(512, 2), (513, 4), (575, 3), (640, 3), (449, 7)])
 def test_turns_of_slices(engine, orders, k, slices):
-    """Every element of K belongs to one slice, with and without predicates, in turns that are whole or not; batches too."""
+    """Every element of K belongs to one slice, with and without predicates, in turns that are whole
+    or not; batches too."""
     rng = np.random.default_rng(21)
     single = replace(candidates("float32")[0], totals=None)
     for batch, extents in (((), (128, 256)), ((2,), (9, 12))):
-        a, b = (rng.integers(-9, 10, (*batch, *s)).astype("f4") for s in ((extents[0], k), (k, extents[1])))
+        a, b = (rng.integers(-9, 10, (*batch, *s)).astype("f4")
+                for s in ((extents[0], k), (k, extents[1])))
         pa, pb, pc = place(a, orders[0]), place(b, orders[1]), place(np.full((*batch, *extents), np.nan, "f4"))
-        choice = Choice(single, slices, -(-k // (64 * slices)) * 64, slices * len(a) if batch else slices)
+        choice = Choice(single, slices, -(-k // (64 * slices)) * 64,
+                        slices * len(a) if batch else slices)
         plan = plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=choice)
         assert "turns64" in plan.launches[0].kernel.name and "that take turns of 64" in plan.reason
         engine.run(plan, a=pa, b=pb, c=pc)
@@ -264,7 +296,8 @@ def test_slices_are_added_in_chains(engine, dtype, slices):
     a[:, ::16] = 1
     a[:, 0] = 2.0**24
     pa, pb, pc = place(a), place(b), place(np.full((5, 7), np.nan, dtype))
-    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device, choice=Choice(small, slices, 16, slices)), a=pa, b=pb, c=pc)
+    engine.run(plan_simt(gemm_problem(pa, pb, pc), engine.device,
+                         choice=Choice(small, slices, 16, slices)), a=pa, b=pb, c=pc)
     lost = 2**24 + slices - 1 - pc.view.real.astype(float)
     assert (lost <= (slices - 1) // 4 + 2).all(), lost
 
@@ -290,10 +323,12 @@ def test_beta_zero_does_not_read_c_and_alpha_zero_neither_a_nor_b(engine):
     nan = np.full((20, 20), np.nan, "f4")
     ones = np.ones((20, 20), "f4")
     pa, pb, pc = place(ones), place(ones), place(nan)
-    engine.run(plan_simt(gemm_problem(pa, pb, pc, alpha="value"), engine.device), 2.0, a=pa, b=pb, c=pc)
+    engine.run(plan_simt(gemm_problem(pa, pb, pc, alpha="value"), engine.device), 2.0, a=pa, b=pb,
+               c=pc)
     np.testing.assert_array_equal(pc.view, 40 * ones)
     pa, pb, pc = place(nan), place(nan), place(ones)
-    engine.run(plan_simt(gemm_problem(pa, pb, pc, alpha="zero", beta="value"), engine.device), 0.0, 3.0, a=pa, b=pb, c=pc)
+    engine.run(plan_simt(gemm_problem(pa, pb, pc, alpha="zero", beta="value"), engine.device), 0.0,
+               3.0, a=pa, b=pb, c=pc)
     np.testing.assert_array_equal(pc.view, 3 * ones)
 
 
@@ -315,7 +350,8 @@ def test_offsets_of_64_bits(engine):
     pa, pb, pc = place(a), place(b), place(np.full((36, 40), np.nan, "f4"))
     problem = gemm_problem(pa, pb, pc)
     plan = plan_simt(problem, engine.device)
-    huge = plan_simt(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))), engine.device)
+    huge = plan_simt(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))),
+                     engine.device)
     assert "_wide" in huge.launches[0].kernel.name and "_wide" not in plan.launches[0].kernel.name
     launch = plan.launches[0]
     access = OperandAccess(0, 4), OperandAccess(1), OperandAccess(0, 4)
@@ -335,27 +371,34 @@ def test_tiles_that_do_not_divide_are_refused():
 
 @pytest.mark.parametrize("order", ["MN-major", "K-major"])
 def test_shared_memory_without_bank_conflicts(order):
-    """float32 tiles meet every bank once, whichever way A and B come in; tiles of 16 rows are too narrow for full vectors."""
+    """float32 tiles meet every bank once, whichever way A and B come in; tiles of 16 rows are too
+    narrow for full vectors."""
     for candidate in candidates("float32"):
         tile = candidate
         operand = OperandAccess(0, 4) if order == "MN-major" else OperandAccess(1)
-        facts = gemm_simt(SimtConfig("float32", "float32", tile, operand, operand, OperandAccess(0, 4))).facts
-        shared = {what: text for what, text in facts.items() if what.startswith("shared") and not what.endswith("sT")}
+        facts = gemm_simt(SimtConfig("float32", "float32", tile, operand, operand,
+                                     OperandAccess(0, 4))).facts
+        shared = {what: text for what, text in facts.items() if what.startswith("shared")
+                  and not what.endswith("sT")}
         conflicts = {what for what, text in shared.items() if "no bank conflict" not in text}
-        narrow = {f"shared store s{name}" for name, extent in (("A", tile.m), ("B", tile.n)) if order == "MN-major" and extent < 32}
+        narrow = {f"shared store s{name}" for name, extent in (("A", tile.m), ("B", tile.n))
+                  if order == "MN-major" and extent < 32}
         assert len(shared) == 4 and conflicts == narrow, (str(tile), shared)
 
 
 @pytest.mark.parametrize("element", ["float64", "complex64"])
-@pytest.mark.parametrize("operand", [OperandAccess(0, 2), OperandAccess(1)], ids=["MN-major", "K-major"])
+@pytest.mark.parametrize("operand", [OperandAccess(0, 2), OperandAccess(1)],
+                         ids=["MN-major", "K-major"])
 def test_elements_of_8_bytes_are_stored_without_bank_conflicts(element, operand):
     for candidate in candidates(element):
-        facts = gemm_simt(SimtConfig(element, element, candidate, operand, operand, OperandAccess(0, 2))).facts
+        facts = gemm_simt(SimtConfig(element, element, candidate, operand, operand,
+                                     OperandAccess(0, 2))).facts
         assert all("no bank conflict" in facts[f"shared store s{name}"] for name in "AB"), candidate
 
 
 def test_where_large_tiles_have_totals():
-    """Where few blocks have a long K; not where shared memory is too small for them, nor in groups."""
+    """Where few blocks have a long K; not where shared memory is too small for them, nor in
+    groups."""
     large = next(x for x in candidates("float32") if (x.m, x.n) == (256, 128))
 
     def totals(depth, blocks, device=H200, slices=1):
@@ -370,9 +413,11 @@ def test_where_large_tiles_have_totals():
 
 
 def test_where_small_tiles_have_more_chains():
-    """Where all blocks run at once with the registers for them; not where how many there are is unknown, as in groups."""
+    """Where all blocks run at once with the registers for them; not where how many there are is
+    unknown, as in groups."""
     for element, per_multiprocessor in (("float32", 4), ("complex64", 2)):
-        small, most = candidates(element)[-1 if element == "complex64" else 6], per_multiprocessor * H200.multiprocessors
+        small, most = candidates(element)[-1 if element == "complex64"
+                                          else 6], per_multiprocessor * H200.multiprocessors
         assert small.chains == 4 == summing(small, 100, 0, 4, H200).chains == summing(small, 100, most + 1, 4, H200).chains
         more = summing(small, 100, most, 4, H200)
         assert more.chains == 8 and more.min_blocks == per_multiprocessor
@@ -380,7 +425,8 @@ def test_where_small_tiles_have_more_chains():
 
 def test_slices_that_take_turns_are_of_a_plain_k():
     tile, access = TileShape(64, 64, 16), 3 * (OperandAccess(0, 1),)
-    for options in ({"turn": 24, "split_k": True}, {"turn": 64}, {"turn": 64, "split_k": True, "modes": (1, 1, 2)}):
+    for options in ({"turn": 24, "split_k": True}, {"turn": 64},
+                    {"turn": 64, "split_k": True, "modes": (1, 1, 2)}):
         with pytest.raises(CodegenError, match="slices that take turns"):
             gemm_simt(SimtConfig("float32", "float32", tile, *access, batch_modes=1, **options))
 

@@ -1,4 +1,5 @@
-"""Products with few rows or columns on planes in registers, and what native arithmetic is called for.
+"""Products with few rows or columns on planes in registers, and what native arithmetic is called
+for.
 
 By wgmma, and what those by mma.sync share with it; what these have alone: test_gemm_planes.py.
 """
@@ -26,10 +27,12 @@ from .test_gemm_split import units as units_of_real
 
 @pytest.fixture(autouse=True)
 def short_sums(monkeypatch):
-    """Sums of any length, by the kernel of its own: what is multiplied is as exact, but the emulator is slow."""
+    """Sums of any length, by the kernel of its own: what is multiplied is as exact, but the
+    emulator is slow."""
     monkeypatch.setattr(planes, "LEAST_K", 1)
     monkeypatch.setattr(skinny, "LEAST_K", 1)
-    monkeypatch.setattr(skinny, "why_not_planes", lambda p, device: skinny.why_not_by_wgmma(p, device) or "not here")
+    monkeypatch.setattr(skinny, "why_not_planes",
+                        lambda p, device: skinny.why_not_by_wgmma(p, device) or "not here")
 
 
 @pytest.fixture(params=[plan_skinny, plan_planes], ids=["wgmma", "mma"])
@@ -40,7 +43,8 @@ def plan_by(request):
 
 def random(seed, *shapes, dtype="float32"):
     rng = np.random.default_rng(seed)
-    real = (rng.standard_normal((*shape, 1 + dtype.startswith("complex"))).astype("f4") for shape in shapes)
+    real = (rng.standard_normal((*shape, 1 + dtype.startswith("complex"))).astype("f4")
+            for shape in shapes)
     return tuple(np.ascontiguousarray(x).view(dtype)[..., 0] for x in real)
 
 
@@ -61,25 +65,45 @@ def stages_at_a_time(monkeypatch, columns, slices):
 
 
 @pytest.mark.parametrize("columns", [32, 64])
-@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch, slices", [
-    (130, 64, 100, "C", "C", "C", 0, (), 1), (132, 20, 200, "F", "F", "F", 0, (), 1), (40, 33, 68, "F", "C", "F", 3, (), 1),
-    (24, 8, 204, "C", "F", "C", 4, (), 3), (300, 68, 320, "F", "C", "C", 0, (), 2), (128, 64, 256, "C", "F", "F", 0, (), 4),
-    (20, 12, 64, "C", "C", "C", 0, (2, 3), 1), (16, 20, 200, "F", "F", "F", 4, (3,), 2), (4, 1, 64, "F", "F", "C", 0, (), 1),
-    (1, 130, 8, "C", "F", "C", 0, (), 1), (129, 2, 64, "C", "F", "C", 0, (), 1),
-    # no tensor maps
-    (130, 35, 101, "C", "C", "C", 0, (), 1), (131, 30, 202, "F", "F", "F", 0, (), 1), (33, 31, 130, "F", "C", "C", 1, (), 2),
-    (70, 50, 258, "C", "F", "C", 0, (), 4), (21, 6, 65, "C", "C", "F", 3, (2, 3), 1), (18, 22, 202, "F", "F", "C", 2, (3,), 2),
-    (200, 30, 132, "C", "C", "C", 0, (), 2), (132, 26, 70, "F", "F", "C", 0, (2,), 1), (131, 28, 66, "C", "C", "C", 0, (), 1),
-    (1, 1, 7, "C", "C", "C", 0, (), 1), (259, 67, 66, "F", "C", "C", 0, (), 1),
-])
-def test_every_order_and_ragged_extents(engine, monkeypatch, columns, m, n, k, a_order, b_order, c_order, pad, batch, slices):
+@pytest.mark.parametrize(
+    "m, n, k, a_order, b_order, c_order, pad, batch, slices",
+    [
+        (130, 64, 100, "C", "C", "C", 0, (), 1),
+        (132, 20, 200, "F", "F", "F", 0, (), 1),
+        (40, 33, 68, "F", "C", "F", 3, (), 1),
+        (24, 8, 204, "C", "F", "C", 4, (), 3),
+        (300, 68, 320, "F", "C", "C", 0, (), 2),
+        (128, 64, 256, "C", "F", "F", 0, (), 4),
+        (20, 12, 64, "C", "C", "C", 0, (2, 3), 1),
+        (16, 20, 200, "F", "F", "F", 4, (3,), 2),
+        (4, 1, 64, "F", "F", "C", 0, (), 1),
+        (1, 130, 8, "C", "F", "C", 0, (), 1),
+        (129, 2, 64, "C", "F", "C", 0, (), 1),
+        # no tensor maps
+        (130, 35, 101, "C", "C", "C", 0, (), 1),
+        (131, 30, 202, "F", "F", "F", 0, (), 1),
+        (33, 31, 130, "F", "C", "C", 1, (), 2),
+        (70, 50, 258, "C", "F", "C", 0, (), 4),
+        (21, 6, 65, "C", "C", "F", 3, (2, 3), 1),
+        (18, 22, 202, "F", "F", "C", 2, (3,), 2),
+        (200, 30, 132, "C", "C", "C", 0, (), 2),
+        (132, 26, 70, "F", "F", "C", 0, (2,), 1),
+        (131, 28, 66, "C", "C", "C", 0, (), 1),
+        (1, 1, 7, "C", "C", "C", 0, (), 1),
+        (259, 67, 66, "F", "C", "C", 0, (), 1),
+    ]
+)
+def test_every_order_and_ragged_extents(engine, monkeypatch, columns, m, n, k, a_order, b_order,
+                                        c_order, pad, batch, slices):
     hopper(engine)
     stages_at_a_time(monkeypatch, columns, slices)
     a, b = random(m, (*batch, m, k), (*batch, k, n))
-    c, plan = product(engine, a, b, plan_skinny, a_order=a_order, b_order=b_order, c_order=c_order, pad=pad)
+    c, plan = product(engine, a, b, plan_skinny, a_order=a_order, b_order=b_order, c_order=c_order,
+                      pad=pad)
     assert plan.family == "gemm_skinny" and plan.config.columns == columns and plan.config.slices == (slices > 1)
     rows = m if a_order == "F" else k, n if b_order == "C" else k
-    assert plan.config.tma == ((True, True) if m == n == 1 else tuple((row + pad) % 4 == 0 for row in rows))
+    assert plan.config.tma == ((True, True) if m == n == 1
+                               else tuple((row + pad) % 4 == 0 for row in rows))
     assert units(c, a, b) <= limit(k)
 
 
@@ -103,15 +127,17 @@ def test_small_integers_are_exact(engine, plan_by):
 
 
 @pytest.mark.parametrize("where", ["a", "b"])
-@pytest.mark.parametrize("value", [np.inf, np.nan, 2.0**50, -3e38, 2.0**-51, 2.0**-140, 2.0**50 * 1j, complex(1, np.nan)])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 2.0**50, -3e38, 2.0**-51, 2.0**-140,
+                                   2.0**50 * 1j, complex(1, np.nan)])
 def test_elements_out_of_range_take_native_arithmetic(engine, plan_by, where, value):
     hopper(engine)
     if isinstance(value, complex) and plan_by is plan_skinny:
         pytest.skip("wgmma is for float32")
-    a, b = random(7, (132, 200), (200, 36), dtype="complex64" if isinstance(value, complex) else "float32")
+    a, b = random(7, (132, 200), (200, 36), dtype="complex64" if isinstance(value, complex)
+                  else "float32")
     c, plan = product(engine, a, b, plan_by)
     native, _plan = product(engine, a, b, plan_simt)
-    assert (c != native).any()                                      # they are told apart by their rounding
+    assert (c != native).any()                               # they are told apart by their rounding
     (a if where == "a" else b)[131 if where == "a" else 30, 30] = value
     with np.errstate(all="ignore"):
         c, _plan = product(engine, a, b, plan_by)
@@ -143,16 +169,21 @@ def test_products_at_the_ends_of_the_range(engine, plan_by):
 def test_alpha_and_epilogue(engine, monkeypatch, plan_by, slices):
     hopper(engine)
     stages_at_a_time(monkeypatch, 64, slices)
-    monkeypatch.setattr(mma, "_thin_chunks", lambda p, device, tile: [tile.k * -(-p.k // (tile.k * slices))])
+    monkeypatch.setattr(mma, "_thin_chunks",
+                        lambda p, device, tile: [tile.k * -(-p.k // (tile.k * slices))])
     a, b = random(5, (40, 136), (136, 36))
     c, _plan = product(engine, a, b, plan_by, scalars=(-2.0, 0), alpha="value")
     assert units(c / -2, a, b) <= limit(136)
-    relu = EpilogueGraph("relu", Node("maximum", "float32", (Node("acc", "float32"), Node("constant", "float32", value=0))))
+    relu = EpilogueGraph("relu", Node("maximum", "float32",
+                                      (Node("acc", "float32"),
+                                       Node("constant", "float32", value=0))))
     c, _plan = product(engine, a, b, lambda p, d: plan_by(replace(p, fusion=Fusion(relu)), d))
-    assert (abs(c - np.maximum(a.astype("f8") @ b, 0)) <= limit(136) * U * (abs(a) @ abs(b))).all() and (c == 0).any()
+    assert (abs(c - np.maximum(a.astype("f8") @ b, 0)) <= limit(136) * U
+            * (abs(a) @ abs(b))).all() and (c == 0).any()
 
 
-@pytest.mark.parametrize("step, flip", [(2, None), (1, (True, False)), (1, (False, True)), (3, (True, True))])
+@pytest.mark.parametrize("step, flip", [(2, None), (1, (True, False)), (1, (False, True)),
+                                        (3, (True, True))])
 def test_any_strides(engine, plan_by, step, flip):
     hopper(engine)
     a, b = random(10, (132, 131), (131, 36))
@@ -160,7 +191,8 @@ def test_any_strides(engine, plan_by, step, flip):
     pc = place(np.full((132, 36), np.nan, "f4"), flip=flip)
     plan = plan_by(gemm_problem(pa, pb, pc), engine.device)
     engine.run(plan, 1, 0, a=pa, b=pb, c=pc)
-    assert units(pc.view, a, b) <= limit(131) and (plan_by is plan_planes or not any(plan.config.tma))
+    assert units(pc.view, a, b) <= limit(131) and (plan_by is plan_planes
+                                                   or not any(plan.config.tma))
 
 
 @pytest.mark.parametrize("k", [72, 73])
@@ -175,7 +207,8 @@ def test_broadcast_operands(engine, plan_by, k):
 
 
 def shape_of(m, n, k, **kinds):
-    return GemmProblem(m, n, k, Operand("float32", (k, 1)), Operand("float32", (1, n)), Operand("float32", (n, 1)), (), **kinds)
+    return GemmProblem(m, n, k, Operand("float32", (k, 1)), Operand("float32", (1, n)),
+                       Operand("float32", (n, 1)), (), **kinds)
 
 
 def test_what_is_planned(monkeypatch):
@@ -192,10 +225,11 @@ def test_what_is_planned(monkeypatch):
     assert plan_gemm(shape_of(100_000, 64, 128), H200).family == "gemm_simt"
 
 
-@pytest.mark.parametrize("change, why", [
-    ({"beta": "one"}, "must not be read"), ({"k": 255}, "more accurate in native"),
-    ({"alpha": "zero"}, "nothing to multiply"), ({"k": 0}, "nothing to multiply"), ({"m": 2**31}, "32 bits"),
-])
+@pytest.mark.parametrize("change, why", [({"beta": "one"}, "must not be read"),
+                                         ({"k": 255}, "more accurate in native"),
+                                         ({"alpha": "zero"}, "nothing to multiply"),
+                                         ({"k": 0}, "nothing to multiply"),
+                                         ({"m": 2**31}, "32 bits"),])
 def test_what_is_refused(monkeypatch, change, why):
     monkeypatch.setattr(skinny, "LEAST_K", 256)
     kinds = {"m": 1000, "n": 64, "k": 1024, **change}

@@ -1,4 +1,5 @@
-"""float32 products on 16-bit tensor cores: planes, products, and the guard that decides which algorithm is accurate enough."""
+"""float32 products on 16-bit tensor cores: planes, products, and the guard that decides which
+algorithm is accurate enough."""
 
 import itertools
 import re
@@ -35,7 +36,8 @@ def hopper(engine):
         pytest.skip("wgmma exists on sm_90 alone")
 
 
-def product(engine, a, b, plan_for, *, a_order="C", b_order="C", c_order="C", pad=0, scalars=(1, 0), before=None, **kinds):
+def product(engine, a, b, plan_for, *, a_order="C", b_order="C", c_order="C", pad=0, scalars=(1, 0),
+            before=None, **kinds):
     """C of a plan, and the memory around it checked."""
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     before = np.full(shape, np.nan, a.dtype) if before is None else before
@@ -56,22 +58,25 @@ def units(c, a, b):
 
 
 def limit(k):
-    """Rounding of the planes and products that are left out (8 in the worst case, which longer sums do not come near), one
-    addition for every 64 of K, and truncation in tensor cores."""
+    """Rounding of the planes and products that are left out (8 in the worst case, which longer sums
+    do not come near), one addition for every 64 of K, and truncation in tensor cores."""
     return 3 + 6 / k + np.sqrt(k / 64) + k * 2.0**-9 / 8
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch", [
-    (130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()), (33, 130, 65, "F", "C", "F", 3, ()),
-    (24, 33, 203, "C", "F", "F", 1, ()), (5, 3, 64, "C", "C", "C", 0, (2, 3)), (17, 20, 70, "F", "F", "F", 2, (3,)),
-    (1, 1, 1, "C", "C", "C", 0, ()), (1, 130, 7, "C", "C", "C", 0, ()), (129, 2, 64, "C", "C", "C", 0, ()),
-])
-def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order, c_order, pad, batch):
+@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch",
+                         [(130, 70, 100, "C", "C", "C", 0, ()), (40, 24, 200, "F", "F", "C", 0, ()),
+                          (33, 130, 65, "F", "C", "F", 3, ()), (24, 33, 203, "C", "F", "F", 1, ()),
+                          (5, 3, 64, "C", "C", "C", 0, (2, 3)),
+                          (17, 20, 70, "F", "F", "F", 2, (3,)), (1, 1, 1, "C", "C", "C", 0, ()),
+                          (1, 130, 7, "C", "C", "C", 0, ()), (129, 2, 64, "C", "C", "C", 0, ()),])
+def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order, c_order, pad,
+                                        batch):
     hopper(engine)
     rng = np.random.default_rng(m)
     a, b = rng.standard_normal((*batch, m, k)).astype("f4"), rng.standard_normal((*batch, k, n)).astype("f4")
-    c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), a_order=a_order, b_order=b_order, c_order=c_order, pad=pad)
+    c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), a_order=a_order,
+                      b_order=b_order, c_order=c_order, pad=pad)
     assert plan.family == "gemm_split" and len(plan.launches) == 2
     assert units(c, a, b) <= limit(k)
 
@@ -80,15 +85,18 @@ def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order,
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("k", [256, 513, 1537, 2195, 4097])
 def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
-    """However many blocks share them, and from where elements come: planes are those of rows along K, and so is what is known."""
+    """However many blocks share them, and from where elements come: planes are those of rows along
+    K, and so is what is known."""
     hopper(engine)
     monkeypatch.setattr(split, "_MANY_ROWS", 18 if many else 768)
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
     a[3, k - 1], b[k - 1, 17], b[0, 2] = 2.0**-40, 2.0**-41, 2.0**-42
     if k > 256:
-        a[4, k // 3], b[2 * k // 3, 5] = 40, -40            # all of a row is scaled by what is in one part of it
-    across, mixed, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y) for x, y in ("FC", "CC", "CF"))
+        # all of a row is scaled by what is in one part of it
+        a[4, k // 3], b[2 * k // 3, 5] = 40, -40
+    across, mixed, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y)
+                            for x, y in ("FC", "CC", "CF"))
     clusters = {256: (1, 1), 513: (2, 2), 1537: (2, 4), 2195: (4, 8), 4097: (8, 8)}[k][many]
     assert clusters_of(across[1]) == (clusters, clusters) and clusters_of(mixed[1]) == (1, clusters)
     assert clusters_of(along[1]) == (1, 1) and slots_of(along[1]) == (k % 4 > 0, k % 4 > 0)
@@ -97,7 +105,8 @@ def test_rows_that_do_not_fit_into_one_block(engine, monkeypatch, k, many):
     assert units(along[0], a, b) <= limit(k)
 
 
-@pytest.mark.parametrize("element, m, n", [("f4", 272, 31), ("f4", 96, 40), ("f4", 31, 176), ("c8", 272, 31), ("c8", 80, 31)])
+@pytest.mark.parametrize("element, m, n", [("f4", 272, 31), ("f4", 96, 40), ("f4", 31, 176),
+                                           ("c8", 272, 31), ("c8", 80, 31)])
 def test_a_cluster_has_blocks_of_one_operand(engine, monkeypatch, element, m, n):
     """Many rows are split by an odd number of blocks, few rows by clusters, which come first."""
     hopper(engine)
@@ -105,7 +114,8 @@ def test_a_cluster_has_blocks_of_one_operand(engine, monkeypatch, element, m, n)
     rng = np.random.default_rng(m)
     a, b = (rng.standard_normal((*shape, 2)).astype("f4").view("c8")[..., 0] if element == "c8"
             else rng.standard_normal(shape).astype("f4") for shape in ((m, 293), (293, n)))
-    c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, "fp16x3"), a_order="F", b_order="C")
+    c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, "fp16x3"), a_order="F",
+                      b_order="C")
     config = plan.launches[0].kernel
     assert config.cluster == (2, 1, 1) and plan.launches[0].grid[0] % 2 == 0
     assert abs(c - a.astype("c16") @ b.astype("c16")).max() < 1e-4
@@ -113,12 +123,14 @@ def test_a_cluster_has_blocks_of_one_operand(engine, monkeypatch, element, m, n)
 
 @pytest.mark.parametrize("k", [513, 1537, 2195, 4097])
 def test_few_and_many_rows_across_k_share_a_launch(engine, monkeypatch, k):
-    """Alone, few rows of 1537 would be shared by two blocks where many are by four, and of 2195 by four and eight."""
+    """Alone, few rows of 1537 would be shared by two blocks where many are by four, and of 2195 by
+    four and eight."""
     hopper(engine)
     monkeypatch.setattr(split, "_MANY_ROWS", 19)
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((20, k)).astype("f4"), rng.standard_normal((k, 18)).astype("f4")
-    across, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y) for x, y in ("FC", "CF"))
+    across, along = (product(engine, a, b, plan_guarded, a_order=x, b_order=y)
+                     for x, y in ("FC", "CF"))
     size, slots = {513: (2, (4, 2)), 1537: (4, (4, 2)), 2195: (8, (4, 2)), 4097: (8, (6, 4))}[k]
     assert clusters_of(across[1]) == (size, size) and slots_of(across[1]) == slots
     np.testing.assert_array_equal(across[0], along[0])
@@ -137,7 +149,8 @@ def test_rows_across_k_of_any_number_can_be_planned(element, k):
 @pytest.mark.parametrize("element, pad", [("f4", 0), ("f4", 1), ("c8", 0), ("c8", 3)])
 @pytest.mark.parametrize("clusters, k", [((1,), 2600), ((2,), 2600), ((8,), 130), ((4,), 1100)])
 def test_every_cluster(engine, monkeypatch, element, orders, pad, clusters, k):
-    """Little shared memory: of two slots, each is filled many times where few blocks share long rows; others find nothing to do."""
+    """Little shared memory: of two slots, each is filled many times where few blocks share long
+    rows; others find nothing to do."""
     hopper(engine)
     monkeypatch.setattr(split, "_CLUSTERS", clusters)
     rng = np.random.default_rng(k)
@@ -145,7 +158,8 @@ def test_every_cluster(engine, monkeypatch, element, orders, pad, clusters, k):
     if element == "c8":
         a.imag, b.imag = rng.integers(-60, 61, a.shape), rng.integers(-60, 61, b.shape)
     small = replace(engine.device, shared_bytes_per_block=12 << 10)
-    c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0], b_order=orders[1], pad=pad)
+    c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0],
+                      b_order=orders[1], pad=pad)
     assert k < 2600 or slots_of(plan) == (2, 2)
     assert max(clusters_of(plan)) == plan.launches[0].kernel.cluster[0] == clusters[0]
     np.testing.assert_array_equal(c, a @ b)
@@ -154,7 +168,8 @@ def test_every_cluster(engine, monkeypatch, element, orders, pad, clusters, k):
 @pytest.mark.parametrize("cluster", [1, 2, 8])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_what_blocks_of_a_cluster_count_is_added(engine, monkeypatch, cluster, order):
-    """A row of A, or a column of B, has small elements in several parts of K: three are few enough for what the other offers."""
+    """A row of A, or a column of B, has small elements in several parts of K: three are few enough
+    for what the other offers."""
     hopper(engine)
     monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
     k, at = 1030, [3, 700, 1029, 400]
@@ -167,19 +182,22 @@ def test_what_blocks_of_a_cluster_count_is_added(engine, monkeypatch, cluster, o
         a, b = (long, short.T) if order == "C" else (short, long.T)
         orders = {"a_order": "F", "b_order": "C"}
         c, plan = product(engine, a, b, plan_guarded, **orders)
-        want, _plan = product(engine, a, b, (lambda p, d: plan_split(p, d, "fp16x3")) if few else plan_simt, **orders)
+        want, _plan = product(engine, a, b, (lambda p, d: plan_split(p, d, "fp16x3")) if few
+                              else plan_simt, **orders)
         assert clusters_of(plan) == (cluster, cluster)
         np.testing.assert_array_equal(c, want)
 
 
 def slots_of(plan):
     """Steps of rows of A and of B that are in shared memory while they are split."""
-    return tuple(int(slots or 0) for slots in re.findall(r"_(?:o|s(\d+))(?:_c\d)?_b\d", plan.launches[0].kernel.name))
+    return tuple(int(slots or 0) for slots in re.findall(r"_(?:o|s(\d+))(?:_c\d)?_b\d",
+                                                         plan.launches[0].kernel.name))
 
 
 def clusters_of(plan):
     """Blocks that share rows of A and of B."""
-    return tuple(int(blocks or 1) for blocks in re.findall(r"_(?:o|s\d+)(?:_c(\d))?_b\d", plan.launches[0].kernel.name))
+    return tuple(int(blocks or 1) for blocks in re.findall(r"_(?:o|s\d+)(?:_c(\d))?_b\d",
+                                                           plan.launches[0].kernel.name))
 
 
 @pytest.mark.parametrize("b_order", ["C", "F"])
@@ -193,22 +211,26 @@ def test_every_tile(engine, monkeypatch, form, tile, n, b_order):
     rng = np.random.default_rng(n)
     a, b = rng.standard_normal((140, 130)).astype("f4"), rng.standard_normal((130, n)).astype("f4")
     c, plan = product(engine, a, b, lambda p, d: plan_split(p, d, form), b_order=b_order)
-    assert (plan.config.groups, plan.config.columns) == tile and plan.config.staged == ("rows" if n % 4 else "tma")
+    assert (plan.config.groups,
+            plan.config.columns) == tile and plan.config.staged == ("rows" if n % 4 else "tma")
     assert units(c, a, b) <= limit(130)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("m, n, k, batch, blocks, scalars", [
-    (200, 200, 600, (), 3, (1, 0)),             # 4 tiles and more
-    (200, 201, 601, (), 7, (1.5, 0.5)),         # parts smaller than a tile: up to three of one, some neither begin nor end it
-    (100, 100, 1100, (), 5, (1, 0)),            # one tile
-    (130, 70, 450, (3,), 5, (-1, 1)),           # tiles of three matrices
-    (300, 500, 200, (), 7, (1, 0)),             # 12 to 40 tiles, of which no more than 13 are divided
+    (200, 200, 600, (), 3, (1, 0)),      # 4 tiles and more
+    (200, 201, 601, (), 7, (1.5, 0.5)),  # parts smaller than a tile: up to three of one, some
+                                         # neither begin nor end it
+    (100, 100, 1100, (), 5, (1, 0)),     # one tile
+    (130, 70, 450, (3,), 5, (-1, 1)),    # tiles of three matrices
+    (300, 500, 200, (), 7, (1, 0)),      # 12 to 40 tiles, of which no more than 13 are divided
 ])
 @pytest.mark.parametrize("tile", split._TILES, ids=str)
 @pytest.mark.parametrize("more", [True, False])
-def test_tiles_whose_depth_is_divided(engine, monkeypatch, more, form, tile, m, n, k, batch, blocks, scalars):
-    """All of K, once: sums of small integers are exact. What whole waves leave is divided, or a wave more."""
+def test_tiles_whose_depth_is_divided(engine, monkeypatch, more, form, tile, m, n, k, batch, blocks,
+                                      scalars):
+    """All of K, once: sums of small integers are exact. What whole waves leave is divided, or a
+    wave more."""
     hopper(engine)
     monkeypatch.setattr(split, "_TILES", (tile,))
     rng = np.random.default_rng(m)
@@ -217,8 +239,10 @@ def test_tiles_whose_depth_is_divided(engine, monkeypatch, more, form, tile, m, 
     alpha, beta = scalars
     divide(monkeypatch, more)
     device = replace(engine.device, multiprocessors=blocks)
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
-    c, plan = product(engine, a, b, lambda p, _device: plan_split(p, device, form), scalars=scalars, before=before, **kinds)
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    c, plan = product(engine, a, b, lambda p, _device: plan_split(p, device, form), scalars=scalars,
+                      before=before, **kinds)
     assert plan.config.divided and plan.launches[1].grid == (blocks, 1, 1)
     np.testing.assert_array_equal(c, alpha * (a @ b) + beta * before)
 
@@ -227,23 +251,28 @@ def test_divided_tiles_of_complex_numbers(engine, monkeypatch):
     """Parts of sums are exchanged as the real numbers that they are."""
     hopper(engine)
     rng = np.random.default_rng(8)
-    a, b = (rng.integers(-30, 31, s).astype("c8") + 1j * rng.integers(-30, 31, s) for s in ((150, 300), (300, 100)))
+    a, b = (rng.integers(-30, 31, s).astype("c8") + 1j * rng.integers(-30, 31, s)
+            for s in ((150, 300), (300, 100)))
     divide(monkeypatch)
     device = replace(engine.device, multiprocessors=5)
-    c, plan = product(engine, a.astype("c8"), b.astype("c8"), lambda p, _device: plan_guarded(p, device))
+    c, plan = product(engine, a.astype("c8"), b.astype("c8"),
+                      lambda p, _device: plan_guarded(p, device))
     assert plan.config.divided
     np.testing.assert_array_equal(c, (a @ b).astype("c8"))
 
 
 def test_gated_slices_are_added_by_few_blocks(engine):
-    """More tiles than blocks; what runs natively is what native arithmetic gives by itself, bit for bit."""
+    """More tiles than blocks; what runs natively is what native arithmetic gives by itself, bit for
+    bit."""
     hopper(engine)
     rng = np.random.default_rng(9)
     a, b = rng.standard_normal((130, 600)).astype("f4"), rng.standard_normal((600, 530)).astype("f4")
     a[3, 5] = np.inf
     c, plan = product(engine, a, b, plan_guarded)
     reduction = plan.launches[-1]
-    assert reduction.kernel.name.startswith("reduce_split") and reduction.grid[0] == 264 < -(-130 // 32) * -(-530 // 8)
+    assert reduction.kernel.name.startswith("reduce_split") and reduction.grid[0] == 264 < -(
+        -130 // 32
+    ) * -(-530 // 8)
     native, _plan = product(engine, a, b, plan_simt)
     np.testing.assert_array_equal(c, native)
 
@@ -251,23 +280,31 @@ def test_gated_slices_are_added_by_few_blocks(engine):
 @pytest.mark.parametrize("span, expected", [(60, "bf16x6"), (140, "ieee")])
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 @pytest.mark.parametrize("multiprocessors, cluster", [(1, 1), (3, 2), (5, 4)])
-def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, span, expected, multiprocessors, cluster):
-    """A small device: each block, or cluster, splits many groups of rows, and multiplies many tiles, one after the other."""
+def test_what_is_behind_the_gate_has_few_blocks(engine, monkeypatch, orders, span, expected,
+                                                multiprocessors, cluster):
+    """A small device: each block, or cluster, splits many groups of rows, and multiplies many
+    tiles, one after the other."""
     hopper(engine)
     monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
     monkeypatch.setattr(split, "_CLUSTERS", (cluster,))
-    monkeypatch.setitem(simt._TILES, "float32", tuple(tile for tile in simt._TILES["float32"] if (tile.m, tile.n) == (32, 32)))
+    monkeypatch.setitem(simt._TILES, "float32",
+                        tuple(tile for tile in simt._TILES["float32"]
+                              if (tile.m, tile.n) == (32, 32)))
     a, b = graded(span, np.random.default_rng(8), 150, 330, 170)
     small = replace(engine.device, multiprocessors=multiprocessors)
-    c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0], b_order=orders[1])
-    values = [{q.name: argument.value for q, argument in zip(launch.kernel.params, launch.arguments, strict=True)}
+    c, plan = product(engine, a, b, lambda p, _device: plan_guarded(p, small), a_order=orders[0],
+                      b_order=orders[1])
+    values = [{q.name: argument.value for q, argument in zip(launch.kernel.params, launch.arguments,
+                                                             strict=True)}
               for launch in plan.launches]
     assert plan.launches[2].grid[0] < values[2]["blocks"] and plan.launches[4].grid[0] < values[4]["blocks"]
     assert plan.launches[2].grid[0] % plan.launches[2].kernel.cluster[0] == 0
     if expected == "ieee":
-        want, _plan = product(engine, a, b, lambda p, _device: plan_simt(p, small), a_order=orders[0], b_order=orders[1])
+        want, _plan = product(engine, a, b, lambda p, _device: plan_simt(p, small),
+                              a_order=orders[0], b_order=orders[1])
     else:
-        want, _plan = product(engine, a, b, lambda p, _device: plan_split(p, small, expected), a_order=orders[0], b_order=orders[1])
+        want, _plan = product(engine, a, b, lambda p, _device: plan_split(p, small, expected),
+                              a_order=orders[0], b_order=orders[1])
     np.testing.assert_array_equal(c, want)
 
 
@@ -289,7 +326,8 @@ def test_a_verdict_on_tiles_that_are_divided(engine, monkeypatch, value):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_of_any_magnitude(engine, form):
-    """Rows and columns are scaled by powers of two: nothing overflows or underflows where the result does not."""
+    """Rows and columns are scaled by powers of two: nothing overflows or underflows where the
+    result does not."""
     hopper(engine)
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((40, 70)), rng.standard_normal((70, 24))
@@ -304,7 +342,8 @@ def test_rows_of_any_magnitude(engine, form):
     with np.errstate(over="ignore"):
         finite = np.isfinite(want.astype("f4"))
         np.testing.assert_array_equal(c[~finite], want.astype("f4")[~finite])
-    assert (abs(c - want)[finite] <= limit(70) * U * sums[finite] + 2.0**-149).all() and not np.isnan(c).any()
+    assert (abs(c - want)[finite] <= limit(70) * U * sums[finite]
+            + 2.0**-149).all() and not np.isnan(c).any()
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -321,22 +360,28 @@ def test_alpha_beta_and_epilogue(engine, alpha, beta):
     hopper(engine)
     rng = np.random.default_rng(5)
     a, b, before = (rng.standard_normal(s).astype("f4") for s in ((40, 70), (70, 36), (40, 36)))
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     given = before if beta else np.full_like(before, np.nan)
-    c, _plan = product(engine, a, b, lambda p, d: plan_split(p, d, "fp16x3"), scalars=(alpha, beta), before=given.copy(), **kinds)
+    c, _plan = product(engine, a, b, lambda p, d: plan_split(p, d, "fp16x3"), scalars=(alpha, beta),
+                       before=given.copy(), **kinds)
     want = alpha * (a.astype("f8") @ b) + (beta * before if beta else 0)
     sums = abs(alpha) * (abs(a) @ abs(b)) + abs(beta * before)
     assert (abs(c - want) <= (limit(70) + 3) * U * sums).all()
-    relu = EpilogueGraph("relu", Node("maximum", "float32", (Node("acc", "float32"), Node("constant", "float32", value=0))))
+    relu = EpilogueGraph("relu", Node("maximum", "float32",
+                                      (Node("acc", "float32"),
+                                       Node("constant", "float32", value=0))))
     c, _plan = product(engine, a, b, lambda p, d: plan_guarded(replace(p, fusion=Fusion(relu)), d))
-    assert (abs(c - np.maximum(a.astype("f8") @ b, 0)) <= limit(70) * U * (abs(a) @ abs(b))).all() and (c == 0).any()
+    assert (abs(c - np.maximum(a.astype("f8") @ b, 0)) <= limit(70) * U
+            * (abs(a) @ abs(b))).all() and (c == 0).any()
 
 
-# -- who decides ------------------------------------------------------------------------------------------------------------------
+# -- who decides -----------------------------------------------------------------------------------
 def graded(span, rng, m=33, n=20, k=200):
     """A D and D^-1 B: all products have one magnitude, elements range over 2^span."""
     d = np.exp2(np.linspace(-span / 2, span / 2, k))
-    return (rng.standard_normal((m, k)) * d).astype("f4"), (rng.standard_normal((k, n)) / d[:, None]).astype("f4")
+    return (rng.standard_normal((m, k))
+            * d).astype("f4"), (rng.standard_normal((k, n)) / d[:, None]).astype("f4")
 
 
 @pytest.fixture
@@ -345,7 +390,8 @@ def with_bf16x6(monkeypatch):
     monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
 
 
-@pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (20, "fp16x3"), (60, "bf16x6"), (80, "bf16x6"), (140, "ieee")])
+@pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (20, "fp16x3"), (60, "bf16x6"),
+                                            (80, "bf16x6"), (140, "ieee")])
 @pytest.mark.usefixtures("with_bf16x6")
 def test_the_device_takes_what_is_accurate_enough(engine, span, expected):
     hopper(engine)
@@ -370,7 +416,8 @@ def test_without_bf16x6_the_device_falls_back_to_native_arithmetic(engine):
 
 
 def test_a_few_tiny_elements_among_many_do_not_matter(engine):
-    """One element in a row is far below the others, as in every large random matrix: the row of the other operand offers enough."""
+    """One element in a row is far below the others, as in every large random matrix: the row of the
+    other operand offers enough."""
     hopper(engine)
     rng = np.random.default_rng(8)
     a, b = rng.standard_normal((40, 200)).astype("f4"), rng.standard_normal((200, 24)).astype("f4")
@@ -408,7 +455,8 @@ def test_infinities_and_nans_are_where_ieee_puts_them(engine, value, where):
 @pytest.mark.parametrize("where", ["a", "b"])
 @pytest.mark.parametrize("matrix, row", [(0, 0), (0, 15), (1, 20), (1, 39)])
 def test_the_device_looks_at_every_row_of_every_matrix(engine, order, where, matrix, row):
-    """One row in one matrix of a batch has an infinity: the whole product falls back, whichever block of the splitter found it."""
+    """One row in one matrix of a batch has an infinity: the whole product falls back, whichever
+    block of the splitter found it."""
     hopper(engine)
     rng = np.random.default_rng(15)
     a, b = rng.standard_normal((2, 40, 70)).astype("f4"), rng.standard_normal((2, 70, 40)).astype("f4")
@@ -421,7 +469,8 @@ def test_the_device_looks_at_every_row_of_every_matrix(engine, order, where, mat
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shared", ["a", "b"])
 def test_the_device_looks_at_rows_of_broadcast_operands(engine, order, shared):
-    """The operand that all products share has a row with too many small elements for what the last row of the other one offers."""
+    """The operand that all products share has a row with too many small elements for what the last
+    row of the other one offers."""
     hopper(engine)
     rng = np.random.default_rng(16)
     a, b = rng.standard_normal((3, 40, 200)).astype("f4"), rng.standard_normal((3, 200, 40)).astype("f4")
@@ -458,11 +507,12 @@ def test_subnormal_operands_keep_their_bits(engine):
     assert units(c, a, b) <= limit(70)
 
 
-# -- planning ---------------------------------------------------------------------------------------------------------------------
+# -- planning --------------------------------------------------------------------------------------
 def square(n, element="f4", **kinds):
     x = place(np.zeros((2, 2), element))
     p = gemm_problem(x, x, x, **kinds)
-    return replace(p, m=n, n=n, k=n, a=replace(p.a, strides=(n, 1)), b=replace(p.b, strides=(1, n)), c=replace(p.c, strides=(n, 1)))
+    return replace(p, m=n, n=n, k=n, a=replace(p.a, strides=(n, 1)), b=replace(p.b, strides=(1, n)),
+                   c=replace(p.c, strides=(n, 1)))
 
 
 def test_large_products_are_split_small_ones_are_not():
@@ -479,14 +529,15 @@ def test_an_algorithm_by_name_is_what_runs():
         assert plan.config.format == name and form.element in plan.reason and len(plan.launches) == 2
 
 
-@pytest.mark.parametrize("change, why", [
-    ({"k": 0}, "nothing to multiply"), ({"m": 2**31}, "coordinates"), ({"compute": "float64"}, "summed in float64"),
-    ({"batch": (2, 2, 2)}, "more than 2 batch modes"),
-])
+@pytest.mark.parametrize("change, why", [({"k": 0}, "nothing to multiply"),
+                                         ({"m": 2**31}, "coordinates"),
+                                         ({"compute": "float64"}, "summed in float64"),
+                                         ({"batch": (2, 2, 2)}, "more than 2 batch modes"),])
 def test_refusals(change, why):
     p = square(64)
     if "batch" in change:
-        p = replace(p, a=replace(p.a, batch_strides=(1, 2, 3)), b=replace(p.b, batch_strides=(1, 2, 3)))
+        p = replace(p, a=replace(p.a, batch_strides=(1, 2, 3)),
+                    b=replace(p.b, batch_strides=(1, 2, 3)))
     p = replace(p, **change)
     assert why in why_not_split(p, H200)
     with pytest.raises(ValueError, match=why):
@@ -504,11 +555,14 @@ def test_tiles_are_narrow_where_that_gives_more_multiprocessors_work():
     assert [plan_gemm(square(n), H200).config.columns for n in (1024, 4096)] == [64, 128]
 
 
-@pytest.mark.parametrize("n, pitch", [(1001, 1024), (2500, 2560), (257, 320), (250, 256), (130, 136)])
+@pytest.mark.parametrize("n, pitch", [(1001, 1024), (2500, 2560), (257, 320), (250, 256),
+                                      (130, 136)])
 def test_long_rows_of_planes_begin_at_lines(n, pitch):
-    """Of 128 bytes, so that TMA reads each part of a row from one of them; short ones would take more room than they need."""
+    """Of 128 bytes, so that TMA reads each part of a row from one of them; short ones would take
+    more room than they need."""
     splitting = plan_guarded(square(n), H200).launches[0]
-    values = {q.name: argument.value for q, argument in zip(splitting.kernel.params, splitting.arguments, strict=True)}
+    values = {q.name: argument.value for q, argument in zip(splitting.kernel.params,
+                                                            splitting.arguments, strict=True)}
     assert values["dPA_row"] == values["dPB_row"] == pitch
 
 
@@ -519,7 +573,8 @@ def test_the_workspace_is_no_more_than_planes_and_what_is_known_of_rows(n):
     assert plan.workspace_bytes <= 2 * n * n * 6 + 2 * n * 12 + 4096 + 132 * (4 * 128 * 128 + 8)
 
 
-@pytest.mark.parametrize("n, divided", [(1536, 144), (2048, 0), (2049, 157), (2560, 136), (4096, 100), (8192, 136)])
+@pytest.mark.parametrize("n, divided", [(1536, 144), (2048, 0), (2049, 157), (2560, 136),
+                                        (4096, 100), (8192, 136)])
 def test_what_is_divided(n, divided):
     """The tiles after whole waves, or these and one more wave if they are few."""
     launch = plan_gemm(square(n), H200).launches[1]

@@ -1,4 +1,5 @@
-"""complex64 products on 16-bit tensor cores: the equivalent real product, conjugation, and the guard of accuracy."""
+"""complex64 products on 16-bit tensor cores: the equivalent real product, conjugation, and the
+guard of accuracy."""
 
 from dataclasses import replace
 from functools import partial
@@ -37,7 +38,8 @@ def parts(x):
 
 
 def units(c, a, b, alpha=1, beta=0, before=0):
-    """The largest error of a real or imaginary part, in units of u times the sum of the magnitudes of all its terms."""
+    """The largest error of a real or imaginary part, in units of u times the sum of the magnitudes
+    of all its terms."""
     (ar, ai), (br, bi) = parts(a), parts(b)
     sums = np.stack([abs(ar) @ abs(br) + abs(ai) @ abs(bi), abs(ar) @ abs(bi) + abs(ai) @ abs(br)])
     want = alpha * (a.astype("c16") @ b.astype("c16")) + (beta * before if beta else 0)
@@ -50,30 +52,40 @@ def units(c, a, b, alpha=1, beta=0, before=0):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch, conj", [
-    (130, 38, 50, "C", "C", "C", 0, (), 0), (40, 24, 100, "F", "F", "C", 0, (), 1), (33, 70, 33, "F", "C", "F", 3, (), 2),
-    (24, 33, 101, "C", "F", "F", 1, (), 3), (5, 3, 32, "C", "C", "C", 0, (2, 3), 0), (17, 20, 36, "F", "F", "F", 2, (3,), 1),
-    (1, 1, 1, "C", "C", "C", 0, (), 3), (1, 66, 7, "C", "C", "C", 0, (), 2), (129, 2, 64, "C", "F", "C", 0, (), 0),
-])
-def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order, c_order, pad, batch, conj):
+@pytest.mark.parametrize("m, n, k, a_order, b_order, c_order, pad, batch, conj",
+                         [(130, 38, 50, "C", "C", "C", 0, (), 0),
+                          (40, 24, 100, "F", "F", "C", 0, (), 1),
+                          (33, 70, 33, "F", "C", "F", 3, (), 2),
+                          (24, 33, 101, "C", "F", "F", 1, (), 3),
+                          (5, 3, 32, "C", "C", "C", 0, (2, 3), 0),
+                          (17, 20, 36, "F", "F", "F", 2, (3,), 1),
+                          (1, 1, 1, "C", "C", "C", 0, (), 3), (1, 66, 7, "C", "C", "C", 0, (), 2),
+                          (129, 2, 64, "C", "F", "C", 0, (), 0),])
+def test_every_order_and_ragged_extents(engine, form, m, n, k, a_order, b_order, c_order, pad,
+                                        batch, conj):
     hopper(engine)
     rng = np.random.default_rng(m)
-    a, b, flags = random(rng, (*batch, m, k), "complex64"), random(rng, (*batch, k, n), "complex64"), CONJUGATED[conj]
-    c, plan = product(engine, a, b, by_name(form), a_order=a_order, b_order=b_order, c_order=c_order, pad=pad, conj=flags)
+    a, b, flags = random(rng, (*batch, m, k), "complex64"), random(rng, (*batch, k, n),
+                                                                   "complex64"), CONJUGATED[conj]
+    c, plan = product(engine, a, b, by_name(form), a_order=a_order, b_order=b_order,
+                      c_order=c_order, pad=pad, conj=flags)
     assert plan.family == "gemm_split" and len(plan.launches) == 2
     assert units(c, conjugated(a, flags[0]), conjugated(b, flags[1])) <= limit(2 * k)
 
 
-@pytest.mark.parametrize("form, orders, conj", [*(("fp16x3", orders, conj) for orders in ORDERS for conj in CONJUGATED),
-                                                *(("bf16x6", *each) for each in zip(ORDERS, CONJUGATED, strict=True))])
+@pytest.mark.parametrize("form, orders, conj",
+                         [*(("fp16x3", orders, conj) for orders in ORDERS for conj in CONJUGATED),
+                          *(("bf16x6", *each) for each in zip(ORDERS, CONJUGATED, strict=True))])
 def test_small_integers_are_exact(engine, form, orders, conj):
-    """Every sign and every place of a real or imaginary part shows, in vectors and in single elements."""
+    """Every sign and every place of a real or imaginary part shows, in vectors and in single
+    elements."""
     hopper(engine)
     rng = np.random.default_rng(4)
     for m, n, k in ((34, 20, 66), (35, 21, 65)):
         a, b = (rng.integers(-60, 61, s) + 1j * rng.integers(-60, 61, s) for s in ((m, k), (k, n)))
         a, b = a.astype("c8"), b.astype("c8")
-        c, _plan = product(engine, a, b, by_name(form), a_order=orders[0], b_order=orders[1], c_order=orders[2], conj=conj)
+        c, _plan = product(engine, a, b, by_name(form), a_order=orders[0], b_order=orders[1],
+                           c_order=orders[2], conj=conj)
         np.testing.assert_array_equal(c, conjugated(a, conj[0]) @ conjugated(b, conj[1]))
 
 
@@ -81,7 +93,8 @@ def test_strided_flipped_and_broadcast_operands(engine):
     hopper(engine)
     rng = np.random.default_rng(12)
     a, b = random(rng, (3, 20, 40), "complex64"), random(rng, (3, 40, 18), "complex64")
-    pa, pb = place(a, step=3, flip=(False, True, True)), place(b, "F", step=2, flip=(True, False, True))
+    pa, pb = place(a, step=3, flip=(False, True, True)), place(b, "F", step=2,
+                                                               flip=(True, False, True))
     pc = place(np.full((3, 20, 18), np.nan, "c8"), "F", step=2, pad=1)
     engine.run(plan_split(gemm_problem(pa, pb, pc), engine.device, "fp16x3"), a=pa, b=pb, c=pc)
     assert units(pc.view, a, b) <= limit(80)
@@ -89,13 +102,16 @@ def test_strided_flipped_and_broadcast_operands(engine):
         operands = [place(x) for x in (a, b)]
         operands[shared] = replace(operands[shared], strides=(0, *operands[shared].strides[1:]))
         pc.view[...] = np.nan
-        engine.run(plan_split(gemm_problem(*operands, pc), engine.device, "fp16x3"), a=operands[0], b=operands[1], c=pc)
-        assert units(pc.view, *(x[:1] if i == shared else x for i, x in enumerate((a, b)))) <= limit(80)
+        engine.run(plan_split(gemm_problem(*operands, pc), engine.device, "fp16x3"), a=operands[0],
+                   b=operands[1], c=pc)
+        assert units(pc.view, *(x[:1] if i == shared else x
+                                for i, x in enumerate((a, b)))) <= limit(80)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_of_any_magnitude(engine, form):
-    """A row of complex elements is scaled by one power of two: nothing overflows or underflows where the result does not."""
+    """A row of complex elements is scaled by one power of two: nothing overflows or underflows
+    where the result does not."""
     hopper(engine)
     rng = np.random.default_rng(3)
     a, b = random(rng, (40, 70), "complex128"), random(rng, (70, 24), "complex128")
@@ -118,10 +134,12 @@ def test_alpha_and_beta(engine, alpha, beta):
     hopper(engine)
     rng = np.random.default_rng(5)
     a, b, before = (random(rng, s, "complex64") for s in ((40, 70), (70, 36), (40, 36)))
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     given = before if beta else np.full_like(before, np.nan)
     for order in "CF":
-        c, _plan = product(engine, a, b, by_name("fp16x3"), scalars=(alpha, beta), before=given.copy(), c_order=order, **kinds)
+        c, _plan = product(engine, a, b, by_name("fp16x3"), scalars=(alpha, beta),
+                           before=given.copy(), c_order=order, **kinds)
         assert units(c, a, b, alpha, beta, before) <= limit(140) + 4
 
 
@@ -129,14 +147,16 @@ def test_alpha_and_beta(engine, alpha, beta):
 def test_scalars_in_device_memory(engine, alpha, beta):
     hopper(engine)
     rng = np.random.default_rng(2)
-    a, b, before = ((rng.integers(-3, 4, s) + 1j * rng.integers(-3, 4, s)).astype("c8") for s in ((24, 40), (40, 20), (24, 20)))
+    a, b, before = ((rng.integers(-3, 4, s) + 1j * rng.integers(-3, 4, s)).astype("c8")
+                    for s in ((24, 40), (40, 20), (24, 20)))
     want = alpha * (a @ b) + beta * before
     if not alpha:
         a[:], b[:] = np.nan, np.inf
     if not beta:
         before[:] = np.nan
     pa, pb, pc = place(a), place(b), place(before)
-    scalars = {name: place(np.full((1, 1), value, "c8")) for name, value in (("alpha", alpha), ("beta", beta))}
+    scalars = {name: place(np.full((1, 1), value, "c8"))
+               for name, value in (("alpha", alpha), ("beta", beta))}
     problem = gemm_problem(pa, pb, pc, alpha="device", beta="device")
     for planner in (plan_guarded, by_name("fp16x3")):
         pc.view[...] = before
@@ -145,7 +165,8 @@ def test_scalars_in_device_memory(engine, alpha, beta):
 
 
 def test_epilogues(engine):
-    """The conjugate of what is left of C below a residual, with the sum's magnitude as an output."""
+    """The conjugate of what is left of C below a residual, with the sum's magnitude as an
+    output."""
     hopper(engine)
     rng = np.random.default_rng(6)
     t = "complex64"
@@ -161,20 +182,26 @@ def test_epilogues(engine):
         engine.run(plan, operands={"epi_residual": px, "epi_size": psize}, a=pa, b=pb, c=pc)
         want = a.astype("c16") @ b.astype("c16")
         bound = (limit(100) + 3) * 2 * U * (abs(a) @ abs(b) + abs(x))
-        assert (abs(pc.view - (want + x).conj()) <= bound).all() and (abs(psize.view - abs(want)) <= bound).all()
+        assert (abs(pc.view - (want + x).conj()) <= bound).all() and (
+            abs(psize.view - abs(want)) <= bound
+        ).all()
 
 
-# -- who decides ------------------------------------------------------------------------------------------------------------------
+# -- who decides -----------------------------------------------------------------------------------
 def graded(span, rng, m=33, n=20, k=100):
     """A D and D^-1 B: all products have one magnitude, elements range over 2^span."""
     d = np.exp2(np.linspace(-span / 2, span / 2, k))
-    return (random(rng, (m, k), "complex128") * d).astype("c8"), (random(rng, (k, n), "complex128") / d[:, None]).astype("c8")
+    return (random(rng, (m, k), "complex128") * d).astype("c8"), (
+        random(rng, (k, n), "complex128") / d[:, None]
+    ).astype("c8")
 
 
-@pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (14, "fp16x3"), (60, "bf16x6"), (80, "bf16x6"), (140, "ieee")])
+@pytest.mark.parametrize("span, expected", [(0, "fp16x3"), (14, "fp16x3"), (60, "bf16x6"),
+                                            (80, "bf16x6"), (140, "ieee")])
 def test_the_device_takes_what_is_accurate_enough(engine, monkeypatch, span, expected):
     hopper(engine)
-    monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)   # as if the product were large enough for three algorithms
+    # as if the product were large enough for three algorithms
+    monkeypatch.setattr("cuteblas.planning.gemm.split._THIRD", -1e9)
     a, b = graded(span, np.random.default_rng(6))
     c, plan = product(engine, a, b, plan_guarded)
     assert len(plan.launches) == 5
@@ -195,7 +222,8 @@ def test_without_bf16x6_the_device_falls_back_to_native_arithmetic(engine):
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize("span", [20, 40])
 def test_parts_of_different_magnitude(engine, side, span):
-    """Imaginary parts of one operand are far below the real ones, the other operand is imaginary: they alone make a real part."""
+    """Imaginary parts of one operand are far below the real ones, the other operand is imaginary:
+    they alone make a real part."""
     hopper(engine)
     rng = np.random.default_rng(13)
     a, b = random(rng, (30, 64), "complex64"), random(rng, (64, 20), "complex64")
@@ -230,7 +258,8 @@ def test_a_tiny_element_that_is_alone_matters(engine):
 
 
 def test_cancellation_across_the_parts(engine):
-    """The two real products of a part nearly undo each other: what is left is as accurate as their magnitudes allow."""
+    """The two real products of a part nearly undo each other: what is left is as accurate as their
+    magnitudes allow."""
     hopper(engine)
     rng = np.random.default_rng(14)
     x, y = rng.standard_normal((30, 96)), rng.standard_normal((96, 20))
@@ -240,8 +269,8 @@ def test_cancellation_across_the_parts(engine):
     assert units(c, a, b) <= limit(192)
 
 
-@pytest.mark.parametrize("value", [complex(np.inf, 0), complex(1, -np.inf), complex(np.nan, 2), complex(0, np.nan),
-                                   complex(np.inf, np.nan)])
+@pytest.mark.parametrize("value", [complex(np.inf, 0), complex(1, -np.inf), complex(np.nan, 2),
+                                   complex(0, np.nan), complex(np.inf, np.nan)])
 @pytest.mark.parametrize("where", ["a", "b"])
 def test_infinities_and_nans_are_where_native_arithmetic_puts_them(engine, value, where):
     hopper(engine)
@@ -257,13 +286,14 @@ def test_infinities_and_nans_are_where_native_arithmetic_puts_them(engine, value
 def test_subnormal_operands_keep_their_bits(engine):
     hopper(engine)
     rng = np.random.default_rng(11)
-    a = ((rng.integers(-1000, 1001, (20, 70)) + 1j * rng.integers(-1000, 1001, (20, 70))) * 2.0**-149).astype("c8")
+    a = ((rng.integers(-1000, 1001, (20, 70)) + 1j * rng.integers(-1000, 1001, (20, 70)))
+         * 2.0**-149).astype("c8")
     b = (random(rng, (70, 24), "complex128") * 2.0**100).astype("c8")
     c, _plan = product(engine, a, b, plan_guarded)
     assert units(c, a, b) <= limit(140)
 
 
-# -- planning ---------------------------------------------------------------------------------------------------------------------
+# -- planning --------------------------------------------------------------------------------------
 square = partial(square_of, element="c8")
 
 
@@ -278,21 +308,24 @@ def test_large_products_are_split_small_ones_are_not():
 def test_doubled_long_rows_along_k_beside_rows_across_it_are_slow_to_split():
     """As measured: 80 us of 129 for 156x95x17830 in TT, where gemm_simt takes 70 in all."""
     p = replace(square(64), m=156, n=95, k=17830)
-    a, b, c = (replace(x, strides=s) for x, s in ((p.a, (1, 156)), (p.b, (17830, 1)), (p.c, (95, 1))))
+    a, b, c = (replace(x, strides=s) for x, s in ((p.a, (1, 156)), (p.b, (17830, 1)),
+                                                  (p.c, (95, 1))))
     assert plan_gemm(replace(p, a=a, b=b, c=c), H200).family == "gemm_simt"
 
 
 def test_the_plan_says_what_runs():
     plan = plan_gemm(square(2048), H200)
     assert "complex64 as fp16x3 on tensor cores as a real product with twice the N and K" in plan.reason
-    formats = [launch.kernel.name.split("_")[2] for launch in plan.launches if launch.kernel.name.startswith("gemm_split")]
+    formats = [launch.kernel.name.split("_")[2] for launch in plan.launches
+               if launch.kernel.name.startswith("gemm_split")]
     assert formats == ["fp16x3", "bf16x6", "bf16x6"] and plan.config.tile == (128, 64)
     for name, form in FORMATS.items():
         plan = plan_gemm(square(256, precision=name), H200)
         assert plan.config.format == name and form.element in plan.reason and len(plan.launches) == 2
 
 
-@pytest.mark.parametrize("m, n, swapped", [(1024, 4096, True), (4096, 1024, False), (4096, 4096, False)])
+@pytest.mark.parametrize("m, n, swapped", [(1024, 4096, True), (4096, 1024, False),
+                                           (4096, 4096, False)])
 @pytest.mark.parametrize("c_strides", [(4096, 1), (1, 4096)])
 def test_the_smaller_operand_is_doubled(m, n, swapped, c_strides):
     p = square(4096, precision="fp16x3")
@@ -308,16 +341,17 @@ def test_the_smaller_operand_is_doubled(m, n, swapped, c_strides):
 def test_what_is_broadcast_is_split_once():
     """Two products with one B, which is the smaller operand although a product has more of it."""
     p = square(512, precision="fp16x3")
-    a, b, c = (replace(x, batch_strides=(step,)) for x, step in ((p.a, 512 * 300), (p.b, 0), (p.c, 512 * 300)))
+    a, b, c = (replace(x, batch_strides=(step,))
+               for x, step in ((p.a, 512 * 300), (p.b, 0), (p.c, 512 * 300)))
     plan = plan_gemm(replace(p, m=300, a=a, b=b, c=c, batch=(2,)), H200)
     sums = 132 * (4 * 64 * 64 + 8)             # of tiles that are divided
     assert plan.workspace_bytes <= 512 * (600 + 2 * 512) * 8 + (600 + 512) * 12 + 4096 + sums
     assert "C^T" not in plan.reason
 
 
-@pytest.mark.parametrize("change, why", [
-    ({"k": 0}, "nothing to multiply"), ({"m": 2**30}, "coordinates"), ({"compute": "complex128"}, "summed in complex128"),
-])
+@pytest.mark.parametrize("change, why", [({"k": 0}, "nothing to multiply"),
+                                         ({"m": 2**30}, "coordinates"),
+                                         ({"compute": "complex128"}, "summed in complex128"),])
 def test_refusals(change, why):
     p = replace(square(64), **change)
     assert why in why_not_split(p, H200)

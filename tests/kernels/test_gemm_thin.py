@@ -1,4 +1,5 @@
-"""``gemm_thin``: every element type, stride, scalar and edge against float64, in the emulator and on a GPU."""
+"""``gemm_thin``: every element type, stride, scalar and edge against float64, in the emulator and
+on a GPU."""
 
 import itertools
 from dataclasses import replace
@@ -15,11 +16,12 @@ from cuteblas.planning.gemm.thin import plan_thin, why_not_thin
 from .engines import check_product, gemm_problem, place, poison, random
 
 FLOATS = ["float32", "float64", "complex64", "complex128"]
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", *FLOATS]
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+          "float16", *FLOATS]
 
 
-def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None, b_place=None,
-            c_place=None, choice=None):
+def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, False), a_place=None,
+            b_place=None, c_place=None, choice=None):
     """Run one product and compare; returns the plan."""
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
     rng = np.random.default_rng(9)
@@ -29,13 +31,15 @@ def product(engine, a, b, dtype, *, c_order="C", alpha=1, beta=0, conj=(False, F
     outside = np.ones(pc.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
     untouched = pc.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     problem = gemm_problem(pa, pb, pc, conj=conj, **kinds)
     plan = plan_thin(problem, engine.device, choice=choice and choice(problem))
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
     ca, cb = (np.conj(x) if f else x for x, f in zip((a, b), conj, strict=True))
     check_product(pc.view, ca, cb, dtype, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside], untouched, err_msg="memory outside of C was written")
+    np.testing.assert_array_equal(pc.base[outside], untouched,
+                                  err_msg="memory outside of C was written")
     return plan
 
 
@@ -52,26 +56,28 @@ def test_every_type(engine, dtype, orders):
 def test_every_order_of_a_b_and_c(engine, dtype, n, orders):
     rng = np.random.default_rng(2)
     a, b = random(rng, (64, 96), dtype), random(rng, (96, n), dtype)
-    places = {"c_order": orders[2], "a_place": {"order": orders[0]}, "b_place": {"order": orders[1]}}
+    places = {"c_order": orders[2], "a_place": {"order": orders[0]},
+              "b_place": {"order": orders[1]}}
     product(engine, a, b, dtype, **places)
     a, b = random(rng, (n, 96), dtype), random(rng, (96, 64), dtype)
     product(engine, a, b, dtype, **places)
 
 
-SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (8, 16, 16), (1, 33, 15), (32, 2, 17), (65, 7, 64), (127, 8, 31),
-         (1, 1, 1000), (7, 257, 100), (3, 3, 4099)]
+SIZES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (3, 4, 0), (8, 16, 16), (1, 33, 15), (32, 2, 17),
+         (65, 7, 64), (127, 8, 31), (1, 1, 1000), (7, 257, 100), (3, 3, 4099)]
 
 
 @pytest.mark.parametrize("m, n, k", SIZES)
 @pytest.mark.parametrize("orders", ["CC", "FF"])
 def test_sizes_on_both_sides_of_tile_edges(engine, m, n, k, orders):
     rng = np.random.default_rng(3)
-    product(engine, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"), "float32", a_place={"order": orders[0]},
-            b_place={"order": orders[1]})
+    product(engine, random(rng, (m, k), "float32"), random(rng, (k, n), "float32"), "float32",
+            a_place={"order": orders[0]}, b_place={"order": orders[1]})
 
 
-PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8}, "every other element": {"step": 2},
-          "backwards": {"flip": (True, True)}, "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
+PLACES = {"padded": {"pad": 3}, "padded by a vector": {"pad": 8},
+          "every other element": {"step": 2}, "backwards": {"flip": (True, True)},
+          "rows backwards": {"flip": (True, False), "order": "F"}, "unaligned": {"offset": 1}}
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -101,7 +107,8 @@ def test_alpha_and_beta(engine, dtype, alpha, beta):
     if dtype.startswith("c") and alpha:
         alpha, beta = complex(alpha, 0.5), complex(beta, -1.5) if beta > 1 else beta
     rng = np.random.default_rng(6)
-    product(engine, random(rng, (20, 30), dtype), random(rng, (30, 2), dtype), dtype, alpha=alpha, beta=beta)
+    product(engine, random(rng, (20, 30), dtype), random(rng, (30, 2), dtype), dtype, alpha=alpha,
+            beta=beta)
 
 
 @pytest.mark.parametrize("conj", [(True, False), (False, True), (True, True)])
@@ -125,14 +132,15 @@ def test_slices_of_k(engine, dtype, orders, beta):
     """Many for few elements of C, which several threads add; in a batch; the last shorter."""
     rng = np.random.default_rng(11)
     a, b = random(rng, (2, 5, 6011), dtype), random(rng, (2, 6011, 3), dtype)
-    plan = product(engine, a, b, dtype, beta=beta, a_place={"order": orders[0]}, b_place={"order": orders[1]},
+    plan = product(engine, a, b, dtype, beta=beta, a_place={"order": orders[0]},
+                   b_place={"order": orders[1]},
                    choice=lambda p: max(thin.choices(p, engine.device), key=lambda x: x.slices))
     assert plan.config.slices > 1 and len(plan.launches) == 2 and plan.workspace_bytes > 0 and "slices" in plan.reason
     assert "_along" in plan.launches[1].kernel.name
 
 
-@pytest.mark.parametrize("dtype, orders, n",
-                         [("float32", "CC", 3), ("float64", "FF", 2), ("float16", "CF", 8), ("complex64", "FC", 1)])
+@pytest.mark.parametrize("dtype, orders, n", [("float32", "CC", 3), ("float64", "FF", 2),
+                                              ("float16", "CF", 8), ("complex64", "FC", 1)])
 def test_every_tile(engine, dtype, orders, n):
     """Every tile that planning can choose, but for the number of vectors of a step."""
     rng = np.random.default_rng(12)
@@ -148,7 +156,8 @@ def test_every_tile(engine, dtype, orders, n):
     product(engine, a, b, dtype, choice=each, **places)
     assert len(found) > 5
     for choice in found.values():
-        assert product(engine, a, b, dtype, choice=lambda _p, x=choice: x, **places).config.tile == choice.tile
+        assert product(engine, a, b, dtype, choice=lambda _p, x=choice: x,
+                       **places).config.tile == choice.tile
 
 
 def test_results_are_the_same_bit_for_bit_in_any_order_of_threads(engine):
@@ -174,15 +183,18 @@ def test_small_integers_in_floats_are_exact(engine):
 def test_beta_zero_does_not_read_c_and_alpha_zero_neither_a_nor_b(engine):
     nan, ones, few = np.full((20, 20), np.nan, "f4"), np.ones((20, 4), "f4"), np.ones((20, 20), "f4")
     pa, pb, pc = place(few), place(ones), place(nan[:, :4].copy())
-    engine.run(plan_thin(gemm_problem(pa, pb, pc, alpha="value"), engine.device), 2.0, a=pa, b=pb, c=pc)
+    engine.run(plan_thin(gemm_problem(pa, pb, pc, alpha="value"), engine.device), 2.0, a=pa, b=pb,
+               c=pc)
     np.testing.assert_array_equal(pc.view, 40 * ones)
     pa, pb, pc = place(nan), place(nan[:, :4].copy()), place(ones)
-    engine.run(plan_thin(gemm_problem(pa, pb, pc, alpha="zero", beta="value"), engine.device), 0.0, 3.0, a=pa, b=pb, c=pc)
+    engine.run(plan_thin(gemm_problem(pa, pb, pc, alpha="zero", beta="value"), engine.device), 0.0,
+               3.0, a=pa, b=pb, c=pc)
     np.testing.assert_array_equal(pc.view, 3 * ones)
 
 
 def test_sums_are_short(engine):
-    """Each thread adds few terms, and what it has is added in a tree: the error of a long sum grows with neither."""
+    """Each thread adds few terms, and what it has is added in a tree: the error of a long sum grows
+    with neither."""
     rng = np.random.default_rng(16)
     a, b = rng.random((4, 60000), np.float32), rng.random((60000, 1), np.float32)
     pa, pb, pc = place(a), place(b), place(np.zeros((4, 1), "f4"))
@@ -197,7 +209,8 @@ def test_offsets_of_64_bits(engine):
     pa, pb, pc = place(a), place(b), place(np.full((36, 4), np.nan, "f4"))
     problem = gemm_problem(pa, pb, pc)
     plan = plan_thin(problem, engine.device)
-    huge = plan_thin(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))), engine.device)
+    huge = plan_thin(replace(problem, m=2**17, a=replace(problem.a, strides=(2**15, 1))),
+                     engine.device)
     assert "_wide" in huge.launches[0].kernel.name and "_wide" not in plan.launches[0].kernel.name
     launch = plan.launches[0]
     wide = gemm_thin(replace(thin.config_of(problem, plan.config), wide=True))
@@ -207,7 +220,8 @@ def test_offsets_of_64_bits(engine):
 
 
 def test_triangles_and_complex_gram_matrices_are_not_for_it():
-    """Of two complex elements opposite to each other the same products are added in another order."""
+    """Of two complex elements opposite to each other the same products are added in another
+    order."""
     for dtype, family in (("f4", "gemm_thin"), ("c8", "gemm_simt")):
         a, c = place(np.zeros((3, 100000), dtype)), place(np.zeros((3, 3), dtype))
         problem = replace(gemm_problem(a, a, c), n=3, b=a.operand(), triangle="both")
@@ -227,7 +241,11 @@ def test_vectors_are_read_in_whole_lines():
         for order in "CF":
             a, x, y = place(np.zeros((512, 512), dtype), order), place(np.zeros((512, 1), dtype)), place(np.zeros((512, 1), dtype))
             facts = plan_thin(gemm_problem(a, x, y), H200).launches[0].kernel.facts
-            assert facts["global load A"] == "16 bytes a lane: 16 sectors of at least 16", (dtype, order, facts)
+            assert facts["global load A"] == "16 bytes a lane: 16 sectors of at least 16", (
+                dtype,
+                order,
+                facts
+            )
 
 
 def test_the_source_is_for_people():

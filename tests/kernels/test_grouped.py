@@ -21,8 +21,8 @@ def kind(scalar, known):
 class Product:
     """One product of a group, its operands in memory."""
 
-    def __init__(self, rng, m, n, k, dtype="float32", *, output=None, batch=(), orders="CCC", pad=0, alpha=1, beta=0, flip=None,
-                 offset=0):
+    def __init__(self, rng, m, n, k, dtype="float32", *, output=None, batch=(), orders="CCC", pad=0,
+                 alpha=1, beta=0, flip=None, offset=0):
         output = output or dtype
         a, b = random(rng, (*batch, m, k), dtype), random(rng, (*batch, k, n), dtype)
         self.before = random(rng, (*batch, m, n), output) if beta else np.full((*batch, m, n), poison(output), output)
@@ -30,9 +30,11 @@ class Product:
         self.a, self.b = place(a, orders[0], pad=pad, flip=flip, offset=offset), place(b, orders[1], pad=pad, offset=offset)
         self.c = place(self.before, orders[2], pad=pad, poison=poison(output), offset=offset)
         outside = np.ones(self.c.base.shape, bool)
-        np.lib.stride_tricks.as_strided(outside[self.c.offset:], self.c.shape, self.c.strides)[...] = False
+        np.lib.stride_tricks.as_strided(outside[self.c.offset:], self.c.shape,
+                                        self.c.strides)[...] = False
         self._outside, self._untouched = outside, self.c.base[outside].copy()
-        kinds = {"alpha": kind(alpha, {0: "zero", 1: "one"}), "beta": kind(beta, {0: "zero", 1: "one"})}
+        kinds = {"alpha": kind(alpha, {0: "zero", 1: "one"}),
+                 "beta": kind(beta, {0: "zero", 1: "one"})}
         self.problem = gemm_problem(self.a, self.b, self.c, **kinds)
 
     @property
@@ -45,11 +47,13 @@ class Product:
 
     def check(self):
         a, b, c, dtype = self.a.view, self.b.view, self.c.view, self.c.base.dtype.name
-        np.testing.assert_array_equal(self.c.base[self._outside], self._untouched, err_msg="memory outside of C was written")
+        np.testing.assert_array_equal(self.c.base[self._outside], self._untouched,
+                                      err_msg="memory outside of C was written")
         if a.dtype == np.float16:
             check_tensor_cores(c, a, b, alpha=self.alpha, beta=self.beta, before=self.before)
         elif self.alpha == 0:
-            np.testing.assert_array_equal(c, self.beta * self.before if self.beta else np.zeros_like(c))
+            np.testing.assert_array_equal(c, self.beta * self.before if self.beta
+                                          else np.zeros_like(c))
         else:
             check_product(c, a, b, dtype, alpha=self.alpha, beta=self.beta, before=self.before)
 
@@ -64,7 +68,8 @@ def run(engine, products, launches=1, seed=None):
     return plan
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "int32", "float16", "bool"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "int32",
+                                   "float16", "bool"])
 def test_a_few_sizes(engine, dtype):
     rng = np.random.default_rng(1)
     output = "float32" if dtype == "float16" else dtype
@@ -93,7 +98,8 @@ def test_products_without_elements_or_terms(engine, empty, place_of_empty, dtype
     rng = np.random.default_rng(4)
     sizes = [(40, 30, 20), (7, 9, 11)]
     sizes.insert(place_of_empty, empty)
-    run(engine, [Product(rng, *size, dtype, output="float32", beta=beta) for size, beta in zip(sizes, (0, 2, 3), strict=True)])
+    run(engine, [Product(rng, *size, dtype, output="float32", beta=beta)
+                 for size, beta in zip(sizes, (0, 2, 3), strict=True)])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "int64"])
@@ -101,7 +107,8 @@ def test_alpha_and_beta_of_each(engine, dtype):
     """A beta of zero does not read C, an alpha of zero neither A nor B."""
     rng = np.random.default_rng(5)
     pairs = [(1, 0), (2, 0), (1, 1), (-3, 2), (0, 2), (0, 0), (1, 0)]
-    products = [Product(rng, 20 + i, 30 - i, 10 + i, dtype, alpha=alpha, beta=beta) for i, (alpha, beta) in enumerate(pairs)]
+    products = [Product(rng, 20 + i, 30 - i, 10 + i, dtype, alpha=alpha, beta=beta)
+                for i, (alpha, beta) in enumerate(pairs)]
     if dtype != "int64":
         for p in products:
             if p.alpha == 0:
@@ -120,9 +127,11 @@ def test_scalars_that_are_known_and_differ(engine, pairs):
 @pytest.mark.parametrize("alpha, beta", [(1, 0), (2, 0), (1, 1), (2, 3)])
 def test_alpha_and_beta_of_all(engine, alpha, beta, dtype):
     rng = np.random.default_rng(6)
-    plan = run(engine, [Product(rng, m, 25, 20, dtype, output="float32", alpha=alpha, beta=beta) for m in (3, 60)])
+    plan = run(engine, [Product(rng, m, 25, 20, dtype, output="float32", alpha=alpha, beta=beta)
+                        for m in (3, 60)])
     row = {q.name for q in plan.launches[0].kernel.row}
-    assert row & {"alpha", "beta"} == {name for name, x in (("alpha", alpha), ("beta", beta)) if x not in (0, 1)}
+    assert row & {"alpha", "beta"} == {name for name, x in (("alpha", alpha), ("beta", beta))
+                                       if x not in (0, 1)}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -133,7 +142,8 @@ def test_all_orders_in_one_launch(engine, dtype):
     run(engine, products)
 
 
-@pytest.mark.parametrize("orders, access", [("FFF", "m4k1m4"), ("CCC", "m4k1m4"), ("FCF", "m4m4m4"), ("CFC", "k1k1m4")])
+@pytest.mark.parametrize("orders, access", [("FFF", "m4k1m4"), ("CCC", "m4k1m4"), ("FCF", "m4m4m4"),
+                                            ("CFC", "k1k1m4")])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_common_vectors(engine, orders, access, ragged):
     """What all products have in common: row-major results are computed as C^T = B A^T."""
@@ -148,7 +158,8 @@ def test_common_vectors(engine, orders, access, ragged):
 def test_vectors_are_aligned_in_all_products(engine, orders, dtype):
     rng = np.random.default_rng(21)
     for offsets in ((0, 2), (2, 0), (0, 1)):
-        run(engine, [Product(rng, 40, 48, 32, dtype, output="float32", orders=orders, offset=offset) for offset in offsets])
+        run(engine, [Product(rng, 40, 48, 32, dtype, output="float32", orders=orders, offset=offset)
+                     for offset in offsets])
 
 
 def test_a_product_of_one_row_has_no_order_of_its_own(engine):
@@ -176,21 +187,24 @@ def aligned_row(x):
 @pytest.mark.parametrize("batch", [(3,), (2, 3)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "float16"])
 def test_equal_sizes_are_a_batch_bit_for_bit(engine, dtype, batch):
-    """One problem with a batch, its products one by one, and the batched kernel where planning gives it the same tile."""
+    """One problem with a batch, its products one by one, and the batched kernel where planning
+    gives it the same tile."""
     rng = np.random.default_rng(11)
-    whole = Product(rng, 50, 36, 44, dtype, output="float32" if dtype == "float16" else dtype, batch=batch)
+    whole = Product(rng, 50, 36, 44, dtype, output="float32" if dtype == "float16" else dtype,
+                    batch=batch)
     run(engine, [whole, Product(rng, 5, 6, 7, dtype, output=whole.c.base.dtype.name)])
     grouped = whole.c.view.copy()
     whole.c.view[...] = 0
     plan = plan_gemm(replace(whole.problem, precision="ieee"), engine.device)
     tile = plan_grouped(GroupedProblem((whole.problem,)), engine.device).config.parts[0].tile
-    if getattr(plan.config, "tile", None) == tile:          # else the same sums are in another order
+    if getattr(plan.config, "tile", None) == tile:         # else the same sums are in another order
         engine.run(plan, a=whole.a, b=whole.b, c=whole.c)
         np.testing.assert_array_equal(grouped, whole.c.view)
     whole.c.view[...] = 0
     parts = []
     for at in np.ndindex(*batch):
-        starts = (sum(i * s for i, s in zip(at, x.strides, strict=False)) for x in whole.operands.values())
+        starts = (sum(i * s for i, s in zip(at, x.strides, strict=False))
+                  for x in whole.operands.values())
         one = {role: Strided(x.base, x.offset + start, x.shape[-2:], x.strides[-2:])
                for (role, x), start in zip(whole.operands.items(), starts, strict=True)}
         parts.append((gemm_problem(**one), one))
@@ -226,9 +240,12 @@ def test_conjugated_operands(engine):
 def test_an_epilogue_with_operands_of_each(engine, dtype, orders):
     """A vector along N, one along M and a number for each product, and an auxiliary output."""
     rng = np.random.default_rng(14)
-    total = Node("add", "float32", (Node("acc", "float32"), Node("operand", "float32", name="bias")))
+    total = Node("add", "float32", (Node("acc", "float32"),
+                                    Node("operand", "float32", name="bias")))
     scaled = Node("multiply", "float32", (Node("scalar", "float32", name="factor"), total))
-    graph = EpilogueGraph("shifted", Node("maximum", "float32", (scaled, Node("constant", "float32", value=0))), (("pre", total),))
+    graph = EpilogueGraph("shifted", Node("maximum", "float32",
+                                          (scaled, Node("constant", "float32", value=0))),
+                          (("pre", total),))
     products, operands, numbers, problems = [], [], [], []
     for i, (m, n, k) in enumerate(((33, 20, 12), (8, 64, 16), (40, 36, 0))):
         p = Product(rng, m, n, k, dtype, output="float32", orders="CC" + orders[i % len(orders)])
@@ -247,14 +264,16 @@ def test_an_epilogue_with_operands_of_each(engine, dtype, orders):
         a, b, pre = p.a.view, p.b.view, each[epilogue_role("pre")].view
         bias = each[epilogue_role("bias")].view
         exact = a.astype("f8") @ b.astype("f8")
-        assert (abs(pre - exact - bias) <= 40 * 2.0**-24 * (abs(a.astype("f8")) @ abs(b.astype("f8")) + abs(bias) + 1)).all()
+        assert (abs(pre - exact - bias) <= 40 * 2.0**-24
+                * (abs(a.astype("f8")) @ abs(b.astype("f8")) + abs(bias) + 1)).all()
         np.testing.assert_array_equal(p.c.view, np.maximum(np.float32(i + 1.5) * pre, 0))
 
 
 def test_the_order_of_threads_does_not_matter(engine):
     results = []
     for seed in (None, 1, 2):
-        products = [Product(np.random.default_rng(15), *size) for size in ((33, 17, 40), (70, 130, 9))]
+        products = [Product(np.random.default_rng(15), *size)
+                    for size in ((33, 17, 40), (70, 130, 9))]
         run(engine, products, seed=seed)
         results.append([p.c.view.tobytes() for p in products])
     assert results[0] == results[1] == results[2]
@@ -265,7 +284,9 @@ def test_offsets_of_64_bits(engine):
     plan = plan_grouped(GroupedProblem(tuple(p.problem for p in products)), engine.device)
     far = [replace(p.problem, a=replace(p.problem.a, strides=(2**30, 1))) for p in products]
     wide = plan_grouped(GroupedProblem(tuple(far)), engine.device)
-    assert wide.launches[0].kernel.name.endswith("wide_grouped") and not plan.launches[0].kernel.name.endswith("wide_grouped")
+    assert wide.launches[0].kernel.name.endswith("wide_grouped") and not plan.launches[
+        0
+    ].kernel.name.endswith("wide_grouped")
     part = replace(plan.config.parts[0], kernel=wide.launches[0].kernel)
     launch = replace(plan.launches[0], kernel=part.kernel)
     plan = replace(plan, config=replace(plan.config, parts=(part,)), launches=(launch,))

@@ -1,4 +1,5 @@
-"""The guard: what a new algorithm states, and that each verdict is followed. The algorithms here write 1 or 2 all over C."""
+"""The guard: what a new algorithm states, and that each verdict is followed. The algorithms here
+write 1 or 2 all over C."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -14,7 +15,16 @@ from cuteblas.codegen.tiled import TiledCopy
 from cuteblas.codegen.values import choose, number
 from cuteblas.kernels.common import WARP
 from cuteblas.kernels.gemm.roles import begin
-from cuteblas.kernels.guard import HOLDS, NATIVE, NEXT, Field, Record, Verdict, gate_tag, leave_verdict
+from cuteblas.kernels.guard import (
+    HOLDS,
+    NATIVE,
+    NEXT,
+    Field,
+    Record,
+    Verdict,
+    gate_tag,
+    leave_verdict,
+)
 from cuteblas.layout import Layout, Tensor, _, local_tile, make_identity_tensor
 from cuteblas.layout.symbolic import equal, less
 from cuteblas.planning import H200, Plan
@@ -59,7 +69,8 @@ def read_numbers():
 
 
 def condition(k, found):
-    """The largest of X within 10 of the least of Y: else the algorithm's own fallback computes, beyond 1000 native arithmetic."""
+    """The largest of X within 10 of the least of Y: else the algorithm's own fallback computes,
+    beyond 1000 native arithmetic."""
     (largest, _of_x), (_of_y, least) = found
     wide = k.declare("wide", "bool", largest - least > 10.0, const=True)
     return choose(largest - least > 1000.0, NATIVE, choose(wide, NEXT, HOLDS, "uint32"))
@@ -67,13 +78,18 @@ def condition(k, found):
 
 @cache
 def write_all(value, *, checks=False, reports=False, gate=None, element="float32"):
-    """The product, of sorts: C is this value everywhere. It checks the records first, or reports what it finds in X as it ends."""
-    k = KernelBuilder(f"write_{value}_{element}{'_checks' * checks}{'_reports' * reports}{gate_tag(gate)}", 2 * WARP,
-                      arch="sm_90" if checks else "sm_75")
+    """The product, of sorts: C is this value everywhere. It checks the records first, or reports
+    what it finds in X as it ends."""
+    k = KernelBuilder(
+        f"write_{value}_{element}{'_checks' * checks}{'_reports' * reports}{gate_tag(gate)}",
+        2 * WARP,
+        arch="sm_90" if checks else "sm_75"
+    )
     k.gate(gate)
-    seen = TensorParam("X", "k", element, (1,)), TensorParam("status", "", "uint32", written=True, batch=False)
-    C, *more = k.tensors(TensorParam("C", "mn", element, (None, None), written=True), *(seen if reports else ()),
-                         modes="mnk" if reports else "mn")
+    seen = TensorParam("X", "k", element, (1,)), TensorParam("status", "", "uint32", written=True,
+                                                             batch=False)
+    C, *more = k.tensors(TensorParam("C", "mn", element, (None, None), written=True),
+                         *(seen if reports else ()), modes="mnk" if reports else "mn")
     m, n = k.extent("m"), k.extent("n")
     verdict = Verdict(k, RECORD, RECORDS) if checks else None
     if verdict:
@@ -101,17 +117,21 @@ def write_all(value, *, checks=False, reports=False, gate=None, element="float32
 
 def writes(p, value, gate=None, **values):
     """The launch of :func:`write_all`."""
-    kernel = write_all(value, gate=gate, checks="SX" in values, reports="X" in values, element=p.c.dtype)
-    return launch(kernel, (-(-p.m // (2 * WARP)), 1, 1), {"C": View(place("c"), p.c.strides), "M": p.m, "N": p.n, **values},
+    kernel = write_all(value, gate=gate, checks="SX" in values, reports="X" in values,
+                       element=p.c.dtype)
+    return launch(kernel, (-(-p.m // (2 * WARP)), 1, 1),
+                  {"C": View(place("c"), p.c.strides), "M": p.m, "N": p.n, **values},
                   gate_values(gate))
 
 
 def by_records(p):
-    """An algorithm of three launches, with two fallbacks: its condition is known before it writes."""
+    """An algorithm of three launches, with two fallbacks: its condition is known before it
+    writes."""
     reads, values, at = [], {"status": Argument(role=VERDICT)}, 0
     for name, role, count in (("SX", "a", p.m * p.k), ("SY", "b", p.n * p.k)):
         blocks, records = -(-count // WARP), Argument(role="workspace", offset=at)
-        reads.append(launch(read_numbers(), (blocks, 1, 1), X=View(place(role), (1,)), S=View(records, (1,)), M=count))
+        reads.append(launch(read_numbers(), (blocks, 1, 1), X=View(place(role), (1,)),
+                            S=View(records, (1,)), M=count))
         values |= {name: records, f"{name}_count": blocks}
         at += 8 * blocks
     native = plan_simt(p, H200, gate=NATIVE)
@@ -120,7 +140,8 @@ def by_records(p):
 
 
 def by_report(p):
-    """An algorithm of one launch whose blocks each report what they found when C has been written."""
+    """An algorithm of one launch whose blocks each report what they found when C has been
+    written."""
     X = View(place("a"), (1,))
     multiply = writes(p, 1, X=X, status=View(place(VERDICT)), K=p.k)
     native = (plan_mma if p.c.dtype == "float64" else plan_simt)(p, H200, gate=NATIVE)
@@ -134,9 +155,11 @@ def run(engine, a, b, algorithm, rows=1):
     problem, parts = gemm_problem(pa, pb, pc), []
     for block in Blocks(1, -(-len(a) // rows), b.shape[1]).of(problem):
         part = algorithm(block.problem)
-        primary, fallbacks = (placed(launches, block.places) for launches in (part.primary, part.fallbacks))
+        primary, fallbacks = (placed(launches, block.places)
+                              for launches in (part.primary, part.fallbacks))
         parts.append(replace(part, primary=primary, fallbacks=fallbacks))
-    single = replace(H200, multiprocessors=1)           # so that each block of a fallback computes several, one after the other
+    # so that each block of a fallback computes several, one after the other
+    single = replace(H200, multiprocessors=1)
     plan = Plan(problem, H200, "test", None, *guarded(parts, single, 64))
     engine.run(plan, a=pa, b=pb, c=pc)
     return pc.view.copy()
@@ -149,7 +172,8 @@ def operands(m=M, kind="f4"):
 
 
 @pytest.mark.parametrize("at", [(0, 0), (M - 1, K - 1)])
-@pytest.mark.parametrize("largest, computes", [(10, 1), (12, 2), (999, 2), (1003, "native"), (np.inf, "native")])
+@pytest.mark.parametrize("largest, computes", [(10, 1), (12, 2), (999, 2), (1003, "native"),
+                                               (np.inf, "native")])
 def test_the_fallback_that_the_verdict_names_computes(engine, largest, computes, at):
     a, b = operands()
     a[at] = largest
@@ -178,7 +202,8 @@ def test_blocks_of_c_have_verdicts_of_their_own(engine):
 
 @pytest.mark.parametrize("row, kind", [(0, "f4"), (64, "f4"), (129, "f4"), (129, "f8")])
 def test_one_of_many_words_is_enough(engine, row, kind):
-    """Each block of the launch leaves a word, and native arithmetic computes all of C if one of them asks for it."""
+    """Each block of the launch leaves a word, and native arithmetic computes all of C if one of
+    them asks for it."""
     a, b = operands(130, kind)
     assert (run(engine, a, b, by_report) == 1).all()
     a.ravel()[row // 64 * K + 3] = 11                   # block i of the launch reads row i of X
@@ -201,19 +226,23 @@ def test_what_is_refused():
 
 def test_fallbacks_come_last_with_few_blocks():
     """So that what has nothing to do is found out once, by launches that overlap."""
-    p = gemm_problem(*map(memory, (np.zeros((4000, 64), "f4"), np.zeros((64, 3000), "f4"), np.zeros((4000, 3000), "f4"))))
+    p = gemm_problem(*map(memory, (np.zeros((4000, 64), "f4"), np.zeros((64, 3000), "f4"),
+                                   np.zeros((4000, 3000), "f4"))))
     part = by_records(p)
     launches, nbytes = guarded([part, part], H200, 64)
     assert nbytes == verdict_bytes(64) + part.workspace_bytes == 256 + part.workspace_bytes
     count = len(part.primary)
-    assert [launch.kernel.name for launch in launches[:2 * count]] == [launch.kernel.name for launch in part.primary] * 2
+    assert [launch.kernel.name for launch in launches[: 2 * count]] == [
+        launch.kernel.name for launch in part.primary
+    ] * 2
     assert all("gate" in launch.kernel.signature for launch in launches[2 * count:])
     native = launches[-1]
     assert native.grid[0] == H200.multiprocessors * native.kernel.min_blocks < part.fallbacks[-1].grid[0]
 
 
 def test_the_workspace_has_room_for_every_part():
-    p = gemm_problem(*map(memory, (np.zeros((40, 64), "f4"), np.zeros((64, 30), "f4"), np.zeros((40, 30), "f4"))))
+    p = gemm_problem(*map(memory, (np.zeros((40, 64), "f4"), np.zeros((64, 30), "f4"),
+                                   np.zeros((40, 30), "f4"))))
     parts = [replace(by_records(p), workspace_bytes=nbytes) for nbytes in (1000, 3000, 2000)]
     for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
         assert guarded([parts[i] for i in order], H200, 64)[1] == verdict_bytes(64) + 3000

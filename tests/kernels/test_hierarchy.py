@@ -22,17 +22,21 @@ def product(engine, name, a, b, *, alpha=1, beta=0, a_order="C", b_order="C", c_
     """Run a variant and compare; returns the plan."""
     output = OUTPUT[a.dtype.name]
     shape = (*a.shape[:-2], a.shape[-2], b.shape[-1])
-    before = random(np.random.default_rng(9), shape, output) if beta else np.full(shape, poison(output), output)
-    pa, pb, pc = place(a, a_order), place(b, b_order), place(before, c_order, pad=pad, poison=poison(output))
+    before = random(np.random.default_rng(9), shape,
+                    output) if beta else np.full(shape, poison(output), output)
+    pa, pb, pc = place(a, a_order), place(b, b_order), place(before, c_order, pad=pad,
+                                                             poison=poison(output))
     outside = np.ones(pc.base.shape, bool)
     np.lib.stride_tricks.as_strided(outside[pc.offset:], pc.shape, pc.strides)[...] = False
     untouched = pc.base[outside].copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value"), "variant": name}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value"), "variant": name}
     plan = plan_gemm(gemm_problem(pa, pb, pc, **kinds), engine.device)
     engine.run(plan, alpha, beta, a=pa, b=pb, c=pc)
     wide = (a.astype("i4"), b.astype("i4")) if a.dtype == np.int8 else (a, b)
     check_product(pc.view, *wide, output, alpha=alpha, beta=beta, before=before)
-    np.testing.assert_array_equal(pc.base[outside], untouched, err_msg="memory outside of C was written")
+    np.testing.assert_array_equal(pc.base[outside], untouched,
+                                  err_msg="memory outside of C was written")
     return plan
 
 
@@ -52,7 +56,8 @@ def test_aligned_policies(engine, shape, orders):
     rng = np.random.default_rng(2)
     for k in (16, 64):
         a, b = random(rng, (128, k), "float32"), random(rng, (k, 256), "float32")
-        plan = product(engine, f"gemm_{shape}_aligned", a, b, alpha=2, beta=3, a_order=orders[0], b_order=orders[1])
+        plan = product(engine, f"gemm_{shape}_aligned", a, b, alpha=2, beta=3, a_order=orders[0],
+                       b_order=orders[1])
         body = plan.launches[0].kernel.body
         assert "tAcA" not in body and "tCcC" not in body and "tAcA" in gemm_body(f"gemm_{shape}")
 
@@ -61,7 +66,8 @@ def test_aligned_policies(engine, shape, orders):
 def test_aligned_policies_of_other_types(engine, dtype):
     rng = np.random.default_rng(3)
     for shape in SHAPES:
-        product(engine, f"gemm_{shape}_aligned", random(rng, (128, 64), dtype), random(rng, (64, 128), dtype), b_order="F")
+        product(engine, f"gemm_{shape}_aligned", random(rng, (128, 64), dtype),
+                random(rng, (64, 128), dtype), b_order="F")
 
 
 def gemm_body(name):
@@ -73,14 +79,16 @@ def test_an_empty_sum_without_predicates(engine):
     product(engine, "gemm_medium_aligned", np.zeros((64, 0), "f4"), np.zeros((0, 32), "f4"), beta=2)
 
 
-@pytest.mark.parametrize("shape, threads, thread_tile", [
-    ("small", 64, (2, 2)), ("medium", 64, (4, 4)), ("large", 64, (8, 8)), ("tall", 128, (8, 4)), ("wide", 128, (4, 8)),
-    ("huge", 256, (8, 8))])
+@pytest.mark.parametrize("shape, threads, thread_tile",
+                         [("small", 64, (2, 2)), ("medium", 64, (4, 4)), ("large", 64, (8, 8)),
+                          ("tall", 128, (8, 4)), ("wide", 128, (4, 8)), ("huge", 256, (8, 8))])
 def test_a_policy_is_a_nested_layout(shape, threads, thread_tile):
-    """As many threads as thread tiles in the block tile; each owns quadrants of at most 4 x 4, every element once."""
+    """As many threads as thread tiles in the block tile; each owns quadrants of at most 4 x 4,
+    every element once."""
     policy = POLICIES["float32"][shape]
     tile = policy.tile
-    (m, n), rest = policy.block, tuple(t // e for t, e in zip(policy.block, tile.mma.tile, strict=True))
+    (m, n), rest = policy.block, tuple(t // e for t, e in zip(policy.block, tile.mma.tile,
+                                                              strict=True))
     assert tile.threads == threads == m * n // (thread_tile[0] * thread_tile[1])
     assert tuple(v * r for v, r in zip(tile.values, rest, strict=True)) == thread_tile
     numbers = Tensor(CountingIterator(0), Layout((m, n)))
@@ -101,7 +109,8 @@ def test_threads_follow_from_the_sizes(dtype, shape):
 def test_dp4a(engine, orders, c_order):
     rng = np.random.default_rng(4)
     a, b = random(rng, (70, 132), "int8"), random(rng, (132, 133), "int8")
-    plan = product(engine, "igemm_dp4a", a, b, alpha=-3, beta=2, a_order=orders[0], b_order=orders[1], c_order=c_order, pad=1)
+    plan = product(engine, "igemm_dp4a", a, b, alpha=-3, beta=2, a_order=orders[0],
+                   b_order=orders[1], c_order=c_order, pad=1)
     moved = (orders[0] == "F") + (orders[1] == "C")
     assert len(plan.launches) == 1 + moved and "mac_dp4a" in plan.launches[-1].kernel.body
 
@@ -122,25 +131,38 @@ def test_a_large_dp4a_takes_a_large_tile():
     def tile(m, n):
         x, c = place(np.zeros((64, 64), "i1")), place(np.zeros((64, 64), "i4"))
         p = gemm_problem(x, x, c, variant="igemm_dp4a")
-        p = replace(p, m=m, n=n, a=replace(p.a, strides=(64, 1)), b=replace(p.b, strides=(64, 1)), c=replace(p.c, strides=(n, 1)))
+        p = replace(p, m=m, n=n, a=replace(p.a, strides=(64, 1)), b=replace(p.b, strides=(64, 1)),
+                    c=replace(p.c, strides=(n, 1)))
         return plan_gemm(p, H200).config.tile.m
 
     assert [tile(64, 64), tile(8192, 8192)] == [32, 128]
 
 
-@pytest.mark.parametrize("name, change, why", [
-    ("gemm_huge", {"a": "complex64", "b": "complex64"}, "two operands of one type, float32, .*, got complex64 and complex64"),
-    ("gemm_huge", {"b": "float64"}, "got float32 and float64"),
-    ("gemm_huge_aligned", {}, "no predicates: M, N, K = 64, 64, 64 are not multiples of the tile 128x128x8"),
-    ("gemm_tall_aligned", {}, "not multiples of the tile 128x32x8"),
-    ("igemm_dp4a", {}, "multiplies int8 by int8 to int32, got float32 by float32 to float32"),
-    ("gemm_small", {"a": "int8", "b": "int8"}, "sums int8 in int32: C is int32, got float32"),
-    ("gemm_mma", {}, "sm_90 has no mma.sync for float32"),
-])
+@pytest.mark.parametrize(
+    "name, change, why",
+    [
+        (
+            "gemm_huge",
+            {"a": "complex64", "b": "complex64"},
+            "two operands of one type, float32, .*, got complex64 and complex64"
+        ),
+        ("gemm_huge", {"b": "float64"}, "got float32 and float64"),
+        (
+            "gemm_huge_aligned",
+            {},
+            "no predicates: M, N, K = 64, 64, 64 are not multiples of the tile 128x128x8"
+        ),
+        ("gemm_tall_aligned", {}, "not multiples of the tile 128x32x8"),
+        ("igemm_dp4a", {}, "multiplies int8 by int8 to int32, got float32 by float32 to float32"),
+        ("gemm_small", {"a": "int8", "b": "int8"}, "sums int8 in int32: C is int32, got float32"),
+        ("gemm_mma", {}, "sm_90 has no mma.sync for float32"),
+    ]
+)
 def test_refusals(name, change, why):
     x = place(np.zeros((64, 64), "f4"))
     problem = gemm_problem(x, x, x, variant=name)
-    problem = replace(problem, **{operand: replace(getattr(problem, operand), dtype=dtype) for operand, dtype in change.items()})
+    problem = replace(problem, **{operand: replace(getattr(problem, operand), dtype=dtype)
+                                  for operand, dtype in change.items()})
     with pytest.raises(ValueError, match=why):
         plan_gemm(problem, H200)
 

@@ -1,4 +1,5 @@
-"""``copy`` and ``transpose``: every element size, permutation and stride, exact to the bit, in the emulator and on a GPU."""
+"""``copy`` and ``transpose``: every element size, permutation and stride, exact to the bit, in the
+emulator and on a GPU."""
 
 import itertools
 from dataclasses import replace
@@ -17,7 +18,8 @@ from .moves import SIZES, move, scrambled
 
 
 @pytest.mark.parametrize("item", SIZES)
-@pytest.mark.parametrize("shape", [(64, 64), (128, 160), (65, 33), (100, 132), (1, 300), (300, 1), (8, 16), (258, 66)])
+@pytest.mark.parametrize("shape", [(64, 64), (128, 160), (65, 33), (100, 132), (1, 300), (300, 1),
+                                   (8, 16), (258, 66)])
 def test_transposes(engine, item, shape):
     plan = move(engine, scrambled(shape, item), (1, 0))
     assert plan.family == ("copy" if 1 in shape else "transpose")
@@ -41,17 +43,21 @@ def test_five_modes(engine, axes):
 
 
 @pytest.mark.parametrize("item", SIZES)
-@pytest.mark.parametrize("shape, axes", [((3, 32, 2, 5, 128), (4, 2, 0, 3, 1)), ((32, 9, 2, 64), (3, 2, 1, 0)),
-                                         ((8, 40, 2, 3, 64), (4, 3, 2, 1, 0)), ((2, 48, 3, 64), (3, 2, 1, 0))], ids=str)
+@pytest.mark.parametrize("shape, axes", [((3, 32, 2, 5, 128), (4, 2, 0, 3, 1)),
+                                         ((32, 9, 2, 64), (3, 2, 1, 0)),
+                                         ((8, 40, 2, 3, 64), (4, 3, 2, 1, 0)),
+                                         ((2, 48, 3, 64), (3, 2, 1, 0))], ids=str)
 def test_two_modes_that_are_one_in_the_target(engine, item, shape, axes):
     move(engine, scrambled(shape, item), axes)
 
 
 @pytest.mark.usefixtures("without_boxes")
 @pytest.mark.parametrize("item", SIZES)
-@pytest.mark.parametrize("axes, modes", [((1, 0), 0), ((2, 1, 0), 1), ((3, 1, 2, 0), 2), ((1, 3, 2, 0), 2)], ids=str)
+@pytest.mark.parametrize("axes, modes", [((1, 0), 0), ((2, 1, 0), 1), ((3, 1, 2, 0), 2),
+                                         ((1, 3, 2, 0), 2)], ids=str)
 def test_the_order_of_tiles(engine, item, axes, modes):
-    """Strips of all, one, two and more tiles, the last one narrower; strips of one tile for some or all of the batch."""
+    """Strips of all, one, two and more tiles, the last one narrower; strips of one tile for some or
+    all of the batch."""
     tile = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), item), H200).config.tile
     shape = 2 * tile[1] + 32, *((2, 3)[:modes]), 4 * tile[0] + 16
     values = scrambled(shape, item)
@@ -59,10 +65,12 @@ def test_the_order_of_tiles(engine, item, axes, modes):
     src, dst = (Strided(aligned(values.size, SIZES[item]), 0, plan.problem.shape, s)
                 for s in (plan.problem.src_strides, plan.problem.dst_strides))
     src.view[...] = values.transpose(axes)
-    for group, inner in ((0, 0), (2, 0), (3, 0), (9, 0), *((1, n) for n in range(plan.config.modes + 1))):
+    for group, inner in ((0, 0), (2, 0), (3, 0), (9, 0),
+                         *((1, n) for n in range(plan.config.modes + 1))):
         kernel = transpose_kernel(replace(plan.config, group=group, inner=inner))
         dst.base.view(np.uint8)[:] = 0xA5
-        engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
+        engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src,
+                   dst=dst)
         assert dst.view.tobytes() == src.view.tobytes()
     for group, inner in ((2, 1), (1, plan.config.modes + 1)):
         with pytest.raises(CodegenError, match="strips of one tile"):
@@ -70,15 +78,16 @@ def test_the_order_of_tiles(engine, item, axes, modes):
 
 
 @pytest.mark.parametrize("item", SIZES)
-@pytest.mark.parametrize("options", [
-    {"src_pad": 3}, {"dst_pad": 5}, {"src_pad": 16, "dst_pad": 16}, {"src_offset": 1}, {"dst_offset": 3},
-    {"src_offset": 1, "dst_offset": 1, "src_pad": 1}], ids=str)
+@pytest.mark.parametrize("options", [{"src_pad": 3}, {"dst_pad": 5}, {"src_pad": 16, "dst_pad": 16},
+                                     {"src_offset": 1}, {"dst_offset": 3},
+                                     {"src_offset": 1, "dst_offset": 1, "src_pad": 1}], ids=str)
 def test_padding_and_alignment(engine, item, options):
     move(engine, scrambled((48, 80), item), (1, 0), **options)
     move(engine, scrambled((48, 80), item), (0, 1), **options)
 
 
-@pytest.mark.parametrize("flip", [(("src", 0),), (("src", 1),), (("dst", 0),), (("dst", 1),), (("src", 0), ("dst", 1))], ids=str)
+@pytest.mark.parametrize("flip", [(("src", 0),), (("src", 1),), (("dst", 0),), (("dst", 1),),
+                                  (("src", 0), ("dst", 1))], ids=str)
 @pytest.mark.parametrize("axes", [(0, 1), (1, 0)])
 def test_modes_walked_backwards(engine, axes, flip):
     move(engine, scrambled((40, 72), 4), axes, flip=flip)
@@ -115,30 +124,38 @@ def test_offsets_of_64_bits(engine):
 
 
 def test_vectors_of_16_bytes_and_no_bank_conflicts():
-    """Bytes are read by 8 and put into shared memory at half the speed, which is faster than by 4 without conflicts."""
+    """Bytes are read by 8 and put into shared memory at half the speed, which is faster than by 4
+    without conflicts."""
     for item in SIZES:
         plan = plan_copy(CopyProblem((8192, 8192), (1, 8192), (8192, 1), item), H200)
         facts = plan.facts
         assert facts["global store D"].startswith("16 bytes a lane"), facts
         assert "no bank conflict" in facts["shared load sT"], facts
-        assert ("no bank conflict" if item > 1 else "8 wavefronts of at least 4") in facts["shared store sT"], facts
+        assert ("no bank conflict" if item > 1
+                else "8 wavefronts of at least 4") in facts["shared store sT"], facts
 
 
-@pytest.mark.parametrize("rows, columns, alignment, tile, load", [
-    (128, 256, 16, (256, 128), 8), (8192, 8192, 16, (256, 128), 8), (8192, 240, 16, (128, 128), 4), (96, 8192, 16, (128, 128), 4),
-    (8192, 8192, 4, (128, 128), 4), (32, 132, 4, (128, 128), 4),
-    (64, 64, 16, (64, 64), 4), (48, 60, 4, (64, 64), 4), (256, 64, 16, (64, 256), 4), (240, 64, 16, (128, 128), 4)])
+@pytest.mark.parametrize("rows, columns, alignment, tile, load",
+                         [(128, 256, 16, (256, 128), 8), (8192, 8192, 16, (256, 128), 8),
+                          (8192, 240, 16, (128, 128), 4), (96, 8192, 16, (128, 128), 4),
+                          (8192, 8192, 4, (128, 128), 4), (32, 132, 4, (128, 128), 4),
+                          (64, 64, 16, (64, 64), 4), (48, 60, 4, (64, 64), 4),
+                          (256, 64, 16, (64, 256), 4), (240, 64, 16, (128, 128), 4)])
 def test_tiles_of_bytes(tiles_alone, rows, columns, alignment, tile, load):
-    plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows + -rows % 32, 1), 1, src_alignment=alignment), H200)
+    plan = plan_copy(CopyProblem((columns, rows), (1, columns), (rows + -rows % 32, 1), 1,
+                                 src_alignment=alignment), H200)
     assert (plan.config.tile, plan.config.load) == (tile, load)
-    threads = {(64, 256): 512, (64, 64): 128}.get(tile, 512 if load == 4 and min(rows, columns) >= 128 else 256)
+    threads = {(64, 256): 512, (64, 64): 128}.get(tile, 512 if load == 4
+                                                  and min(rows, columns) >= 128 else 256)
     assert plan.config.threads == threads
 
 
-@pytest.mark.parametrize("rows, columns", [(64, 64), (64, 36), (256, 64), (544, 68), (128, 128), (320, 132)])
+@pytest.mark.parametrize("rows, columns", [(64, 64), (64, 36), (256, 64), (544, 68), (128, 128),
+                                           (320, 132)])
 def test_small_and_narrow_matrices_of_bytes(engine, rows, columns):
     facts = move(engine, scrambled((2, rows, columns), 1), (0, 2, 1)).facts
-    assert all("no bank conflict" in text for name, text in facts.items() if name.startswith("shared")), facts
+    assert all("no bank conflict" in text for name, text in facts.items()
+               if name.startswith("shared")), facts
 
 
 @pytest.mark.parametrize("item", SIZES)
@@ -147,24 +164,28 @@ def test_rows_of_the_target_are_in_order_through_all_modes(tiles_alone, item):
     for axes, inner in (((2, 1, 0), 1), ((3, 2, 1, 0), 2), ((0, 3, 2, 1), 1), ((0, 2, 1), 0)):
         source = {axis: 64 ** (len(axes) - 1 - axis) for axis in axes}
         target = tuple(64 ** (len(axes) - 1 - q) for q in range(len(axes)))
-        config = plan_copy(CopyProblem((64,) * len(axes), tuple(source[axis] for axis in axes), target, item), H200).config
+        config = plan_copy(CopyProblem((64,) * len(axes), tuple(source[axis] for axis in axes),
+                                       target, item), H200).config
         assert config.inner == inner and (config.group == 1 or not inner), config
 
 
 def test_odd_sizes_have_no_bank_conflicts_either():
     for item in SIZES:
         facts = plan_copy(CopyProblem((8193, 8191), (1, 8193), (8191, 1), item), H200).facts
-        assert all("no bank conflict" in text for name, text in facts.items() if name.startswith("shared") and name.endswith("sT"))
+        assert all("no bank conflict" in text for name, text in facts.items()
+                   if name.startswith("shared") and name.endswith("sT"))
 
 
 def test_vectors_start_where_a_mode_that_is_walked_backwards_ends(engine):
     """The last element of every row is aligned to 16 bytes, the first is not."""
-    plan = move(engine, scrambled((40, 72), 4), (0, 1), flip=(("src", 1), ("dst", 1)), src_offset=1, dst_offset=1)
+    plan = move(engine, scrambled((40, 72), 4), (0, 1), flip=(("src", 1), ("dst", 1)), src_offset=1,
+                dst_offset=1)
     assert plan.config.word == 4
 
 
 def test_a_broadcast_mode_does_not_hide_a_transposition():
-    assert plan_copy(CopyProblem((8, 64, 64), (0, 1, 64), (4096, 64, 1), 4), H200).family == "transpose"
+    assert plan_copy(CopyProblem((8, 64, 64), (0, 1, 64), (4096, 64, 1), 4),
+                     H200).family == "transpose"
 
 
 def test_modes_merge_and_turn():

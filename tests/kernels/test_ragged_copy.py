@@ -1,4 +1,5 @@
-"""Copies between rows that begin anywhere: every misalignment, rows that end anywhere; no other memory."""
+"""Copies between rows that begin anywhere: every misalignment, rows that end anywhere; no other
+memory."""
 
 from dataclasses import replace
 
@@ -29,7 +30,8 @@ def moved(engine, shape, item, axes=None, **options):
 def test_every_misalignment_of_both_sides(engine, item):
     """Of words of 4 bytes in the source, of vectors of 16 in the target."""
     for offset in range(16 // item):
-        moved(engine, (3, 4 * 16 // item + 65), item, src_offset=offset, src_pad=1, dst_offset=offset * 5 % (16 // item), dst_pad=3)
+        moved(engine, (3, 4 * 16 // item + 65), item, src_offset=offset, src_pad=1,
+              dst_offset=offset * 5 % (16 // item), dst_pad=3)
 
 
 @pytest.mark.parametrize("item", ITEMS)
@@ -37,13 +39,15 @@ def test_every_misalignment_of_both_sides(engine, item):
 def test_borders_of_tiles(engine, item, more):
     columns = 32 * 16 // item + more
     for along_j, rows in ((8, 16 + more), (1, 5)):
-        plan = moved(engine, (rows, columns), item, src_pad=1, dst_pad=1, src_offset=1, dst_offset=2)
+        plan = moved(engine, (rows, columns), item, src_pad=1, dst_pad=1, src_offset=1,
+                     dst_offset=2)
         assert plan.config.tile[1] == along_j
 
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_larger_tiles_for_many_rows(engine, item):
-    src, dst = (Strided(aligned(70 * 1111, f"u{item}"), 0, (70, 1101), (s, 1)) for s in (1101, 1111))
+    src, dst = (Strided(aligned(70 * 1111, f"u{item}"), 0, (70, 1101), (s, 1))
+                for s in (1101, 1111))
     src.view[...] = scrambled(src.shape, item)
     plan = plan_copy(copy_problem(src, dst), replace(engine.device, multiprocessors=1))
     assert plan.config.tile == (32, 16)
@@ -53,15 +57,16 @@ def test_larger_tiles_for_many_rows(engine, item):
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_one_row(engine, item):
-    """A slice of a vector: no byte before or after it is read, not even as part of a word (the emulator checks)."""
+    """A slice of a vector: no byte before or after it is read, not even as part of a word (the
+    emulator checks)."""
     for offset in range(1, 16 // item, 2):
         moved(engine, (300,), item, src_offset=offset)
         moved(engine, (64,), item, dst_offset=offset)
 
 
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes", [((3, 33, 65), (0, 1, 2)), ((3, 33, 65), (1, 0, 2)), ((2, 5, 3, 67), (2, 0, 1, 3))],
-                         ids=str)
+@pytest.mark.parametrize("shape, axes", [((3, 33, 65), (0, 1, 2)), ((3, 33, 65), (1, 0, 2)),
+                                         ((2, 5, 3, 67), (2, 0, 1, 3))], ids=str)
 def test_batches(engine, item, shape, axes):
     moved(engine, shape, item, axes, src_pad=1, dst_pad=2)
 
@@ -91,8 +96,8 @@ def test_which_copies_are_of_this_kind():
     assert is_ragged(config((100, 102), (102, 1), (128, 1), 1))
     assert is_ragged(config((4096,), (1,), (1,), 2, src_alignment=2))
     assert config((4096,), (1,), (1,), 2, src_alignment=2).tile[1] == 1
-    for other in (((100, 102), (102, 1), (128, 1), 2), ((100, 101), (101, 1), (128, 1), 4), ((100, 63), (63, 1), (64, 1), 2),
-                  ((100, 101), (202, 2), (128, 1), 2)):
+    for other in (((100, 102), (102, 1), (128, 1), 2), ((100, 101), (101, 1), (128, 1), 4),
+                  ((100, 63), (63, 1), (64, 1), 2), ((100, 101), (202, 2), (128, 1), 2)):
         assert not is_ragged(config(*other))
 
 

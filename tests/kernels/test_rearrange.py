@@ -1,4 +1,5 @@
-"""Permutations by boxes: every small matrix, misalignment and order; no other memory; which boxes are taken, and when."""
+"""Permutations by boxes: every small matrix, misalignment and order; no other memory; which boxes
+are taken, and when."""
 
 import re
 from dataclasses import replace
@@ -41,7 +42,7 @@ def planned(shape, axes, item, **options):
     return plan_copy(problem_of(shape, axes, item, **options), H200)
 
 
-# -- what is moved ----------------------------------------------------------------------------------------------------------------
+# -- what is moved ---------------------------------------------------------------------------------
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 7, 8, 16, 31])
@@ -85,7 +86,8 @@ def test_gaps_between_rows(engine, item, pad):
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("gaps", [(3, 0), (0, 1), (3, 1)], ids=str)
 def test_rows_end_within_vectors_where_boxes_end(engine, item, gaps):
-    """273 and 303 elements in rows of 276 and 304: vectors are wide, and the last box is smaller along both modes."""
+    """273 and 303 elements in rows of 276 and 304: vectors are wide, and the last box is smaller
+    along both modes."""
     shape, rows = (91, 101, 3), (273 + gaps[0], 303 + gaps[1])
     src = Strided(aligned(100 * rows[0] + 273, SIZES[item]), 0, shape, (3, rows[0], 1))
     dst = Strided(aligned(91 * rows[1], SIZES[item]), 0, shape, (rows[1], 3, 1))
@@ -100,8 +102,10 @@ def test_rows_end_within_vectors_where_boxes_end(engine, item, gaps):
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes", [((40, 3, 4, 5), (0, 3, 2, 1)), ((3, 30, 5, 2), (1, 3, 0, 2)),
-                                         ((9, 11, 7, 3), (0, 2, 1, 3)), ((2, 50, 2, 3, 4), (1, 4, 0, 3, 2)),
+@pytest.mark.parametrize("shape, axes", [((40, 3, 4, 5), (0, 3, 2, 1)),
+                                         ((3, 30, 5, 2), (1, 3, 0, 2)),
+                                         ((9, 11, 7, 3), (0, 2, 1, 3)),
+                                         ((2, 50, 2, 3, 4), (1, 4, 0, 3, 2)),
                                          ((6, 5, 4), (2, 1, 0))], ids=str)
 def test_several_modes(engine, item, shape, axes):
     moved(engine, shape, item, axes)
@@ -129,7 +133,8 @@ def test_parts_of_matrices(engine, item):
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes", [((300, 3, 5), (0, 2, 1)), ((45, 39, 3), (1, 0, 2))], ids=str)
+@pytest.mark.parametrize("shape, axes", [((300, 3, 5), (0, 2, 1)), ((45, 39, 3), (1, 0, 2))],
+                         ids=str)
 @pytest.mark.parametrize("lanes, rows", [(1, 1), (7, 3), (32, 4), (5, 51)])
 def test_other_threads(engine, item, shape, axes, lanes, rows):
     """Any number of threads along runs and along rows, and offsets of 64 bits."""
@@ -137,9 +142,12 @@ def test_other_threads(engine, item, shape, axes, lanes, rows):
     src, dst = (Strided(aligned(int(np.prod(shape)), SIZES[item]), 0, plan.problem.shape, s)
                 for s in (plan.problem.src_strides, plan.problem.dst_strides))
     src.view[...] = scrambled(plan.problem.shape, item)
-    source, target = (replace(side, lanes=lanes, rows=rows) for side in (plan.config.source, plan.config.target))
-    kernel = rearrange_kernel(replace(plan.config, source=source, target=target, threads=256, wide=True))
-    engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src, dst=dst)
+    source, target = (replace(side, lanes=lanes, rows=rows)
+                      for side in (plan.config.source, plan.config.target))
+    kernel = rearrange_kernel(replace(plan.config, source=source, target=target, threads=256,
+                                      wide=True))
+    engine.run(replace(plan, launches=(replace(plan.launches[0], kernel=kernel),)), src=src,
+               dst=dst)
     assert dst.view.tobytes() == src.view.tobytes()
 
 
@@ -150,47 +158,53 @@ def test_what_is_broadcast(engine, item):
     src = Strided(aligned(150, SIZES[item]), 0, (40, 50, 3), (0, 3, 1))
     src.base[:] = scrambled((150,), item)
     for strides in ((0, 3, 1), (3, 0, 1)):
-        source, dst = replace(src, strides=strides), Strided(aligned(6000, SIZES[item]), 0, src.shape, (150, 3, 1))
+        source, dst = replace(src, strides=strides), Strided(aligned(6000, SIZES[item]), 0,
+                                                             src.shape, (150, 3, 1))
         engine.run(plan_copy(copy_problem(source, dst), engine.device), src=source, dst=dst)
         assert dst.view.tobytes() == source.view.tobytes()
 
 
-# -- wider elements ---------------------------------------------------------------------------------------------------------------
+# -- wider elements --------------------------------------------------------------------------------
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("item, n, wider", [(1, 2, 2), (1, 4, 4), (1, 8, 8), (1, 16, 16), (2, 2, 4), (2, 8, 16), (4, 2, 8),
-                                            (4, 4, 16), (8, 2, 16)])
+@pytest.mark.parametrize("item, n, wider", [(1, 2, 2), (1, 4, 4), (1, 8, 8), (1, 16, 16), (2, 2, 4),
+                                            (2, 8, 16), (4, 2, 8), (4, 4, 16), (8, 2, 16)])
 def test_pixels_that_are_elements(engine, item, n, wider):
     plan = move(engine, scrambled((70, 90, n), item), (1, 0, 2))
     assert plan.config.item == wider and plan.problem.itemsize == item
     for options in ({"src_offset": 1}, {"dst_offset": 1}, {"src_pad": 1}, {"dst_pad": 1}):
         plan = move(engine, scrambled((70, 90, n), item), (1, 0, 2), **options)
         assert plan.config.item == item
-    plan = move(engine, scrambled((70, 90, n), item), (1, 0, 2), src_offset=n, flip=(("src", 0), ("dst", 1)))
+    plan = move(engine, scrambled((70, 90, n), item), (1, 0, 2), src_offset=n,
+                flip=(("src", 0), ("dst", 1)))
     assert plan.config.item in (item, wider)
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", [1, 2])
-@pytest.mark.parametrize("shape, axes", [((37, 5, 7, 11), (3, 1, 2, 0)), ((61, 50, 3), (1, 0, 2)), ((7, 3, 41, 35), (3, 1, 0, 2)),
+@pytest.mark.parametrize("shape, axes", [((37, 5, 7, 11), (3, 1, 2, 0)), ((61, 50, 3), (1, 0, 2)),
+                                         ((7, 3, 41, 35), (3, 1, 0, 2)),
                                          ((35, 9, 5, 41), (3, 2, 1, 0))], ids=str)
 def test_runs_that_begin_anywhere_are_written_by_words(engine, item, shape, axes):
     plan = move(engine, scrambled(shape, item), axes, dst_offset=1)
     assert plan.config.target.covering and "writes of 4 bytes" in plan.reason
-    for options in ({"dst_offset": 3, "dst_pad": 1}, {"src_offset": 1, "dst_pad": 3}, {"src_pad": 2},
-                    {"flip": (("src", 0), ("dst", 1))}):
+    for options in ({"dst_offset": 3, "dst_pad": 1}, {"src_offset": 1, "dst_pad": 3},
+                    {"src_pad": 2}, {"flip": (("src", 0), ("dst", 1))}):
         move(engine, scrambled(shape, item), axes, **options)
 
 
-# -- planning ---------------------------------------------------------------------------------------------------------------------
-ISSUE = [((100, 200, 300, 10), (3, 2, 1, 0)), ((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)), ((9,) * 7, (5, 6, 4, 0, 2, 1, 3)),
-         ((11, 13, 17, 19, 15, 5), (5, 3, 1, 0, 2, 4)), ((7, 11, 13, 17, 19, 5), (5, 3, 1, 0, 2, 4)),
-         ((2,) * 22, (0, 13, 11, 21, 7, 4, 15, 18, 2, 14, 9, 20, 17, 12, 19, 8, 5, 10, 6, 16, 1, 3))]
+# -- planning --------------------------------------------------------------------------------------
+ISSUE = [((100, 200, 300, 10), (3, 2, 1, 0)), ((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)),
+         ((9,) * 7, (5, 6, 4, 0, 2, 1, 3)), ((11, 13, 17, 19, 15, 5), (5, 3, 1, 0, 2, 4)),
+         ((7, 11, 13, 17, 19, 5), (5, 3, 1, 0, 2, 4)),
+         ((2,) * 22, (0, 13, 11, 21, 7, 4, 15, 18, 2, 14, 9, 20, 17, 12, 19, 8, 5, 10, 6, 16, 1,
+                      3))]
 
 
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes", [
-    ((10**7, 3, 3), (0, 2, 1)), ((10**6, 4, 4), (0, 2, 1)), ((10**5, 7, 13), (0, 2, 1)), ((4096, 4096, 3), (1, 0, 2)),
-    ((20000, 5, 7, 11), (0, 3, 2, 1)), ((4001, 4001, 3), (1, 0, 2)), *ISSUE], ids=str)
+@pytest.mark.parametrize("shape, axes", [((10**7, 3, 3), (0, 2, 1)), ((10**6, 4, 4), (0, 2, 1)),
+                                         ((10**5, 7, 13), (0, 2, 1)), ((4096, 4096, 3), (1, 0, 2)),
+                                         ((20000, 5, 7, 11), (0, 3, 2, 1)),
+                                         ((4001, 4001, 3), (1, 0, 2)), *ISSUE], ids=str)
 def test_short_modes_are_moved_by_boxes(item, shape, axes):
     plan = planned(shape, axes, item)
     config, kernel = plan.config, plan.launches[0].kernel
@@ -200,14 +214,17 @@ def test_short_modes_are_moved_by_boxes(item, shape, axes):
         run = int(np.prod([config.box[q] for q in side.order[:side.run]]))
         assert run * item >= 32 and (side.covering or run % side.word == 0)
         # No thread without a word, and no thread with many more than others.
-        passes = -(-side.words(item, config.box) // side.lanes) * -(-(config.elements // run) // side.rows)
+        passes = -(-side.words(item, config.box) // side.lanes) * -(
+            -(config.elements // run) // side.rows
+        )
         assert passes * side.lanes * side.rows <= 2 * config.elements // side.word + config.threads
 
 
-@pytest.mark.parametrize("shape, axes, item", [
-    ((64, 1024, 1024), (0, 2, 1), 4), ((20000, 64, 64), (0, 2, 1), 4), ((8192, 8192), (1, 0), 4), ((8191, 8193), (1, 0), 1),
-    ((100, 7), (1, 0), 8), ((1000, 50, 400), (1, 0, 2), 4),
-])
+@pytest.mark.parametrize("shape, axes, item", [((64, 1024, 1024), (0, 2, 1), 4),
+                                               ((20000, 64, 64), (0, 2, 1), 4),
+                                               ((8192, 8192), (1, 0), 4), ((8191, 8193), (1, 0), 1),
+                                               ((100, 7), (1, 0), 8),
+                                               ((1000, 50, 400), (1, 0, 2), 4),])
 def test_others_are_not(shape, axes, item):
     assert not isinstance(planned(shape, axes, item).config, RearrangeConfig)
 
@@ -215,51 +232,68 @@ def test_others_are_not(shape, axes, item):
 def test_few_matrices_have_small_boxes():
     many, some, few = (planned((n, 3, 3), (0, 2, 1), 4) for n in (10**7, 20000, 1000))
     assert some.config.elements < many.config.elements and some.launches[0].grid[0] > H200.multiprocessors
-    assert not isinstance(few.config, RearrangeConfig)                        # one kernel for all shapes
+    assert not isinstance(few.config, RearrangeConfig)                   # one kernel for all shapes
 
 
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes", [*ISSUE, ((10**6, 16), (1, 0)), ((10**6, 48), (1, 0)), ((50, 64, 48, 64), (0, 3, 1, 2)),
-                                         ((8192, 8192), (1, 0))], ids=str)
+@pytest.mark.parametrize("shape, axes", [*ISSUE, ((10**6, 16), (1, 0)), ((10**6, 48), (1, 0)),
+                                         ((50, 64, 48, 64), (0, 3, 1, 2)), ((8192, 8192), (1, 0))],
+                         ids=str)
 def test_neighbours_meet_in_few_banks(monkeypatch, item, shape, axes):
     """Counted: without padding up to 32 lanes read one bank."""
     monkeypatch.setattr("cuteblas.planning.copy.dispatch._in_boxes", lambda *_: True)
     _tile, box, *_others = copy_alternatives(problem_of(shape, axes, item), H200)
     facts = box.plan().facts
-    found = re.findall(r"(\d+) wavefronts of at least (\d+)", " ".join(text for what, text in facts.items() if "shared" in what))
+    found = re.findall(r"(\d+) wavefronts of at least (\d+)",
+                       " ".join(text for what, text in facts.items() if "shared" in what))
     assert found and max(int(n) / int(least) for n, least in found) <= (3 if item > 2 else 4)
 
 
 def test_the_kernel_of_the_least_estimate_is_taken():
-    for shape, axes in (((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)), ((1000, 1000, 64), (1, 0, 2)), ((100, 200, 300, 10), (3, 2, 1, 0))):
+    for shape, axes in (((40, 50, 60, 70, 3), (1, 4, 0, 3, 2)), ((1000, 1000, 64), (1, 0, 2)),
+                        ((100, 200, 300, 10), (3, 2, 1, 0))):
         for item in (1, 4, 16):
             problem = problem_of(shape, axes, item)
             choices = copy_alternatives(problem, H200)
-            assert len(choices) > 2 and plan_copy(problem, H200).seconds == min(choice.seconds(H200) for choice in choices)
+            assert len(choices) > 2 and plan_copy(problem, H200).seconds == min(
+                choice.seconds(H200) for choice in choices
+            )
 
 
-@pytest.mark.parametrize("shape, axes, boxes", [((300, 101, 300), (0, 2, 1), True), ((8191, 8193), (1, 0), False),
-                                                ((10, 49, 67, 16, 5, 12), (0, 2, 4, 5, 3, 1), True),
-                                                ((50, 1001, 1037), (0, 2, 1), False)], ids=str)
-def test_tiles_of_rows_that_begin_anywhere_compete_with_boxes_where_they_are_empty(shape, axes, boxes):
-    """They are of one size, and have the elements before a sector besides: 101 columns take two tiles of 128."""
+@pytest.mark.parametrize("shape, axes, boxes",
+                         [((300, 101, 300), (0, 2, 1), True), ((8191, 8193), (1, 0), False),
+                          ((10, 49, 67, 16, 5, 12), (0, 2, 4, 5, 3, 1), True),
+                          ((50, 1001, 1037), (0, 2, 1), False)], ids=str)
+def test_tiles_of_rows_that_begin_anywhere_compete_with_boxes_where_they_are_empty(
+    shape, axes, boxes
+):
+    """They are of one size, and have the elements before a sector besides: 101 columns take two
+    tiles of 128."""
     assert isinstance(plan_copy(problem_of(shape, axes, 1), H200).config, RearrangeConfig) == boxes
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("shape, axes, sectors", [((2000, 3, 3), (0, 2, 1), 1.12), ((500, 8, 8), (0, 2, 1), 1.01),
-                                                  ((128, 144, 3), (1, 0, 2), 2.1)], ids=str)
+@pytest.mark.parametrize("shape, axes, sectors",
+                         [((2000, 3, 3), (0, 2, 1), 1.12), ((500, 8, 8), (0, 2, 1), 1.01),
+                          ((128, 144, 3), (1, 0, 2), 2.1)], ids=str)
 def test_sectors_are_read_and_written_once(item, shape, axes, sectors):
-    """As the emulator counts them: whole sectors but in boxes of so small an image, and few conflicts."""
+    """As the emulator counts them: whole sectors but in boxes of so small an image, and few
+    conflicts."""
     problem = problem_of(shape, axes, item)
     src, dst = (Strided(aligned(int(np.prod(shape)), SIZES[item]), 0, problem.shape, s)
                 for s in (problem.src_strides, problem.dst_strides))
     plan = plan_copy(problem, H200)
     assert isinstance(plan.config, RearrangeConfig)
     for (space, _write), (most, least) in transactions(plan, src=src, dst=dst).items():
-        ends = 1.3 if plan.config.target.covering else 1.0          # elements at the ends of runs are written one by one
-        assert most <= (sectors * ends if space == "global" else 4) * max(1, least), (plan.config, space, most, least)
+        # elements at the ends of runs are written one by one
+        ends = 1.3 if plan.config.target.covering else 1.0
+        assert most <= (sectors * ends if space == "global" else 4) * max(1, least), (
+            plan.config,
+            space,
+            most,
+            least
+        )
 
 
 @pytest.mark.usefixtures("few")
@@ -282,7 +316,8 @@ def test_what_the_kernel_refuses():
     with pytest.raises(CodegenError, match="need words of one element"):
         RearrangeConfig(4, (4, 4), (), (), replace(side, grain=32), side, (4, 1), (), 32)
     covering = BoxSide((1, 0), 1, 2, 8, 1, grain=32, covering=True)
-    for item, target, held in ((1, covering, (4, 1)), (2, covering, (1, 4)), (2, replace(covering, grain=0), (4, 1))):
+    for item, target, held in ((1, covering, (4, 1)), (2, covering, (1, 4)),
+                               (2, replace(covering, grain=0), (4, 1))):
         with pytest.raises(CodegenError, match="words of 4 bytes and runs side by side"):
             RearrangeConfig(item, (4, 4), (), (), replace(side, word=1), target, held, (), 32)
     RearrangeConfig(2, (4, 4), (), (), replace(side, word=1), covering, (4, 1), (), 32)

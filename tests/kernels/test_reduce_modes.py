@@ -1,4 +1,5 @@
-"""``reduce_modes``: sums, largest and smallest elements along a mode, of any strides, in the emulator and on a GPU."""
+"""``reduce_modes``: sums, largest and smallest elements along a mode, of any strides, in the
+emulator and on a GPU."""
 
 from dataclasses import replace
 
@@ -26,7 +27,8 @@ SIZES = [0, 1, 7, 31, 32, 33, 127, 128, 129, 513]
 def vector(shape, dtype, *, step=1, flip=False):
     """A poisoned vector, in a batch perhaps, of which every ``step``-th element is used."""
     flips = (*(flip for _ in shape), False)
-    return place(np.full((*shape, 1), poison(dtype), dtype), "F", step=step, flip=flips, poison=poison(dtype))
+    return place(np.full((*shape, 1), poison(dtype), dtype), "F", step=step, flip=flips,
+                 poison=poison(dtype))
 
 
 def problem_of(x, r, op="sum", compute=None):
@@ -37,16 +39,19 @@ def problem_of(x, r, op="sum", compute=None):
 
 
 def check(r, x, op, compute=None):
-    """Compare with exact arithmetic; sums of floats in units of u sum |x|, rounded to R's type once."""
+    """Compare with exact arithmetic; sums of floats in units of u sum |x|, rounded to R's type
+    once."""
     kind = r.dtype
     if op != "sum":
         want = REDUCED[op](x.astype(kind), axis=-1)
-        np.testing.assert_array_equal(*(y.astype("f8") if element(kind.name).is_stored else y for y in (r, want)))
+        np.testing.assert_array_equal(*(y.astype("f8") if element(kind.name).is_stored else y
+                                        for y in (r, want)))
     elif kind.kind in "iu":
         np.testing.assert_array_equal(r, np.sum(x, axis=-1, dtype=compute or kind).astype(kind))
     else:
         wide = np.clongdouble if kind.kind == "c" else np.longdouble
-        want, scale = x.astype(wide).sum(-1), abs(x.astype("c16" if kind.kind == "c" else "f8")).sum(-1)
+        want, scale = x.astype(wide).sum(-1), abs(x.astype("c16" if kind.kind == "c"
+                                                           else "f8")).sum(-1)
         within = UNIT[compute or element(x.dtype.name).computed] * 2 * scale
         rounding = 2.0**-element(kind.name).significand * abs(want) * 1.01
         error = abs(r.astype(wide) - want)
@@ -54,8 +59,10 @@ def check(r, x, op, compute=None):
         assert (error <= within + rounding).all(), float((error / (within + 1e-300)).max())
 
 
-def reduce(engine, x, op="sum", order="C", *, dtype=None, compute=None, r_step=1, r_flip=False, seed=None, **layout):
-    """Reduce the last mode, compare, and check the memory around the result; returns the plan and the result."""
+def reduce(engine, x, op="sum", order="C", *, dtype=None, compute=None, r_step=1, r_flip=False,
+           seed=None, **layout):
+    """Reduce the last mode, compare, and check the memory around the result; returns the plan and
+    the result."""
     into = dtype or x.dtype
     px, pr = place(x, order, poison=None if x.dtype.kind == "b" else poison(x.dtype), **layout), \
         vector(x.shape[:-1], into, step=r_step, flip=r_flip)
@@ -84,8 +91,9 @@ def test_sizes(engine, i, j, order):
 
 
 @pytest.mark.parametrize("order", "CF")
-@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2",
-                                   "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "bfloat16",
+                                   "float8_e4m3fn", "float8_e5m2", "float32", "float64",
+                                   "complex64", "complex128"])
 def test_types(engine, dtype, order):
     rng = np.random.default_rng(1)
     kind = element(dtype).numpy
@@ -97,12 +105,15 @@ def test_types(engine, dtype, order):
 
 
 @pytest.mark.parametrize("order", "CF")
-@pytest.mark.parametrize("element, compute, into", [
-    ("float16", "float32", "float32"), ("float16", "float64", "float64"), ("float32", "float64", "float64"),
-    ("float32", "float32", "float16"), ("float64", "float64", "float32"), ("int8", "int64", "int64"), ("uint8", "uint32", "int64"),
-    ("int32", "int64", "int32"), ("bool", "int64", "int64")])
+@pytest.mark.parametrize("element, compute, into",
+                         [("float16", "float32", "float32"), ("float16", "float64", "float64"),
+                          ("float32", "float64", "float64"), ("float32", "float32", "float16"),
+                          ("float64", "float64", "float32"), ("int8", "int64", "int64"),
+                          ("uint8", "uint32", "int64"), ("int32", "int64", "int32"),
+                          ("bool", "int64", "int64")])
 def test_sums_in_other_types(engine, element, compute, into, order):
-    reduce(engine, random(np.random.default_rng(2), (20, 100), element), order=order, dtype=into, compute=compute)
+    reduce(engine, random(np.random.default_rng(2), (20, 100), element), order=order, dtype=into,
+           compute=compute)
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -118,9 +129,10 @@ def test_a_sum_of_bool_is_a_logical_or(engine, shape, order):
 
 @pytest.mark.parametrize("op", ["sum", "max"])
 @pytest.mark.parametrize("order", "CF")
-@pytest.mark.parametrize("layout", [
-    {"pad": 3}, {"pad": 4}, {"step": 2}, {"step": 3, "pad": 1}, {"offset": 1}, {"flip": (True, False)}, {"flip": (False, True)},
-    {"flip": (True, True), "step": 2}, {"r_step": 3}, {"r_step": 2, "r_flip": True}], ids=str)
+@pytest.mark.parametrize("layout", [{"pad": 3}, {"pad": 4}, {"step": 2}, {"step": 3, "pad": 1},
+                                    {"offset": 1}, {"flip": (True, False)}, {"flip": (False, True)},
+                                    {"flip": (True, True), "step": 2}, {"r_step": 3},
+                                    {"r_step": 2, "r_flip": True}], ids=str)
 def test_strides(engine, layout, order, op):
     reduce(engine, random(np.random.default_rng(3), (36, 132), "float32"), op, order, **layout)
 
@@ -132,7 +144,8 @@ def test_strides_that_repeat_elements(engine, strides, op):
     reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
     base = aligned(sum(map(abs, reach)) + 1, "float32")
     base[:] = random(np.random.default_rng(4), base.shape, "float32")
-    run(engine, Strided(base, -sum(r for r in reach if r < 0), shape, strides), vector(shape[:1], "float32"), op)
+    run(engine, Strided(base, -sum(r for r in reach if r < 0), shape, strides),
+        vector(shape[:1], "float32"), op)
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -142,7 +155,8 @@ def test_batches(engine, batch, order):
     plan, _ = reduce(engine, random(rng, (*batch, 20, 40), "float32"), order=order)
     assert plan.launches[0].kernel.name.endswith("b0" if order == "C" else "b1"), "rows of matrices that follow each other are rows"
     flip = (*(True for _ in batch), False, True)
-    reduce(engine, random(rng, (*batch, 20, 41), "float64"), "max", order, pad=3, r_step=2, flip=flip)
+    reduce(engine, random(rng, (*batch, 20, 41), "float64"), "max", order, pad=3, r_step=2,
+           flip=flip)
     x = np.broadcast_to(random(rng, (20, 40), "float32"), (*batch, 20, 40))
     px = place(np.ascontiguousarray(x[(0,) * len(batch)]), order)
     broadcast = Strided(px.base, px.offset, x.shape, (*(0 for _ in batch), *px.strides))
@@ -150,7 +164,8 @@ def test_batches(engine, batch, order):
 
 
 @pytest.mark.parametrize("op", ["sum", "max"])
-@pytest.mark.parametrize("i, j, order", [(1, 40_001, "C"), (1, 33_000, "F"), (3, 40_000, "C"), (3, 9_000, "F"), (130, 300, "F")])
+@pytest.mark.parametrize("i, j, order", [(1, 40_001, "C"), (1, 33_000, "F"), (3, 40_000, "C"),
+                                         (3, 9_000, "F"), (130, 300, "F")])
 def test_few_rows_are_cut_into_slices(engine, i, j, order, op):
     rng = np.random.default_rng(6)
     plan, _ = reduce(engine, random(rng, (i, j), "float32"), op, order)
@@ -161,8 +176,11 @@ def test_few_rows_are_cut_into_slices(engine, i, j, order, op):
 def test_slices_in_a_batch(engine, op):
     rng = np.random.default_rng(7)
     for batch, flip in (((2,), (False,)), ((2, 3), (False, True))):
-        plan, _ = reduce(engine, random(rng, (*batch, 5, 1100), "float16"), op, "F", pad=1, r_step=2, flip=(*flip, False, False))
-        assert len(plan.launches) == 2 and plan.launches[0].kernel.name.endswith(f"b{len(batch) + 1}_split")
+        plan, _ = reduce(engine, random(rng, (*batch, 5, 1100), "float16"), op, "F", pad=1,
+                         r_step=2, flip=(*flip, False, False))
+        assert len(plan.launches) == 2 and plan.launches[0].kernel.name.endswith(
+            f"b{len(batch) + 1}_split"
+        )
 
 
 def test_results_do_not_depend_on_the_order_of_the_threads(engine):
@@ -201,26 +219,32 @@ def test_offsets_of_64_bits(engine):
     px, pr = place(random(np.random.default_rng(10), (40, 66), "float32")), vector((40,), "float32")
     plan = plan_reduction(problem_of(px, pr), engine.device)
     (launch,) = plan.launches
-    config = ReduceModesConfig("sum", "float32", "float32", "float32", OperandAccess(1, 2), plan.config.threads, 1, wide=True)
+    config = ReduceModesConfig("sum", "float32", "float32", "float32", OperandAccess(1, 2),
+                               plan.config.threads, 1, wide=True)
     assert plan.config.width == 2 and "long long" in reduce_modes(config).body
-    engine.run(replace(plan, launches=(replace(launch, kernel=reduce_modes(config)),)), src=px, dst=pr)
+    engine.run(replace(plan, launches=(replace(launch, kernel=reduce_modes(config)),)), src=px,
+               dst=pr)
     check(pr.view[:, 0], px.view, "sum")
 
 
 def test_as_a_part_of_another_plan(engine):
     """Other roles, offsets, and a workspace of which something is taken."""
-    px, pr = place(random(np.random.default_rng(11), (3, 40_000), "float32"), offset=4), vector((3,), "float32")
+    px, pr = place(random(np.random.default_rng(11), (3, 40_000), "float32"),
+                   offset=4), vector((3,), "float32")
     problem = problem_of(px, pr)
     workspace = Workspace()
     workspace.take(1000)
-    launches, taken = reduction_launches(problem, engine.device, at("src"), at("dst"), workspace), workspace.nbytes
+    launches, taken = reduction_launches(problem, engine.device, at("src"), at("dst"),
+                                         workspace), workspace.nbytes
     slices = plan_reduction(problem, engine.device).config.slices
-    assert [a.offset for launch in launches for a in launch.arguments if a.role == "workspace"] == [1024, 1024]
+    assert [a.offset for launch in launches for a in launch.arguments
+            if a.role == "workspace"] == [1024, 1024]
     assert taken == 1024 + slices * 3 * 4
     plan = replace(plan_reduction(problem, engine.device), launches=launches, workspace_bytes=taken)
     engine.run(plan, src=px, dst=pr)
     check(pr.view[:, 0], px.view, "sum")
-    shifted = reduction_launches(problem, engine.device, at("a", 16), at("epi_sums", 4), Workspace())
+    shifted = reduction_launches(problem, engine.device, at("a", 16), at("epi_sums", 4),
+                                 Workspace())
     roles = {a.role: a.offset for launch in shifted for a in launch.arguments if a.role}
     assert roles == {"a": 16, "workspace": 0, "epi_sums": 4}
 
@@ -228,22 +252,25 @@ def test_as_a_part_of_another_plan(engine):
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex128"])
 @pytest.mark.parametrize("strides", [(8192, 1), (1, 8192)])
 def test_large_reductions_read_vectors_in_whole_sectors(dtype, strides):
-    plan = plan_reduction(ReductionProblem(8192, 8192, Operand(dtype, strides), Operand(dtype, (1, 0))), H200)
+    plan = plan_reduction(ReductionProblem(8192, 8192, Operand(dtype, strides),
+                                           Operand(dtype, (1, 0))), H200)
     nbytes = 8 if dtype == "int8" else 16
     assert plan.facts["global load X"] == f"{nbytes} bytes a lane: {nbytes} sectors of at least {nbytes}", plan.facts
 
 
 def test_narrow_lanes_do_not_meet_in_banks():
     for strides in ((8192, 1), (1, 8192)):
-        facts = plan_reduction(ReductionProblem(8192, 8192, Operand("float32", strides), Operand("float32", (1, 0))), H200).facts
-        assert all("no bank conflict" in text for name, text in facts.items() if name.startswith("shared")), facts
+        facts = plan_reduction(ReductionProblem(8192, 8192, Operand("float32", strides),
+                                                Operand("float32", (1, 0))), H200).facts
+        assert all("no bank conflict" in text for name, text in facts.items()
+                   if name.startswith("shared")), facts
 
 
 @pytest.mark.parametrize("change, why", [
     ({"op": "mean"}, "op is one of 'sum', 'max', 'min'"),
     ({"threads": (3, 32)}, "powers of two"), ({"lanes": 0}, "lanes lie along")])
 def test_configurations_that_are_none(change, why):
-    config = {"op": "sum", "element": "float32", "accumulator": "float32", "output": "float32", "x": OperandAccess(1, 4),
-              "threads": (8, 32), "lanes": 1}
+    config = {"op": "sum", "element": "float32", "accumulator": "float32", "output": "float32",
+              "x": OperandAccess(1, 4), "threads": (8, 32), "lanes": 1}
     with pytest.raises(CodegenError, match=why):
         ReduceModesConfig(**(config | change))

@@ -1,4 +1,5 @@
-"""C by way of shared memory where its rows begin anywhere: ``gemm_simt`` and ``gemm_mma``, in the emulator and on a GPU."""
+"""C by way of shared memory where its rows begin anywhere: ``gemm_simt`` and ``gemm_mma``, in the
+emulator and on a GPU."""
 
 from dataclasses import replace
 from math import gcd
@@ -23,10 +24,12 @@ from .moves import counted
 from .test_gemm_split import hopper
 
 DTYPES = ["float32", "float64", "complex64"]
+# others have no registers for it
 SIMT = [("simt", dtype, x) for dtype in DTYPES for x in candidates(dtype)
-        if x.m * x.n * np.dtype(dtype).itemsize <= 4 * 64 * x.threads]          # others have no registers for it
+        if x.m * x.n * np.dtype(dtype).itemsize <= 4 * 64 * x.threads]
 MMA = [("mma", "float64", tile) for tile in (*mma_tiles(mma_atom("float64", "sm_90"), H200),
-                                             *thin_tiles(mma_atom("float64", "sm_90"), H200, 10**6))]
+                                             *thin_tiles(mma_atom("float64", "sm_90"), H200,
+                                                         10**6))]
 PLANES = [("planes", dtype, tile) for dtype in ("float32", "complex64")
           for tile in thin_tiles(split_atom(dtype, "sm_90"), H200, 10**6)]
 CASES = SIMT + MMA + PLANES
@@ -48,7 +51,8 @@ def planner(monkeypatch):
             monkeypatch.setattr(simt, "candidates", lambda element: (tile,))
             return plan_simt, tile.m, tile.n
         few = tile.k == mma._thin_step(tile.atom) and mma.is_thin(tile)
-        monkeypatch.setattr(mma, "thin_tiles", lambda atom, device, depth: iter([tile] if few else []))
+        monkeypatch.setattr(mma, "thin_tiles",
+                            lambda atom, device, depth: iter([tile] if few else []))
         monkeypatch.setattr(mma, "mma_tiles", lambda atom, device: iter([] if few else [tile]))
         monkeypatch.setattr(mma, "_thin_chunks", lambda p, device, tile: [p.k])
         return (plan_mma if family == "mma" else plan_planes), tile.n, tile.m
@@ -59,13 +63,16 @@ def planner(monkeypatch):
 def moved(plan, **operands):
     """What the product writes to global memory."""
     first = replace(plan, launches=[x for x in plan.launches if "gemm" in x.kernel.name][:1])
-    operands["workspace"] = place(np.zeros((1, max(1, plan.workspace_bytes // 4)), "u4"))     # for the verdict of planes
-    return [x for x in counted(first, **operands) if x.space == "global" and x.write and x.bytes > 0]
+    # for the verdict of planes
+    operands["workspace"] = place(np.zeros((1, max(1, plan.workspace_bytes // 4)), "u4"))
+    return [x for x in counted(first, **operands) if x.space == "global" and x.write
+            and x.bytes > 0]
 
 
 @pytest.mark.parametrize("family, dtype, tile", CASES, ids=name)
 def test_every_tile(engine, planner, family, dtype, tile):
-    """Several tiles with rows that begin anywhere, in a batch; what is between rows stays as it is."""
+    """Several tiles with rows that begin anywhere, in a batch; what is between rows stays as it
+    is."""
     if family != "simt":
         hopper(engine)
     plan_for, length, rows = planner(family, tile)
@@ -73,7 +80,8 @@ def test_every_tile(engine, planner, family, dtype, tile):
     m, n, k = rows + 3, length + 17, 9
     n += n % 2 == 0
     a, b = random(rng, (2, m, k), dtype), random(rng, (2, k, n), dtype)
-    pa, pb, pc = place(a), place(b), place(np.full((2, m, n), np.nan, dtype), pad=2, offset=1, poison=np.nan)
+    pa, pb, pc = place(a), place(b), place(np.full((2, m, n), np.nan, dtype), pad=2, offset=1,
+                                           poison=np.nan)
     plan = plan_for(gemm_problem(pa, pb, pc), engine.device)
     assert "w_o" in plan.launches[0].kernel.name, plan.launches[0].kernel.name
     outside = np.ones(pc.base.shape, bool)
@@ -85,12 +93,14 @@ def test_every_tile(engine, planner, family, dtype, tile):
 
 @pytest.mark.parametrize("c_order", "CF")
 @pytest.mark.parametrize("alpha, beta", [(1, 1), (-2, 0), (3, 2)])
-@pytest.mark.parametrize("dtype", ["int8", "int16", "float16", "int32", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float16", "int32", "float32", "float64",
+                                   "complex64"])
 def test_alpha_and_beta(engine, dtype, alpha, beta, c_order):
     rng = np.random.default_rng(2)
     a, b, before = random(rng, (37, 20), dtype), random(rng, (20, 53), dtype), random(rng, (37, 53), dtype)
     pa, pb = place(a), place(b)
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     for plan_for in (plan_simt, *((plan_mma,) if dtype == "float64" else ())):
         pc = place(before, c_order)
         plan = plan_for(gemm_problem(pa, pb, pc, **kinds), engine.device)
@@ -99,9 +109,11 @@ def test_alpha_and_beta(engine, dtype, alpha, beta, c_order):
         check_product(pc.view, a, b, dtype, alpha=alpha, beta=beta, before=before)
 
 
-@pytest.mark.parametrize("family, dtype, tile", [CASES[0], SIMT[-2], MMA[4], MMA[-2], PLANES[2]], ids=name)
+@pytest.mark.parametrize("family, dtype, tile", [CASES[0], SIMT[-2], MMA[4], MMA[-2], PLANES[2]],
+                         ids=name)
 def test_sectors_are_written_as_a_whole(planner, family, dtype, tile):
-    """But for those in which a tile's part of a row begins and ends, and few more than there have to be."""
+    """But for those in which a tile's part of a row begins and ends, and few more than there have
+    to be."""
     plan_for, length, _rows = planner(family, tile)
     m, n, item = 64, 2 * length + 1, np.dtype(dtype).itemsize
     a, b, c = (place(np.ones(shape, dtype)) for shape in ((m, 8), (8, n), (m, n)))
@@ -114,21 +126,28 @@ def test_sectors_are_written_as_a_whole(planner, family, dtype, tile):
 def test_where_threads_write_by_themselves():
     """Whole vectors, short rows, triangles, elements of 16 bytes."""
     def covering(c, triangle=None):
-        problem = replace(gemm_problem(place(np.ones((c.shape[0], 8), c.view.dtype)), place(np.ones((8, c.shape[1]), c.view.dtype)),
-                                       c), triangle=triangle)
+        problem = replace(gemm_problem(place(np.ones((c.shape[0], 8), c.view.dtype)),
+                                       place(np.ones((8, c.shape[1]), c.view.dtype)), c),
+                          triangle=triangle)
         return "w_o" in plan_simt(problem, H200).launches[0].kernel.name
 
     assert covering(place(np.ones((64, 61), "f4"))) and covering(place(np.ones((64, 62), "f4")))
-    assert covering(place(np.ones((61, 64), "f4"), "F")) and covering(place(np.ones((64, 61), "f2")))
-    assert not covering(place(np.ones((64, 60), "f4"))) and not covering(place(np.ones((64, 13), "f4")))
-    assert not covering(place(np.ones((64, 61), "c16"))) and not covering(place(np.ones((61, 61), "f4")), "lower")
+    assert covering(place(np.ones((61, 64), "f4"),
+                          "F")) and covering(place(np.ones((64, 61), "f2")))
+    assert not covering(place(np.ones((64, 60), "f4"))) and not covering(
+        place(np.ones((64, 13), "f4"))
+    )
+    assert not covering(place(np.ones((64, 61), "c16"))) and not covering(
+        place(np.ones((61, 61), "f4")), "lower"
+    )
 
 
 @pytest.mark.parametrize("arch, room", [("sm_75", 65536), ("sm_86", 101376)])
 def test_where_devices_have_too_little_shared_memory_threads_write_by_themselves(arch, room):
     device = replace(H200, arch=arch, shared_bytes_per_block=room)
     by_rows = set()
-    for dtype, orders in (("float32", "CC"), ("float64", "CC"), ("float64", "FF"), ("complex64", "CC"), ("float16", "CC")):
+    for dtype, orders in (("float32", "CC"), ("float64", "CC"), ("float64", "FF"),
+                          ("complex64", "CC"), ("float16", "CC")):
         a, b, c = (place(np.ones((301, 301), dtype), order) for order in (*orders, "C"))
         problem = gemm_problem(a, b, c)
         for each in gemm_alternatives(problem, device):
@@ -141,6 +160,7 @@ def test_where_devices_have_too_little_shared_memory_threads_write_by_themselves
 
 def test_c_without_rows_is_refused():
     access = OperandAccess(0), OperandAccess(0), OperandAccess(0, covering=True)
-    assert "sC" in gemm_simt(SimtConfig("float32", "float32", TileShape(64, 64, 16, warps=(2, 2)), *access)).body
+    assert "sC" in gemm_simt(SimtConfig("float32", "float32", TileShape(64, 64, 16, warps=(2, 2)),
+                                        *access)).body
     with pytest.raises(CodegenError, match="covering needs"):
         OperandAccess(None, covering=True)

@@ -1,4 +1,5 @@
-"""Products of which one triangle is computed, by every family, in the emulator and on a GPU: Gram matrices, syrk and herk."""
+"""Products of which one triangle is computed, by every family, in the emulator and on a GPU: Gram
+matrices, syrk and herk."""
 
 from dataclasses import replace
 
@@ -17,25 +18,29 @@ from cuteblas.planning.gemm.wgmma import WgmmaTile, plan_wgmma
 
 from .engines import Strided, check_product, check_tensor_cores, place, poison, random
 
-PLANS = {"simt": plan_simt, "mma": plan_mma, "wgmma": plan_wgmma, "packed": plan_packed, "split": plan_guarded,
-         "modular": plan_modular, "bf16x6": lambda p, device: plan_split(p, device, "bf16x6")}
+PLANS = {"simt": plan_simt, "mma": plan_mma, "wgmma": plan_wgmma, "packed": plan_packed,
+         "split": plan_guarded, "modular": plan_modular,
+         "bf16x6": lambda p, device: plan_split(p, device, "bf16x6")}
 
 
 def problem_of(x: Strided, c: Strided, part: str, conj=(False, False), **kinds) -> GemmProblem:
     """C = X X^T: A and B are one operand; of a Hermitian C one of them is conjugated."""
     n, k = x.shape[-2:]
     a, b = (x.operand(conj=flag) for flag in conj)
-    return GemmProblem(n, n, k, a, b, c.operand(), x.shape[:-2], triangle=part, hermitian=conj[0] != conj[1], **kinds)
+    return GemmProblem(n, n, k, a, b, c.operand(), x.shape[:-2], triangle=part,
+                       hermitian=conj[0] != conj[1], **kinds)
 
 
 def inside(n: int, part: str) -> np.ndarray:
     """Which elements are written."""
-    return {"both": np.ones((n, n), bool), "lower": np.tri(n, dtype=bool), "upper": np.tri(n, dtype=bool).T}[part]
+    return {"both": np.ones((n, n), bool), "lower": np.tri(n, dtype=bool),
+            "upper": np.tri(n, dtype=bool).T}[part]
 
 
-def product(engine, family, x, part="both", *, order="C", conj=(False, False), alpha=1, beta=0, c_order="C", plan=None, dtype=None,
-            seed=None, **layout):
-    """One product, compared, the other triangle and the memory around C untouched; the plan and C."""
+def product(engine, family, x, part="both", *, order="C", conj=(False, False), alpha=1, beta=0,
+            c_order="C", plan=None, dtype=None, seed=None, **layout):
+    """One product, compared, the other triangle and the memory around C untouched; the plan and
+    C."""
     dtype = dtype or x.dtype.name
     n = x.shape[-2]
     before = random(np.random.default_rng(5), (*x.shape[:-2], n, n), dtype)
@@ -43,7 +48,8 @@ def product(engine, family, x, part="both", *, order="C", conj=(False, False), a
         before[...] = poison(dtype)
     px, pc = place(x, order, **layout), place(before, c_order, pad=5, poison=poison(dtype))
     untouched = pc.base.copy()
-    kinds = {"alpha": "one" if alpha == 1 else "value", "beta": {0: "zero", 1: "one"}.get(beta, "value")}
+    kinds = {"alpha": "one" if alpha == 1 else "value",
+             "beta": {0: "zero", 1: "one"}.get(beta, "value")}
     found = (plan or PLANS[family])(problem_of(px, pc, part, conj, **kinds), engine.device)
     engine.run(found, alpha, beta, a=px, b=px, c=pc, seed=seed)
     result, written = pc.view.copy(), inside(n, part)
@@ -54,18 +60,21 @@ def product(engine, family, x, part="both", *, order="C", conj=(False, False), a
     compared = np.where(written, result, 0)
     if x.dtype == np.float16:
         want = x.astype(float) @ x.astype(float).swapaxes(-1, -2)
-        check_tensor_cores(np.where(written, result, want.astype(result.dtype)), x, x.swapaxes(-1, -2))
+        check_tensor_cores(np.where(written, result, want.astype(result.dtype)), x,
+                           x.swapaxes(-1, -2))
     else:
         whole = np.matmul(a, b.swapaxes(-1, -2))
         whole = alpha * whole + beta * (before if beta else 0)
-        check_product(np.where(written, compared, whole), a, b.swapaxes(-1, -2), dtype, alpha=alpha, beta=beta, before=before)
+        check_product(np.where(written, compared, whole), a, b.swapaxes(-1, -2), dtype, alpha=alpha,
+                      beta=beta, before=before)
     if part == "both" and not beta:
         np.testing.assert_array_equal(result, result.swapaxes(-1, -2), err_msg="not symmetric")
     return found, result
 
 
-FAMILIES = [("simt", "float32"), ("simt", "int32"), ("simt", "complex64"), ("mma", "float64"), ("mma", "complex128"),
-            ("mma", "float16"), ("wgmma", "float16"), ("split", "float32"), ("split", "complex64"), ("bf16x6", "float32")]
+FAMILIES = [("simt", "float32"), ("simt", "int32"), ("simt", "complex64"), ("mma", "float64"),
+            ("mma", "complex128"), ("mma", "float16"), ("wgmma", "float16"), ("split", "float32"),
+            ("split", "complex64"), ("bf16x6", "float32")]
 
 
 @pytest.mark.parametrize("part", ["both", "lower", "upper"])
@@ -98,7 +107,8 @@ def test_residues(engine, dtype):
 
 @pytest.mark.parametrize("conj", [(True, False), (False, True)])
 @pytest.mark.parametrize("part", ["lower", "upper"])
-@pytest.mark.parametrize("family, dtype", [("simt", "complex64"), ("mma", "complex128"), ("split", "complex64")])
+@pytest.mark.parametrize("family, dtype", [("simt", "complex64"), ("mma", "complex128"),
+                                           ("split", "complex64")])
 def test_hermitian(engine, family, dtype, part, conj):
     rng = np.random.default_rng(3)
     _plan, c = product(engine, family, random(rng, (133, 40), dtype), part, conj=conj)
@@ -124,7 +134,8 @@ def test_few_rows_in_slices_of_k(engine, family, dtype, part):
         assert len(plan.launches) == 2 and ("triangle" in plan.reason) == (part != "both")
 
 
-@pytest.mark.parametrize("family, dtype", [("simt", "float32"), ("mma", "float64"), ("split", "float32"), ("wgmma", "float16")])
+@pytest.mark.parametrize("family, dtype", [("simt", "float32"), ("mma", "float64"),
+                                           ("split", "float32"), ("wgmma", "float16")])
 def test_batches(engine, family, dtype):
     rng = np.random.default_rng(6)
     product(engine, family, random(rng, (3, 136, 16), dtype))
@@ -153,30 +164,37 @@ def test_every_square_once(squares):
 
 
 def test_what_is_chosen():
-    """One triangle in half the time; native arithmetic where there is nothing to multiply, or no workspace."""
-    for dtype, family in (("float32", "gemm_split"), ("float64", "gemm_mma"), ("float16", "gemm_wgmma"), ("int32", "gemm_wgmma")):
+    """One triangle in half the time; native arithmetic where there is nothing to multiply, or no
+    workspace."""
+    for dtype, family in (("float32", "gemm_split"), ("float64", "gemm_mma"),
+                          ("float16", "gemm_wgmma"), ("int32", "gemm_wgmma")):
         a, c = Operand(dtype, (2048, 1)), Operand(dtype, (4096, 1))
         x = GemmProblem(4096, 4096, 2048, a, a, c, triangle="both")
         plan, whole = plan_gemm(x, H200), plan_gemm(replace(x, triangle=None), H200)
         assert plan.family == family and "one triangle" in plan.reason and plan.seconds < 0.7 * whole.seconds, plan.reason
         nothing = replace(x, triangle="lower", alpha="zero", beta="value")
         assert plan_gemm(nothing, H200).family == "gemm_simt"
-        assert plan_gemm(replace(x, triangle="lower"), replace(H200, workspace_limit=0)).family == "gemm_simt"
+        assert plan_gemm(replace(x, triangle="lower"),
+                         replace(H200, workspace_limit=0)).family == "gemm_simt"
 
 
-@pytest.mark.parametrize("dtype, n, k", [
-    ("float32", 16, 10**5), ("float32", 256, 65536), ("complex64", 16, 10**5), ("complex64", 512, 512), ("complex64", 8, 64),
-    ("complex64", 3, 4096)])
+@pytest.mark.parametrize("dtype, n, k", [("float32", 16, 10**5), ("float32", 256, 65536),
+                                         ("complex64", 16, 10**5), ("complex64", 512, 512),
+                                         ("complex64", 8, 64), ("complex64", 3, 4096)])
 @pytest.mark.parametrize("limit", [None, 1 << 20])
 def test_all_of_c_is_symmetric_only_where_both_halves_add_in_one_order(dtype, n, k, limit):
-    """Products of planes are added high by low before low by high, which the opposite element has the other way round."""
+    """Products of planes are added high by low before low by high, which the opposite element has
+    the other way round."""
     a = Operand(dtype, (1, n))
-    plan = plan_gemm(GemmProblem(n, n, k, a, a, Operand(dtype, (n, 1)), triangle="both"), replace(H200, workspace_limit=limit))
-    in_another_order = {"gemm_skinny", "gemm_split"} | ({"gemm_batched", "gemm_thin"} if dtype == "complex64" else set())
+    plan = plan_gemm(GemmProblem(n, n, k, a, a, Operand(dtype, (n, 1)), triangle="both"),
+                     replace(H200, workspace_limit=limit))
+    in_another_order = {"gemm_skinny", "gemm_split"} | ({"gemm_batched", "gemm_thin"}
+                                                        if dtype == "complex64" else set())
     assert "triangle" in plan.reason or plan.family not in in_another_order
 
 
 def test_a_limit_does_not_replace_an_algorithm_by_name():
     a = Operand("float32", (1, 512))
-    problem = GemmProblem(512, 512, 512, a, a, Operand("float32", (512, 1)), triangle="both", precision="fp16x3")
+    problem = GemmProblem(512, 512, 512, a, a, Operand("float32", (512, 1)), triangle="both",
+                          precision="fp16x3")
     assert plan_gemm(problem, replace(H200, workspace_limit=64 << 20)).family == "gemm_split"

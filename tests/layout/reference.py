@@ -55,16 +55,18 @@ def is_layout(sequence):
 
 
 def composed(a, b):
-    """The values of ``c -> a(b(c))`` for flat ``a`` and ``b`` given as (shape, stride), by flat coordinate of ``b``."""
+    """The values of ``c -> a(b(c))`` for flat ``a`` and ``b`` given as (shape, stride), by flat
+    coordinate of ``b``."""
     return {c: at(*a, sum(x * d for x, d in zip(c, b[1], strict=True))) for c in coordinates(b[0])}
 
 
 def has_layout(function, shape):
     """Whether a function of flat coordinates is a layout whose shape refines ``shape``."""
     rank = len(shape)
-    alone = [[function[tuple(x if j == i else 0 for j in range(rank))] for x in range(shape[i])] for i in range(rank)]
-    return (all(v == sum(mode[x] for mode, x in zip(alone, c, strict=True)) for c, v in function.items())
-            and all(map(is_layout, alone)))
+    alone = [[function[tuple(x if j == i else 0 for j in range(rank))] for x in range(shape[i])]
+             for i in range(rank)]
+    return (all(v == sum(mode[x] for mode, x in zip(alone, c, strict=True))
+                for c, v in function.items()) and all(map(is_layout, alone)))
 
 
 def result_or_refusal(f, *args):

@@ -30,12 +30,17 @@ from cuteblas.layout import (
 from cuteblas.layout.symbolic import evaluate
 from tests.layout.reference import layout, result_or_refusal, values
 
-SMALL = [layout(s, d) for rank in (1, 2, 3) for s in itertools.product((1, 2, 3, 4)[:5 - rank], repeat=rank)
-         for d in itertools.product((0, 1, 2, 3, 4, 6, 8, -1), repeat=rank)]
+SMALL = [
+    layout(s, d)
+    for rank in (1, 2, 3)
+    for s in itertools.product((1, 2, 3, 4)[: 5 - rank], repeat=rank)
+    for d in itertools.product((0, 1, 2, 3, 4, 6, 8, -1), repeat=rank)
+]
 
 
 def tiles_an_interval(distinct, at_least):
-    """Whether shifted copies of a set with least element 0 fill ``[0, n)`` for some ``n >= at_least``: each hole forces a copy."""
+    """Whether shifted copies of a set with least element 0 fill ``[0, n)`` for some
+    ``n >= at_least``: each hole forces a copy."""
     filled, n = set(), 0
     while n < at_least or any(x >= n for x in filled):
         if n not in filled:
@@ -56,7 +61,8 @@ def test_coalesce_keeps_the_function():
         assert coalesce(c) == c
 
 
-@pytest.mark.parametrize("text, result", [("(2,(1,6)):(1,(6,2))", "12:1"), ("(2,3):(0,0)", "6:0"), ("(1,1):(5,7)", "1:0"),
+@pytest.mark.parametrize("text, result", [("(2,(1,6)):(1,(6,2))", "12:1"), ("(2,3):(0,0)", "6:0"),
+                                          ("(1,1):(5,7)", "1:0"),
                                           ("(4,(2,3)):(2,(8,1))", "(8,3):(2,1)")])
 def test_coalesce_examples(text, result):
     assert str(coalesce(Layout.parse(text))) == result
@@ -65,7 +71,8 @@ def test_coalesce_examples(text, result):
 def test_coalesce_by_mode_keeps_the_modes():
     a = Layout.parse("(2,(1,6)):(1,(6,2))")
     assert str(coalesce(a, (1, 1))) == "(2,6):(1,2)"
-    assert str(coalesce(Layout.parse("((2,2),(3,5),7):((1,2),(4,12),60)"), (1,))) == "(4,(3,5),7):(1,(4,12),60)"
+    assert str(coalesce(Layout.parse("((2,2),(3,5),7):((1,2),(4,12),60)"),
+                        (1,))) == "(4,(3,5),7):(1,(4,12),60)"
     with pytest.raises(LayoutError, match="more modes"):
         coalesce(Layout(4), (1, 1))
 
@@ -89,7 +96,8 @@ def test_flatten():
 
 
 def test_complement_of_all_small_layouts():
-    """It exists exactly where copies of the distinct values fill an interval, and then (layout, complement) fills it."""
+    """It exists exactly where copies of the distinct values fill an interval, and then (layout,
+    complement) fills it."""
     found = refused = 0
     for a in SMALL:
         distinct = values(filter_zeros(a))
@@ -108,15 +116,20 @@ def test_complement_of_all_small_layouts():
     assert found > 500 and refused > 500
 
 
-@pytest.mark.parametrize("text, target, result", [
-    ("4:1", 24, "6:4"), ("6:4", 24, "4:1"), ("(4,6):(1,4)", 24, "1:0"), ("4:2", 24, "(2,3):(1,8)"), ("(2,4):(1,6)", 24, "3:2"),
-    ("(2,2):(1,6)", 24, "(3,2):(2,12)"), ("128:1", 1000, "8:128"), ("(2,4):(0,3)", 24, "(3,2):(1,12)")])
+@pytest.mark.parametrize("text, target, result",
+                         [("4:1", 24, "6:4"), ("6:4", 24, "4:1"), ("(4,6):(1,4)", 24, "1:0"),
+                          ("4:2", 24, "(2,3):(1,8)"), ("(2,4):(1,6)", 24, "3:2"),
+                          ("(2,2):(1,6)", 24, "(3,2):(2,12)"), ("128:1", 1000, "8:128"),
+                          ("(2,4):(0,3)", 24, "(3,2):(1,12)")])
 def test_complement_examples(text, target, result):
     assert str(complement(Layout.parse(text), target)) == result
 
 
 def test_complement_refuses_with_the_mode():
-    with pytest.raises(LayoutError, match=r"complement\(\(2,2\):\(1,3\), 12\): the mode 2:3 does not start at a multiple of 2"):
+    with pytest.raises(
+        LayoutError,
+        match=r"complement\(\(2,2\):\(1,3\), 12\): the mode 2:3 does not start at a multiple of 2"
+    ):
         complement(Layout((2, 2), (1, 3)), 12)
     with pytest.raises(LayoutError, match="the mode 4:2 does not start at a multiple of 4"):
         complement(Layout((4, 4), (1, 2)), 32)
@@ -147,8 +160,8 @@ def test_right_inverse_of_all_small_layouts():
             assert not is_bijective(a)
 
 
-@pytest.mark.parametrize("text, result", [("(4,8):(8,1)", "(8,4):(4,1)"), ("2:2", "1:0"), ("(2,2):(0,1)", "2:2"),
-                                          ("(3,7):(7,1)", "(7,3):(3,1)"),
+@pytest.mark.parametrize("text, result", [("(4,8):(8,1)", "(8,4):(4,1)"), ("2:2", "1:0"),
+                                          ("(2,2):(0,1)", "2:2"), ("(3,7):(7,1)", "(7,3):(3,1)"),
                                           ("((2,4),8):((4,8),32)", "1:0"), ("(4,2):(1,8)", "4:1")])
 def test_right_inverse_examples(text, result):
     assert str(right_inverse(Layout.parse(text))) == result
@@ -178,8 +191,9 @@ def test_left_inverse_of_all_small_layouts():
     assert found > 200
 
 
-@pytest.mark.parametrize("text, result", [("4:2", "(2,4):(0,1)"), ("(4,8):(8,1)", "(8,4):(4,1)"), ("(2,2):(1,3)", "(3,2):(1,2)"),
-                                          ("(2,3):(0,1)", "3:2"), ("5:0", "1:0")])
+@pytest.mark.parametrize("text, result", [("4:2", "(2,4):(0,1)"), ("(4,8):(8,1)", "(8,4):(4,1)"),
+                                          ("(2,2):(1,3)", "(3,2):(1,2)"), ("(2,3):(0,1)", "3:2"),
+                                          ("5:0", "1:0")])
 def test_left_inverse_examples(text, result):
     assert str(left_inverse(Layout.parse(text))) == result
 
@@ -204,13 +218,16 @@ def test_is_injective():
     m, n = Var("M", 1), Var("N", 1)
     assert is_injective(Layout((m, n), (1, m))) and is_injective(Layout((4, 3), (E(0), E(1))))
     assert is_injective(Layout((0, 4), (1, 0)))
-    assert not is_injective(Layout((4, 3), (E(0), 2 * E(0)))) and not is_injective(Layout((m, 4), (1, 0)))
+    assert not is_injective(Layout((4, 3), (E(0), 2 * E(0)))) and not is_injective(
+        Layout((m, 4), (1, 0))
+    )
     for undecided in (Layout((m, n), (1, 5)), Layout((1 << 11, 1 << 11), (3, 5))):
         with pytest.raises(LayoutError, match="do not tell"):
             is_injective(undecided)
 
 
-@pytest.mark.parametrize("text", ["(4,8)", "(4,8):(8,1)", "((2,4),(3,1)):((12,3),(1,0))", "6", "(4,1,2):(2,0,1)"])
+@pytest.mark.parametrize("text", ["(4,8)", "(4,8):(8,1)", "((2,4),(3,1)):((12,3),(1,0))", "6",
+                                  "(4,1,2):(2,0,1)"])
 def test_coordinates_of_values(text):
     a = Layout.parse(text)
     for i in range(size(a)):

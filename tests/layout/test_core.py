@@ -47,11 +47,13 @@ from tests.layout.reference import values
 NESTED = Layout((4, (2, 3)), (2, (1, 8)))
 
 
-@pytest.mark.parametrize("shape, stride, text", [
-    (8, None, "8:1"), ((4, 2), None, "(4,2):(1,4)"), ((4, 1, 2), None, "(4,1,2):(1,0,4)"),
-    ((4, (2, 3)), (2, (1, 8)), "(4,(2,3)):(2,(1,8))"),
-    ((4, 5), (E(0), E(1)), "(4,5):(1@0,1@1)"), ((4, 5), (3 * E(0, 1), -2), "(4,5):(3@1@0,-2)"), ((5,), (0,), "(5):(0)"),
-    (0, 1, "0:1")])
+@pytest.mark.parametrize("shape, stride, text",
+                         [(8, None, "8:1"), ((4, 2), None, "(4,2):(1,4)"),
+                          ((4, 1, 2), None, "(4,1,2):(1,0,4)"),
+                          ((4, (2, 3)), (2, (1, 8)), "(4,(2,3)):(2,(1,8))"),
+                          ((4, 5), (E(0), E(1)), "(4,5):(1@0,1@1)"),
+                          ((4, 5), (3 * E(0, 1), -2), "(4,5):(3@1@0,-2)"), ((5,), (0,), "(5):(0)"),
+                          (0, 1, "0:1")])
 def test_text_and_back(shape, stride, text):
     a = Layout(shape, stride)
     assert str(a) == text
@@ -61,24 +63,28 @@ def test_text_and_back(shape, stride, text):
 
 
 def test_parse_reads_static_marks_names_and_spaces():
-    assert Layout.parse("(_128, _8,512) : (_1,5120,40960)") == Layout((128, 8, 512), (1, 5120, 40960))
+    assert Layout.parse("(_128, _8,512) : (_1,5120,40960)") == Layout((128, 8, 512),
+                                                                      (1, 5120, 40960))
     assert Layout.parse("((2,2),6)") == Layout(((2, 2), 6))
     m = Var("M", 1, 100)
     assert Layout.parse("(M,4):(1,M)", {"M": m}) == Layout((m, 4), (1, m))
-    assert Layout.parse("(ArithM,2):(2@0,7@1@0)") == Layout((Var("ArithM"), 2), (2 * E(0), 7 * E(0, 1)))
+    assert Layout.parse("(ArithM,2):(2@0,7@1@0)") == Layout((Var("ArithM"), 2),
+                                                            (2 * E(0), 7 * E(0, 1)))
 
 
-@pytest.mark.parametrize("text", ["", "(4,2", "4)", "(4,,2)", "4:", "(4,2):(1,4):3", "4@", "4:1@", "4:x@y", "()", "4.5", "(4 2)",
-                                  "4:-", "the end"])
+@pytest.mark.parametrize("text", ["", "(4,2", "4)", "(4,,2)", "4:", "(4,2):(1,4):3", "4@", "4:1@",
+                                  "4:x@y", "()", "4.5", "(4 2)", "4:-", "the end"])
 def test_parse_refuses(text):
     with pytest.raises(LayoutError, match="Layout"):
         Layout.parse(text)
 
 
-@pytest.mark.parametrize("shape, stride, why", [
-    ((4, 2), (1,), "not congruent"), ((4, 2), 1, "not congruent"), (4, (1,), "not congruent"), ([4, 2], None, "list"),
-    ((4, 2.5), None, "float"),
-    (-4, 1, "negative"), ((), None, "empty tuple"), (True, None, "bool"), ((4, None), None, "NoneType"), (E(0), 1, "ScaledBasis")])
+@pytest.mark.parametrize("shape, stride, why",
+                         [((4, 2), (1,), "not congruent"), ((4, 2), 1, "not congruent"),
+                          (4, (1,), "not congruent"), ([4, 2], None, "list"),
+                          ((4, 2.5), None, "float"), (-4, 1, "negative"), ((), None, "empty tuple"),
+                          (True, None, "bool"), ((4, None), None, "NoneType"),
+                          (E(0), 1, "ScaledBasis")])
 def test_construction_refuses(shape, stride, why):
     with pytest.raises(LayoutError, match=why):
         Layout(shape, stride)
@@ -99,11 +105,15 @@ def test_frozen_and_comparable_with_anything():
 
 def test_measures():
     assert (rank(NESTED), depth(NESTED), size(NESTED), cosize(NESTED)) == (2, 2, 24, 24)
-    assert (rank(NESTED, 1), depth(NESTED, 0), size(NESTED, 1), size(NESTED, 1, 0), cosize(NESTED, 1)) == (2, 0, 6, 2, 18)
+    assert (rank(NESTED, 1), depth(NESTED, 0), size(NESTED, 1), size(NESTED, 1, 0),
+            cosize(NESTED, 1)) == (2, 0, 6, 2, 18)
     assert (rank(7), depth(7), size((2, (3, 4)))) == (1, 0, 24)
-    assert (cosize(Layout(4, -1)), cosize(Layout((4, 3), (0, 2))), cosize(Layout((0, 3))), cosize(Layout(1, 9))) == (4, 5, 0, 1)
-    methods = (NESTED.rank, NESTED.depth, NESTED.size(), NESTED.cosize(), NESTED.size(1, 0), NESTED.cosize(1))
-    assert methods == (2, 2, 24, 24, 2, 18) and evaluate(Layout((Var("M"), 4)).size(), {"M": 5}) == 20
+    assert (cosize(Layout(4, -1)), cosize(Layout((4, 3), (0, 2))), cosize(Layout((0, 3))),
+            cosize(Layout(1, 9))) == (4, 5, 0, 1)
+    methods = (NESTED.rank, NESTED.depth, NESTED.size(), NESTED.cosize(), NESTED.size(1, 0),
+               NESTED.cosize(1))
+    assert methods == (2, 2, 24, 24, 2, 18) and evaluate(Layout((Var("M"), 4)).size(),
+                                                         {"M": 5}) == 20
     swizzled = ComposedLayout(Swizzle(1, 0, 1), 0, Layout((2, 2), (2, 1)))
     for x in (swizzled, make_tensor(counting_iterator(0), swizzled)):
         assert (x.rank, x.depth, x.size(), x.cosize()) == (2, 1, 4, 4)
@@ -142,11 +152,13 @@ def test_symbolic_shapes_and_strides():
     a = Layout((m, k), (1, ld))
     assert a(2, 3) == 3 * ld + 2
     at = a(Var("i"))
-    assert [evaluate(at, {"i": i, "M": 5, "ld": 7}) for i in range(15)] == [i % 5 + i // 5 * 7 for i in range(15)]
+    assert [evaluate(at, {"i": i, "M": 5, "ld": 7}) for i in range(15)] == [
+        i % 5 + i // 5 * 7 for i in range(15)
+    ]
 
 
-@pytest.mark.parametrize("coord", [(24,), (-1,), (4, 0), (0, 6), (0, (2, 0)), (1, 2, 3), (1, (1, 1, 1)), ((0, 1), 1), ("a",),
-                                   (1.5, 0)])
+@pytest.mark.parametrize("coord", [(24,), (-1,), (4, 0), (0, 6), (0, (2, 0)), (1, 2, 3),
+                                   (1, (1, 1, 1)), ((0, 1), 1), ("a",), (1.5, 0)])
 def test_coordinates_that_do_not_fit_are_refused(coord):
     with pytest.raises(LayoutError):
         NESTED(*coord)
@@ -168,9 +180,10 @@ def test_modes():
             NESTED[mode]
 
 
-@pytest.mark.parametrize("coord, text, start", [
-    ((_, 1), "(4):(2)", 1), ((2, _), "((2,3)):((1,8))", 4), ((2, (_, 1)), "(2):(1)", 12), (((_), (1, _)), "(4,3):(2,8)", 1),
-    ((3, (_, _)), "(2,3):(1,8)", 6), (_, "(4,(2,3)):(2,(1,8))", 0)])
+@pytest.mark.parametrize("coord, text, start",
+                         [((_, 1), "(4):(2)", 1), ((2, _), "((2,3)):((1,8))", 4),
+                          ((2, (_, 1)), "(2):(1)", 12), (((_), (1, _)), "(4,3):(2,8)", 1),
+                          ((3, (_, _)), "(2,3):(1,8)", 6), (_, "(4,(2,3)):(2,(1,8))", 0)])
 def test_slices(coord, text, start):
     sub, offset = slice_and_offset(coord, NESTED)
     assert (str(sub), offset) == (text, start)
@@ -192,18 +205,25 @@ def test_a_slice_of_an_empty_mode_is_empty():
 
 
 def test_make_layout():
-    assert make_layout((4, 2)) == Layout((4, 2)) and make_layout((4, 2), (2, 1)) == Layout((4, 2), (2, 1))
+    assert make_layout((4, 2)) == Layout((4, 2)) and make_layout((4, 2), (2, 1)) == Layout(
+        (4, 2), (2, 1)
+    )
     assert make_layout(Layout(4), Layout((2, 3))) == Layout((4, (2, 3)), (1, (1, 2)))
     assert make_layout(Layout(4)) == Layout((4,), (1,))
-    assert str(make_layout((2, (3, 4)), "right")) == "(2,(3,4)):(12,(4,1))" and make_layout((2, 3), "left") == Layout((2, 3))
+    assert str(make_layout((2, (3, 4)), "right")) == "(2,(3,4)):(12,(4,1))" and make_layout(
+        (2, 3), "left"
+    ) == Layout((2, 3))
     for args in [(), (Layout(4), 2), (4, Layout(2)), (4, 1, 2), (4, "middle")]:
         with pytest.raises(LayoutError, match="make_layout"):
             make_layout(*args)
 
 
-@pytest.mark.parametrize("shape, order, text", [
-    ((2, 3, 4), (2, 1, 3), "(2,3,4):(3,1,6)"), ((2, (3, 4)), (1, 0), "(2,(3,4)):(12,(1,3))"), ((2, 2), (0, 0), "(2,2):(1,2)"),
-    ((2, 3, 4), (Var("x"), 5, Var("y")), "(2,3,4):(3,1,6)"), ((2, 1, 3), (2, 1, 0), "(2,1,3):(3,0,1)"), (5, 1, "5:1")])
+@pytest.mark.parametrize("shape, order, text",
+                         [((2, 3, 4), (2, 1, 3), "(2,3,4):(3,1,6)"),
+                          ((2, (3, 4)), (1, 0), "(2,(3,4)):(12,(1,3))"),
+                          ((2, 2), (0, 0), "(2,2):(1,2)"),
+                          ((2, 3, 4), (Var("x"), 5, Var("y")), "(2,3,4):(3,1,6)"),
+                          ((2, 1, 3), (2, 1, 0), "(2,1,3):(3,0,1)"), (5, 1, "5:1")])
 def test_make_ordered_layout(shape, order, text):
     assert str(make_ordered_layout(shape, order)) == text
 
@@ -225,14 +245,21 @@ def test_surgery_on_layouts_and_tuples():
     a = Layout((2, 3, 4, 5), (1, 2, 6, 24))
     assert str(select(a, 3, 0)) == "(5,2):(24,1)" and select((2, 3, 4), 2, 1) == (4, 3)
     assert str(take(a, 1, 3)) == "(3,4):(2,6)" and take((2, 3, 4), 0, 1) == (2,)
-    assert str(group_modes(a, 1, 3)) == "(2,(3,4),5):(1,(2,6),24)" and group_modes((1, 2, 3), 0, 2) == ((1, 2), 3)
-    assert values(group_modes(a, 0, 2)) == values(a) and values(flatten(group_modes(a, 0, 2))) == values(a)
+    assert str(group_modes(a, 1, 3)) == "(2,(3,4),5):(1,(2,6),24)" and group_modes(
+        (1, 2, 3), 0, 2
+    ) == ((1, 2), 3)
+    assert values(group_modes(a, 0, 2)) == values(a) and values(
+        flatten(group_modes(a, 0, 2))
+    ) == values(a)
     assert str(append(a, 5)) == "(2,3,4,5,1):(1,2,6,24,0)" and append((2,), 3) == (2, 1, 1) and append(a, 2) == a
-    assert append(a, n=5) == append(a, 5) and str(prepend(Layout(2), with_=Layout(7, 3))) == "(7,2):(3,1)"
+    assert append(a, n=5) == append(a, 5) and str(prepend(Layout(2),
+                                                          with_=Layout(7, 3))) == "(7,2):(3,1)"
     assert str(append(Layout(2), None, Layout(7, 3))) == "(2,7):(1,3)" and str(prepend(Layout(2), 2)) == "(1,2):(0,1)"
-    assert str(replace(a, 1, Layout(9, 9))) == "(2,9,4,5):(1,9,6,24)" and replace((1, 2, 3), -1, 7) == (1, 2, 7)
-    for call in [lambda: select(a, 4), lambda: select(a), lambda: take(a, 2, 2), lambda: take(a, 0, 5),
-                 lambda: group_modes(a, 3, 2),
+    assert str(replace(a, 1, Layout(9, 9))) == "(2,9,4,5):(1,9,6,24)" and replace(
+        (1, 2, 3), -1, 7
+    ) == (1, 2, 7)
+    for call in [lambda: select(a, 4), lambda: select(a), lambda: take(a, 2, 2),
+                 lambda: take(a, 0, 5), lambda: group_modes(a, 3, 2),
                  lambda: replace(a, 4, Layout(1))]:
         with pytest.raises(LayoutError):
             call()
@@ -272,10 +299,13 @@ def test_arithmetic_of_basis_elements():
 
 
 def test_fragments_are_compact_and_keep_the_order():
-    assert str(make_fragment_like(Layout(((2, 2), 4, 3), ((64, 8), 512, 128)))) == "((2,2),4,3):((1,2),12,4)"
+    assert str(make_fragment_like(Layout(((2, 2), 4, 3),
+                                         ((64, 8), 512, 128)))) == "((2,2),4,3):((1,2),12,4)"
     assert str(make_fragment_like(Layout((4, 3, 5), (0, 7, 1)))) == "(4,3,5):(0,5,1)"
     assert str(make_fragment_like(Layout(((4, 2), 3), ((100, 0), 0)))) == "((4,2),3):((1,0),0)"
-    assert make_fragment_like(Layout(6, 3)) == Layout(6) and make_fragment_like(Layout((6,), (3,))) == Layout((6,), (1,))
+    assert make_fragment_like(Layout(6, 3)) == Layout(6) and make_fragment_like(
+        Layout((6,), (3,))
+    ) == Layout((6,), (1,))
     swizzled = ComposedLayout(Swizzle(2, 0, 3), 0, Layout((4, 8), (8, 1)))
     assert str(make_fragment_like(make_tensor(counting_iterator(0), swizzled))) == "(4,8):(1,4)"
     with pytest.raises(LayoutError, match="expected a layout"):

@@ -1,4 +1,5 @@
-"""Layouts through points: found whenever there is one, compared with trying every shape and stride."""
+"""Layouts through points: found whenever there is one, compared with trying every shape and
+stride."""
 
 import itertools
 import random
@@ -47,7 +48,8 @@ def test_points_of_layouts_are_found():
     rng = random.Random(5)
     for _ in range(300):
         rank = rng.choice((1, 2, 3, 4))
-        a = layout(tuple(rng.choice((2, 3, 4, 5)) for _ in range(rank)), tuple(rng.randrange(-9, 30) for _ in range(rank)))
+        a = layout(tuple(rng.choice((2, 3, 4, 5)) for _ in range(rank)),
+                   tuple(rng.randrange(-9, 30) for _ in range(rank)))
         xs = [0, *rng.sample(range(size(a)), rng.randrange(1, size(a)))]
         result = layout_through({x: a(x) for x in xs})
         assert result is not None and [result(x) for x in xs] == [a(x) for x in xs]
@@ -57,9 +59,10 @@ def test_a_layout_starts_at_0():
     assert layout_through({0: 1}) is None and layout_through({}) == Layout(1, 0)
 
 
-# -- left inverses ----------------------------------------------------------------------------------------------------------------
+# -- left inverses ---------------------------------------------------------------------------------
 def test_left_inverses_of_all_small_layouts():
-    """Refused only where two coordinates share a value or no layout with strides up to the size takes the values back."""
+    """Refused only where two coordinates share a value or no layout with strides up to the size
+    takes the values back."""
     found = none = shared = 0
     for rank in (1, 2):
         for s in itertools.product((2, 3), repeat=rank):
@@ -75,7 +78,8 @@ def test_left_inverses_of_all_small_layouts():
                     assert "share the value" in g.why and not is_injective(a)
                 elif max(v) <= 20:
                     none += 1
-                    assert not some_layout_goes_through({x: i for i, x in enumerate(v)}, 4), f"{a} has a left inverse"
+                    assert not some_layout_goes_through({x: i for i, x in enumerate(v)},
+                                                        4), f"{a} has a left inverse"
     assert min(found, none, shared) > 5
 
 

@@ -44,7 +44,10 @@ from cuteblas.layout.symbolic import evaluate
 def test_products():
     assert product(((2, 3), 4)) == 24 and product_each(((2, 3), 4)) == (6, 4) and product_each(5) == 5
     assert product_like(((2, 3), (4, 5)), (1, (1, 1))) == (6, (4, 5))
-    assert inner_product((1, (2, 3)), (4, (5, 6))) == 32 and elem_scale((2, 3), (4, (5, 6))) == (8, 90)
+    assert inner_product((1, (2, 3)), (4, (5, 6))) == 32 and elem_scale((2, 3), (4, (5, 6))) == (
+        8,
+        90
+    )
     assert (tuple_sum((1, (2, 3))), tuple_max((1, (7, 3))), gcd((12, (8, 20)))) == (6, 7, 4)
 
 
@@ -74,7 +77,8 @@ def test_compatibility_is_a_partial_order():
 
 
 def test_divisions():
-    assert ceil_div((5120, 100), (128, 8)) == (40, 13) and ceil_div((5, 6, 7), (2, None)) == (3, 1, 7)
+    assert ceil_div((5120, 100), (128, 8)) == (40, 13) and ceil_div((5, 6, 7),
+                                                                    (2, None)) == (3, 1, 7)
     assert ceil_div((4, 6), 8) == (1, 3) and ceil_div(Layout((10, 3)), (4,)) == (3, 3) and round_up((5, 8), (4, 4)) == (8, 8)
     assert shape_div((3, 4), 6) == (1, 2) and shape_div((6, (3, 2)), (3, (3, 1))) == (2, (1, 2)) and shape_div(12, (3, 2)) == 2
     for a, b in [(4, 3), ((4, 3), (3, 3))]:
@@ -125,9 +129,11 @@ def test_orders_of_tuples():
     for a, b in pairs:
         assert (lex_less(a, b), lex_leq(a, b)) == (a < b, a <= b)
         assert (colex_less(a, b), colex_leq(a, b)) == (a[::-1] < b[::-1], a[::-1] <= b[::-1])
-        assert (elem_gtr(a, b), elem_geq(a, b)) == (a[0] > b[0] and a[1] > b[1], a[0] >= b[0] and a[1] >= b[1])
+        assert (elem_gtr(a, b), elem_geq(a, b)) == (a[0] > b[0] and a[1] > b[1],
+                                                    a[0] >= b[0] and a[1] >= b[1])
         assert colex_less(a, b) == (crd2idx(a, (3, 3)) < crd2idx(b, (3, 3)))
-    assert lex_less(((1, 2), 3), ((1, 3), 0)) and not colex_less(((1, 2), 3), ((1, 3), 0)) and lex_less(1, 2)
+    assert lex_less(((1, 2), 3), ((1, 3), 0)) and not colex_less(((1, 2), 3),
+                                                                 ((1, 3), 0)) and lex_less(1, 2)
     with pytest.raises(LayoutError, match="do not match"):
         lex_less((1, 2), 3)
     with pytest.raises(LayoutError, match="not certain"):
@@ -142,5 +148,6 @@ def test_even_division():
 
 
 def test_leaves_of_tuples():
-    assert (tuple_min((3, (1, 2))), tuple_max((3, (1, 4))), tuple_sum((3, (1, 2))), tuple_min(7)) == (1, 4, 6, 7)
+    assert (tuple_min((3, (1, 2))), tuple_max((3, (1, 4))), tuple_sum((3, (1, 2))),
+            tuple_min(7)) == (1, 4, 6, 7)
     assert unwrap(((4,),)) == 4 and unwrap(((4, 5),)) == (4, 5) and unwrap(3) == 3

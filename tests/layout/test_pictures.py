@@ -1,4 +1,5 @@
-"""Pictures: what they say, that they are well-formed and legible, and that the committed ones are what the commands make."""
+"""Pictures: what they say, that they are well-formed and legible, and that the committed ones are
+what the commands make."""
 
 import pathlib
 import re
@@ -67,31 +68,38 @@ def texts(svg, style=None):
     """The texts of an SVG; those of one class."""
     root = ElementTree.fromstring(svg)
     if style == "cell":
-        return [t.text for g in root.iter(f"{SVG}g") if g.get("class") == "cell" for t in g.iter(f"{SVG}text")]
+        return [t.text for g in root.iter(f"{SVG}g") if g.get("class") == "cell"
+                for t in g.iter(f"{SVG}text")]
     return [t.text for t in root.iter(f"{SVG}text") if style is None or t.get("class") == style]
 
 
-# -- what they say ----------------------------------------------------------------------------------------------------------------
+# -- what they say ---------------------------------------------------------------------------------
 def test_a_layout_shows_its_values_by_rows():
     a = Layout((4, (3, 2)), (2, (8, 1)))
     grid = layout_picture(a).panels[0][0]
-    assert [[cell.lines for cell in row] for row in grid.cells] == [[(str(a(r, c)),) for c in range(6)] for r in range(4)]
+    assert [[cell.lines for cell in row] for row in grid.cells] == [[(str(a(r, c)),)
+                                                                     for c in range(6)]
+                                                                    for r in range(4)]
     assert grid.breaks == ((), (3,)) and layout_picture(a).title == "(4,(3,2)):(2,(8,1))"
     svg = to_svg(a)
     assert texts(svg, "cell") == [str(a(r, c)) for r in range(4) for c in range(6)]
-    assert texts(svg, "axis") == [*map(str, range(6)), *map(str, range(4))] and texts(svg, "title") == [str(a)]
+    assert texts(svg, "axis") == [*map(str, range(6)),
+                                  *map(str, range(4))] and texts(svg, "title") == [str(a)]
 
 
 def test_colours_follow_the_value():
     cells = layout_picture(Layout((2, 3), (3, 1))).panels[0][0].cells
-    assert [cells[r][c].colour for r in range(2) for c in range(3)] == [by_position(i, 6) for i in range(6)]
+    assert [cells[r][c].colour for r in range(2) for c in range(3)] == [
+        by_position(i, 6) for i in range(6)
+    ]
     repeated = layout_picture(Layout((2, 3), (0, 1))).panels[0][0].cells
     assert repeated[0] == repeated[1]
 
 
 def test_elements_of_a_tensor_and_coordinates():
     assert texts(FIGURES["tensor"].svg(), "cell")[:5] == ["42", "46", "50", "54", "58"]
-    assert texts(to_svg(make_identity_layout((2, 2))), "cell") == ["(0,0)", "(0,1)", "(1,0)", "(1,1)"]
+    assert texts(to_svg(make_identity_layout((2, 2))), "cell") == ["(0,0)", "(0,1)", "(1,0)",
+                                                                   "(1,1)"]
     assert texts(FIGURES["symbolic strides"].svg(), "cell")[1] == "ld"
 
 
@@ -108,23 +116,33 @@ def test_thread_values():
 
 def test_shared_elements_and_elements_without_an_owner():
     figure = FIGURES["shared and free"]
-    assert [cell.lines for cell in figure.panels[0][0].cells[0]][:4] == [("T0+3", "V0"), ("-", ""), ("-", ""), ("T0+3", "V1")]
-    assert figure.notes == ("+n: n more owners of the same element", "-: an element without an owner")
+    assert [cell.lines for cell in figure.panels[0][0].cells[0]][:4] == [
+        ("T0+3", "V0"),
+        ("-", ""),
+        ("-", ""),
+        ("T0+3", "V1")
+    ]
+    assert figure.notes == ("+n: n more owners of the same element",
+                            "-: an element without an owner")
     assert tv_owners(Layout((2, 2), (0, 1)), 2) == {0: [(0, 0), (1, 0)], 1: [(0, 1), (1, 1)]}
 
 
 def test_a_matrix_instruction_has_a_left_b_above_and_c_in_the_corner():
     atom = MMA_ATOMS[0]
-    (nothing, above), (left, corner) = mma_picture(atom.tv_a, atom.tv_b, atom.tv_c, atom.shape).panels
-    assert nothing is None and [(g.title, len(g.cells), len(g.cells[0])) for g in (above, left, corner)] == [
-        ("B", 16, 8), ("A", 16, 16), ("C", 16, 8)]
+    (nothing, above), (left, corner) = mma_picture(atom.tv_a, atom.tv_b, atom.tv_c,
+                                                   atom.shape).panels
+    assert nothing is None and [(g.title, len(g.cells), len(g.cells[0]))
+                                for g in (above, left, corner)] == [("B", 16, 8), ("A", 16, 16),
+                                                                    ("C", 16, 8)]
     lane, value = 9, 3
     n, k = atom.tv_b(lane, value) % 8, atom.tv_b(lane, value) // 8
     assert above.cells[k][n].lines == ("T9", "V3")
     scene = atom.picture().scene()
-    columns = [{b.x for b in scene.rectangles[start:stop]} for start, stop in ((0, 128), (128 + 256, 512))]
+    columns = [{b.x for b in scene.rectangles[start:stop]}
+               for start, stop in ((0, 128), (128 + 256, 512))]
     rows = [{b.y for b in scene.rectangles[start:stop]} for start, stop in ((128, 384), (384, 512))]
-    assert columns[0] == columns[1] and rows[0] == rows[1]                  # the edges of B and C, and of A and C, line up
+    # the edges of B and C, and of A and C, line up
+    assert columns[0] == columns[1] and rows[0] == rows[1]
     assert max(b.y for b in scene.rectangles[:128]) < min(b.y for b in scene.rectangles[128:])
 
 
@@ -134,13 +152,13 @@ def test_the_sides_of_a_copy_stand_beside_each_other():
     assert source.cells[3][1].lines == ("T1", "V3") and target.cells[3][1].lines == ("T7", "V0")
 
 
-# -- banks ------------------------------------------------------------------------------------------------------------------------
+# -- banks -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("text, swizzle, nbytes, row, column", [
     ("(32,32):(32,1)", (0, 0, 0), 4, (1, 1), (32, 1)),
     ("(32,32):(33,1)", (0, 0, 0), 4, (1, 1), (1, 1)),                      # padded
     ("(32,32):(32,1)", (5, 0, 5), 4, (1, 1), (1, 1)),
     ("(16,32):(32,1)", (3, 2, 3), 4, (1, 1), (2, 1)),
-    ("(32,32):(32,1)", (0, 0, 0), 1, (1, 1), (8, 1)),                      # four elements share a word
+    ("(32,32):(32,1)", (0, 0, 0), 1, (1, 1), (8, 1)),                   # four elements share a word
     ("(32,32):(32,1)", (0, 0, 0), 8, (2, 2), (32, 2)),
     ("(8,8):(8,1)", (3, 0, 3), 16, (1, 1), (1, 1))])
 def test_bank_conflicts(text, swizzle, nbytes, row, column):
@@ -149,34 +167,40 @@ def test_bank_conflicts(text, swizzle, nbytes, row, column):
     assert set(report.rows) == {row} and max(report.columns) == column
     notes = bank_picture(layout, nbytes).panels[0][0].column_notes
     assert notes[0] == ("!" if column[0] > column[1] else "") + f"x{column[0]}"
-    framed = [cell for r in bank_picture(layout, nbytes).panels[0][0].cells for cell in r if cell.marked]
+    framed = [cell for r in bank_picture(layout, nbytes).panels[0][0].cells for cell in r
+              if cell.marked]
     assert bool(framed) == (column[0] > column[1])
 
 
 def test_frames_show_different_words_of_one_bank():
     cells = FIGURES["banks"].panels[0][0].cells
-    assert [[cell.marked for cell in row] for row in cells] == [[c == 0 for c in range(32)] for _ in range(16)]
+    assert [[cell.marked for cell in row] for row in cells] == [[c == 0 for c in range(32)]
+                                                                for _ in range(16)]
     assert [cell.lines[0] for cell in cells[3]] == [str(b) for b in range(32)]
     assert "meet in bank 0" in FIGURES["banks"].notes[1]
-    assert meeting([0, 1, 4, 8, 132]) == [2, 4]            # bytes 0 and 1 are in one word, 4 and 132 in two words of bank 1
+    # bytes 0 and 1 are in one word, 4 and 132 in two words of bank 1
+    assert meeting([0, 1, 4, 8, 132]) == [2, 4]
     assert wavefronts([0, 1, 4, 8, 132], 1) == (2, 1)
 
 
 def test_bank_reports_in_words():
     assert str(bank_report(Layout((32, 32), (32, 1)), 4)) == (
-        "reading a row: 1 wavefront, no bank conflict\nreading a column: 32 wavefronts where 1 would do: bank conflicts")
+        "reading a row: 1 wavefront, no bank conflict\nreading a column: 32 wavefronts where 1 would do: bank conflicts"
+    )
 
 
-@pytest.mark.parametrize("layout, nbytes, why", [
-    (Layout((4, 4)), 3, "1, 2, 4, 8 or 16 bytes"), (Layout((4, Var("n"))), 4, "conflicts are counted for 1 to"),
-    (Layout((4, 4), (-1, 4)), 4, "integers from 0"), (make_identity_layout((2, 2)), 4, "integers from 0"),
-    (Layout((1 << 11, 1 << 11)), 4, "conflicts are counted for 1 to")])
+@pytest.mark.parametrize("layout, nbytes, why",
+                         [(Layout((4, 4)), 3, "1, 2, 4, 8 or 16 bytes"),
+                          (Layout((4, Var("n"))), 4, "conflicts are counted for 1 to"),
+                          (Layout((4, 4), (-1, 4)), 4, "integers from 0"),
+                          (make_identity_layout((2, 2)), 4, "integers from 0"),
+                          (Layout((1 << 11, 1 << 11)), 4, "conflicts are counted for 1 to")])
 def test_bank_reports_that_are_refused(layout, nbytes, why):
     with pytest.raises(LayoutError, match=why):
         bank_report(layout, nbytes)
 
 
-# -- that they can be read --------------------------------------------------------------------------------------------------------
+# -- that they can be read -------------------------------------------------------------------------
 @pytest.mark.parametrize("name", FIGURES)
 def test_nothing_overlaps_and_nothing_leaves_the_paper(name):
     scene = FIGURES[name].scene()
@@ -225,11 +249,16 @@ def test_text_stands_out_on_every_colour_in_light_and_dark():
 def test_documents_are_whole(name):
     figure = FIGURES[name]
     root = ElementTree.fromstring(figure.svg())
-    assert root.find(f"{SVG}title").text == figure.title and "http" not in re.sub(r'xmlns="[^"]*"', "", figure.svg())
+    assert root.find(f"{SVG}title").text == figure.title and "http" not in re.sub(
+        r'xmlns="[^"]*"', "", figure.svg()
+    )
     assert float(root.get("width")) > 0 and root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
-    assert root.get("style") is None                    # CairoSVG takes height:auto there for no height, and draws nothing
+    # CairoSVG takes height:auto there for no height, and draws nothing
+    assert root.get("style") is None
     tex = figure.latex()
-    assert tex.count("{") - tex.count(r"\{") == tex.count("}") - tex.count(r"\}") and tex.endswith("\\end{document}\n")
+    assert tex.count("{") - tex.count(r"\{") == tex.count("}") - tex.count(r"\}") and tex.endswith(
+        "\\end{document}\n"
+    )
     for row in figure.panels:
         for grid in filter(None, row):
             for cell in (cell for line in grid.cells for cell in line):
@@ -239,12 +268,17 @@ def test_documents_are_whole(name):
 
 
 def test_latex_escapes():
-    assert r"S\textless{}1,0,1\textgreater{} o 0 o (2,2):(1,2)" in to_latex(composition(Swizzle(1, 0, 1), Layout((2, 2))))
-    assert r"a\_b\^{}" not in to_latex(Layout((2, 2), (1, Var("a_b")))) and r"a\_b" in to_latex(Layout((2, 2), (1, Var("a_b"))))
+    assert r"S\textless{}1,0,1\textgreater{} o 0 o (2,2):(1,2)" in to_latex(
+        composition(Swizzle(1, 0, 1), Layout((2, 2)))
+    )
+    assert r"a\_b\^{}" not in to_latex(Layout((2, 2), (1, Var("a_b")))) and r"a\_b" in to_latex(
+        Layout((2, 2), (1, Var("a_b")))
+    )
 
 
 def has_latex():
-    return shutil.which("pdflatex") and subprocess.run(["kpsewhich", "standalone.cls"], capture_output=True).returncode == 0
+    return shutil.which("pdflatex") and subprocess.run(["kpsewhich", "standalone.cls"],
+                                                       capture_output=True).returncode == 0
 
 
 @pytest.mark.skipif(not has_latex(), reason="needs pdflatex with the class standalone")
@@ -253,10 +287,12 @@ def test_latex_compiles(name, tmp_path):
     FIGURES[name].save(tmp_path / "picture.tex")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "picture.tex"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True)
-    assert result.returncode == 0 and (tmp_path / "picture.pdf").exists(), result.stdout.decode()[-800:]
+    assert result.returncode == 0 and (tmp_path / "picture.pdf").exists(), result.stdout.decode()[
+        -800:
+    ]
 
 
-# -- limits and refusals ----------------------------------------------------------------------------------------------------------
+# -- limits and refusals ---------------------------------------------------------------------------
 def test_large_pictures_are_cut_and_say_so():
     figure = layout_picture(Layout((128, 256)))
     assert figure.notes == ("the first 64 of 128 rows and 64 of 256 columns",)
@@ -264,13 +300,15 @@ def test_large_pictures_are_cut_and_say_so():
     assert figure.notes[0] in texts(figure.svg(), "note")
     atom = WgmmaAtom(128, "float16").picture()
     assert atom.notes == ("the first 64 of 128 columns",) and to_svg(atom) == atom.svg()
-    assert layout_picture(Layout((1 << 20, 1 << 20))).notes                # at once: only what is drawn is computed
+    # at once: only what is drawn is computed
+    assert layout_picture(Layout((1 << 20, 1 << 20))).notes
     assert bank_picture(Layout((4, 100)), 4).notes[-1] == "the first 64 of 100 columns"
 
 
 def test_a_layout_shows_itself_in_a_notebook():
     assert Layout((4, 4))._repr_svg_() == to_svg(Layout((4, 4)))
-    assert FIGURES["swizzled"].svg() == composition(Swizzle(3, 0, 3), Layout((8, 8), (8, 1)))._repr_svg_()
+    assert FIGURES["swizzled"].svg() == composition(Swizzle(3, 0, 3),
+                                                    Layout((8, 8), (8, 1)))._repr_svg_()
     assert make_tensor(counting_iterator(42), (4, 5))._repr_svg_() == FIGURES["tensor"].svg()
     assert "the first 32 of 128 columns" in Layout((4, 128))._repr_svg_()
     assert Layout((4, Var("M")))._repr_svg_() is None and Layout((0, 4))._repr_svg_() is None
@@ -298,19 +336,24 @@ def test_drawings_that_are_refused(tmp_path):
 
 
 def test_thread_values_as_text():
-    assert tv_table(Layout((2, 2), (2, 1)), 4).splitlines()[3] == " 0  | T0V0 | T0V1 | T1V0 | T1V1 |"
-    assert tv_table(Layout((2, 2), (0, 2)), 4).splitlines()[3] == " 0  | T0V0+1 |      - | T0V1+1 |      - |"
+    assert tv_table(Layout((2, 2), (2, 1)),
+                    4).splitlines()[3] == " 0  | T0V0 | T0V1 | T1V0 | T1V1 |"
+    assert tv_table(Layout((2, 2), (0, 2)),
+                    4).splitlines()[3] == " 0  | T0V0+1 |      - | T0V1+1 |      - |"
 
 
-# -- the committed pictures -------------------------------------------------------------------------------------------------------
+# -- the committed pictures ------------------------------------------------------------------------
 COMMANDS = re.findall(r"^python -m cuteblas (layout .*)$",
-                      (DOCS / "pictures.md").read_text(encoding="utf-8").replace("\\\n   ", ""), re.MULTILINE)
+                      (DOCS / "pictures.md").read_text(encoding="utf-8").replace("\\\n   ", ""),
+                      re.MULTILINE)
 
 
 def test_every_committed_picture_is_shown_and_has_its_command():
-    shown = set(re.findall(r"\((pictures/[\w-]+\.svg)\)", (DOCS / "pictures.md").read_text(encoding="utf-8")))
+    shown = set(re.findall(r"\((pictures/[\w-]+\.svg)\)",
+                           (DOCS / "pictures.md").read_text(encoding="utf-8")))
     made = {shlex.split(command)[-1].removeprefix("docs/") for command in COMMANDS}
-    assert shown == made == {f"pictures/{path.name}" for path in (DOCS / "pictures").iterdir()} and len(shown) >= 4
+    assert shown == made == {f"pictures/{path.name}"
+                             for path in (DOCS / "pictures").iterdir()} and len(shown) >= 4
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -318,4 +361,6 @@ def test_committed_pictures_are_made_by_their_commands(command, tmp_path, capsys
     arguments = shlex.split(command)
     name = pathlib.Path(arguments[-1]).name
     assert main([*arguments[:-1], str(tmp_path / name)]) == 0
-    assert (tmp_path / name).read_text(encoding="utf-8") == (DOCS / "pictures" / name).read_text(encoding="utf-8")
+    assert (tmp_path / name).read_text(encoding="utf-8") == (DOCS / "pictures" / name).read_text(
+        encoding="utf-8"
+    )

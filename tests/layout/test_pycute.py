@@ -47,8 +47,10 @@ def test_methods():
     rng = random.Random(2)
     for _ in range(100):
         a = draw(rng)
-        assert (len(a), a.size(), a.cosize()) == (len(theirs(a)), theirs(a).size(), theirs(a).cosize())
-    assert not [name for name in vars(pycute.Layout) if not name.startswith("_") and not callable(getattr(a, name, None))]
+        assert (len(a), a.size(), a.cosize()) == (len(theirs(a)), theirs(a).size(),
+                                                  theirs(a).cosize())
+    assert not [name for name in vars(pycute.Layout) if not name.startswith("_")
+                and not callable(getattr(a, name, None))]
 
 
 def test_default_strides_are_the_same_function():
@@ -108,8 +110,8 @@ def test_complement_and_inverses():
     assert agreed > 300
 
 
-@pytest.mark.parametrize("name", ["logical_divide", "zipped_divide", "tiled_divide", "logical_product", "zipped_product",
-                                  "tiled_product"])
+@pytest.mark.parametrize("name", ["logical_divide", "zipped_divide", "tiled_divide",
+                                  "logical_product", "zipped_product", "tiled_product"])
 def test_divisions_and_products(name):
     rng = random.Random(name)
     mine, their = getattr(cb, name), getattr(pycute, name)
@@ -120,14 +122,18 @@ def test_divisions_and_products(name):
                                                                for _ in range(rng.randint(1, a.rank)))
         t = tuple(map(theirs, b)) if isinstance(b, tuple) else theirs(b)
         result, expected = refused_or(mine, a, b), refused_or(their, theirs(a), t)
-        if result is None or expected is None or ("divide" in name and cb.size(result) != cb.size(a)):
-            continue                                     # a division that rounds up: beyond the layout, theirs wraps around
+        if result is None or expected is None or ("divide" in name
+                                                  and cb.size(result) != cb.size(a)):
+            continue             # a division that rounds up: beyond the layout, theirs wraps around
         agreed += 1
-        assert values(result) == as_values(expected) and cb.product_each(result.shape) == cb.product_each(expected.shape), (a, b)
+        assert values(result) == as_values(expected) and cb.product_each(
+            result.shape
+        ) == cb.product_each(expected.shape), (a, b)
     assert agreed > 300
 
 
 def test_swizzles():
     for b, m, s in itertools.product(range(4), range(3), range(4)):
         if s >= max(b, 1):                               # theirs recurses for ever at shift 0
-            assert [cb.Swizzle(b, m, s)(x) for x in range(600)] == [pycute.Swizzle(b, m, s)(x) for x in range(600)]
+            assert [cb.Swizzle(b, m, s)(x) for x in range(600)] == [pycute.Swizzle(b, m, s)(x)
+                                                                    for x in range(600)]

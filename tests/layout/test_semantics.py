@@ -1,4 +1,5 @@
-"""Every numbered sentence of docs/layout-semantics.md is followed by examples, and the examples hold."""
+"""Every numbered sentence of docs/layout-semantics.md is followed by examples, and the examples
+hold."""
 
 import doctest
 import pathlib
@@ -9,9 +10,12 @@ import pytest
 import cuteblas.layout as layout
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "layout-semantics.md").read_text()
-BLOCKS = [(int(number), code) for number, code in re.findall(r"^\*\*(\d+)\. .*?\*\*\n```pycon\n(.*?)^```$", TEXT,
-                                                             re.DOTALL | re.MULTILINE)]
-NAMES = {name: getattr(layout, name) for name in layout.__all__} | {"L": layout.Layout((4, (2, 3)), (2, (1, 8)))}
+BLOCKS = [(int(number), code)
+          for number, code in re.findall(r"^\*\*(\d+)\. .*?\*\*\n```pycon\n(.*?)^```$", TEXT,
+                                         re.DOTALL | re.MULTILINE)]
+NAMES = {name: getattr(layout, name) for name in layout.__all__} | {
+    "L": layout.Layout((4, (2, 3)), (2, (1, 8)))
+}
 
 
 def test_every_sentence_has_examples():
@@ -21,7 +25,8 @@ def test_every_sentence_has_examples():
 
 @pytest.mark.parametrize("number, code", BLOCKS, ids=[str(number) for number, _ in BLOCKS])
 def test_examples(number, code):
-    test = doctest.DocTestParser().get_doctest(code, dict(NAMES), f"sentence {number}", "docs/layout-semantics.md", 0)
+    test = doctest.DocTestParser().get_doctest(code, dict(NAMES), f"sentence {number}",
+                                               "docs/layout-semantics.md", 0)
     out: list[str] = []
     result = doctest.DocTestRunner().run(test, out=out.append)
     assert result.attempted > 0 and result.failed == 0, "".join(out)
@@ -42,8 +47,9 @@ def test_examples_of_the_table(row):
     assert str(eval(row[3], dict(NAMES))) == row[4].replace("\\|", "|")
 
 
-@pytest.mark.parametrize("module", ["algebra", "banks", "basis", "composition", "core", "interpolation", "inttuple", "show",
-                                    "swizzle", "symbolic", "tensor", "tiling", "vectors"])
+@pytest.mark.parametrize("module", ["algebra", "banks", "basis", "composition", "core",
+                                    "interpolation", "inttuple", "show", "swizzle", "symbolic",
+                                    "tensor", "tiling", "vectors"])
 def test_docstring_examples(module):
     module = __import__(f"cuteblas.layout.{module}", fromlist=["*"])
     result = doctest.testmod(module, extraglobs=NAMES)

@@ -1,7 +1,8 @@
 """Every numbered sentence of docs/layout-semantics.md as a property of random layouts.
 
-The examples of the page are in test_semantics.py. Here functions are compared over all coordinates with ones written without the
-algebra (reference.py), on layouts drawn with a seed that is the number of the sentence.
+The examples of the page are in test_semantics.py. Here functions are compared over all coordinates
+with ones written without the algebra (reference.py), on layouts drawn with a seed that is the
+number of the sentence.
 """
 
 import itertools
@@ -66,12 +67,14 @@ def profile(rng, n):
     if n == 1:
         return 0 if rng.random() < 0.8 else (0,)
     cut = rng.randint(1, n)
-    parts = (profile(rng, cut), *([profile(rng, n - cut)] if cut < n else [])) if cut < n else (0,) * n
+    parts = (profile(rng, cut), *([profile(rng, n - cut)] if cut < n
+                                  else [])) if cut < n else (0,) * n
     return parts
 
 
 def some(rng, least=1, most=4, low=0, high=12, leaves=3):
-    """A random layout with up to ``leaves`` leaves of extents from ``least`` to ``most`` and strides from ``low`` to ``high``."""
+    """A random layout with up to ``leaves`` leaves of extents from ``least`` to ``most`` and
+    strides from ``low`` to ``high``."""
     n = rng.randint(1, leaves)
     like = profile(rng, n)
     shape = [rng.randint(least, most) for _ in range(n)]
@@ -90,7 +93,8 @@ def coordinates_are_colexicographic(rng):
         whole = idx2crd(i, layout.shape)
         by_mode = [i]
         if isinstance(layout.shape, tuple):
-            by_mode = [tuple(cl.crd2idx(c, s) for c, s in zip(whole, layout.shape, strict=True)), whole]
+            by_mode = [tuple(cl.crd2idx(c, s) for c, s in zip(whole, layout.shape, strict=True)),
+                       whole]
         assert all(layout(c) == value for c in (i, whole, *by_mode))
 
 
@@ -120,12 +124,16 @@ def slices_start_where_they_do(rng):
     fixed = [rng.randrange(s) for s in cl.product_each(layout.shape)]
     coord = tuple(None if f else c for f, c in zip(free, fixed, strict=True))
     sub, start = slice_and_offset(coord, layout)
-    assert sub.shape == tuple(s for s, f in zip(layout.shape, free, strict=True) if f) and layout(*coord) == sub
-    tensor, swizzled = make_tensor(counting_iterator(7), layout)[coord], composition(Swizzle(2, 0, 2), layout)
+    assert sub.shape == tuple(s for s, f in zip(layout.shape, free, strict=True)
+                              if f) and layout(*coord) == sub
+    tensor, swizzled = make_tensor(counting_iterator(7),
+                                   layout)[coord], composition(Swizzle(2, 0, 2), layout)
     for i in range(size(sub)):
         c = iter(wrap(idx2crd(i, cl.product_each(sub.shape))))
         full = tuple(next(c) if f else x for f, x in zip(free, fixed, strict=True))
-        assert sub(i) + start == layout(full) == tensor[i] - 7 and swizzled(*coord)(i) == swizzled(full)
+        assert sub(i) + start == layout(full) == tensor[i] - 7 and swizzled(*coord)(i) == swizzled(
+            full
+        )
 
 
 def wrap(x):
@@ -141,7 +149,8 @@ def empty_layouts_have_no_coordinates(rng):
     assert refused(complement, layout, 8) and refused(left_inverse, layout)
     flat = flatten(layout)
     if rank(flat) > 1:
-        assert size(zipped_divide(flat, tuple(rng.randint(1, 3) for _ in range(rank(flat))))[1]) == 0
+        assert size(zipped_divide(flat, tuple(rng.randint(1, 3)
+                                              for _ in range(rank(flat))))[1]) == 0
 
 
 @sentence(7)
@@ -149,24 +158,29 @@ def negative_extents_are_refused(rng):
     layout = some(rng)
     shape = list(layout.flat_shape)
     shape[rng.randrange(len(shape))] = -rng.randint(1, 9)
-    assert refused(Layout, unflatten(shape, layout.shape), layout.stride) and refused(Layout, tuple(shape))
+    assert refused(Layout, unflatten(shape, layout.shape),
+                   layout.stride) and refused(Layout, tuple(shape))
 
 
 @sentence(9)
 def strides_of_extent_1_change_nothing(rng):
     layout = some(rng, most=2)
-    stride = [rng.randint(-9, 9) if s == 1 else d for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)]
+    stride = [rng.randint(-9, 9) if s == 1 else d
+              for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)]
     other = Layout(layout.shape, unflatten(stride, layout.shape))
     assert values(other) == values(layout) and coalesce(other) == coalesce(layout) and cosize(other) == cosize(layout)
     compact = Layout(layout.shape)
-    assert all(d == 0 for s, d in zip(compact.flat_shape, compact.flat_stride, strict=True) if s == 1)
+    assert all(d == 0 for s, d in zip(compact.flat_shape, compact.flat_stride, strict=True)
+               if s == 1)
 
 
 @sentence(10)
 def stride_0_counts_for_the_size_only(rng):
     layout = some(rng)
     once = filter_zeros(layout)
-    assert size(layout) == len(values(layout)) and cosize(layout) == max(values(layout)) + 1 == cosize(once)
+    assert size(layout) == len(values(layout)) and cosize(layout) == max(
+        values(layout)
+    ) + 1 == cosize(once)
     assert set(values(once)) == set(values(layout))
     assert all(s == 1 for s, d in zip(once.flat_shape, once.flat_stride, strict=True) if d == 0)
 
@@ -179,7 +193,8 @@ def complements_and_inverses_look_past_stride_0(rng):
         results = [reference.result_or_refusal(f, x) for x in (layout, doubled)]
         assert results[0] == results[1] or all(isinstance(r, LayoutError) for r in results)
     inverse = reference.result_or_refusal(left_inverse, doubled)
-    assert isinstance(inverse, LayoutError) or all(doubled(inverse(v)) == v for v in values(doubled))
+    assert isinstance(inverse, LayoutError) or all(doubled(inverse(v)) == v
+                                                   for v in values(doubled))
 
 
 @sentence(12)
@@ -202,10 +217,13 @@ def composition_is_complete(rng):
     if cosize(inner) > size(outer):
         return
     found = reference.result_or_refusal(composition, outer, inner)
-    wanted = reference.composed((outer.flat_shape, outer.flat_stride), (inner.flat_shape, inner.flat_stride))
+    wanted = reference.composed((outer.flat_shape, outer.flat_stride),
+                                (inner.flat_shape, inner.flat_stride))
     assert isinstance(found, LayoutError) != reference.has_layout(wanted, inner.flat_shape)
     if not isinstance(found, LayoutError):
-        assert cl.compatible(inner.shape, found.shape) and same(found, [outer(inner(i)) for i in range(size(inner))])
+        assert cl.compatible(inner.shape, found.shape) and same(
+            found, [outer(inner(i)) for i in range(size(inner))]
+        )
 
 
 @sentence(17)
@@ -225,9 +243,12 @@ def symbolic_compositions_hold_for_all_values(rng):
         return
     for _ in range(3):
         known = {"n": rng.randint(8, 40), "ld": rng.randint(0, 99)}
-        leaves = [[evaluate(x, known) for x in wrap(flatten(t))] for t in (outer.shape, outer.stride, found.shape, found.stride)]
+        leaves = [[evaluate(x, known) for x in wrap(flatten(t))]
+                  for t in (outer.shape, outer.stride, found.shape, found.stride)]
         if leaves[0][0] * leaves[0][1] >= cosize(inner):
-            assert [at(*leaves[2:], i) for i in range(size(found))] == [at(*leaves[:2], inner(i)) for i in range(size(inner))]
+            assert [at(*leaves[2:], i) for i in range(size(found))] == [
+                at(*leaves[:2], inner(i)) for i in range(size(inner))
+            ]
 
 
 @sentence(19)
@@ -241,30 +262,34 @@ def large_compositions_are_refused_undecided(rng):
 def divisions_continue_the_last_mode(rng):
     layout, tile = some(rng), rng.randint(1, 9)
     found = reference.result_or_refusal(logical_divide, layout, tile)
-    runs = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True) if s != 1] or [(1, layout.flat_stride[-1])]
+    runs = [(s, d) for s, d in zip(layout.flat_shape, layout.flat_stride, strict=True)
+            if s != 1] or [(1, layout.flat_stride[-1])]
     if isinstance(found, LayoutError):
         assert len(runs) > 1
         return
     assert size(found[0]) == tile and size(found) == -(-size(layout) // tile) * tile
     if len(runs) == 1 and runs[0][0] == 1:
-        return                                           # every mode has extent 1: there is none to continue
+        return                                  # every mode has extent 1: there is none to continue
     assert same(found, [at(*zip(*runs, strict=True), i) for i in range(size(found))])
     extents, tiles = (rng.randint(1, 7), rng.randint(1, 7)), (rng.randint(1, 4), rng.randint(1, 4))
     told = zipped_divide(make_identity_tensor(extents), tiles)
-    assert sum(bool(elem_less(told[i], extents)) for i in range(size(told))) == extents[0] * extents[1]
+    assert sum(bool(elem_less(told[i], extents))
+               for i in range(size(told))) == extents[0] * extents[1]
 
 
 @sentence(22)
 def tilers_divide_mode_by_mode(rng):
     layout = Layout((rng.randint(1, 6), rng.randint(1, 6)), (rng.randint(1, 9), rng.randint(1, 9)))
     n, m = rng.randint(1, 4), rng.randint(1, 4)
-    assert logical_divide(layout, (n, m)) == cl.make_layout(logical_divide(layout[0], n), logical_divide(layout[1], Layout(m)))
+    assert logical_divide(layout, (n, m)) == cl.make_layout(logical_divide(layout[0], n),
+                                                            logical_divide(layout[1], Layout(m)))
     assert zipped_divide(layout, (None, m))[0][0] == layout[0] and size(zipped_divide(layout, (None, m))[1][0]) == 1
     assert logical_divide(layout, None) == layout
 
 
 def fills_an_interval(found):
-    """Whether shifted copies of a set from 0 on fill an interval: where the next copy goes is forced."""
+    """Whether shifted copies of a set from 0 on fill an interval: where the next copy goes is
+    forced."""
     covered = set()
     for _ in range(200):
         start = next(x for x in itertools.count() if x not in covered)
@@ -325,7 +350,8 @@ def left_inverses_invert(rng):
 
 
 def swizzles(top):
-    return [Swizzle(b, m, s * sign) for b in range(top + 1) for m in range(top + 1) for s in range(b, top + 1) for sign in (1, -1)]
+    return [Swizzle(b, m, s * sign) for b in range(top + 1) for m in range(top + 1)
+            for s in range(b, top + 1) for sign in (1, -1)]
 
 
 @sentence(29, 30)
@@ -334,9 +360,12 @@ def composed_layouts_see_the_sum(rng):
     composed = ComposedLayout(swizzle, offset, inner)
     assert same(composed, [swizzle(offset + inner(i)) for i in range(size(inner))])
     sub, outside = composed.slice_and_offset(None)
-    assert outside % swizzle.period == 0 and [outside + sub(i) for i in range(size(sub))] == [composed(i) for i in range(size(sub))]
+    assert outside % swizzle.period == 0 and [outside + sub(i) for i in range(size(sub))] == [
+        composed(i) for i in range(size(sub))
+    ]
     k = Var("k")
-    sub, outside = ComposedLayout(swizzle, offset + k * swizzle.period, inner).slice_and_offset(None)
+    sub, outside = ComposedLayout(swizzle, offset + k * swizzle.period,
+                                  inner).slice_and_offset(None)
     assert isinstance(sub.offset, int) and isinstance(outside, Expr)
 
 
@@ -356,10 +385,13 @@ def swizzles_compose_where_one_does_the_same(rng):
     wanted = [a(b(x)) for x in range(1 << 6)]
     found = reference.result_or_refusal(composition, a, b)
     exists = any([s(x) for x in range(1 << 6)] == wanted for s in swizzles(5))
-    assert exists != isinstance(found, LayoutError) and (not exists or [found(x) for x in range(1 << 6)] == wanted)
+    assert exists != isinstance(found, LayoutError) and (not exists
+                                                         or [found(x)
+                                                             for x in range(1 << 6)] == wanted)
     inner = some(rng)
     whole = reference.result_or_refusal(composition, a, composition(b, inner))
-    assert isinstance(whole, LayoutError) or same(whole, [a(b(inner(i))) for i in range(size(inner))])
+    assert isinstance(whole, LayoutError) or same(whole, [a(b(inner(i)))
+                                                          for i in range(size(inner))])
 
 
 @sentence(33)
@@ -394,14 +426,18 @@ def tuples_of_tilers_are_layouts(rng):
     outer = Layout((8, 6), (rng.randint(1, 9), rng.randint(1, 9)))
     tilers = tuple(Layout(rng.choice((1, 2)), rng.choice((1, 2, 3))) for _ in range(2))
     assert composition(outer, cl.tiler_to_layout(tilers)) == composition(outer, tilers)
-    assert composition(outer, tilers) == cl.make_layout(*(composition(m, t) for m, t in zip(outer, tilers, strict=True)))
+    assert composition(outer, tilers) == cl.make_layout(
+        *(composition(m, t) for m, t in zip(outer, tilers, strict=True))
+    )
 
 
 @sentence(36)
 def equality_is_of_the_spelling(rng):
     layout, n = some(rng), rng.randint(2, 4)
     split = Layout((n, layout.shape), (1, cl.transform_leaf(layout.stride, lambda d: d * n)))
-    assert (layout == Layout(layout.shape, layout.stride)) and hash(layout) == hash(Layout(layout.shape, layout.stride))
+    assert (layout == Layout(layout.shape, layout.stride)) and hash(layout) == hash(
+        Layout(layout.shape, layout.stride)
+    )
     assert coalesce(Layout((n, n))) == coalesce(Layout(n * n)) and Layout((n, n)) != Layout(n * n)
     assert values(coalesce(split)) == values(split) and size(coalesce(split)) == size(split)
 
@@ -409,7 +445,10 @@ def equality_is_of_the_spelling(rng):
 @sentence(37)
 def texts_read_back(rng):
     layout = some(rng, least=0, low=-9)
-    basis = Layout(layout.shape, cl.transform_leaf(layout.stride, lambda d: d * E(rng.randint(0, 2), *([1] * rng.randint(0, 1)))))
+    basis = Layout(layout.shape, cl.transform_leaf(layout.stride,
+                                                   lambda d: d
+                                                   * E(rng.randint(0, 2),
+                                                       *([1] * rng.randint(0, 1)))))
     for x in (layout, basis):
         assert Layout.parse(str(x)) == x == eval(repr(x), {"Layout": Layout, "E": E})
 
@@ -420,7 +459,9 @@ def what_is_no_integer_is_refused(rng):
     for wrong in (True, 2.0, "2", 1 << 1024):
         shape = list(layout.flat_shape)
         shape[rng.randrange(len(shape))] = wrong
-        assert refused(Layout, unflatten(shape, layout.shape)) and refused(Layout, layout.shape, unflatten(shape, layout.shape))
+        assert refused(Layout, unflatten(shape, layout.shape)) and refused(
+            Layout, layout.shape, unflatten(shape, layout.shape)
+        )
 
 
 def test_every_sentence_has_a_property():

@@ -39,8 +39,8 @@ def test_columns_are_as_wide_as_the_widest_value():
 
 
 @pytest.mark.parametrize("layout, row", [
-    (Layout(4, 3), " 0  | 0 | 3 | 6 | 9 |"),                                    # a single mode is a row
-    (Layout((2, (2, 2)), (1, (4, 2))), " 1  | 1 | 5 | 3 | 7 |"),                # further modes count together
+    (Layout(4, 3), " 0  | 0 | 3 | 6 | 9 |"),                          # a single mode is a row
+    (Layout((2, (2, 2)), (1, (4, 2))), " 1  | 1 | 5 | 3 | 7 |"),      # further modes count together
     (composition(Swizzle(1, 0, 1), Layout((2, 2), (2, 1))), " 1  | 3 | 2 |"),
     (Layout((2, 2), (E(1), E(0))), " 1  | (0,1) | (1,1) |")])
 def test_other_layouts(layout, row):

@@ -36,7 +36,8 @@ from cuteblas.layout import (
 from cuteblas.layout.symbolic import evaluate
 from tests.layout.reference import result_or_refusal
 
-SWIZZLES = [Swizzle(b, m, s) for b in range(4) for m in range(3) for s in range(-4, 5) if abs(s) >= b]
+SWIZZLES = [Swizzle(b, m, s) for b in range(4) for m in range(3) for s in range(-4, 5)
+            if abs(s) >= b]
 
 
 def by_bits(swizzle, x):
@@ -54,11 +55,14 @@ def test_every_swizzle_is_its_definition_and_an_involution(swizzle):
     period = swizzle.period
     image = [swizzle(x) for x in range(period)]
     assert image == [by_bits(swizzle, x) for x in range(period)]
-    assert sorted(image) == list(range(period)) and [swizzle(x) for x in image] == list(range(period))
+    assert sorted(image) == list(range(period)) and [swizzle(x)
+                                                     for x in image] == list(range(period))
     assert all(swizzle(x + 5 * period) == swizzle(x) + 5 * period for x in range(period))
     t = Var("t", 0, period - 1)
     assert [evaluate(swizzle(t), {"t": x}) for x in range(period)] == image
-    assert [evaluate(swizzle(t * 3 + 5), {"t": x}) for x in range(period)] == [swizzle(3 * x + 5) for x in range(period)]
+    assert [evaluate(swizzle(t * 3 + 5), {"t": x}) for x in range(period)] == [
+        swizzle(3 * x + 5) for x in range(period)
+    ]
 
 
 def test_identity_and_text():
@@ -77,9 +81,12 @@ SMEM = ComposedLayout(Swizzle(3, 0, 3), 0, Layout((8, 8), (8, 1)))
 
 
 def test_composition_builds_a_composed_layout():
-    assert composition(Swizzle(3, 0, 3), Layout((8, 8), (8, 1))) == SMEM and eval(repr(SMEM)) == SMEM
+    assert composition(Swizzle(3, 0, 3),
+                       Layout((8, 8), (8, 1))) == SMEM and eval(repr(SMEM)) == SMEM
     assert str(SMEM) == "S<3,0,3> o 0 o (8,8):(8,1)" and len(SMEM) == 2 and SMEM.rank == 2 and SMEM.shape == (8, 8)
-    assert [[SMEM(r, c) for c in range(8)] for r in range(8)] == [[8 * r + (c ^ r) for c in range(8)] for r in range(8)]
+    assert [[SMEM(r, c) for c in range(8)] for r in range(8)] == [[8 * r + (c ^ r)
+                                                                   for c in range(8)]
+                                                                  for r in range(8)]
     assert list(SMEM)[1] == SMEM[1] == ComposedLayout(Swizzle(3, 0, 3), 0, Layout(8, 1))
 
 
@@ -98,7 +105,8 @@ def test_slices_of_composed_layouts(swizzle):
     for i, j in itertools.product(range(4), range(16)):
         row, column = a(i, _), a(_, j)
         assert row(j) == column(i) == a(i, j)
-        (sub, start), (sub2, start2) = slice_and_offset((i, _), a), slice_and_offset((_, (_, j // 2)), a)
+        (sub, start), (sub2, start2) = slice_and_offset((i, _),
+                                                        a), slice_and_offset((_, (_, j // 2)), a)
         assert start + sub(j) == a(i, j) and start2 + sub2(i, j % 2) == a(i, j)
 
 
@@ -107,15 +115,19 @@ def test_division_tiling_and_composition_act_on_the_domain():
     assert str(tiled) == "S<3,0,3> o 0 o ((4,2),(2,4)):((8,1),(32,2))"
     for i, j, k, m in itertools.product(range(4), range(2), range(2), range(4)):
         assert tiled((i, j), (k, m)) == SMEM(i + 4 * k, j + 2 * m)
-    assert composition(SMEM, (4, None))(3, 5) == SMEM(3, 5) and logical_divide(SMEM, (2,)).shape == ((2, 4), 8)
+    assert composition(SMEM, (4, None))(3, 5) == SMEM(3, 5) and logical_divide(
+        SMEM, (2,)
+    ).shape == ((2, 4), 8)
     assert select(SMEM, 1, 0)(3, 2) == SMEM(2, 3)
-    assert size(SMEM) == 64 and coalesce(ComposedLayout(Swizzle(1, 0, 1), 0, Layout((4, 2)))).shape == 8
+    assert size(SMEM) == 64 and coalesce(ComposedLayout(Swizzle(1, 0, 1), 0,
+                                                        Layout((4, 2)))).shape == 8
     whole = tile_to_shape(SMEM, (16, 24))
     assert sorted(whole(i) for i in range(16 * 24)) == list(range(16 * 24))
 
 
 def test_a_multiple_of_the_period_moves_into_the_engine():
-    tensor = make_tensor(counting_iterator(0), ComposedLayout(Swizzle(3, 0, 3), 0, Layout((8, 8, 4), (8, 1, 64))))
+    tensor = make_tensor(counting_iterator(0),
+                         ComposedLayout(Swizzle(3, 0, 3), 0, Layout((8, 8, 4), (8, 1, 64))))
     stage = tensor[_, _, 2]
     assert (stage.engine.start, stage.layout.offset) == (128, 0)
     k, t = Var("k"), Var("t", 0, 7)
@@ -126,7 +138,8 @@ def test_a_multiple_of_the_period_moves_into_the_engine():
 
 
 def test_partitions_of_swizzled_tensors_are_right_for_every_thread():
-    tensor = make_tensor(counting_iterator(0), ComposedLayout(Swizzle(2, 1, 3), 0, Layout((16, 32), (32, 1))))
+    tensor = make_tensor(counting_iterator(0),
+                         ComposedLayout(Swizzle(2, 1, 3), 0, Layout((16, 32), (32, 1))))
     threads = Layout((4, 8), (8, 1))
     t = Var("t", 0, 31)
     part = local_partition(local_tile(tensor, (8, 16), (1, 1)), threads, t)
@@ -135,7 +148,8 @@ def test_partitions_of_swizzled_tensors_are_right_for_every_thread():
 
 
 @pytest.mark.parametrize("swizzle", SWIZZLES, ids=str)
-@pytest.mark.parametrize("offset, text", [(0, "(3,5):(5,1)"), (3, "4:1"), (0, "2:1"), (7, "(8,8):(8,1)"), (2, "0:1")])
+@pytest.mark.parametrize("offset, text", [(0, "(3,5):(5,1)"), (3, "4:1"), (0, "2:1"),
+                                          (7, "(8,8):(8,1)"), (2, "0:1")])
 def test_cosize_bounds_every_value(swizzle, offset, text):
     a = ComposedLayout(swizzle, offset, Layout.parse(text))
     bound = cosize(a)
@@ -175,10 +189,11 @@ def test_a_vector_ends_where_the_swizzle_permutes():
     rows = Layout((8, 64), (64, 1))
     assert max_common_vector(rows, rows) == 512
     assert max_common_vector(ComposedLayout(Swizzle(3, 3, 3), 0, rows), rows) == 8
-    assert max_common_vector(Tensor(counting_iterator(), rows), Tensor(counting_iterator(), Layout((8, 64), (80, 1)))) == 64
+    assert max_common_vector(Tensor(counting_iterator(), rows),
+                             Tensor(counting_iterator(), Layout((8, 64), (80, 1)))) == 64
 
 
-# -- swizzles from what they do ---------------------------------------------------------------------------------------------------
+# -- swizzles from what they do --------------------------------------------------------------------
 def test_swizzles_from_their_masks():
     for swizzle in SWIZZLES:
         if swizzle.bits:
@@ -190,13 +205,17 @@ def test_swizzles_from_their_masks():
 
 
 def test_two_swizzles_are_one_whenever_a_swizzle_is_both():
-    """All pairs: the composition is right, and refused only where no swizzle with these bits is the function."""
-    every = [Swizzle(b, m, s) for b in range(5) for m in range(4) for s in range(-5, 6) if abs(s) >= b]
+    """All pairs: the composition is right, and refused only where no swizzle with these bits is the
+    function."""
+    every = [Swizzle(b, m, s) for b in range(5) for m in range(4) for s in range(-5, 6)
+             if abs(s) >= b]
     by_images = {}
     for s in every:
-        by_images.setdefault(tuple(s(1 << i) for i in range(12)), s)       # linear over exclusive or: these decide
+        # linear over exclusive or: these decide
+        by_images.setdefault(tuple(s(1 << i) for i in range(12)), s)
     merged = refused = 0
-    for outer, inner in itertools.product([s for s in every if s.bits < 4 and s.base < 3 and abs(s.shift) < 5], repeat=2):
+    for outer, inner in itertools.product([s for s in every if s.bits < 4 and s.base < 3
+                                           and abs(s.shift) < 5], repeat=2):
         images = tuple(outer(inner(1 << i)) for i in range(12))
         both = result_or_refusal(composition, outer, inner)
         if isinstance(both, LayoutError):
@@ -224,7 +243,8 @@ def test_a_swizzle_over_a_swizzled_layout():
 def test_a_swizzle_inside_of_a_layout_comes_out():
     """Right at every coordinate, or refused where no swizzle after the layout does it."""
     rng = random.Random(2)
-    every = [Swizzle(b, m, s) for b in range(4) for m in range(8) for s in range(-7, 8) if abs(s) >= b]
+    every = [Swizzle(b, m, s) for b in range(4) for m in range(8) for s in range(-7, 8)
+             if abs(s) >= b]
     found = refused = 0
     for _trial in range(500):
         rank = rng.choice((1, 2, 3))
@@ -256,8 +276,12 @@ def test_a_swizzle_inside_of_a_layout_comes_out():
 def test_a_layout_after_a_swizzle():
     a = Layout((8, 8), (8, 1))
     outside = composition(a, Swizzle(3, 0, 3))
-    assert str(outside) == "S<3,0,-3> o 0 o (8,8):(8,1)" and all(outside(i) == a(Swizzle(3, 0, 3)(i)) for i in range(64))
-    assert composition(Layout(64, 2), Swizzle(3, 0, 3)) == ComposedLayout(Swizzle(3, 1, 3), 0, Layout(64, 2))
+    assert str(outside) == "S<3,0,-3> o 0 o (8,8):(8,1)" and all(
+        outside(i) == a(Swizzle(3, 0, 3)(i)) for i in range(64)
+    )
+    assert composition(Layout(64, 2), Swizzle(3, 0, 3)) == ComposedLayout(
+        Swizzle(3, 1, 3), 0, Layout(64, 2)
+    )
     with pytest.raises(LayoutError, match="symbolic leaves or basis strides"):
         composition(Layout(Var("M")), Swizzle(1, 0, 1))
     with pytest.raises(LayoutError, match="outer part of the tiler is not a swizzle"):

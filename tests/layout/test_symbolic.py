@@ -8,16 +8,19 @@ import pytest
 from cuteblas.layout import symbolic as s
 from cuteblas.layout.symbolic import Var
 
-VARIABLES = [Var("a", 0, 31), Var("b", 0, 255), Var("c", 0, None), Var("d", None, None), Var("e", 0, 64, bits=0x58)]
+VARIABLES = [Var("a", 0, 31), Var("b", 0, 255), Var("c", 0, None), Var("d", None, None),
+             Var("e", 0, 64, bits=0x58)]
 NAMES = "abcde"
 
 
 def draw(rng):
-    return [rng.randint(0, 31), rng.randint(0, 255), rng.randint(0, 5000), rng.randint(-1000, 1000), rng.choice([0, 8, 16, 24, 64])]
+    return [rng.randint(0, 31), rng.randint(0, 255), rng.randint(0, 5000), rng.randint(-1000, 1000),
+            rng.choice([0, 8, 16, 24, 64])]
 
 
 def build(depth, rng, leaves):
-    """A random integer expression over ``leaves``; the same seed gives the same expression for any leaves."""
+    """A random integer expression over ``leaves``; the same seed gives the same expression for any
+    leaves."""
     if depth == 0 or rng.random() < 0.15:
         leaf, const = rng.randrange(5), rng.choice([0, 1, 2, 3, 4, 5, 7, 8, 16, 32, -1, -4])
         return leaves[leaf] if rng.random() < 0.7 else const
@@ -54,12 +57,19 @@ def test_random_expressions_equal_python(block):
             want = build(depth, random.Random(seed), leaves)
             got = s.evaluate(expr, dict(zip(NAMES, leaves, strict=True)))
             assert got == want, (seed, expr, leaves)
-            assert (lo is None or lo <= want) and (hi is None or want <= hi), (seed, expr, leaves, lo, hi)
+            assert (lo is None or lo <= want) and (hi is None or want <= hi), (
+                seed,
+                expr,
+                leaves,
+                lo,
+                hi
+            )
             assert want & ~s.bits_of(expr) == 0, (seed, expr, leaves)
 
 
 def c_value(text, values):
-    """The value of an emitted expression under C's rules, for the operators that the emitter writes."""
+    """The value of an emitted expression under C's rules, for the operators that the emitter
+    writes."""
     text = text.replace("&&", " and ").replace("LL", "").replace("cb::", "")
     while "?" in text:                     # innermost conditional in parentheses, or the whole text
         inner = re.findall(r"\(([^()?]*\?[^()?]*:[^()?]*)\)", text)
@@ -139,7 +149,8 @@ def test_a_swizzled_vector_stays_contiguous_symbolically():
 
 
 def test_division_by_a_symbol_that_is_a_multiple():
-    """Low bits that reach no multiple of the divisor stay outside of the division, so vectors along nested modes are provable."""
+    """Low bits that reach no multiple of the divisor stay outside of the division, so vectors along
+    nested modes are provable."""
     n, i = Var("n", 1, bits=-4), Var("i", 0, 99)
     for v in range(4):
         assert (4 * i + v) % n - (4 * i) % n == v and (4 * i + v) // n == 4 * i // n
@@ -152,7 +163,7 @@ def test_division_by_a_symbol_that_is_a_multiple():
             for v in range(8):
                 at = {"i": x, "n": m}
                 assert s.evaluate((4 * i + v) % n, at) == (4 * x + v) % m and s.evaluate((4 * i + v) // n, at) == (4 * x + v) // m
-    half = Var("j", 0, 7) * 2 + Var("b", 0, 1)              # only the lowest bit is free: 2 divides n too
+    half = Var("j", 0, 7) * 2 + Var("b", 0, 1)        # only the lowest bit is free: 2 divides n too
     assert half % n - (half - Var("b", 0, 1)) % n == Var("b", 0, 1)
 
 

@@ -49,7 +49,7 @@ class Memory:
         return ("element", self.offset + offset)
 
 
-# -- CuTe's text on TMA tensors ---------------------------------------------------------------------------------------------------
+# -- CuTe's text on TMA tensors --------------------------------------------------------------------
 def test_counting_tensor():
     assert tensor_table(make_tensor(counting_iterator(42), (4, 5))) == "\n".join([
         "counting_iter(42) o (4,5):(1,4):",
@@ -82,13 +82,14 @@ def test_coordinate_iterators_add():
 
 
 def test_the_tensor_that_the_text_opens_with():
-    t = make_tensor(counting_iterator((0, 0, 0, 0)), Layout.parse("((_128,_64),2,3,1):((_1@0,_1@1),_64@1,_1@2,_1@3)"))
+    t = make_tensor(counting_iterator((0, 0, 0, 0)),
+                    Layout.parse("((_128,_64),2,3,1):((_1@0,_1@1),_64@1,_1@2,_1@3)"))
     assert str(t) == "ArithTuple(0,0,0,0) o ((128,64),2,3,1):((1@0,1@1),64@1,1@2,1@3)"
     assert t[(5, 7), 1, 2, 0] == (5, 71, 2, 0)
     assert str(t[_, 1, _, 0]) == "ArithTuple(0,64,0,0) o ((128,64),3):((1@0,1@1),1@2)"
 
 
-# -- CuTe's text on GEMM ----------------------------------------------------------------------------------------------------------
+# -- CuTe's text on GEMM ---------------------------------------------------------------------------
 BLOCK = (128, 128, 8)
 
 
@@ -96,24 +97,29 @@ def test_tiles_of_the_gemm_text():
     m_a = make_tensor(counting_iterator(0), (5120, 4096), (1, 5120))
     m_c = make_tensor(counting_iterator(0), (5120, 5120), (1, 5120))
     coord = (Var("bx"), Var("by"), _)
-    g_a, g_b, g_c = (local_tile(m_a, BLOCK, coord, (1, _, 1)), local_tile(m_a, BLOCK, coord, (_, 1, 1)),
+    g_a, g_b, g_c = (local_tile(m_a, BLOCK, coord, (1, _, 1)),
+                     local_tile(m_a, BLOCK, coord, (_, 1, 1)),
                      local_tile(m_c, BLOCK, coord, (1, 1, _)))
     assert str(g_a.layout) == str(g_b.layout) == "(128,8,512):(1,5120,40960)" and str(g_c.layout) == "(128,128):(1,5120)"
-    assert [str(t.engine.start) for t in (g_a, g_b, g_c)] == ["bx * 128", "by * 128", "bx * 128 + by * 655360"]
+    assert [str(t.engine.start) for t in (g_a, g_b, g_c)] == ["bx * 128", "by * 128",
+                                                              "bx * 128 + by * 655360"]
     assert str(make_layout(BLOCK[::2])) == "(128,8):(1,128)"
 
 
 def test_tiles_with_symbolic_extents():
     m, k, ld, bx = Var("M"), Var("K"), Var("ldA"), Var("bx")
     tile = local_tile(make_tensor(Memory(), (m, k), (1, ld)), (128, 8), (bx, _))
-    assert tile.layout == Layout((128, 8, (k + 7) // 8), (1, ld, 8 * ld)) and tile.engine.offset == bx * 128
+    assert tile.layout == Layout((128, 8, (k + 7) // 8),
+                                 (1, ld, 8 * ld)) and tile.engine.offset == bx * 128
     where = tile[3, 5, 2][1]
     assert evaluate(where, {"bx": 4, "ldA": 1000, "M": 1, "K": 1}) == 4 * 128 + 3 + 1000 * (5 + 16)
 
 
-@pytest.mark.parametrize("threads, index, tile", [
-    (Layout((32, 8)), 37, (5, 1)), (Layout((32, 8), (8, 1)), 37, (4, 5)), (Layout((16, 16)), 200, (8, 12)),
-    (Layout(((2, 4), 8), ((1, 16), 2)), 37, (5, 2)), (Layout(((4, 1), (2, 4)), ((2, 0), (1, 8))), 21, (2, 5))])
+@pytest.mark.parametrize("threads, index, tile",
+                         [(Layout((32, 8)), 37, (5, 1)), (Layout((32, 8), (8, 1)), 37, (4, 5)),
+                          (Layout((16, 16)), 200, (8, 12)),
+                          (Layout(((2, 4), 8), ((1, 16), 2)), 37, (5, 2)),
+                          (Layout(((4, 1), (2, 4)), ((2, 0), (1, 8))), 21, (2, 5))])
 def test_partitions_give_each_thread_its_elements(threads, index, tile):
     shape = product_each(threads.shape)
     data = make_tensor(Memory(), (2 * shape[0], 3 * shape[1]), (1, 1000))
@@ -124,7 +130,8 @@ def test_partitions_give_each_thread_its_elements(threads, index, tile):
     assert get_flat_coord(threads, index) == tile and threads(*tile) == index
 
 
-@pytest.mark.parametrize("threads", ["(32,8)", "(32,8):(8,1)", "((2,4),8):((1,16),2)", "(4,1,2):(2,0,1)"])
+@pytest.mark.parametrize("threads", ["(32,8)", "(32,8):(8,1)", "((2,4),8):((1,16),2)",
+                                     "(4,1,2):(2,0,1)"])
 def test_get_flat_coord_inverts_for_every_thread(threads):
     layout = Layout.parse(threads)
     t = Var("t", 0, size(layout) - 1)
@@ -149,21 +156,26 @@ def test_projected_partition():
         local_tile(data, (4, 4), (0, 0), (1, 1, 1))
 
 
-# -- predicates -------------------------------------------------------------------------------------------------------------------
+# -- predicates ------------------------------------------------------------------------------------
 def test_identity_tensors_are_tiled_like_the_data():
-    assert str(local_tile(make_identity_tensor((5, 7)), (2, 4), (2, 1))) == "ArithTuple(4,4) o (2,4):(1@0,1@1)"
-    assert make_identity_tensor((2, (3, 4)))[1, (2, 3)] == (1, (2, 3)) and make_identity_tensor(5)[3] == 3
+    assert str(local_tile(make_identity_tensor((5, 7)), (2, 4),
+                          (2, 1))) == "ArithTuple(4,4) o (2,4):(1@0,1@1)"
+    assert make_identity_tensor((2, (3, 4)))[1, (2, 3)] == (1,
+                                                            (2,
+                                                             3)) and make_identity_tensor(5)[3] == 3
 
 
-@pytest.mark.parametrize("shape, tile, threads", [((5, 7), (2, 4), Layout(2)), ((13, 9), (8, 4), Layout((4, 2))),
-                                                  ((1, 1), (4, 4), Layout((2, 2)))])
+@pytest.mark.parametrize("shape, tile, threads",
+                         [((5, 7), (2, 4), Layout(2)), ((13, 9), (8, 4), Layout((4, 2))),
+                          ((1, 1), (4, 4), Layout((2, 2)))])
 def test_predicated_partition_covers_every_element_once(shape, tile, threads):
     threads = threads if threads.rank == 2 else Layout((threads.shape, 1))
     data, coords = make_tensor(Memory(), shape, (1, 100)), make_identity_tensor(shape)
     grid = zipped_divide(data, tile).shape[1]
     seen = []
     for bx, by, t in itertools.product(range(grid[0]), range(grid[1]), range(size(threads))):
-        mine, where = (local_partition(local_tile(x, tile, (bx, by)), threads, t) for x in (data, coords))
+        mine, where = (local_partition(local_tile(x, tile, (bx, by)), threads, t)
+                       for x in (data, coords))
         for i in range(size(mine)):
             if elem_less(where[i], shape):
                 seen.append(where[i])
@@ -179,7 +191,7 @@ def test_predicates_are_expressions_unless_they_are_certain():
         elem_less((1, 2), (3, 4, 5))
 
 
-# -- tensors as objects -----------------------------------------------------------------------------------------------------------
+# -- tensors as objects ----------------------------------------------------------------------------
 def test_access_and_slices():
     t = make_tensor(Memory(7), (4, (2, 3)), (1, (100, 1000)))
     assert t[1, (1, 2)] == t(1, (1, 2)) == t[1, 5] == t[21] == ("element", 7 + 2101)
@@ -213,7 +225,8 @@ def test_algebra_acts_on_the_layout():
 def test_domain_offset():
     t = make_tensor(counting_iterator(0), (8, (4, 2)), (1, (8, 64)))
     assert domain_offset((2, (1, 1)), t)[1, 0] == t[3, (1, 1)] and domain_offset((-1, (0, 0)), t)[1, 0] == 0
-    swizzled = make_tensor(counting_iterator(0), composition(Swizzle(2, 0, 3), Layout((8, 8), (8, 1))))
+    swizzled = make_tensor(counting_iterator(0),
+                           composition(Swizzle(2, 0, 3), Layout((8, 8), (8, 1))))
     moved = domain_offset((1, 2), swizzled)
     assert all(moved[i, j] == swizzled[i + 1, j + 2] for i in range(7) for j in range(6))
     i = make_identity_tensor((8, 8))
@@ -233,9 +246,9 @@ def test_offsets_of_zero_keep_the_engine():
     assert isinstance(make_tensor(engine, (4, 4))[_, 1], Tensor)
 
 
-# -- tensors of TMA coordinates ---------------------------------------------------------------------------------------------------
+# -- tensors of TMA coordinates --------------------------------------------------------------------
 @pytest.mark.parametrize("text, result", [
-    ("(4,5):(1,4)", "ArithTuple(0,0) o (4,5):(1@0,1@1)"),                       # the seed's two tensors
+    ("(4,5):(1,4)", "ArithTuple(0,0) o (4,5):(1@0,1@1)"),                   # the seed's two tensors
     ("(4,5):(5,1)", "ArithTuple(0,0) o (4,5):(1@1,1@0)"),
     ("(M,K,L):(1,ldA,batch)", "ArithTuple(0,0,0) o (M,K,L):(1@0,1@1,1@2)"),
     ("(4,8,1,3):(8,1,7,0)", "ArithTuple(0,0) o (4,8,1,3):(1@1,1@0,0,0)"),
@@ -255,10 +268,15 @@ def test_tma_coordinates_address_the_elements():
 def test_tma_tensors_are_tiled_like_data():
     whole = make_tma_tensor(Layout((256, 192, 3), (192, 1, 256 * 192)))
     tile = local_tile(whole, (128, 64), (1, _, 0))
-    assert str(tile) == "ArithTuple(0,128,0) o (128,64,3):(1@1,1@0,64@0)" and tile[5, 7, 2] == (7 + 128, 128 + 5, 0)
+    assert str(tile) == "ArithTuple(0,128,0) o (128,64,3):(1@1,1@0,64@0)" and tile[5, 7, 2] == (
+        7 + 128,
+        128 + 5,
+        0
+    )
 
 
-@pytest.mark.parametrize("bad", ["(4,5):(2,8)", "(4,5):(1,-4)", "(2,2,2,2,2,2):(1,4,16,64,256,1024)", "(4,5):(1@0,1@1)"])
+@pytest.mark.parametrize("bad", ["(4,5):(2,8)", "(4,5):(1,-4)",
+                                 "(2,2,2,2,2,2):(1,4,16,64,256,1024)", "(4,5):(1@0,1@1)"])
 def test_tma_tensors_that_are_refused(bad):
     with pytest.raises(LayoutError, match="make_tma_tensor"):
         make_tma_tensor(Layout.parse(bad))

@@ -1,4 +1,5 @@
-"""Divisions and products: examples of CuTe's documents, and what every division and product has to satisfy."""
+"""Divisions and products: examples of CuTe's documents, and what every division and product has to
+satisfy."""
 
 import itertools
 import random
@@ -100,11 +101,13 @@ def test_divisions_refuse():
         with pytest.raises(LayoutError, match="expected a layout"):
             divide((4, 4), 2)
     with pytest.raises(LayoutError, match="complement"):
-        logical_divide(Layout(12), Layout((2, 2), (1, 3)))             # published rules: a result of 8 of the 12 elements
+        # published rules: a result of 8 of the 12 elements
+        logical_divide(Layout(12), Layout((2, 2), (1, 3)))
 
 
 def test_every_division_is_the_tile_and_all_elements_once():
-    """For all small modes and one-to-one tilers: refused, or mode 0 is the tiler's elements and every element is there once."""
+    """For all small modes and one-to-one tilers: refused, or mode 0 is the tiler's elements and
+    every element is there once."""
     divided = 0
     for shape in [(12,), (6, 4), (4, 2, 3)]:
         plain = layout(shape, tuple(1000 ** i for i in range(len(shape))))
@@ -125,7 +128,8 @@ def test_every_division_is_the_tile_and_all_elements_once():
     assert divided > 50
 
 
-@pytest.mark.parametrize("extent, tile", [(1, 4), (3, 4), (4, 4), (5, 4), (1000, 128), (0, 8), (7, 1)])
+@pytest.mark.parametrize("extent, tile", [(1, 4), (3, 4), (4, 4), (5, 4), (1000, 128), (0, 8),
+                                          (7, 1)])
 def test_rounding_up_is_predicated_by_an_identity_layout(extent, tile):
     data, identity = Layout((extent, 2), (3, 3000)), make_identity_layout((extent, 2))
     divided, coords = logical_divide(data, (tile,)), logical_divide(identity, (tile,))
@@ -164,15 +168,18 @@ def test_products_of_the_documents():
 
 
 def test_an_integer_is_a_tiler_of_products():
-    assert logical_product(Layout(4), 6) == logical_product(Layout(4), Layout(6)) == Layout((4, 6), (1, 4))
+    assert logical_product(Layout(4), 6) == logical_product(Layout(4),
+                                                            Layout(6)) == Layout((4, 6), (1, 4))
 
 
 def test_products_keep_the_block_and_do_not_overlap():
     rng = random.Random(5)
     made = 0
     for _i in range(600):
-        block = layout(*[tuple(rng.choice(c) for _j in range(2)) for c in ((1, 2, 3, 4), (1, 2, 3, 4, 8))])
-        tiler = layout(*[tuple(rng.choice(c) for _j in range(2)) for c in ((1, 2, 3), (1, 2, 3, 4))])
+        block = layout(*[tuple(rng.choice(c) for _j in range(2))
+                         for c in ((1, 2, 3, 4), (1, 2, 3, 4, 8))])
+        tiler = layout(*[tuple(rng.choice(c) for _j in range(2))
+                         for c in ((1, 2, 3), (1, 2, 3, 4))])
         try:
             result = logical_product(block, tiler)
         except LayoutError:
@@ -182,7 +189,8 @@ def test_products_keep_the_block_and_do_not_overlap():
         copies = {v: {v + x for x in values(block)} for v in values(result[1])}
         assert sum(map(len, copies.values())) == len(set().union(*copies.values()))
         starts, arranged = values(result[1]), values(tiler)
-        assert [v == w for v in starts for w in starts] == [v == w for v in arranged for w in arranged]
+        assert [v == w for v in starts for w in starts] == [v == w for v in arranged
+                                                            for w in arranged]
         blocked, raked = blocked_product(block, tiler), raked_product(block, tiler)
         assert sorted(values(blocked)) == sorted(values(raked)) == sorted(values(result))
         assert coalesce(make_layout(*(m[0] for m in blocked))) == coalesce(block)
@@ -210,8 +218,10 @@ def test_tile_to_shape():
     a = tile_to_shape(Layout((8, 8), (8, 1)), (16, 24))
     assert product_each(a.shape) == (16, 24) and sorted(values(a)) == list(range(16 * 24))
     assert str(a) == "((8,2),(8,3)):((8,64),(1,128))"
-    assert str(tile_to_shape(Layout((8, 8), (8, 1)), (16, 24), (2, 1))) == "((8,2),(8,3)):((8,192),(1,64))"
-    assert str(tile_to_shape(Layout((4, 2)), (8, 2, 3))) == "((4,2),(2,1),(1,3)):((1,8),(4,0),(0,16))"
+    assert str(tile_to_shape(Layout((8, 8), (8, 1)), (16, 24),
+                             (2, 1))) == "((8,2),(8,3)):((8,192),(1,64))"
+    assert str(tile_to_shape(Layout((4, 2)),
+                             (8, 2, 3))) == "((4,2),(2,1),(1,3)):((1,8),(4,0),(0,16))"
     with pytest.raises(LayoutError, match="mode 1: 20 is not a multiple of 8"):
         tile_to_shape(Layout((8, 8)), (16, 20))
     with pytest.raises(LayoutError, match="fewer modes"):
@@ -223,7 +233,7 @@ def test_zipped_divide_begins_with_the_composition():
         assert values(zipped_divide(GRID, tiler)[0]) == values(composition(GRID, tiler))
 
 
-# -- thread-value layouts ---------------------------------------------------------------------------------------------------------
+# -- thread-value layouts --------------------------------------------------------------------------
 @pytest.mark.parametrize("threads, values_, tile, tv", [
     ("(4,2):(2,1)", "(1,4)", (4, 8), "((2,4),4):((16,1),4)"),
     ("(32,8)", "(4,1)", (128, 8), "(256,4):(4,1)"),
@@ -236,7 +246,9 @@ def test_thread_value_layouts(threads, values_, tile, tv):
     whole = Layout(extents)
     for t, v in itertools.product(range(size(threads)), range(size(values_))):
         corner, inside = wrap(get_flat_coord(threads, t)), wrap(get_flat_coord(values_, v))
-        where = [c * size(values_, i) + w for i, (c, w) in enumerate(zip(corner, inside, strict=True))]
+        where = [
+            c * size(values_, i) + w for i, (c, w) in enumerate(zip(corner, inside, strict=True))
+        ]
         assert layout_tv(t, v) == whole(tuple(where))
 
 
@@ -247,11 +259,12 @@ def test_thread_value_layouts_that_are_refused():
         make_layout_tv(Layout(4), Layout((2, 2), (1, 0)))
 
 
-# -- tilers as layouts ------------------------------------------------------------------------------------------------------------
+# -- tilers as layouts -----------------------------------------------------------------------------
 def test_a_tiler_by_modes_is_one_layout():
     assert str(tiler_to_layout((4, 5))) == "(4,5):(1@0,1@1)"
     assert str(tiler_to_layout((Layout(4, 2), Layout(5, 3)))) == "(4,5):(2@0,3@1)"
-    assert str(tiler_to_layout((4, (Layout((2, 3), (E(1), E(0))), 5)))) == "(4,((2,3),5)):(1@0,((1@1@0@1,1@0@0@1),1@1@1))"
+    assert str(tiler_to_layout((4, (Layout((2, 3), (E(1), E(0))),
+                                    5)))) == "(4,((2,3),5)):(1@0,((1@1@0@1,1@0@0@1),1@1@1))"
     a = Layout((12, (4, 8), 5), (59, (13, 1), 1000))
     assert str(tiler_to_layout((None, (2, None)), a)) == "(12,(2,8)):(1@0,(1@0@1,1@1@1))"
     assert tiler_to_layout(7) == Layout(7) and tiler_to_layout(Layout(4, 2)) == Layout(4, 2)
@@ -265,7 +278,8 @@ def test_a_tiler_by_modes_is_one_layout():
 
 def test_composition_by_modes_is_composition_with_that_layout():
     a = Layout((12, (4, 8), 5), (59, (13, 1), 1000))
-    for tiler in [(3, 8), (Layout(3, 4), Layout((2, 4), (1, 8))), (None, (2, None)), (Layout((2, 3), (6, 1)), None, 5), (1, 1)]:
+    for tiler in [(3, 8), (Layout(3, 4), Layout((2, 4), (1, 8))), (None, (2, None)),
+                  (Layout((2, 3), (6, 1)), None, 5), (1, 1)]:
         both = composition(a, tiler)
         assert both == composition(a, tiler_to_layout(tiler, a))
         modes = [composition(mode, t) for mode, t in zip(a, tiler, strict=False)]
@@ -280,7 +294,7 @@ def test_with_shape():
         with_shape(a, 25)
 
 
-# -- products of swizzled blocks --------------------------------------------------------------------------------------------------
+# -- products of swizzled blocks -------------------------------------------------------------------
 def test_products_of_swizzled_blocks():
     """A block that fills whole periods of its swizzle is repeated as it is."""
     atom = ComposedLayout(Swizzle(2, 0, 2), 0, Layout((4, 4), (4, 1)))

@@ -1,4 +1,5 @@
-"""A plan is quick: function calls until all of its kernels are generated, which do not depend on the machine."""
+"""A plan is quick: function calls until all of its kernels are generated, which do not depend on
+the machine."""
 
 import cProfile
 import pstats

@@ -16,7 +16,8 @@ COST = Cost(34e-3, 0.8e-3 / N**2)
 
 def held(name, axis, cuts=(), devices=(0, 1, 2), n=N, read=False):
     ends = [0, *cuts, n]
-    parts = tuple(Part(device, *part) for device, part in zip(devices, pairwise(ends), strict=False))
+    parts = tuple(Part(device, *part) for device, part in zip(devices, pairwise(ends),
+                                                              strict=False))
     return Held(AXES[name], axis, parts, 4 * n * n, read)
 
 
@@ -31,7 +32,7 @@ def ranges(tile):
 def test_a_part_costs_what_is_made_for_it():
     extents, cost = Extents(1, 8, 6, 10), Cost(5.0, 0.01)
     assert cost.of(extents, 1, 8, 6) == pytest.approx(5.0)
-    assert 2 * cost.of(extents, 1, 8, 3) - 5.0 == pytest.approx(0.01 * 80)              # A is read twice
+    assert 2 * cost.of(extents, 1, 8, 3) - 5.0 == pytest.approx(0.01 * 80)         # A is read twice
     assert 2 * cost.of(extents, 1, 4, 6) - 5.0 == pytest.approx(0.01 * 60)
     assert Cost(5.0).of(extents, 1, 4, 3) == pytest.approx(1.25)
 
@@ -40,8 +41,9 @@ def test_a_device_begins_with_what_it_has():
     """A by rows and B by columns: nobody waits for the first tile, and C does not move."""
     found = divided(held("a", "m", [N // 2]), held("b", "n", [N // 2]), held("c", "m", [N // 2]))
     halves = [(0, N // 2), (N // 2, N)]
-    assert [[ranges(tile) for tile in share.tiles] for share in found.shares] == [
-        [[halves[0], halves[0]], [halves[0], halves[1]]], [[halves[1], halves[1]], [halves[1], halves[0]]]]
+    assert [[ranges(tile) for tile in share.tiles]
+            for share in found.shares] == [[[halves[0], halves[0]], [halves[0], halves[1]]],
+                                           [[halves[1], halves[1]], [halves[1], halves[0]]]]
     assert [(share.up, share.down) for share in found.shares] == [(2 * N * N, 0)] * 2
     assert all(step.b.slot is None for share in found.shares for step in share.steps[:1])
 
@@ -58,7 +60,8 @@ def test_devices_end_at_the_same_time(prepare):
     whole = [held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))]
     cost = Cost(34e-3, prepare / N**2)
     found = divided(*whole, cost=cost)
-    product = sharding._Product(Extents(1, N, N, N), Operands(*whole), (0, 1), cost, lambda i, j: 390e9)
+    product = sharding._Product(Extents(1, N, N, N), Operands(*whole), (0, 1), cost,
+                                lambda i, j: 390e9)
     times = [product.run(share.device, share.tiles)[0] for share in found.shares]
     assert max(times) < 1.03 * min(times)
     assert found.seconds == pytest.approx(max(times) + sharding._CALL)
@@ -67,9 +70,12 @@ def test_devices_end_at_the_same_time(prepare):
 def test_a_share_by_hand():
     """B comes in two parts, of which the second one is computed while the first result leaves."""
     whole = [held(name, axis) for name, axis in (("a", "m"), ("b", "k"), ("c", "m"))]
-    product = sharding._Product(Extents(1, N, N, N), Operands(*whole), (0, 1), Cost(1.0), lambda i, j: float(N * N))
-    tiles = [sharding.Tile(slice(None), slice(0, N // 2), part, slice(None)) for part in (slice(0, N // 4), slice(N // 4, N))]
-    # seconds: A's half and a quarter of B 2 + 1, the rest of B 3; an eighth of C, then three of them, which leave in 0.5 and 1.5
+    product = sharding._Product(Extents(1, N, N, N), Operands(*whole), (0, 1), Cost(1.0),
+                                lambda i, j: float(N * N))
+    tiles = [sharding.Tile(slice(None), slice(0, N // 2), part, slice(None))
+             for part in (slice(0, N // 4), slice(N // 4, N))]
+    # seconds: A's half and a quarter of B 2 + 1, the rest of B 3; an eighth of C, then three of
+    # them, which leave in 0.5 and 1.5
     first, second = 1 / 8 + sharding._LAUNCHES, 3 / 8 + sharding._LAUNCHES
     seconds, up, down = product.run(1, tiles)
     assert seconds == pytest.approx(max(3 + first, 6) + second + 1.5)
@@ -92,9 +98,10 @@ def test_every_element_is_computed_once(seed, monkeypatch):
         cuts = sorted({int(cut) for cut in rng.integers(1, n + 1, rng.integers(0, 3))} - {n})
         devices = [int(device) for device in rng.choice(5, len(cuts) + 1, replace=False)]
         one = held(name, axis, cuts, devices, n, read=name == "c" and bool(rng.integers(2)))
-        arrays.append(Held(one.axes[extents.batch == 1:], axis, one.parts, int(4 * np.prod([extents.of(x) for x in AXES[name]])),
-                           one.read))
-    found = spread(extents, Operands(*arrays), tuple(range(count)), Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9,
+        arrays.append(Held(one.axes[extents.batch == 1:], axis, one.parts,
+                           int(4 * np.prod([extents.of(x) for x in AXES[name]])), one.read))
+    found = spread(extents, Operands(*arrays), tuple(range(count)),
+                   Cost(1.0, float(rng.choice([0, 1e-5]))), lambda i, j: 1e9,
                    int(rng.choice([1, 2, 4])))
     times = np.zeros(extents[:3], int)
     for share in found.shares:

@@ -20,11 +20,13 @@ def some_products(count=150):
     for _ in range(count):
         k, shared = random.choice((1, 64, 1000, 5000)), random.random() < 0.1
         m = random.choice((1, 100, 1000, 3000))
-        yield Extents(m, m if shared else random.choice((1, 100, 777, 3000)), k, random.choice((1, 1, 1, 7)),
-                      random.choice((1, 1, 3)), *random.choice(((4, 4, 4), (8, 8, 8), (1, 1, 4), (2, 2, 2))),
-                      random.random() < 0.8, random.random() < 0.5,
-                      shared, random.random() < 0.5, random.random() < 0.7, 0, random.choice((0.0, 1.0))), \
-            random.choice((1 << 40, 1 << 26, 1 << 24, 1 << 22))
+        yield Extents(m, m if shared else random.choice((1, 100, 777, 3000)), k,
+                      random.choice((1, 1, 1, 7)), random.choice((1, 1, 3)),
+                      *random.choice(((4, 4, 4), (8, 8, 8), (1, 1, 4), (2, 2, 2))),
+                      random.random() < 0.8, random.random() < 0.5, shared, random.random() < 0.5,
+                      random.random() < 0.7, 0,
+                      random.choice((0.0, 1.0))), random.choice((1 << 40, 1 << 26, 1 << 24,
+                                                                 1 << 22))
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +55,15 @@ def test_every_product_of_elements_is_in_one_tile():
 def test_parts_of_a_sum_follow_each_other():
     for x, limit in some_products():
         found = schedule(x, limit)
-        tiles = [(tile.batch.start, tile.m.start, tile.n.start) for tile in found.tiles] if found else []
+        tiles = [(tile.batch.start, tile.m.start, tile.n.start)
+                 for tile in found.tiles] if found else []
         changes = sum(before != after for before, after in pairwise(tiles))
         assert changes == max(0, len(set(tiles)) - 1)
 
 
 def test_panels_and_tiles_fit():
-    """What is on the device while a tile is computed: its panels, those of the next tiles, and two tiles of the result."""
+    """What is on the device while a tile is computed: its panels, those of the next tiles, and two
+    tiles of the result."""
     for x, limit in some_products():
         found = schedule(x, limit)
         if found is None or x.shared or found.ahead == len(found.tiles):
@@ -72,7 +76,8 @@ def test_panels_and_tiles_fit():
                 batch, *box = panel_of(operand, tile)
                 size, *extents = sizes[operand]
                 own = x.a_batch if operand == "a" else x.b_batch
-                counts = [len(lengths(part, extent)) for part, extent in zip(box, extents, strict=True)]
+                counts = [len(lengths(part, extent))
+                          for part, extent in zip(box, extents, strict=True)]
                 key = operand, str(batch) if own else "", str(box)
                 if key not in there:
                     there.add(key)
@@ -91,18 +96,21 @@ def test_what_fits_moves_once():
 
 
 def test_what_takes_long_to_compute_begins_early():
-    """Blocks: of each quarter of A and B that arrives, all products with what is there; the first one needs a sixteenth."""
+    """Blocks: of each quarter of A and B that arrives, all products with what is there; the first
+    one needs a sixteenth."""
     x = Extents(1 << 13, 1 << 13, 1 << 13, seconds=1.0)
     tiles = schedule(x, 1 << 40).tiles
     assert len(tiles) == 16
-    needed = [sum(len({str(panel_of(operand, t)) for t in tiles[:count]}) for operand in "ab") for count in (1, 2, 4, 6, 9, 12, 16)]
+    needed = [sum(len({str(panel_of(operand, t)) for t in tiles[:count]}) for operand in "ab")
+              for count in (1, 2, 4, 6, 9, 12, 16)]
     assert needed == [2, 3, 4, 5, 6, 7, 8]
     assert len({str(t.n) for t in schedule(replace(x, seconds=0.0), 1 << 40).tiles}) == 1
 
 
 @pytest.mark.parametrize("seconds", [2e-3, 5e-3, 1e-2, 1e-1])
 def test_where_nothing_moves_up_each_panel_leaves_while_the_next_is_computed(seconds):
-    """The total is nearly the larger of computing and leaving: 5.4 ms for C, and what panels cost."""
+    """The total is nearly the larger of computing and leaving: 5.4 ms for C, and what panels
+    cost."""
     x = Extents(8192, 8000, 8192, seconds=seconds, a_kept=True, b_kept=True)
     rows = [lengths(tile.m, x.m) for tile in schedule(x, 1 << 40).tiles]
     assert sum(map(len, rows)) == x.m and all(len(part) % 128 == 0 for part in rows)
@@ -121,7 +129,8 @@ def test_a_small_result_leaves_as_a_whole(m, n):
 
 
 def test_three_matrices_of_16_gib_in_8():
-    """One operand moves once and the other a few times, or both a few times; the estimate of bytes is that of the tiles."""
+    """One operand moves once and the other a few times, or both a few times; the estimate of bytes
+    is that of the tiles."""
     x = Extents(1 << 16, 1 << 16, 1 << 16)
     found = schedule(x, 8 << 30)
     assert found.up <= 6 * (16 << 30) and found.device_bytes <= 8 << 30
@@ -131,7 +140,8 @@ def test_three_matrices_of_16_gib_in_8():
 def test_a_long_sum_is_divided():
     x = Extents(64, 64, 10_000_000)
     found = schedule(x, 1 << 30)
-    assert all(tile[1:3] == (slice(0, 64), slice(0, 64)) for tile in found.tiles) and len(found.tiles) > 1
+    assert all(tile[1:3] == (slice(0, 64), slice(0, 64))
+               for tile in found.tiles) and len(found.tiles) > 1
     assert found.up == x.a + x.b
     assert schedule(Extents(64, 64, 10_000_000, may_divide_k=False), 1 << 30) is None
 

@@ -1,4 +1,5 @@
-"""A link whose copies happen as late as CUDA allows, between arrays of this process: what nobody waited for has not happened."""
+"""A link whose copies happen as late as CUDA allows, between arrays of this process: what nobody
+waited for has not happened."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ class LateLink:
         return Event(self)
 
     def driver(self):
-        """What threads call that are not Python's: the same, by callbacks. A copy that is asked for twice has happened."""
+        """What threads call that are not Python's: the same, by callbacks. A copy that is asked for
+        twice has happened."""
         word, handle = ctypes.c_uint64, ctypes.c_void_p
 
         def copy(target, source, nbytes, stream):
@@ -110,7 +112,8 @@ class LateLink:
             return None
         self._calls = (ctypes.CFUNCTYPE(ctypes.c_int, handle)(lambda context: 0),
                        ctypes.CFUNCTYPE(ctypes.c_int, word, word, ctypes.c_size_t, handle)(copy),
-                       ctypes.CFUNCTYPE(ctypes.c_int, handle, handle)(record), ctypes.CFUNCTYPE(ctypes.c_int, handle)(query))
+                       ctypes.CFUNCTYPE(ctypes.c_int, handle, handle)(record),
+                       ctypes.CFUNCTYPE(ctypes.c_int, handle)(query))
         return Driver(*(ctypes.cast(call, handle) for call in self._calls), None, 1, 2)
 
     def uploads_follow_kernels(self):
@@ -175,4 +178,5 @@ class LateLink:
     @property
     def moved(self):
         """The bytes that went each way."""
-        return {stream: sum(nbytes for _target, _source, nbytes in copies) for stream, copies in self._copies.items()}
+        return {stream: sum(nbytes for _target, _source, nbytes in copies)
+                for stream, copies in self._copies.items()}

@@ -24,18 +24,31 @@ multiply(float const* a, float const* b, float* c, int n, float alpha, float bet
   if (i < n) c[i] = alpha * a[i] * b[i] + (beta == 0.f ? 0.f : beta * c[i]);
 }
 """,
-    (Param("a", "pointer", F32), Param("b", "pointer", F32), Param("c", "pointer", F32, const=False), Param("n", "scalar", I32),
-     Param("alpha", "scalar", F32), Param("beta", "scalar", F32)),
-    threads=128)
+    (
+        Param("a", "pointer", F32),
+        Param("b", "pointer", F32),
+        Param("c", "pointer", F32, const=False),
+        Param("n", "scalar", I32),
+        Param("alpha", "scalar", F32),
+        Param("beta", "scalar", F32)
+    ),
+    threads=128
+)
 
 # the same; may begin while the launch before it still runs, and waits for that one to end
 FOLLOWING = replace(
-    MULTIPLY, name="following", arch="sm_90",
+    MULTIPLY,
+    name="following",
+    arch="sm_90",
     body=MULTIPLY.body.replace("multiply(", "following(").replace(
-        "  int const i", "  cb::next_launch_may_begin();\n  cb::wait_for_launch_before();\n  int const i"),
-    uses=frozenset({Use("next_launch_may_begin"), Use("wait_for_launch_before")}))
+        "  int const i",
+        "  cb::next_launch_may_begin();\n  cb::wait_for_launch_before();\n  int const i"
+    ),
+    uses=frozenset({Use("next_launch_may_begin"), Use("wait_for_launch_before")})
+)
 
-# dst[i] = src[n - 1 - i] through `shared` bytes of dynamic shared memory, of which the last float of each thread's share is used
+# dst[i] = src[n - 1 - i] through `shared` bytes of dynamic shared memory, of which the last float
+# of each thread's share is used
 REVERSE_SHARED_BYTES = 100 * 1024
 REVERSE = GeneratedKernel(
     "reverse",
@@ -83,18 +96,36 @@ load_box(const __grid_constant__ cb::TensorMap map, float* dst, int column, int 
   for (int i = threadIdx.x; i < 8 * 32; i += 128) dst[i] = tile[i];
 }
 """,
-    (Param("map", "tensor_map", F32), Param("dst", "pointer", F32, const=False), Param("column", "scalar", I32),
-     Param("row", "scalar", I32)),
-    threads=128, arch="sm_90a",
-    uses=frozenset(map(Use, ("mbarrier_init", "mbarrier_init_fence", "mbarrier_arrive_expect_tx", "tma_load", "mbarrier_wait"))))
+    (
+        Param("map", "tensor_map", F32),
+        Param("dst", "pointer", F32, const=False),
+        Param("column", "scalar", I32),
+        Param("row", "scalar", I32)
+    ),
+    threads=128,
+    arch="sm_90a",
+    uses=frozenset(
+        map(
+            Use,
+            (
+                "mbarrier_init",
+                "mbarrier_init_fence",
+                "mbarrier_arrive_expect_tx",
+                "tma_load",
+                "mbarrier_wait"
+            )
+        )
+    )
+)
 
 
 def multiply_plan(n, alpha=None, beta=None, launches=1, workspace_bytes=0):
     """A plan of :data:`MULTIPLY`; ``alpha`` and ``beta`` of ``None`` come from the call."""
     def scalar(role, value):
         return Argument(role) if value is None else Argument(value=value)
-    launch = Launch(MULTIPLY, (-(-n // 128), 1, 1), (Argument("a"), Argument("b"), Argument("c"), Argument(value=n),
-                                                    scalar("alpha", alpha), scalar("beta", beta)))
+    launch = Launch(MULTIPLY, (-(-n // 128), 1, 1),
+                    (Argument("a"), Argument("b"), Argument("c"), Argument(value=n),
+                     scalar("alpha", alpha), scalar("beta", beta)))
     return Plan(GEMM, H200, "test", None, (launch,) * launches, workspace_bytes)
 
 

@@ -5,10 +5,10 @@ import pytest
 from cuteblas.runtime.architectures import target_architecture
 
 
-@pytest.mark.parametrize("kernel, device, target", [
-    ("sm_70", "sm_70", "sm_70"), ("sm_70", "sm_90", "sm_90"), ("sm_80", "sm_120", "sm_120"), ("sm_90", "sm_100", "sm_100"),
-    ("sm_90a", "sm_90", "sm_90a"),
-])
+@pytest.mark.parametrize("kernel, device, target",
+                         [("sm_70", "sm_70", "sm_70"), ("sm_70", "sm_90", "sm_90"),
+                          ("sm_80", "sm_120", "sm_120"), ("sm_90", "sm_100", "sm_100"),
+                          ("sm_90a", "sm_90", "sm_90a"),])
 def test_compiled_for_the_device(kernel, device, target):
     assert target_architecture(kernel, device) == target
 

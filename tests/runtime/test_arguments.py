@@ -15,9 +15,10 @@ from tests.runtime.samples import BOX, F32, I32, I64
 
 ROLES = ("a", "b", "c")
 A, B, C = 0x7F00_0000_1000, 0x7F00_0000_2000, 0xFFFF_FFFF_FFFF_F000
-C_TYPES = {"bool": ctypes.c_bool, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8, "int16": ctypes.c_int16,
-           "uint16": ctypes.c_uint16, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64,
-           "uint64": ctypes.c_uint64, "float32": ctypes.c_float, "float64": ctypes.c_double, "complex64": ctypes.c_float * 2,
+C_TYPES = {"bool": ctypes.c_bool, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8,
+           "int16": ctypes.c_int16, "uint16": ctypes.c_uint16, "int32": ctypes.c_int32,
+           "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
+           "float32": ctypes.c_float, "float64": ctypes.c_double, "complex64": ctypes.c_float * 2,
            "complex128": ctypes.c_double * 2}
 
 
@@ -47,14 +48,16 @@ def read(parameters, *types):
 
 
 def test_a_block_equals_the_c_struct_of_the_parameters():
-    block = ArgumentBlock([launch(
-        pointer("A", "a"), scalar("m", "int32", value=-7), pointer("B", "b"), scalar("s", "float64", value=0.1), pointer("C", "c"),
-        scalar("ld", "int64", value=-2**40), scalar("f", "bool", value=True))], ROLES, no_maps)
+    block = ArgumentBlock([launch(pointer("A", "a"), scalar("m", "int32", value=-7),
+                                  pointer("B", "b"), scalar("s", "float64", value=0.1),
+                                  pointer("C", "c"), scalar("ld", "int64", value=-2**40),
+                                  scalar("f", "bool", value=True))], ROLES, no_maps)
     block.write((A, B, C))
 
     class Parameters(ctypes.Structure):
-        _fields_ = [("A", ctypes.c_uint64), ("m", ctypes.c_int), ("B", ctypes.c_uint64), ("s", ctypes.c_double),
-                    ("C", ctypes.c_uint64), ("ld", ctypes.c_longlong), ("f", ctypes.c_bool)]
+        _fields_ = [("A", ctypes.c_uint64), ("m", ctypes.c_int), ("B", ctypes.c_uint64),
+                    ("s", ctypes.c_double), ("C", ctypes.c_uint64), ("ld", ctypes.c_longlong),
+                    ("f", ctypes.c_bool)]
     want = Parameters(A, -7, B, 0.1, C, -2**40, True)
     got = Parameters(*read(block.parameters[0], *(kind for _, kind in Parameters._fields_)))
     assert bytes(got) == bytes(want)
@@ -62,7 +65,8 @@ def test_a_block_equals_the_c_struct_of_the_parameters():
 
 def test_a_call_changes_the_addresses_of_every_launch():
     first = launch(pointer("B", "b"), scalar("n", "int32", value=5))
-    second = launch(pointer("C", "c"), pointer("A", "a"), pointer("A2", "a", offset=256), pointer("back", "b", offset=-16))
+    second = launch(pointer("C", "c"), pointer("A", "a"), pointer("A2", "a", offset=256),
+                    pointer("back", "b", offset=-16))
     block = ArgumentBlock([first, second], ROLES, no_maps)
     for a, b, c in ((A, B, C), (B, C, A)):
         block.write((a, b, c))
@@ -70,12 +74,15 @@ def test_a_call_changes_the_addresses_of_every_launch():
         assert read(block.parameters[1], *[ctypes.c_uint64] * 4) == [c, a, a + 256, b - 16]
 
 
-@pytest.mark.parametrize("name, value, stored", [
-    ("bool", 2, True), ("int8", -128, -128), ("uint8", 255, 255), ("int16", -2**15, -2**15), ("uint16", 2**16 - 1, 2**16 - 1),
-    ("int32", -2**31, -2**31), ("uint32", 2**32 - 1, 2**32 - 1), ("int64", -2**63, -2**63), ("uint64", 2**64 - 1, 2**64 - 1),
-    ("float32", 0.1, 0.10000000149011612), ("float32", 1e39, float("inf")), ("float64", 0.1, 0.1), ("float64", 2, 2.0),
-    ("complex64", 0.5 - 1j, 0.5 - 1j), ("complex128", 0.1 + 0.2j, 0.1 + 0.2j), ("complex128", 3, 3 + 0j),
-])
+@pytest.mark.parametrize("name, value, stored",
+                         [("bool", 2, True), ("int8", -128, -128), ("uint8", 255, 255),
+                          ("int16", -2**15, -2**15), ("uint16", 2**16 - 1, 2**16 - 1),
+                          ("int32", -2**31, -2**31), ("uint32", 2**32 - 1, 2**32 - 1),
+                          ("int64", -2**63, -2**63), ("uint64", 2**64 - 1, 2**64 - 1),
+                          ("float32", 0.1, 0.10000000149011612), ("float32", 1e39, float("inf")),
+                          ("float64", 0.1, 0.1), ("float64", 2, 2.0),
+                          ("complex64", 0.5 - 1j, 0.5 - 1j), ("complex128", 0.1 + 0.2j, 0.1 + 0.2j),
+                          ("complex128", 3, 3 + 0j),])
 @pytest.mark.parametrize("role", [None, "alpha", "beta"])
 def test_scalars_of_every_type(role, name, value, stored):
     argument = {"value": value} if role is None else {"role": role}
@@ -85,7 +92,8 @@ def test_scalars_of_every_type(role, name, value, stored):
 
 
 def test_scalars_of_a_call_default_to_one_and_zero_and_integers_wrap():
-    block = ArgumentBlock([launch(scalar("x", "float32", role="alpha"), scalar("y", "float32", role="beta"),
+    block = ArgumentBlock([launch(scalar("x", "float32", role="alpha"),
+                                  scalar("y", "float32", role="beta"),
                                   scalar("z", "int8", role="alpha"))], ROLES, no_maps)
     block.write((A, B, C))
     assert read(block.parameters[0], ctypes.c_float, ctypes.c_float, ctypes.c_int8) == [1, 0, 1]
@@ -103,10 +111,12 @@ def test_tensor_maps_are_encoded_for_new_addresses_and_the_latest_are_kept():
         return tensor_map
 
     tensor_map = (Param("map", "tensor_map", F32), Argument("b", tensor_map=BOX, offset=64))
-    block = ArgumentBlock([launch(pointer("A", "a"), tensor_map)], ROLES, lambda spec: partial(encode, spec))
+    block = ArgumentBlock([launch(pointer("A", "a"), tensor_map)], ROLES,
+                          lambda spec: partial(encode, spec))
     for address in (B, B, C, B):
         block.write((A, address, C))
-        assert read(block.parameters[0], ctypes.c_uint64, ctypes.c_uint64) == [A, (address + 64) % 2**64]
+        assert read(block.parameters[0], ctypes.c_uint64,
+                    ctypes.c_uint64) == [A, (address + 64) % 2**64]
         assert (ctypes.c_void_p * 2).from_address(block.parameters[0])[1] % 64 == 0
     assert encoded == [(BOX, B + 64), (BOX, C + 64)]
     for i in range(40):
@@ -139,17 +149,25 @@ def test_the_number_of_addresses_is_checked():
         block.write((A, B))
 
 
-@pytest.mark.parametrize("pair, error, words", [
-    ((Param("A", "pointer", F32), Argument("src")), ValueError, "parameter A takes an address, one of a, b, c, but .* is .*src"),
-    ((Param("A", "pointer", F32), Argument(value=3)), ValueError, "parameter A takes an address"),
-    ((Param("A", "pointer", F32), Argument("alpha")), ValueError, "parameter A takes an address"),
-    ((Param("n", "scalar", I32), Argument("a")), ValueError, "parameter n is a scalar, but the plan's argument is .*role='a'"),
-    ((Param("n", "scalar", I32), Argument(value=2**31)), OverflowError, "2147483648 does not fit in .* n of type int32"),
-    ((Param("n", "scalar", I64), Argument(value=2**63)), OverflowError, "does not fit in kernel parameter n of type int64"),
-    ((Param("x", "scalar", dtype("float16")), Argument("alpha")), TypeError, "parameter x cannot be a scalar of type float16"),
-    ((Param("m", "tensor_map", F32), Argument("a")), ValueError, "parameter m is a tensor_map, but the plan's argument is"),
-    ((Param("m", "pointer", F32), Argument("a", tensor_map=BOX)), ValueError, "parameter m is a pointer, but the plan's"),
-])
+@pytest.mark.parametrize("pair, error, words",
+                         [((Param("A", "pointer", F32), Argument("src")), ValueError,
+                           "parameter A takes an address, one of a, b, c, but .* is .*src"),
+                          ((Param("A", "pointer", F32), Argument(value=3)), ValueError,
+                           "parameter A takes an address"),
+                          ((Param("A", "pointer", F32), Argument("alpha")), ValueError,
+                           "parameter A takes an address"),
+                          ((Param("n", "scalar", I32), Argument("a")), ValueError,
+                           "parameter n is a scalar, but the plan's argument is .*role='a'"),
+                          ((Param("n", "scalar", I32), Argument(value=2**31)), OverflowError,
+                           "2147483648 does not fit in .* n of type int32"),
+                          ((Param("n", "scalar", I64), Argument(value=2**63)), OverflowError,
+                           "does not fit in kernel parameter n of type int64"),
+                          ((Param("x", "scalar", dtype("float16")), Argument("alpha")), TypeError,
+                           "parameter x cannot be a scalar of type float16"),
+                          ((Param("m", "tensor_map", F32), Argument("a")), ValueError,
+                           "parameter m is a tensor_map, but the plan's argument is"),
+                          ((Param("m", "pointer", F32), Argument("a", tensor_map=BOX)), ValueError,
+                           "parameter m is a pointer, but the plan's"),])
 def test_arguments_that_do_not_match_are_refused(pair, error, words):
     with pytest.raises(error, match=words):
         ArgumentBlock([launch(pair)], ROLES, no_maps)
@@ -157,5 +175,6 @@ def test_arguments_that_do_not_match_are_refused(pair, error, words):
 
 def test_as_many_arguments_as_parameters():
     one = launch(pointer("A", "a"))
-    with pytest.raises(ValueError, match="kernel k has 1 parameters, but the plan gives 2 arguments"):
+    with pytest.raises(ValueError,
+                       match="kernel k has 1 parameters, but the plan gives 2 arguments"):
         ArgumentBlock([replace(one, arguments=one.arguments * 2)], ROLES, no_maps)

@@ -1,4 +1,5 @@
-"""Where compiled kernels are kept, and by which rules: those of GPUs, the emulator's libraries, and calls that have run."""
+"""Where compiled kernels are kept, and by which rules: those of GPUs, the emulator's libraries, and
+calls that have run."""
 
 import errno
 import os
@@ -92,11 +93,12 @@ def test_what_is_kept_is_found(here, part, data):
     assert [*here.rglob("*")] == [here / part, here / part / "name"]
 
 
-DAMAGE = {
-    "half": lambda x: x[:len(x) // 2], "without its end": lambda x: x[:-1], "without its beginning": lambda x: x[1:],
-    "empty": lambda x: b"", "a bit": lambda x: x[:9] + bytes([x[9] ^ 1]) + x[10:], "in its digest": lambda x: x[:-1] + b"\0",
-    "longer": lambda x: x + b"\0", "twice": lambda x: 2 * x, "zeros": lambda x: bytes(len(x)), "text": lambda x: b"[" * 100000,
-    "without a digest": lambda x: x[:-32]}
+DAMAGE = {"half": lambda x: x[:len(x) // 2], "without its end": lambda x: x[:-1],
+          "without its beginning": lambda x: x[1:], "empty": lambda x: b"",
+          "a bit": lambda x: x[:9] + bytes([x[9] ^ 1]) + x[10:],
+          "in its digest": lambda x: x[:-1] + b"\0", "longer": lambda x: x + b"\0",
+          "twice": lambda x: 2 * x, "zeros": lambda x: bytes(len(x)),
+          "text": lambda x: b"[" * 100000, "without a digest": lambda x: x[:-32]}
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -158,11 +160,12 @@ def _given(path):
     os.chown(path, 12345, -1)
 
 
-OTHERS = {
-    "group": ("emulator", _mode(0o770)), "all": ("emulator", _mode(0o777)), "sticky": ("emulator", _mode(0o1777)),
-    "directory of the group": (".", _mode(0o775)), "directory of all": (".", _mode(0o777)), "above": ("..", _mode(0o777)),
-    "file": ("emulator/name", _mode(0o666)), "file of the group": ("emulator/name", _mode(0o620)),
-    "owner": ("emulator", _given), "owner of the directory": (".", _given), "owner of a file": ("emulator/name", _given)}
+OTHERS = {"group": ("emulator", _mode(0o770)), "all": ("emulator", _mode(0o777)),
+          "sticky": ("emulator", _mode(0o1777)), "directory of the group": (".", _mode(0o775)),
+          "directory of all": (".", _mode(0o777)), "above": ("..", _mode(0o777)),
+          "file": ("emulator/name", _mode(0o666)),
+          "file of the group": ("emulator/name", _mode(0o620)), "owner": ("emulator", _given),
+          "owner of the directory": (".", _given), "owner of a file": ("emulator/name", _given)}
 
 
 @owners
@@ -177,7 +180,8 @@ def test_what_others_could_have_written_is_not_found(here, monkeypatch, case):
     assert cache.find("emulator", "name") is None
     if "file" not in case:
         monkeypatch.setattr(cache, "_warned", [])
-        with pytest.warns(RuntimeWarning, match="another user owns .* or can write to it.* set CUTEBLAS_CACHE_DIR"):
+        with pytest.warns(RuntimeWarning,
+                          match="another user owns .* or can write to it.* set CUTEBLAS_CACHE_DIR"):
             cache.keep("emulator", "other", b"data")
         assert not (here / "emulator" / "other").exists()
     (here / "..").chmod(0o700)
@@ -193,7 +197,8 @@ def test_a_folder_among_those_of_others_is_used(here):
     assert cache.find("emulator", "name") == b"data"
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT,
+                                   errno.EIO])
 @pytest.mark.parametrize("where", ["mkdir", "replace", "write"])
 def test_what_cannot_be_written_is_said_once(here, monkeypatch, error, where):
     def fail(*_, **__):
@@ -213,7 +218,10 @@ def test_what_cannot_be_written_is_said_once(here, monkeypatch, error, where):
             monkeypatch.setattr(cache.os, "replace", fail)
         case "write":
             monkeypatch.setattr(cache, "NamedTemporaryFile", lambda **_: Full())
-    with pytest.warns(RuntimeWarning, match=rf"the cache cannot be used .*{os.strerror(error)}.* set CUTEBLAS_CACHE_DIR") as said:
+    with pytest.warns(
+        RuntimeWarning,
+        match=rf"the cache cannot be used .*{os.strerror(error)}.* set CUTEBLAS_CACHE_DIR"
+    ) as said:
         cache.keep("emulator", "name", b"data")
     cache.keep("entries", "name", b"data")
     assert len(said) == 1 and cache.find("emulator", "name") is None
@@ -247,7 +255,8 @@ def test_the_oldest_files_go(here, monkeypatch, part):
 @pytest.mark.parametrize("part, other", [("entries", "emulator"), ("emulator", "entries")])
 def test_usage_and_clear_concern_one_part_alone(here, part, other):
     assert cache.usage(part) == (0, 0) and cache.clear(part) == 0 and not here.exists()
-    files = {f"{part}/ab/one": "12345", f"{part}/two": "123", f"{other}/three": "1", "notes.txt": "not a kernel"}
+    files = {f"{part}/ab/one": "12345", f"{part}/two": "123", f"{other}/three": "1",
+             "notes.txt": "not a kernel"}
     for name, content in files.items():
         path = here / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -271,26 +280,34 @@ def test_without_a_home_directory_nothing_was_measured(bare, tmp_path):
 
 @owners
 def test_without_a_home_directory_commands_say_so(tmp_path):
-    program = ("import os, pwd, sys\nos.environ.pop('HOME')\npwd.getpwuid = lambda number: {}[number]\n"
-               "from cuteblas.cli import main\nsys.exit(main(sys.argv[1:]))")
-    environment = {name: value for name, value in os.environ.items() if name not in ("CUTEBLAS_CACHE_DIR", "XDG_CACHE_HOME")}
-    for command, expected in (("cache", "no home directory for ~/.cache/cuteblas: set CUTEBLAS_CACHE_DIR"),
+    program = (
+        "import os, pwd, sys\nos.environ.pop('HOME')\npwd.getpwuid = lambda number: {}[number]\n"
+        "from cuteblas.cli import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in ("CUTEBLAS_CACHE_DIR", "XDG_CACHE_HOME")}
+    for command, expected in (("cache",
+                               "no home directory for ~/.cache/cuteblas: set CUTEBLAS_CACHE_DIR"),
                               ("doctor", "no home directory for ~/.cache/cuteblas")):
-        done = subprocess.run([sys.executable, "-c", program, command], capture_output=True, text=True, cwd=tmp_path,
-                              env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
-        assert expected in " ".join((done.stdout + done.stderr).split()) and "Traceback" not in done.stderr
+        done = subprocess.run([sys.executable, "-c", program, command], capture_output=True,
+                              text=True, cwd=tmp_path,
+                              env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                              check=False)
+        assert expected in " ".join((done.stdout
+                                     + done.stderr).split()) and "Traceback" not in done.stderr
     assert not [*tmp_path.rglob("cuteblas")]                           # CuPy makes a folder ~
 
 
-# -- archives ---------------------------------------------------------------------------------------------------------------------
+# -- archives --------------------------------------------------------------------------------------
 NAMES = [digit * 64 for digit in "0af"]
 
 
 @pytest.fixture
 def archive(here, tmp_path, monkeypatch):
     """An archive of two kernels and a call, and an empty cache."""
-    for part, name, data in (("entries", NAMES[0], b"a kernel"), ("entries", NAMES[1], bytes(9999)), ("calls", NAMES[2], b"{}"),
-                             ("emulator", NAMES[0], b"a library"), ("entries", "name", b"of a test")):
+    for part, name, data in (("entries", NAMES[0], b"a kernel"), ("entries", NAMES[1], bytes(9999)),
+                             ("calls", NAMES[2], b"{}"), ("emulator", NAMES[0], b"a library"),
+                             ("entries", "name", b"of a test")):
         cache.keep(part, name, data)
     (here / "entries" / NAMES[2]).write_bytes(b"damaged")
     (here / "entries" / ".new-1234").write_bytes(b"half of")
@@ -301,11 +318,13 @@ def archive(here, tmp_path, monkeypatch):
 
 def test_archives_carry_kernels_and_calls(archive, tmp_path):
     with zipfile.ZipFile(archive) as found:
-        assert found.namelist() == [f"entries/{NAMES[0]}", f"entries/{NAMES[1]}", f"calls/{NAMES[2]}"]
+        assert found.namelist() == [f"entries/{NAMES[0]}", f"entries/{NAMES[1]}",
+                                    f"calls/{NAMES[2]}"]
     assert archive.stat().st_size < 2000                            # compressed
     assert cache.import_from(archive) == 3 == cache.import_from(archive)
     assert cache.find("entries", NAMES[0]) == b"a kernel" and cache.find("calls", NAMES[2]) == b"{}"
-    assert (cache.usage("entries").files, cache.usage("calls").files, cache.usage("emulator").files) == (2, 1, 0)
+    assert (cache.usage("entries").files, cache.usage("calls").files,
+            cache.usage("emulator").files) == (2, 1, 0)
     assert cache.export_to(tmp_path / "again.zip") == 3
     assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
 
@@ -320,24 +339,41 @@ def valid(name, data=b"data"):
     return data + cache._digest(name, data)
 
 
-@pytest.mark.parametrize("wrong", [
-    *[lambda file, name=name: rewritten(file, name, valid(name.rpartition("/")[2]))
-      for name in (f"../{NAMES[0]}", f"entries/../../{NAMES[0]}", f"/entries/{NAMES[0]}", f"emulator/{NAMES[0]}", "entries/",
-                   f"entries/{NAMES[0]}/{NAMES[0]}", f"entries/{NAMES[0]}0", f"entries/{NAMES[0]}\n", f"entries/{NAMES[1].upper()}",
-                   "setup.py", f"entries\\{NAMES[0]}", f"x\nentries/{NAMES[0]}")],
-    lambda file: rewritten(file, f"entries/{NAMES[2]}", valid(NAMES[0])), lambda file: rewritten(file, f"entries/{NAMES[2]}", b""),
-    lambda file: rewritten(file, f"entries/{NAMES[0]}", valid(NAMES[0])[:-1]),
-    lambda file: file.write_bytes(file.read_bytes()[:-30]), lambda file: file.write_bytes(b""),
-    lambda file: file.write_bytes(file.read_bytes().replace(b"\x08\x00", b"\x63\x00")),                # another compression
-    lambda file: file.write_bytes(file.read_bytes()[:120] + bytes(9) + file.read_bytes()[129:]),
-    lambda file: rewritten(file, f"entries/{NAMES[2]}", valid(NAMES[2], bytes(2 << 20)))])              # more than the capacity
+# more than the capacity
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *[
+            lambda file, name=name: rewritten(file, name, valid(name.rpartition("/")[2]))
+            for name in (
+                f"../{NAMES[0]}", f"entries/../../{NAMES[0]}", f"/entries/{NAMES[0]}",
+                f"emulator/{NAMES[0]}", "entries/", f"entries/{NAMES[0]}/{NAMES[0]}",
+                f"entries/{NAMES[0]}0", f"entries/{NAMES[0]}\n", f"entries/{NAMES[1].upper()}",
+                "setup.py", f"entries\\{NAMES[0]}", f"x\nentries/{NAMES[0]}"
+            )
+        ],
+        lambda file: rewritten(file, f"entries/{NAMES[2]}", valid(NAMES[0])),
+        lambda file: rewritten(file, f"entries/{NAMES[2]}", b""),
+        lambda file: rewritten(file, f"entries/{NAMES[0]}", valid(NAMES[0])[:-1]),
+        lambda file: file.write_bytes(file.read_bytes()[:-30]),
+        lambda file: file.write_bytes(b""),
+        # another compression
+        lambda file: file.write_bytes(file.read_bytes().replace(b"\x08\x00", b"\x63\x00")),
+        lambda file: file.write_bytes(file.read_bytes()[:120] + bytes(9) + file.read_bytes()[129:]),
+        lambda file: rewritten(file, f"entries/{NAMES[2]}", valid(NAMES[2], bytes(2 << 20)))
+    ]
+)
 def test_of_a_wrong_archive_nothing_is_imported(archive, monkeypatch, capsys, wrong):
     monkeypatch.setitem(cache.CAPACITIES, "entries", 1 << 20)
     wrong(archive)
-    with pytest.raises(ValueError, match=f"^nothing was imported from {re.escape(str(archive))}: it was damaged, holds more"):
+    with pytest.raises(
+        ValueError,
+        match=f"^nothing was imported from {re.escape(str(archive))}: it was damaged, holds more"
+    ):
         cache.import_from(archive)
     assert not cache.cache_directory().exists()
-    assert cli.main(["cache", "import", str(archive)]) == 2 and capsys.readouterr().err.count("\n") == 1
+    assert cli.main(["cache", "import",
+                     str(archive)]) == 2 and capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_oldest_files_go_for_those_of_an_archive(archive, monkeypatch):
@@ -345,28 +381,35 @@ def test_the_oldest_files_go_for_those_of_an_archive(archive, monkeypatch):
     os.utime(cache.cache_directory() / "entries" / NAMES[2], (1, 1))
     monkeypatch.setitem(cache.CAPACITIES, "entries", 12000)
     assert cache.import_from(archive) == 3
-    assert cache.find("entries", NAMES[2]) is None and cache.find("entries", NAMES[1]) == bytes(9999)
+    assert cache.find("entries", NAMES[2]) is None and cache.find("entries",
+                                                                  NAMES[1]) == bytes(9999)
 
 
 def test_an_archive_needs_a_cache_that_can_be_written(archive, here, monkeypatch, capsys):
-    monkeypatch.setattr(cache, "_write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(cache, "_write", lambda
+                        *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         cache.import_from(archive)
-    assert cli.main(["cache", "import", str(archive)]) == 1 and "No space left" in capsys.readouterr().err
-    assert cli.main(["cache", "import", str(here / "missing.zip")]) == 1 and "No such file" in capsys.readouterr().err
+    assert cli.main(["cache", "import",
+                     str(archive)]) == 1 and "No space left" in capsys.readouterr().err
+    assert cli.main(["cache", "import",
+                     str(here / "missing.zip")]) == 1 and "No such file" in capsys.readouterr().err
 
 
 def test_the_command_exports_what_one_card_takes(here, tmp_path, capsys):
     new, old = bytearray(b"\x7fELF\2\1\1\x41\x08".ljust(64, b"\0")), bytearray(b"\x7fELF\2\1\1\x33\x07".ljust(64, b"\0"))
-    for name, form, flags in ((NAMES[0], new, b"\4\x5a\0\6"), (NAMES[1], old, b"\x5a\5\x5a\0"), (NAMES[2], new, b"\2\x64\0\6")):
-        form[48:52] = flags                             # of CUDA 13 and 12 for sm_90, and for sm_100
+    for name, form, flags in ((NAMES[0], new, b"\4\x5a\0\6"), (NAMES[1], old, b"\x5a\5\x5a\0"),
+                              (NAMES[2], new, b"\2\x64\0\6")):
+        form[48:52] = flags                            # of CUDA 13 and 12 for sm_90, and for sm_100
         cache.keep("entries", name, bytes(form))
     cache.keep("calls", NAMES[0], b'{"arch": "sm_90", "sm": 100}')
-    for device, count in ((["--device", "h200"], 3), (["--device", "b200"], 1), (["--device", "a100"], 0), ([], 4)):
+    for device, count in ((["--device", "h200"], 3), (["--device", "b200"], 1),
+                          (["--device", "a100"], 0), ([], 4)):
         assert cli.main(["cache", "export", str(tmp_path / "kernels.zip"), *device]) == 0
         assert capsys.readouterr().out == f"files exported: {count}\n"
     assert cli.main(["cache", "import", str(tmp_path / "kernels.zip")]) == 0 and capsys.readouterr().out == "files imported: 4\n"
     for wrong, said in ((["export"], "export needs a FILE"), (["import"], "import needs a FILE"),
                         (["export", "x.zip", "--device", "x"], "device is one of")):
         assert cli.main(["cache", *wrong]) == 2 and said in capsys.readouterr().err
-    assert cli.main(["cache", "export", str(tmp_path)]) == 1 and "Is a directory" in capsys.readouterr().err
+    assert cli.main(["cache", "export",
+                     str(tmp_path)]) == 1 and "Is a directory" in capsys.readouterr().err

@@ -20,12 +20,14 @@ class CudaError(RuntimeError):
 @pytest.fixture
 def machine(monkeypatch):
     """A machine with CuPy 14 and one H200; tests take away what they need to."""
-    attributes = {"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": 232448, "ClockRate": 1980000,
-                  "MemoryClockRate": 3201000, "GlobalMemoryBusWidth": 6144, "L2CacheSize": 62914560}
+    attributes = {"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": 232448,
+                  "ClockRate": 1980000, "MemoryClockRate": 3201000, "GlobalMemoryBusWidth": 6144,
+                  "L2CacheSize": 62914560}
     runtime = SimpleNamespace(CUDARuntimeError=CudaError, getDeviceCount=lambda: 1,
                               getDeviceProperties=lambda ordinal: {"name": b"NVIDIA H200"})
     device = SimpleNamespace(id=0, compute_capability="90", attributes=attributes)
-    fake = SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=runtime, Device=lambda ordinal=0: device))
+    fake = SimpleNamespace(__version__="14.2.0",
+                           cuda=SimpleNamespace(runtime=runtime, Device=lambda ordinal=0: device))
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setitem(sys.modules, "cuda.core", SimpleNamespace())
     monkeypatch.setattr(devices, "find_spec", lambda name: object())
@@ -57,10 +59,11 @@ def test_a_broken_cupy(machine, monkeypatch):
     assert why_unavailable().startswith("GPU kernels need cupy, which cannot be imported (")
 
 
-BROKEN = {
-    "an empty folder": None, "nothing": "", "half of CUDA": "__version__ = '14.0.0'\nclass cuda: pass",
-    **{error: f"raise {error}('first line\\nsecond line')" for error in ("ImportError", "OSError", "KeyError", "SystemExit")},
-    "no words": "raise ValueError", "no Python": "this is not Python"}
+BROKEN = {"an empty folder": None, "nothing": "",
+          "half of CUDA": "__version__ = '14.0.0'\nclass cuda: pass",
+          **{error: f"raise {error}('first line\\nsecond line')"
+             for error in ("ImportError", "OSError", "KeyError", "SystemExit")},
+          "no words": "raise ValueError", "no Python": "this is not Python"}
 CALLS = """
 import sys, numpy as np, cuteblas
 from cuteblas.cli import main
@@ -105,15 +108,18 @@ def test_a_cupy_that_cannot_be_imported_is_one_that_is_missing(how, tmp_path):
     if BROKEN[how] is not None:
         (tmp_path / "cupy" / "__init__.py").write_text(BROKEN[how], encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True,
+                          env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert "this is unexpected" not in done.stdout and "pip install" in done.stdout
     assert how not in ("OSError", "SystemExit") or "first line" in done.stdout
 
 
-@pytest.mark.skipif(find_spec("cupy") is None or available(), reason="this is of a machine with CuPy and without a driver")
+@pytest.mark.skipif(find_spec("cupy") is None or available(),
+                    reason="this is of a machine with CuPy and without a driver")
 def test_a_cupy_without_a_driver():
-    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True,
+                          check=False)
     assert done.returncode == 0 and "the CUDA driver is missing or cannot be used: cudaError" in done.stdout, done.stderr
 
 
@@ -133,8 +139,11 @@ def test_no_device(machine):
 
 
 def test_no_cuda_core(machine, monkeypatch):
-    monkeypatch.setattr(devices, "find_spec", lambda name: None if name == "cuda.core" else object())
-    assert why_unavailable().startswith("GPU kernels need cuda.core, which is not installed: pip install")
+    monkeypatch.setattr(devices, "find_spec", lambda name: None if name == "cuda.core"
+                        else object())
+    assert why_unavailable().startswith(
+        "GPU kernels need cuda.core, which is not installed: pip install"
+    )
 
 
 def test_the_question_is_asked_once(machine):

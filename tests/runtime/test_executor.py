@@ -40,8 +40,10 @@ class FakeLaunch:
         if self.delay is not None:
             time.sleep(self.delay)
         pointers = (ctypes.c_void_p * len(self.types)).from_address(parameters)
-        arguments = tuple(kind.from_address(p).value for kind, p in zip(self.types, pointers, strict=True))
-        self.calls.append((function, (x, y, z), (bx, by, bz), shared_bytes, stream, arguments, extra))
+        arguments = tuple(kind.from_address(p).value
+                          for kind, p in zip(self.types, pointers, strict=True))
+        self.calls.append((function, (x, y, z), (bx, by, bz), shared_bytes, stream, arguments,
+                           extra))
 
 
 @pytest.fixture
@@ -59,9 +61,10 @@ def fake_cupy(monkeypatch):
     def alloc(size):
         fake.allocated.append(Memory(size))
         return fake.allocated[-1]
-    runtime = SimpleNamespace(free=free, CUDARuntimeError=RuntimeError, streamIsCapturing=lambda stream: fake.capturing)
-    fake.cuda = SimpleNamespace(Device=lambda *_: SimpleNamespace(id=0), alloc=alloc, runtime=runtime,
-                                get_current_stream=lambda: SimpleNamespace(ptr=7))
+    runtime = SimpleNamespace(free=free, CUDARuntimeError=RuntimeError,
+                              streamIsCapturing=lambda stream: fake.capturing)
+    fake.cuda = SimpleNamespace(Device=lambda *_: SimpleNamespace(id=0), alloc=alloc,
+                                runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=7))
     monkeypatch.setitem(sys.modules, "cupy", fake)
     return fake
 
@@ -70,7 +73,8 @@ def test_a_launch_passes_everything_on(fake_cupy):
     recorder = FakeLaunch()
     plan = multiply_plan(1000, launches=2)
     Executor(plan, 0, (11, 22), recorder).launch((1, 2, 3), 77, alpha=2, beta=0.5)
-    assert recorder.calls == [(function, (8, 1, 1), (128, 1, 1), 0, 77, (1, 2, 3, 1000, 2.0, 0.5), 0) for function in (11, 22)]
+    assert recorder.calls == [(function, (8, 1, 1), (128, 1, 1), 0, 77, (1, 2, 3, 1000, 2.0, 0.5),
+                               0) for function in (11, 22)]
 
 
 def test_kernels_that_wait_are_launched_another_way(fake_cupy):
@@ -78,7 +82,8 @@ def test_kernels_that_wait_are_launched_another_way(fake_cupy):
     following = following_plan(1000, launches=3)
     plan = replace(following, launches=(*multiply_plan(1000).launches, *following.launches[1:]))
     Executor(plan, 0, (11, 22, 33), plain, lambda: overlapping).launch((1, 2, 3), 77)
-    assert [call[0] for call in plain.calls] == [11] and [call[0] for call in overlapping.calls] == [22, 33]
+    assert [call[0] for call in plain.calls] == [11] and [call[0]
+                                                          for call in overlapping.calls] == [22, 33]
     assert overlapping.calls[0][1:] == plain.calls[0][1:]
 
 
@@ -147,9 +152,13 @@ def refusing(times, status, text):
 
 
 def test_the_drivers_words_reach_the_caller(fake_cupy):
-    driver = refusing(1, 701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch")
+    driver = refusing(1, 701,
+                      "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch")
     ready = Executor(multiply_plan(1), 0, (1,), driver)
-    with pytest.raises(DriverError, match="kernel multiply on device 0: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources"):
+    with pytest.raises(
+        DriverError,
+        match="kernel multiply on device 0: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources"
+    ):
         ready.launch((1, 2, 3), 0)
     ready.launch((1, 2, 3), 0)
     assert len(driver.calls) == 1
@@ -160,12 +169,17 @@ def test_a_thread_without_a_context_gets_one(fake_cupy):
     Executor(multiply_plan(1), 0, (1,), driver).launch((1, 2, 3), 0)
     assert fake_cupy.contexts == 1 and len(driver.calls) == 1
     with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_CONTEXT"):
-        Executor(multiply_plan(1), 0, (1,), refusing(2, 201, "CUDA_ERROR_INVALID_CONTEXT")).launch((1, 2, 3), 0)
+        Executor(multiply_plan(1), 0, (1,),
+                 refusing(2, 201, "CUDA_ERROR_INVALID_CONTEXT")).launch((1, 2, 3), 0)
 
 
 def test_a_wrong_current_device_is_named(fake_cupy):
-    with pytest.raises(DriverError, match="kernel multiply on device 1 while device 0 is current: CUDA_ERROR_INVALID_CONTEXT"):
-        Executor(multiply_plan(1), 1, (1,), refusing(1, 201, "CUDA_ERROR_INVALID_CONTEXT")).launch((1, 2, 3), 0)
+    with pytest.raises(
+        DriverError,
+        match="kernel multiply on device 1 while device 0 is current: CUDA_ERROR_INVALID_CONTEXT"
+    ):
+        Executor(multiply_plan(1), 1, (1,),
+                 refusing(1, 201, "CUDA_ERROR_INVALID_CONTEXT")).launch((1, 2, 3), 0)
 
 
 def workspace_plan(size):
@@ -227,7 +241,8 @@ class Graphs(list):
 
 
 def several(recorder, make, launches=3):
-    return Executor(multiply_plan(1000, launches=launches), 0, tuple(range(1, launches + 1)), recorder, graph_of=make)
+    return Executor(multiply_plan(1000, launches=launches), 0, tuple(range(1, launches + 1)),
+                    recorder, graph_of=make)
 
 
 def test_several_launches_become_a_graph_on_each_stream(fake_cupy):
@@ -236,10 +251,12 @@ def test_several_launches_become_a_graph_on_each_stream(fake_cupy):
     ready, wanted = several(recorder, graphs), []
     random = Random(0)
     for _ in range(60):
-        addresses, stream = tuple(random.choice((8, 16, 24)) for _ in range(3)), random.choice((0, 7, 9))
+        addresses, stream = tuple(random.choice((8, 16, 24))
+                                  for _ in range(3)), random.choice((0, 7, 9))
         alpha, beta = random.choice((0.0, -0.0, 2.5)), random.choice((1.0, 0.5))
         ready.launch(addresses, stream, alpha, beta)
-        wanted += [(i, (8, 1, 1), (128, 1, 1), 0, stream, (*addresses, 1000, alpha, beta), 0) for i in (1, 2, 3)]
+        wanted += [(i, (8, 1, 1), (128, 1, 1), 0, stream, (*addresses, 1000, alpha, beta), 0)
+                   for i in (1, 2, 3)]
     assert list(map(repr, recorder.calls)) == list(map(repr, wanted)) and len(graphs) == 3
 
 
@@ -260,14 +277,17 @@ def test_only_nodes_whose_arguments_changed_are_told(fake_cupy):
     recorder = FakeLaunch()
     recorder.types = (ctypes.c_uint64,) * 2
     orders = ("src", "dst"), ("src", "src"), ("dst", "dst")
-    plan = Plan(COPY, H200, "test", None, tuple(Launch(REVERSE, (1, 1, 1), tuple(map(Argument, order))) for order in orders))
+    plan = Plan(COPY, H200, "test", None, tuple(Launch(REVERSE, (1, 1, 1),
+                                                       tuple(map(Argument, order)))
+                                                for order in orders))
     graphs = Graphs(recorder)
     ready = Executor(plan, 0, (1, 2, 3), recorder, graph_of=graphs)
     calls = [(8, 16)] * 4 + [(8, 24), (8, 24), (32, 24), (40, 16)]
     for addresses in calls:
         ready.launch(addresses, 0)
     assert graphs[0].updated == [0, 2, 0, 1, 0, 1, 2]
-    assert [call[5] for call in recorder.calls] == [pair for s, d in calls for pair in ((s, d), (s, s), (d, d))]
+    assert [call[5] for call in recorder.calls] == [pair for s, d in calls
+                                                    for pair in ((s, d), (s, s), (d, d))]
 
 
 @pytest.mark.parametrize("status, stays", [(999, False), (201, True)])
@@ -282,7 +302,8 @@ def test_a_graph_that_is_refused_is_launched_as_kernels(fake_cupy, status, stays
     graphs[0].refuses = None
     ready.launch((1, 2, 9), 0)
     ready.launch((1, 2, 10), 0)
-    assert [call[5][2] for call in recorder.calls[::3]] == [0, 1, 2, 3, 9, 9, 10] and len(graphs) == 1
+    assert [call[5][2] for call in recorder.calls[::3]] == [0, 1, 2, 3, 9, 9,
+                                                            10] and len(graphs) == 1
     assert (ready._streams[0].graph is graphs[0]) == stays
 
 
@@ -300,7 +321,9 @@ def test_streams_beyond_some_have_no_graph(fake_cupy):
     ready = several(recorder, graphs)
     for stream in [*range(50)] * 4:
         ready.launch((1, 2, stream), stream)
-    assert len(graphs) == 8 and [(call[4], call[5][2]) for call in recorder.calls[::3]] == [(i, i) for i in [*range(50)] * 4]
+    assert len(graphs) == 8 and [(call[4], call[5][2])
+                                 for call in recorder.calls[::3]] == [(i, i) for i in [*range(50)]
+                                                                      * 4]
 
 
 def test_threads_share_a_stream(fake_cupy):
@@ -332,7 +355,10 @@ def test_nothing_is_compiled_while_a_stream_is_captured(fake_cupy, monkeypatch):
     fake_cupy.capturing = True
     monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "compile", lambda *_: pytest.fail("compiled"))
-    with pytest.raises(RuntimeError, match=r"kernel multiply is not loaded on device 0, .* call warmup, .* before the capture"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"kernel multiply is not loaded on device 0, .* call warmup, .* before the capture"
+    ):
         loading.load(MULTIPLY, 0)
 
 
@@ -345,7 +371,9 @@ def test_a_kernel_is_loaded_once_per_device(fake_cupy, monkeypatch):
         return loading.LoadedKernel(len(loads), None)
     monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "_load", load)
-    monkeypatch.setattr(loading, "_compiled", lambda kernels, ordinal: [kernel.name.encode() for kernel in kernels])
+    monkeypatch.setattr(
+        loading, "_compiled", lambda kernels, ordinal: [kernel.name.encode() for kernel in kernels]
+    )
     got = [loading.load(kernel, ordinal).function for kernel, ordinal in
            ((MULTIPLY, 0), (REVERSE, 0), (replace(MULTIPLY), 0), (MULTIPLY, 1), (MULTIPLY, 0))]
     assert got == [1, 2, 1, 3, 1] and loads == [("multiply", 0), ("reverse", 0), ("multiply", 1)]
@@ -363,33 +391,60 @@ def test_kernels_of_a_plan_are_compiled_side_by_side(fake_cupy, monkeypatch):
     monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "compile", compile)
     monkeypatch.setattr(loading, "_target", lambda kernel, ordinal: kernel.arch)
-    monkeypatch.setattr(loading, "_load", lambda kernel, ordinal, cubin: loading.LoadedKernel(len(kernel.name), None))
+    monkeypatch.setattr(loading, "_load",
+                        lambda kernel, ordinal, cubin: loading.LoadedKernel(len(kernel.name), None))
     got = [loaded.function for loaded in loading.load_all([MULTIPLY, REVERSE, MULTIPLY], 0)]
     assert got == [8, 7, 8] and sorted(compiled) == ["multiply", "reverse"]
-    assert [loaded.function for loaded in loading.load_all([REVERSE, MULTIPLY], 0)] == [7, 8] and len(compiled) == 2
+    assert [loaded.function for loaded in loading.load_all([REVERSE, MULTIPLY],
+                                                           0)] == [7, 8] and len(compiled) == 2
 
 
 MULTIPLY_ARGUMENTS = multiply_plan(1).launches[0].arguments
 
 
-@pytest.mark.parametrize("kernel, grid", [
-    (MULTIPLY, (2**31 - 1, 65535, 65535)), (REVERSE, (1, 1, 1)), (replace(MULTIPLY, threads=1024), (1, 1, 1)),
-    (replace(REVERSE, shared_bytes=H200.shared_bytes_per_block), (1, 1, 1)), (CLUSTER_RANK, (4, 3, 1)),
-])
+@pytest.mark.parametrize("kernel, grid", [(MULTIPLY, (2**31 - 1, 65535, 65535)),
+                                          (REVERSE, (1, 1, 1)),
+                                          (replace(MULTIPLY, threads=1024), (1, 1, 1)),
+                                          (replace(REVERSE,
+                                                   shared_bytes=H200.shared_bytes_per_block),
+                                           (1, 1, 1)), (CLUSTER_RANK, (4, 3, 1)),])
 def test_launches_within_the_limits(kernel, grid):
     check_launch(Launch(kernel, grid, ()), H200)
 
 
-@pytest.mark.parametrize("kernel, grid, words", [
-    (MULTIPLY, (2**31, 1, 1), "needs a grid of 2147483648 x 1 x 1 blocks, but the limits are 2147483647 x 65535 x 65535"),
-    (MULTIPLY, (1, 65536, 1), "grid of 1 x 65536 x 1 blocks"),
-    (MULTIPLY, (1, 1, 65536), "grid of 1 x 1 x 65536 blocks"),
-    (MULTIPLY, (0, 1, 1), "grid of 0 x 1 x 1 blocks"),
-    (replace(MULTIPLY, threads=1025), (1, 1, 1), "needs 1025 threads per block, but the limit is 1024"),
-    (replace(MULTIPLY, shared_bytes=232449), (1, 1, 1), "needs 232449 bytes of shared memory per block, but .* has 232448"),
-    (CLUSTER_RANK, (3, 1, 1), "grid of 3 x 1 x 1 blocks, but its clusters of 2 x 1 x 1 do not divide it"),
-    (replace(MULTIPLY, cluster=(2, 1, 1)), (2, 1, 1), "does not declare them with __cluster_dims__"),
-])
+@pytest.mark.parametrize(
+    "kernel, grid, words",
+    [
+        (
+            MULTIPLY,
+            (2**31, 1, 1),
+            "needs a grid of 2147483648 x 1 x 1 blocks, but the limits are 2147483647 x 65535 x 65535"
+        ),
+        (MULTIPLY, (1, 65536, 1), "grid of 1 x 65536 x 1 blocks"),
+        (MULTIPLY, (1, 1, 65536), "grid of 1 x 1 x 65536 blocks"),
+        (MULTIPLY, (0, 1, 1), "grid of 0 x 1 x 1 blocks"),
+        (
+            replace(MULTIPLY, threads=1025),
+            (1, 1, 1),
+            "needs 1025 threads per block, but the limit is 1024"
+        ),
+        (
+            replace(MULTIPLY, shared_bytes=232449),
+            (1, 1, 1),
+            "needs 232449 bytes of shared memory per block, but .* has 232448"
+        ),
+        (
+            CLUSTER_RANK,
+            (3, 1, 1),
+            "grid of 3 x 1 x 1 blocks, but its clusters of 2 x 1 x 1 do not divide it"
+        ),
+        (
+            replace(MULTIPLY, cluster=(2, 1, 1)),
+            (2, 1, 1),
+            "does not declare them with __cluster_dims__"
+        ),
+    ]
+)
 def test_launches_beyond_the_limits_are_refused(kernel, grid, words):
     with pytest.raises(ValueError, match=words):
         check_launch(Launch(kernel, grid, ()), H200)
@@ -398,6 +453,7 @@ def test_launches_beyond_the_limits_are_refused(kernel, grid, words):
 def test_copies_take_two_addresses():
     recorder = FakeLaunch()
     recorder.types = (ctypes.c_uint64,) * 2
-    plan = Plan(COPY, H200, "test", None, (Launch(REVERSE, (1, 1, 1), (Argument("dst"), Argument("src"))),))
+    plan = Plan(COPY, H200, "test", None, (Launch(REVERSE, (1, 1, 1),
+                                                  (Argument("dst"), Argument("src"))),))
     Executor(plan, 0, (1,), recorder).launch((10, 20), 0)
     assert recorder.calls[0][5] == (20, 10)

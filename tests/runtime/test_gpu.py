@@ -10,7 +10,16 @@ import pytest
 import cuteblas
 from cuteblas.planning.plan import Argument
 from cuteblas.runtime import DriverError, Executor, device_info, executor, loading, warmup
-from tests.runtime.samples import BOX, CLUSTER_RANK, LOAD_BOX, MULTIPLY, REVERSE, copy_plan, following_plan, multiply_plan
+from tests.runtime.samples import (
+    BOX,
+    CLUSTER_RANK,
+    LOAD_BOX,
+    MULTIPLY,
+    REVERSE,
+    copy_plan,
+    following_plan,
+    multiply_plan,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -42,7 +51,8 @@ def test_a_kernel_computes(cp, n):
 
 
 def test_denormals_are_kept(cp):
-    a, b, c = (cp.asarray(np.full(4, x, "f4")) for x in (2.0**-130, 0.5, 0))     # CuPy's own kernels flush denormals
+    # CuPy's own kernels flush denormals
+    a, b, c = (cp.asarray(np.full(4, x, "f4")) for x in (2.0**-130, 0.5, 0))
     launch(cp, executor(multiply_plan(4, alpha=1.0, beta=0.0)), a, b, c)
     assert (c.get() == np.float32(2.0**-131)).all()
 
@@ -65,13 +75,15 @@ def test_types_of_ml_dtypes_in_cupys_arrays(cp, name):
 
 def test_more_than_48_kib_of_shared_memory(cp):
     src, dst = cp.arange(256, dtype="f4"), cp.zeros(256, "f4")
-    launch(cp, executor(copy_plan(REVERSE, (1, 1, 1), (Argument("src"), Argument("dst")))), src, dst)
+    launch(cp, executor(copy_plan(REVERSE, (1, 1, 1), (Argument("src"), Argument("dst")))), src,
+           dst)
     np.testing.assert_array_equal(dst.get(), src.get()[::-1])
 
 
 def test_an_offset_is_added_to_the_address(cp):
     src, dst = cp.arange(300, dtype="f4"), cp.zeros(256, "f4")
-    launch(cp, executor(copy_plan(REVERSE, (1, 1, 1), (Argument("src", offset=40), Argument("dst")))), src, dst)
+    launch(cp, executor(copy_plan(REVERSE, (1, 1, 1),
+                                  (Argument("src", offset=40), Argument("dst")))), src, dst)
     np.testing.assert_array_equal(dst.get(), src.get()[10:266][::-1])
 
 
@@ -79,18 +91,21 @@ def test_clusters(cp):
     if device_info().arch < "sm_90":
         pytest.skip("clusters need sm_90")
     src, dst = cp.zeros(8, "i4"), cp.full(8, -1, "i4")
-    launch(cp, executor(copy_plan(CLUSTER_RANK, (8, 1, 1), (Argument("src"), Argument("dst")))), src, dst)
+    launch(cp, executor(copy_plan(CLUSTER_RANK, (8, 1, 1), (Argument("src"), Argument("dst")))),
+           src, dst)
     assert dst.get().tolist() == [0, 1] * 4
 
 
 @pytest.mark.parametrize("column, row", [(0, 0), (40, 17), (88, 45), (-4, -2)])
-def test_a_tensor_map_describes_the_tensor(cp, column, row):      # the innermost coordinate is a multiple of 16 bytes
+# the innermost coordinate is a multiple of 16 bytes
+def test_a_tensor_map_describes_the_tensor(cp, column, row):
     if device_info().arch != "sm_90":
         pytest.skip("the kernel is for sm_90a")
     rows = cp.arange(50 * 104, dtype="f4").reshape(50, 104) + 1
     padded = np.zeros((50 + 20, 100 + 80), "f4")
     padded[5:55, 5:105] = rows.get()[:, :100]
-    arguments = (Argument("src", tensor_map=BOX), Argument("dst"), Argument(value=column), Argument(value=row))
+    arguments = (Argument("src", tensor_map=BOX), Argument("dst"), Argument(value=column),
+                 Argument(value=row))
     ready = executor(copy_plan(LOAD_BOX, (1, 1, 1), arguments))
     for source in (rows, rows.copy(), rows):
         dst = cp.full((8, 32), -1, "f4")
@@ -128,13 +143,16 @@ def test_launches_that_overlap_see_what_those_before_wrote(cp, captured):
 
 @pytest.mark.parametrize("captured", [False, True])
 def test_a_launch_waits_for_whatever_is_ahead_of_it(cp, captured):
-    """Kernels of others, copies and fills, which know nothing of overlapping, on its stream and on another one."""
+    """Kernels of others, copies and fills, which know nothing of overlapping, on its stream and on
+    another one."""
     n = 1 << 22
     with cp.cuda.Stream(non_blocking=True) as stream:
         other, done = cp.cuda.Stream(non_blocking=True), cp.cuda.Event(disable_timing=True)
         a, b, c, d = cp.ones(n, "f4"), cp.full(n, 5, "f4"), cp.zeros(n, "f4"), cp.zeros(n, "f4")
         ready = executor(following_plan(n, 1))
-        scale = cp.ElementwiseKernel("float32 x", "float32 y", "for (int i = 0; i < 2000; ++i) y = y * 0.5f + x * 0.5f", "approach")
+        scale = cp.ElementwiseKernel("float32 x", "float32 y",
+                                     "for (int i = 0; i < 2000; ++i) y = y * 0.5f + x * 0.5f",
+                                     "approach")
         scale(d, d)
         stream.synchronize()
         for _ in range(1 if captured else 20):
@@ -163,7 +181,8 @@ def test_an_overlapping_launch_that_is_refused_is_named(cp):
     arguments, (first, second) = ready._blocks.pop()
     ready._blocks.append((arguments, (first, second._replace(shared_bytes=1 << 20))))
     a = cp.zeros(1, "f4")
-    with pytest.raises(DriverError, match="launching kernel following on device 0: CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(DriverError,
+                       match="launching kernel following on device 0: CUDA_ERROR_INVALID_VALUE"):
         launch(cp, ready, a, a, a)
 
 
@@ -188,7 +207,8 @@ def test_threads_share_an_executor(cp):
 
 def test_a_thread_that_never_used_the_device(cp):
     a, b, c = (cp.ones(64, "f4") for _ in range(3))
-    ready, addresses, stream = executor(multiply_plan(64)), tuple(x.data.ptr for x in (a, b, c)), stream_of(cp)
+    ready, addresses, stream = executor(multiply_plan(64)), tuple(x.data.ptr
+                                                                  for x in (a, b, c)), stream_of(cp)
     failures = []
 
     def work():
@@ -207,7 +227,7 @@ def test_a_captured_launch_replays(cp):
     plan = multiply_plan(n)
     warmup(plan)
     stream = cp.cuda.Stream(non_blocking=True)
-    with stream:                                       # which does not wait for arrays that other streams fill
+    with stream:                            # which does not wait for arrays that other streams fill
         a, b, c = cp.full(n, 2, "f4"), cp.full(n, 3, "f4"), cp.zeros(n, "f4")
         stream.begin_capture()
         launch(cp, executor(plan), a, b, c, beta=1)
@@ -238,18 +258,22 @@ def test_a_workspace_is_given_to_the_kernels(cp):
     a, b, c = cp.full(n, 2, "f4"), cp.full(n, 3, "f4"), cp.zeros(n, "f4")
     plan = multiply_plan(n)
     (step,) = plan.launches
-    into = replace(step, arguments=(*step.arguments[:2], Argument("workspace", offset=512), *step.arguments[3:]))
+    into = replace(step, arguments=(*step.arguments[:2], Argument("workspace", offset=512),
+                                    *step.arguments[3:]))
     out_of = replace(step, arguments=(Argument("workspace", offset=512), *step.arguments[1:]))
-    launch(cp, executor(replace(plan, launches=(into, out_of), workspace_bytes=512 + 4 * n)), a, b, c)
+    launch(cp, executor(replace(plan, launches=(into, out_of), workspace_bytes=512 + 4 * n)), a, b,
+           c)
     assert (c.get() == 18).all()
 
 
 def test_the_driver_names_its_error(cp):
-    ready = Executor(multiply_plan(1), 0, (loading.load(REVERSE, 0).function,), cp.cuda.driver.launchKernel)
+    ready = Executor(multiply_plan(1), 0, (loading.load(REVERSE, 0).function,),
+                     cp.cuda.driver.launchKernel)
     arguments, (call,) = ready._blocks.pop()
     ready._blocks.append((arguments, (call._replace(shared_bytes=1 << 20),)))
     a = cp.zeros(256, "f4")
-    with pytest.raises(DriverError, match="launching kernel multiply on device 0: CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(DriverError,
+                       match="launching kernel multiply on device 0: CUDA_ERROR_INVALID_VALUE"):
         launch(cp, ready, a, a, a)
 
 

@@ -24,7 +24,8 @@ from .late_link import LateLink
 def compiled():
     if not available():
         pytest.skip("there is no compiler")
-    return build(SOURCE.read_text(), "threads that move NumPy arrays", headers=(), flags=("-O3", "-pthread"))
+    return build(SOURCE.read_text(), "threads that move NumPy arrays", headers=(),
+                 flags=("-O3", "-pthread"))
 
 
 @pytest.fixture(params=["Python's", "compiled"])
@@ -41,8 +42,9 @@ def short_pieces(monkeypatch):
     monkeypatch.setattr(mover, "_MOST_PIECE", 1 << 13)
 
 
-@pytest.mark.parametrize(("shape", "most"), [((), 8), ((5,), 8), ((3, 4, 5), 40), ((3, 4, 5), 39), ((7, 3), 1),
-                                             ((2, 1, 9), 10 ** 6), ((4, 4), 32), ((2, 3, 1, 4), 16)])
+@pytest.mark.parametrize(("shape", "most"), [((), 8), ((5,), 8), ((3, 4, 5), 40), ((3, 4, 5), 39),
+                                             ((7, 3), 1), ((2, 1, 9), 10 ** 6), ((4, 4), 32),
+                                             ((2, 3, 1, 4), 16)])
 def test_boxes_are_all_elements_once_in_c_order(shape, most):
     x = np.arange(prod(shape), dtype=np.int64).reshape(shape)
     copied, found = np.full(x.size, -1), 0
@@ -55,14 +57,15 @@ def test_boxes_are_all_elements_once_in_c_order(shape, most):
     assert (copied.reshape(shape) == x).all()
 
 
-VIEWS = {
-    "as it is": lambda x: x, "transposed": lambda x: x.T, "gaps": lambda x: x[::3, 1::2], "reversed": lambda x: x[::-1, ::-1],
-    "rows with gaps": lambda x: x[:, :-3], "three axes": lambda x: x.reshape(50, 6, 500)[::2, :, 3:].transpose(1, 0, 2),
-    "broadcast": lambda x: np.broadcast_to(x[:, None, :9], (300, 5, 9)), "long rows": lambda x: np.tile(x[:2], 9)[:, 1:],
-    "one": lambda x: x[7:8, 4:5], "none": lambda x: x[:0], "scalar": lambda x: x[0, 0, ...],
-    "bytes": lambda x: x.view(np.uint8)[:, 3::5], "odd": lambda x: x.view("V3,V5")["f0"][:, ::2],
-    "records": lambda x: x.view("V3,V5")["f1"], "wide": lambda x: x.view("V200")[:, ::2],
-}
+VIEWS = {"as it is": lambda x: x, "transposed": lambda x: x.T, "gaps": lambda x: x[::3, 1::2],
+         "reversed": lambda x: x[::-1, ::-1], "rows with gaps": lambda x: x[:, :-3],
+         "three axes": lambda x: x.reshape(50, 6, 500)[::2, :, 3:].transpose(1, 0, 2),
+         "broadcast": lambda x: np.broadcast_to(x[:, None, :9], (300, 5, 9)),
+         "long rows": lambda x: np.tile(x[:2], 9)[:, 1:], "one": lambda x: x[7:8, 4:5],
+         "none": lambda x: x[:0], "scalar": lambda x: x[0, 0, ...],
+         "bytes": lambda x: x.view(np.uint8)[:, 3::5],
+         "odd": lambda x: x.view("V3,V5")["f0"][:, ::2], "records": lambda x: x.view("V3,V5")["f1"],
+         "wide": lambda x: x.view("V200")[:, ::2],}
 TYPES = [np.int8, np.float16, np.float32, float, complex, ">f4", ">c16", ">i2", "U3", ">U3"]
 
 
@@ -108,8 +111,10 @@ def test_both_ways_at_once(ring, short_pieces):
     device, back = x.copy(), np.zeros_like(x)
     new = 255 - x
     for _ in range(5):
-        transfers = [ring.upload(new[0], device[0].ctypes.data), ring.download(back[1], device[1].ctypes.data),
-                     ring.upload(new[2], device[2].ctypes.data), ring.download(back[3], device[3].ctypes.data)]
+        transfers = [ring.upload(new[0], device[0].ctypes.data),
+                     ring.download(back[1], device[1].ctypes.data),
+                     ring.upload(new[2], device[2].ctypes.data),
+                     ring.download(back[3], device[3].ctypes.data)]
         for transfer in transfers:
             transfer.wait()
     ring.link.synchronize()
@@ -130,7 +135,9 @@ def test_short_transfers_wake_nobody(monkeypatch):
 def test_an_error_of_a_thread_is_raised_by_who_waits(ring, short_pieces):
     x, device = np.zeros(1 << 18), np.zeros(1 << 21, np.uint8)
     ring.link.fail_at = 3
-    with pytest.raises(RuntimeError, match=r"the link is down|refused a copy between host and device: CUresult 999"):
+    with pytest.raises(
+        RuntimeError, match=r"the link is down|refused a copy between host and device: CUresult 999"
+    ):
         ring.upload(x, device.ctypes.data).wait()
     ring.link.fail_at = None
     ring.upload(x + 1, device.ctypes.data).wait()           # and the ring goes on
@@ -160,11 +167,14 @@ def test_a_transfer_that_is_dropped_ends_first():
 
 
 def test_who_waits_hears_of_signals(ring, short_pieces, monkeypatch):
-    """A link that never answers: Ctrl-C ends the waiting, and leaving the call waits for what is under way."""
+    """A link that never answers: Ctrl-C ends the waiting, and leaving the call waits for what is
+    under way."""
     x, device = np.ones(1 << 18), np.zeros(1 << 21, np.uint8)
     goes_on, synchronize = Event(), late_link.Event.synchronize
-    monkeypatch.setattr(late_link.Event, "synchronize", lambda self: goes_on.wait(20) and synchronize(self))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)      # which a shell's jobs in the background ignore
+    monkeypatch.setattr(late_link.Event, "synchronize",
+                        lambda self: goes_on.wait(20) and synchronize(self))
+    # which a shell's jobs in the background ignore
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         transfer = ring.upload(x, device.ctypes.data)
         Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
@@ -196,5 +206,6 @@ if {forks} and (child := os.fork()):
     assert os.waitpid(child, 0)[1] == 0
 print("ended", flush=True)
 """
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True,
+                           text=True, timeout=60, check=True)
     assert ended.stdout.split() == ["ended"] * (1 + forks), ended.stderr

@@ -23,11 +23,26 @@ def driver(monkeypatch):
 
         def encode(self, *arguments):
             where, kind, rank, address, extents, strides, box, steps, interleave, swizzle, promotion, fill = arguments
-            self.append(SimpleNamespace(
-                where=where, rank=rank, address=address, extents=extents, strides=strides, box=box, steps=steps, fill=fill,
-                kind=bindings.CUtensorMapDataType(kind).name.removeprefix("CU_TENSOR_MAP_DATA_TYPE_"),
-                swizzle=bindings.CUtensorMapSwizzle(swizzle).name.removeprefix("CU_TENSOR_MAP_SWIZZLE_"),
-                promotion=bindings.CUtensorMapL2promotion(promotion).name, interleave=interleave))
+            self.append(
+                SimpleNamespace(
+                    where=where,
+                    rank=rank,
+                    address=address,
+                    extents=extents,
+                    strides=strides,
+                    box=box,
+                    steps=steps,
+                    fill=fill,
+                    kind=bindings.CUtensorMapDataType(kind).name.removeprefix(
+                        "CU_TENSOR_MAP_DATA_TYPE_"
+                    ),
+                    swizzle=bindings.CUtensorMapSwizzle(swizzle).name.removeprefix(
+                        "CU_TENSOR_MAP_SWIZZLE_"
+                    ),
+                    promotion=bindings.CUtensorMapL2promotion(promotion).name,
+                    interleave=interleave
+                )
+            )
             return self.status
     driver = Driver()
     monkeypatch.setattr(tensor_maps, "_encoder", lambda: driver.encode)
@@ -35,7 +50,8 @@ def driver(monkeypatch):
 
 
 def test_the_description_reaches_the_driver(driver):
-    spec = TensorMapSpec(dtype("float16"), shape=(100, 50, 3), strides=(208, 10400), box=(64, 8, 1), swizzle=128)
+    spec = TensorMapSpec(dtype("float16"), shape=(100, 50, 3), strides=(208, 10400), box=(64, 8, 1),
+                         swizzle=128)
     encoded = tensor_map_encoder(spec)(0x1000)
     (call,) = driver
     assert (call.where, call.rank, call.address) == (encoded.address, 3, 0x1000)
@@ -81,7 +97,10 @@ def test_the_driver_may_refuse(driver, monkeypatch):
 
     monkeypatch.setattr(bindings, "cuGetErrorString", lambda status: (0, b"invalid argument"))
     driver.status = 1
-    with pytest.raises(DriverError, match=r"encoding TensorMapSpec\(.* at 0x40: CUDA_ERROR_INVALID_VALUE: invalid argument"):
+    with pytest.raises(
+        DriverError,
+        match=r"encoding TensorMapSpec\(.* at 0x40: CUDA_ERROR_INVALID_VALUE: invalid argument"
+    ):
         tensor_map_encoder(BOX)(0x40)
 
 

@@ -1,4 +1,5 @@
-"""Writes to memory that the kernel has to see: in every way that a program has, at every byte, with watches that share pages."""
+"""Writes to memory that the kernel has to see: in every way that a program has, at every byte, with
+watches that share pages."""
 
 import ctypes
 import errno
@@ -46,7 +47,8 @@ def anonymous(nbytes, shared=False):
 
 
 def alone(shape, value):
-    """An array of float64 that shares no page with others, which would raise false alarms; ``None``: nothing has touched it."""
+    """An array of float64 that shares no page with others, which would raise false alarms;
+    ``None``: nothing has touched it."""
     x = np.ndarray(shape, np.float64, anonymous(8 * int(np.prod(shape)) + 64), 64)
     if value is not None:
         x[:] = value
@@ -86,7 +88,7 @@ def mapped(nbytes, at=None, flags=PRIVATE, file=-1):
     return LIBC.mmap(at, nbytes, 3, flags | (FIXED if at else 0), file, 0)
 
 
-# -- what is seen ------------------------------------------------------------------------------------------------------------------
+# -- what is seen ----------------------------------------------------------------------------------
 @tracked
 @pytest.mark.parametrize("nbytes", [1 << 20, (5 << 20) + 40], ids=["small", "huge pages"])
 @pytest.mark.parametrize("name", WRITES)
@@ -101,7 +103,8 @@ def test_a_write_of_each_kind_is_seen(name, nbytes):
             WRITES[name](x, rng)
             changed = np.flatnonzero(before.view(np.uint8) != x.view(np.uint8)) + x.ctypes.data
             parts = watch.written(again=again)
-            assert all(any(low <= at < high for low, high in parts) for at in changed[::101].tolist() + changed[-1:].tolist())
+            assert all(any(low <= at < high for low, high in parts)
+                       for at in changed[::101].tolist() + changed[-1:].tolist())
             if not again:
                 assert watch.written() == parts
                 watch.protect()
@@ -127,7 +130,8 @@ def test_what_does_not_write_raises_no_alarm_and_loses_no_mark(name):
 
 @tracked
 @pytest.mark.parametrize("offset", [0, 1, 100, PAGE - 1, PAGE, PAGE + 7])
-@pytest.mark.parametrize("nbytes", [1, PAGE - 1, PAGE, 3 * PAGE + 5, PART, PART + 1, 2 * PART + PAGE])
+@pytest.mark.parametrize("nbytes", [1, PAGE - 1, PAGE, 3 * PAGE + 5, PART, PART + 1,
+                                    2 * PART + PAGE])
 def test_the_bytes_at_both_ends(offset, nbytes):
     memory = anonymous(4 * PART)
     memory[:] = 1
@@ -153,7 +157,8 @@ def test_parts_of_two_mebibytes_are_merged_and_clipped():
     watch.protect()
     for part in (0, 2, 3, 6):
         memory[first + part * PART + 5000] = 1
-    assert watch.written() == [(low, base + PART), (base + 2 * PART, base + 4 * PART), (base + 6 * PART, base + 7 * PART)]
+    assert watch.written() == [(low, base + PART), (base + 2 * PART, base + 4 * PART),
+                               (base + 6 * PART, base + 7 * PART)]
     memory[first + 7 * PART + 299] = 1
     assert watch.written(again=True)[-1] == (base + 6 * PART, high)
     assert watch.written() == []
@@ -175,7 +180,8 @@ def test_more_runs_than_one_scan_reports():
 
 @tracked
 def test_a_write_between_two_looks_is_not_lost():
-    """Another thread writes all the time, and stops; what it wrote last is seen by the next look."""
+    """Another thread writes all the time, and stops; what it wrote last is seen by the next
+    look."""
     x = np.zeros(PART, np.int64)
     watch = protected(x)
     copy = x.copy()
@@ -223,7 +229,8 @@ def test_ends_inside_of_pages_that_are_asked_for_in_any_order():
     rng, x = random.Random(3), anonymous(3 * PART)
     copy, low = x.copy(), x.ctypes.data
     watch = Watch(low + 77, low + x.nbytes - 33)
-    bounds = [77, 5000, PAGE, 2 * PAGE, PART - 1, PART + 9, 2 * PART, 2 * PART + 700, 2 * PART + 1000, x.nbytes - 33]
+    bounds = [77, 5000, PAGE, 2 * PAGE, PART - 1, PART + 9, 2 * PART, 2 * PART + 700,
+              2 * PART + 1000, x.nbytes - 33]
     for _ in range(3000):
         if rng.random() < 0.6:
             at = max(77, min(x.nbytes - 34, rng.choice(bounds) + rng.randrange(-3, 3)))
@@ -244,11 +251,12 @@ def test_a_watch_over_pages_that_another_one_has_protected():
     assert second.written() == first.written() == []
 
 
-# -- several watches ---------------------------------------------------------------------------------------------------------------
+# -- several watches -------------------------------------------------------------------------------
 @tracked
 @pytest.mark.parametrize("seed", range(8))
 def test_overlapping_watches_lose_nothing(seed):
-    """Watches begin, end, protect and look in any order; each of them knows all writes since it protected those pages."""
+    """Watches begin, end, protect and look in any order; each of them knows all writes since it
+    protected those pages."""
     rng = random.Random(seed)
     memory = anonymous(3 * PART)
     memory[:] = 1
@@ -384,14 +392,15 @@ def test_after_the_end_writes_leave_no_mark_and_cost_nothing():
     x[:] = 2
     watch.protect()
     assert watch.written() is None
-    tracking._watches.add(watch)                        # as if it had not: the kernel tracks nothing
+    tracking._watches.add(watch)                       # as if it had not: the kernel tracks nothing
     assert watch.written() is None
     assert not tracking._watches
 
 
-# -- what cannot be told any more --------------------------------------------------------------------------------------------------
+# -- what cannot be told any more ------------------------------------------------------------------
 @tracked
-@pytest.mark.parametrize("where", [slice(0, 64), slice(10, 20), slice(0, 5), slice(60, 64), slice(63, 64)], ids=str)
+@pytest.mark.parametrize("where", [slice(0, 64), slice(10, 20), slice(0, 5), slice(60, 64),
+                                   slice(63, 64)], ids=str)
 @pytest.mark.parametrize("then", ["nothing", "mapped", "watched"])
 def test_memory_that_was_unmapped_is_unknown(where, then):
     """So it is where other memory has its place, even if that is tracked."""
@@ -448,7 +457,8 @@ def test_shared_memory_in_the_place_of_an_array_is_unknown():
 
 @tracked
 def test_an_address_that_is_used_again():
-    """Arrays come and go at the same addresses; the watch of each sees its writes and no earlier one's."""
+    """Arrays come and go at the same addresses; the watch of each sees its writes and no earlier
+    one's."""
     for i in range(60):
         x = np.full(3 << 20, i, np.uint8)
         watch = protected(x)
@@ -460,7 +470,7 @@ def test_an_address_that_is_used_again():
         del x
 
 
-# -- fork --------------------------------------------------------------------------------------------------------------------------
+# -- fork ------------------------------------------------------------------------------------------
 @tracked
 def test_a_child_knows_nothing_and_leaves_the_parent_alone():
     x = np.ones(4 << 20, np.uint8)
@@ -530,7 +540,7 @@ def test_the_writes_of_a_parent_after_fork_are_seen(child):
     os.close(writing)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 def _file(tmp_path, mode):
     path = tmp_path / "file"
     path.write_bytes(bytes(1 << 20))
@@ -551,12 +561,12 @@ def _memfd(tmp_path, flags):
     return x
 
 
-REFUSED = {
-    "a file": lambda path: _file(path, "r+"), "a file to read": lambda path: _file(path, "r"),
-    "private pages of a file": lambda path: _file(path, "c"), "shared_memory": _shared,
-    "anonymous shared memory": lambda path: anonymous(1 << 20, shared=True),
-    "shared memfd": lambda path: _memfd(path, mmap.MAP_SHARED), "private memfd": lambda path: _memfd(path, mmap.MAP_PRIVATE),
-}
+REFUSED = {"a file": lambda path: _file(path, "r+"),
+           "a file to read": lambda path: _file(path, "r"),
+           "private pages of a file": lambda path: _file(path, "c"), "shared_memory": _shared,
+           "anonymous shared memory": lambda path: anonymous(1 << 20, shared=True),
+           "shared memfd": lambda path: _memfd(path, mmap.MAP_SHARED),
+           "private memfd": lambda path: _memfd(path, mmap.MAP_PRIVATE),}
 
 
 @pytest.fixture(params=["asked for", "listed"])
@@ -621,13 +631,15 @@ def test_a_part_of_a_file_beside_private_memory_is_refused(tmp_path):
 
 @tracked
 @pytest.mark.usefixtures("_mappings")
-@pytest.mark.parametrize("kind", ["numpy", "bytearray", "ctypes", "mmap", "array", "large", "in the heap"])
+@pytest.mark.parametrize("kind", ["numpy", "bytearray", "ctypes", "mmap", "array", "large",
+                                  "in the heap"])
 def test_memory_of_this_process_alone_is_tracked(kind):
     import array
 
     n = 64 << 20 if kind == "large" else 100 << 10 if kind == "in the heap" else 2 << 20
     make = {"bytearray": bytearray, "ctypes": lambda n: (ctypes.c_uint8 * n)(), "mmap": anonymous,
-            "array": lambda n: array.array("B", bytes(n))}.get(kind, lambda n: np.zeros(n, np.uint8))
+            "array": lambda n: array.array("B", bytes(n))}.get(kind,
+                                                               lambda n: np.zeros(n, np.uint8))
     x = np.frombuffer(make(n), np.uint8)
     watch = protected(x)
     assert watch.written() == []
@@ -635,7 +647,7 @@ def test_memory_of_this_process_alone_is_tracked(kind):
     assert watch.written()
 
 
-# -- where it is not possible ------------------------------------------------------------------------------------------------------
+# -- where it is not possible ----------------------------------------------------------------------
 @pytest.fixture
 def _fresh(monkeypatch):
     monkeypatch.setattr(tracking, "_opened", ())
@@ -654,7 +666,8 @@ def test_a_kernel_that_refuses_is_named(number, monkeypatch):
     monkeypatch.setattr(tracking, "_checked", refuse)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(tracking.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(tracking, "_libc", lambda: type("Libc", (), {"syscall": lambda self, *given: -1})())
+    monkeypatch.setattr(tracking, "_libc", lambda: type("Libc", (),
+                                                        {"syscall": lambda self, *given: -1})())
     for words in (os.strerror(number), "Linux 6.7 or newer", "seccomp"):
         assert words in why_untracked()
     assert len(calls) == 1
@@ -663,7 +676,8 @@ def test_a_kernel_that_refuses_is_named(number, monkeypatch):
 
 
 @pytest.mark.usefixtures("_fresh")
-@pytest.mark.parametrize(("system", "machine"), [("win32", "AMD64"), ("darwin", "arm64"), ("linux", "riscv64")])
+@pytest.mark.parametrize(("system", "machine"),
+                         [("win32", "AMD64"), ("darwin", "arm64"), ("linux", "riscv64")])
 def test_other_systems_are_named(system, machine, monkeypatch):
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(tracking.platform, "machine", lambda: machine)

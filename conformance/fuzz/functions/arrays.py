@@ -1,4 +1,5 @@
-"""Calls on ``cuteblas.ndarray``: operators, methods, indexing, and NumPy's functions by NumPy's names."""
+"""Calls on ``cuteblas.ndarray``: operators, methods, indexing, and NumPy's functions by NumPy's
+names."""
 
 from __future__ import annotations
 
@@ -20,25 +21,30 @@ __all__ = ["MAKERS", "PRODUCTS", "by_numpys_name", "callable_of", "in_place", "o
 
 Made = tuple[Sequence[Argument], Mapping[str, Argument]]
 
-_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor",
-           "matmul")
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "eq", "ne", "lt", "le", "gt",
+           "ge", "and_", "or_", "xor", "matmul")
 PRODUCTS = ("operator.matmul", "operator.imatmul", "method.dot")
 """What multiplies, by other names than those of functions."""
-_OF_INTEGERS = frozenset(f"operator.{name}" for name in ("and_", "or_", "xor", "iand", "invert", "index"))
+_OF_INTEGERS = frozenset(f"operator.{name}" for name in ("and_", "or_", "xor", "iand", "invert",
+                                                         "index"))
 _IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ipow", "iand", "imatmul", "ifloordiv")
-_UNARY = ("operator.neg", "operator.pos", "operator.invert", "abs", "np.exp", "np.sqrt", "np.isnan", "np.square", "np.conjugate",
-          "np.sign", "np.floor", "np.isfinite", "np.real", "np.imag", "np.ravel", "np.copy", "np.flip", "np.atleast_2d",
-          "np.atleast_1d", "np.zeros_like", "np.ones_like", "np.nonzero", "np.count_nonzero", "np.shape", "np.ndim", "np.size",
-          "np.nan_to_num",
-          "np.argwhere", "np.flatnonzero", "np.squeeze", "np.fliplr", "np.tril", "np.triu", "np.trace", "np.diagonal",
-          "np.linalg.norm", "len", "list", "bool", "float", "int", "complex", "operator.index", "copy.copy", "copy.deepcopy",
-          "np.meshgrid", "np.linalg.det", "np.linalg.qr", "np.linalg.slogdet", "np.iscomplexobj", "np.isreal")
-_ATTRIBUTES = ("T", "mT", "shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "real", "imag")
-_PLAIN_METHODS = ("copy", "conj", "conjugate", "flatten", "ravel", "tolist", "item", "nonzero", "squeeze", "tobytes", "argsort",
-                  "trace",
-                  "diagonal", "__len__", "__bool__", "__copy__")
-_REDUCTIONS = ("sum", "prod", "min", "max", "mean", "any", "all", "argmax", "argmin", "cumsum", "std", "var", "cumprod")
-_CONSTRUCTIVE = ("np.stack", "np.concatenate", "np.vstack", "np.hstack", "np.dstack", "np.block", "np.column_stack")
+_UNARY = ("operator.neg", "operator.pos", "operator.invert", "abs", "np.exp", "np.sqrt", "np.isnan",
+          "np.square", "np.conjugate", "np.sign", "np.floor", "np.isfinite", "np.real", "np.imag",
+          "np.ravel", "np.copy", "np.flip", "np.atleast_2d", "np.atleast_1d", "np.zeros_like",
+          "np.ones_like", "np.nonzero", "np.count_nonzero", "np.shape", "np.ndim", "np.size",
+          "np.nan_to_num", "np.argwhere", "np.flatnonzero", "np.squeeze", "np.fliplr", "np.tril",
+          "np.triu", "np.trace", "np.diagonal", "np.linalg.norm", "len", "list", "bool", "float",
+          "int", "complex", "operator.index", "copy.copy", "copy.deepcopy", "np.meshgrid",
+          "np.linalg.det", "np.linalg.qr", "np.linalg.slogdet", "np.iscomplexobj", "np.isreal")
+_ATTRIBUTES = ("T", "mT", "shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "real",
+               "imag")
+_PLAIN_METHODS = ("copy", "conj", "conjugate", "flatten", "ravel", "tolist", "item", "nonzero",
+                  "squeeze", "tobytes", "argsort", "trace", "diagonal", "__len__", "__bool__",
+                  "__copy__")
+_REDUCTIONS = ("sum", "prod", "min", "max", "mean", "any", "all", "argmax", "argmin", "cumsum",
+               "std", "var", "cumprod")
+_CONSTRUCTIVE = ("np.stack", "np.concatenate", "np.vstack", "np.hstack", "np.dstack", "np.block",
+                 "np.column_stack")
 
 
 def _shape(b: Building, least: int = 0) -> tuple[int, ...]:
@@ -47,11 +53,13 @@ def _shape(b: Building, least: int = 0) -> tuple[int, ...]:
 
 
 def _partner(b: Building, shape: tuple[int, ...]) -> Argument:
-    """Something that broadcasts with a shape: an array of ours or of NumPy's, a number, or a list."""
+    """Something that broadcasts with a shape: an array of ours or of NumPy's, a number, or a
+    list."""
     draw = b.draw
     if draw.chance(0.25):
         return b.number()
-    part = tuple(1 if draw.chance(0.15) else n for n in shape[draw.integer(0, len(shape)) if draw.chance(0.2) else 0:])
+    part = tuple(1 if draw.chance(0.15) else n
+                 for n in shape[draw.integer(0, len(shape)) if draw.chance(0.2) else 0:])
     if prod(part) < 12 and draw.chance(0.08):
         return Code(repr(np.arange(prod(part)).reshape(part).tolist()))
     return b.array(part, holder="plain" if draw.chance(0.3) else "ours")
@@ -68,8 +76,10 @@ def _multiplied(b: Building) -> Made:
     """Operands of ``@``."""
     m, n, k = b.draw.extents(3)
     batch = () if b.draw.chance(0.7) else (b.draw.integer(1, 3),)
-    x = b.array((*batch, m, k) if b.draw.chance(0.85) else (k,), holder="plain" if b.draw.chance(0.2) else "ours")
-    return [x, b.array((k, n) if b.draw.chance(0.85) else (k,), holder="ours" if b.view(x).holder == "plain" else None)], {}
+    x = b.array((*batch, m, k) if b.draw.chance(0.85) else (k,),
+                holder="plain" if b.draw.chance(0.2) else "ours")
+    return [x, b.array((k, n) if b.draw.chance(0.85) else (k,),
+                       holder="ours" if b.view(x).holder == "plain" else None)], {}
 
 
 def _multiplied_in_place(b: Building) -> Made:
@@ -124,7 +134,8 @@ def _reduced(b: Building) -> Made:
 
 def _several(b: Building) -> Made:
     shape = _shape(b, 1)
-    arrays = tuple(b.array(shape, holder="plain" if b.draw.chance(0.2) else "ours") for _ in range(b.draw.integer(1, 3)))
+    arrays = tuple(b.array(shape, holder="plain" if b.draw.chance(0.2) else "ours")
+                   for _ in range(b.draw.integer(1, 3)))
     return [Items("list" if b.draw.chance(0.7) else "tuple", arrays)], {}
 
 
@@ -169,7 +180,8 @@ def _chosen(b: Building) -> Made:
 
 
 def _clipped(b: Building) -> Made:
-    return [b.array(_shape(b)), Code(b.draw.choice(("0", "-1", "None"))), Code(b.draw.choice(("1", "2.5", "0")))], {}
+    return [b.array(_shape(b)), Code(b.draw.choice(("0", "-1", "None"))),
+            Code(b.draw.choice(("1", "2.5", "0")))], {}
 
 
 def _rolled(b: Building) -> Made:
@@ -183,7 +195,8 @@ def _broadcast(b: Building) -> Made:
 
 def _squares(b: Building) -> Made:
     n = b.draw.integer(1, 4)
-    return [b.array((*((2,) if b.draw.chance(0.2) else ()), n, n), b.draw.choice(("<f8", "<f4", "<c16", "<i4")))], {}
+    return [b.array((*((2,) if b.draw.chance(0.2) else ()), n, n),
+                    b.draw.choice(("<f8", "<f4", "<c16", "<i4")))], {}
 
 
 def _matrix(b: Building) -> Made:
@@ -202,12 +215,15 @@ def _index(b: Building, view: View) -> Argument:
         return b.array(view.shape, "|b1", fill="small", alone=True)
     if view.shape and draw.chance(0.12):
         n = view.shape[0]
-        return Code(f"np.array({[draw.integer(-n, n - 1) if n else 0 for _ in range(draw.integer(0, 4))]}, int)")
+        return Code(
+            f"np.array({[draw.integer(-n, n - 1) if n else 0 for _ in range(draw.integer(0, 4))]}, int)"
+        )
     parts = []
     for n in view.shape[:draw.integer(0, len(view.shape))]:
         kind = draw.integer(0, 5)
         if kind == 0:
-            parts.append(str(draw.integer(-n, n) if draw.chance(0.1) else draw.integer(-n, max(n - 1, -n)) if n else 0))
+            parts.append(str(draw.integer(-n, n) if draw.chance(0.1)
+                             else draw.integer(-n, max(n - 1, -n)) if n else 0))
         elif kind == 1:
             parts.append("None")
         else:
@@ -244,17 +260,23 @@ def _table() -> dict[str, Callable[[Building], Made]]:
     table |= dict.fromkeys((f"method.{name}" for name in _REDUCTIONS), _reduced)
     table |= dict.fromkeys((f"np.{name}" for name in _REDUCTIONS), _reduced)
     table |= dict.fromkeys(_CONSTRUCTIVE, _several)
-    table |= dict.fromkeys((f"np.{name}" for name in ("add", "multiply", "subtract", "divide", "maximum", "power")), _ufunc)
-    table |= {"np.reshape": _reshaped, "method.reshape": _reshaped, "method.astype": _cast, "np.expand_dims": _with_axis,
-              "np.sort": _with_axis, "np.argsort": _with_axis, "np.repeat": _rolled, "np.roll": _rolled, "np.diff": _one,
-              "np.take": _taken, "method.take": _taken, "np.where": _chosen, "np.clip": _clipped, "method.clip": _clipped,
-              "np.broadcast_to": _broadcast, "np.linalg.solve": _square, "operator.getitem": _got, "operator.setitem": _set,
-              "method.fill": _filled, "np.append": _binary, "np.broadcast_arrays": _binary, "np.array_equal": _binary,
+    table |= dict.fromkeys((f"np.{name}" for name in ("add", "multiply", "subtract", "divide",
+                                                      "maximum", "power")), _ufunc)
+    table |= {"np.reshape": _reshaped, "method.reshape": _reshaped, "method.astype": _cast,
+              "np.expand_dims": _with_axis, "np.sort": _with_axis, "np.argsort": _with_axis,
+              "np.repeat": _rolled, "np.roll": _rolled, "np.diff": _one, "np.take": _taken,
+              "method.take": _taken, "np.where": _chosen, "np.clip": _clipped,
+              "method.clip": _clipped, "np.broadcast_to": _broadcast, "np.linalg.solve": _square,
+              "operator.getitem": _got, "operator.setitem": _set, "method.fill": _filled,
+              "np.append": _binary, "np.broadcast_arrays": _binary, "np.array_equal": _binary,
               "np.copyto": _updated, "np.unique": _one, "method.dot": _binary,
-              "method.swapaxes": _two_axes, "operator.matmul": _multiplied, "operator.imatmul": _multiplied_in_place}
-    table |= dict.fromkeys(("bool", "float", "int", "complex", "operator.index", "method.item", "method.__bool__"), _single)
+              "method.swapaxes": _two_axes, "operator.matmul": _multiplied,
+              "operator.imatmul": _multiplied_in_place}
+    table |= dict.fromkeys(("bool", "float", "int", "complex", "operator.index", "method.item",
+                            "method.__bool__"), _single)
     table |= dict.fromkeys(("np.linalg.det", "np.linalg.slogdet"), _squares)
-    table |= dict.fromkeys(("np.fliplr", "np.trace", "np.diagonal", "np.linalg.qr", "attribute.mT", "method.diagonal"), _matrix)
+    table |= dict.fromkeys(("np.fliplr", "np.trace", "np.diagonal", "np.linalg.qr", "attribute.mT",
+                            "method.diagonal"), _matrix)
     return table
 
 
@@ -268,11 +290,13 @@ def by_numpys_name(name: str) -> bool:
 
 def in_place(function: str) -> bool:
     """Whether a call writes into its first argument."""
-    return function in ("operator.setitem", "method.fill", "np.copyto") or function.removeprefix("operator.") in _IN_PLACE
+    return function in ("operator.setitem", "method.fill",
+                        "np.copyto") or function.removeprefix("operator.") in _IN_PLACE
 
 
 def on_gpu(name: str) -> bool:
-    """Whether CuPy's arrays are to answer as NumPy's: what CuPy's own kernels compute is not compared here."""
+    """Whether CuPy's arrays are to answer as NumPy's: what CuPy's own kernels compute is not
+    compared here."""
     return name not in _TABLE or name.startswith("attribute.") or name == "operator.matmul"
 
 
@@ -303,7 +327,8 @@ def _by_numpys_name(make: Callable[[Draw], Call], name: str) -> Callable[[Draw],
     """Calls of a product on arrays of ours, by NumPy's name for it."""
     def made(draw: Draw) -> Call:
         call = make(draw)
-        views = tuple(replace(view, holder="ours" if i == 0 or draw.chance(0.7) else "plain") for i, view in enumerate(call.views))
+        views = tuple(replace(view, holder="ours" if i == 0 or draw.chance(0.7) else "plain")
+                      for i, view in enumerate(call.views))
         return replace(call.without("precision", "variant"), function=name, views=views)
 
     return made

@@ -35,11 +35,13 @@ def _into(b: Building) -> Call:
     if draw.chance(0.3):                        # in place
         n = draw.extent()
         batch = draw.extents(draw.integer(0, 1)) if n < 20 else ()
-        x = b.array((*batch, n, n), layout=draw.choice(("C", "C", "F", "padded", "sliced", "misaligned")))
+        x = b.array((*batch, n, n), layout=draw.choice(("C", "C", "F", "padded", "sliced",
+                                                        "misaligned")))
         view = b.view(x)
         axes = list(range(len(view.shape)))
         axes[-2:] = draw.choice((axes[-2:], axes[-2:][::-1]))
-        turned = replace(view, shape=tuple(view.shape[i] for i in axes), strides=tuple(view.strides[i] for i in axes))
+        turned = replace(view, shape=tuple(view.shape[i] for i in axes),
+                         strides=tuple(view.strides[i] for i in axes))
         if draw.chance(0.2):
             axis = draw.integer(0, len(axes) - 1)
             offset = turned.offset + max(turned.shape[axis] - 1, 0) * turned.strides[axis]
@@ -82,7 +84,8 @@ def _axes(name: str) -> Callable[[Draw], Call]:
         if name in ("transpose", "permute_dims"):
             order = draw.random.sample(range(rank), rank)
             order = [i - rank if draw.chance(0.2) else i for i in order]
-            given = [] if draw.chance(0.3) else [Code(repr(tuple(order) if draw.chance(0.7) else order))]
+            given = [] if draw.chance(0.3) else [Code(repr(tuple(order) if draw.chance(0.7)
+                                                           else order))]
         elif name == "swapaxes":
             given = [Code(str(axis())), Code(str(axis()))]
         elif name == "rollaxis":
@@ -99,7 +102,11 @@ def _axes(name: str) -> Callable[[Draw], Call]:
     return make
 
 
-MAKERS: dict[str, Callable[[Draw], Call]] = {
-    "copy": _copy, "ascontiguousarray": _contiguous("ascontiguousarray"), "asfortranarray": _contiguous("asfortranarray"),
-    **{name: _axes(name) for name in ("transpose", "permute_dims", "swapaxes", "rollaxis", "moveaxis", "matrix_transpose",
-                                      "linalg.matrix_transpose")}}
+MAKERS: dict[str, Callable[[Draw], Call]] = {"copy": _copy,
+                                             "ascontiguousarray": _contiguous("ascontiguousarray"),
+                                             "asfortranarray": _contiguous("asfortranarray"),
+                                             **{name: _axes(name)
+                                                for name in ("transpose", "permute_dims",
+                                                             "swapaxes", "rollaxis", "moveaxis",
+                                                             "matrix_transpose",
+                                                             "linalg.matrix_transpose")}}

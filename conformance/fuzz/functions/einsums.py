@@ -11,7 +11,8 @@ from .products import CASTINGS, PRECISIONS, result_dtype
 
 __all__ = ["MAKERS"]
 
-_OPTIMIZE = ("True", "False", "'greedy'", "'optimal'", "'auto'", "('greedy', 1000)", "['einsum_path', (0, 1)]")
+_OPTIMIZE = ("True", "False", "'greedy'", "'optimal'", "'auto'", "('greedy', 1000)",
+             "['einsum_path', (0, 1)]")
 _LETTERS = "ijklmnABz"
 
 
@@ -25,7 +26,8 @@ def _einsum(draw: Draw) -> Call:
         return _einsum(draw)
     terms, operands = [], []
     for _ in range(count):
-        term = [draw.choice(letters) for _ in range(draw.weighted({0: 0.2, 1: 2, 2: 5, 3: 2, 4: 0.4}))]
+        term = [draw.choice(letters) for _ in range(draw.weighted({0: 0.2, 1: 2, 2: 5, 3: 2,
+                                                                   4: 0.4}))]
         if not draw.chance(0.15):
             term = list(dict.fromkeys(term))
         shape = [1 if draw.chance(0.03) else extents[x] for x in term]
@@ -50,7 +52,8 @@ def _einsum(draw: Draw) -> Call:
     return b.call("einsum", _spelled(b, terms, output, operands), keywords)
 
 
-def _spelled(b: Building, terms: list[str], output: str | None, operands: list[Argument]) -> list[Argument]:
+def _spelled(b: Building, terms: list[str], output: str | None,
+             operands: list[Argument]) -> list[Argument]:
     """Subscripts as one string, or now and then as a list after each operand."""
     if b.draw.chance(0.1):
         arguments: list[Argument] = []
@@ -64,7 +67,8 @@ def _spelled(b: Building, terms: list[str], output: str | None, operands: list[A
 
 
 def _sublist(term: str) -> str:
-    return "[" + ", ".join("..." if x == "." else str(_LETTERS.index(x)) for x in term.replace("...", ".")) + "]"
+    return "[" + ", ".join("..." if x == "." else str(_LETTERS.index(x))
+                           for x in term.replace("...", ".")) + "]"
 
 
 def _keywords(b: Building, operands: list[Argument], output: str | None, extents: dict[str, int],
@@ -76,7 +80,8 @@ def _keywords(b: Building, operands: list[Argument], output: str | None, extents
     if draw.chance(0.2) and output is not None and dotted is None:
         keywords["out"] = b.out(tuple(extents[x] for x in output), result_dtype(b, operands))
     if draw.chance(0.07):
-        keywords["dtype"] = Code(repr(draw.dtype().replace(">", "<")))       # NumPy adds in native order and says that it did not
+        # NumPy adds in native order and says that it did not
+        keywords["dtype"] = Code(repr(draw.dtype().replace(">", "<")))
     if draw.chance(0.08):
         keywords["casting"] = Code(repr(draw.choice(CASTINGS)))
     if draw.chance(0.08):
@@ -88,7 +93,9 @@ def _keywords(b: Building, operands: list[Argument], output: str | None, extents
 
 def _einsum_path(draw: Draw) -> Call:
     call = _einsum(draw)
-    kept = tuple((key, value) for key, value in call.keywords if key == "optimize" and value.text != "'auto'")  # type: ignore[union-attr]
+    kept = tuple(
+        (key, value) for key, value in call.keywords if key == "optimize" and value.text != "'auto'"
+    )  # type: ignore[union-attr]
     return Call("einsum_path", call.arguments, kept, call.views, call.memories)
 
 

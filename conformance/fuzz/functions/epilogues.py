@@ -29,8 +29,9 @@ class Entry:
     function : callable
         As a user writes it, in NumPy's terms.
     operands : mapping
-        What each one is: ``"column"`` (a value for each column), ``"row"``, ``"matrix"``, ``"scalar"`` (0-d array),
-        ``"number"``, or ``"state"``: a number that the function does not take but reads from an object.
+        What each one is: ``"column"`` (a value for each column), ``"row"``, ``"matrix"``,
+        ``"scalar"`` (0-d array), ``"number"``, or ``"state"``: a number that the function does not
+        take but reads from an object.
     ready : bool
         Whether it is one of ``cuteblas.epilogues``.
     """
@@ -124,9 +125,10 @@ def _decorated() -> dict[str, Any]:
     def gated(acc: Any, *, gate: Any) -> Any:
         return _gated(acc, gate)
 
-    return {"silu": silu, "squared": squared, "tunable": tunable, "bias_relu_aux": bias_relu_aux, "leaky": leaky, "affine": affine,
-            "statistics": statistics, "gated": gated,
-            **{name: getattr(cuteblas.epilogues, name) for name, entry in POOL.items() if entry.ready}}
+    return {"silu": silu, "squared": squared, "tunable": tunable, "bias_relu_aux": bias_relu_aux,
+            "leaky": leaky, "affine": affine, "statistics": statistics, "gated": gated,
+            **{name: getattr(cuteblas.epilogues, name) for name, entry in POOL.items()
+               if entry.ready}}
 
 
 _EPILOGUES = _decorated()
@@ -139,7 +141,8 @@ def matmul(x1: Any, x2: Any, name: str, out: Any = None, **operands: Any) -> Any
 
 def _passed(name: str, operands: Mapping[str, Any]) -> dict[str, Any]:
     """The operands that a function takes; the others are set where it reads them."""
-    states = {key for key, kind in POOL[name].operands.items() if kind == "state"} if name in POOL else set()
+    states = {key for key, kind in POOL[name].operands.items()
+              if kind == "state"} if name in POOL else set()
     for key in states & operands.keys():
         setattr(_STATE, key, operands[key])
     return {key: x for key, x in operands.items() if key not in states}
@@ -171,7 +174,8 @@ def _reference(x1: Any, x2: Any, name: str, out: Any = None, **operands: Any) ->
     result = np.matmul(x1, x2, out=out) if out is not None else product
     with np.errstate(all="ignore"):
         result[...] = value.astype(dtype)
-        further = {key: np.asarray(x, dtype if x.dtype.char == "f" and dtype.char == "e" and x.shape == acc.shape else x.dtype)
+        further = {key: np.asarray(x, dtype if x.dtype.char == "f" and dtype.char == "e"
+                                   and x.shape == acc.shape else x.dtype)
                    for key, x in more.items()}
     return (result, *further.values()) if further else result
 
@@ -186,13 +190,17 @@ OURS: dict[str, Callable[..., Any]] = {"epilogues.matmul": _flat}
 REFERENCES: dict[str, Callable[..., Any]] = {"epilogues.matmul": _reference}
 
 
-def wide(call: Call, exact: np.ndarray, radius: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Exact results of an epilogue, how far they may be off from those of the sums, and the size of what was added."""
+def wide(
+    call: Call, exact: np.ndarray, radius: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Exact results of an epilogue, how far they may be off from those of the sums, and the size of
+    what was added."""
     arrays = arrays_of(call)
     name = evaluated(call.arguments[2], arrays)
     kind = "G" if exact.dtype.kind == "c" else "g"
     operands = {key: evaluated(x, arrays) for key, x in call.keywords if key != "out"}
-    operands = {key: np.asarray(x).astype(kind) if isinstance(x, (np.ndarray, np.generic)) else x for key, x in operands.items()}
+    operands = {key: np.asarray(x).astype(kind) if isinstance(x, (np.ndarray, np.generic)) else x
+                for key, x in operands.items()}
     results = []
     with np.errstate(all="ignore"):
         middle, *others = (_leaves(name, exact + sign * radius, operands) for sign in (0, -1, 1))
@@ -219,7 +227,8 @@ def _make(draw: Draw) -> Call:
     x1, x2 = b.array((*(batch if draw.chance(0.7) else ()), m, k)), b.array((*batch, k, n))
     name = draw.choice(list(POOL))
     kinds = {np.dtype(b.view(x).dtype).kind for x in (x1, x2)}
-    acc = np.result_type(b.view(x1).dtype, b.view(x2).dtype) if kinds <= set("biufc") else np.dtype("f8")
+    acc = np.result_type(b.view(x1).dtype,
+                         b.view(x2).dtype) if kinds <= set("biufc") else np.dtype("f8")
     keywords: dict[str, Argument] = {}
     for key, kind in POOL[name].operands.items():
         dtype = acc.str if draw.chance(0.85) else draw.choice(("<f4", "<f2", "<i4", "|b1"))
@@ -227,7 +236,8 @@ def _make(draw: Draw) -> Call:
             keywords[key] = Code(draw.choice(("0.5", "2.0", "-1.5")))
         elif kind == "number":
             if name != "clamp" or draw.chance(0.7):
-                keywords[key] = Code(draw.choice(("0", "1", "2", "0.5", "-1.5", "3", "np.float32(0.25)")))
+                keywords[key] = Code(draw.choice(("0", "1", "2", "0.5", "-1.5", "3",
+                                                  "np.float32(0.25)")))
         elif kind == "scalar":
             keywords[key] = b.array((), dtype, layout="C", alone=True)
         elif kind == "matrix":
@@ -237,7 +247,8 @@ def _make(draw: Draw) -> Call:
         else:
             keywords[key] = b.array((1, n) if draw.chance(0.7) else (n,), dtype)
     if draw.chance(0.4):
-        keywords["out"] = b.out((*batch, m, n), result_dtype(b, (x1, x2)) if draw.chance(0.1) else acc.str)
+        keywords["out"] = b.out((*batch, m, n),
+                                result_dtype(b, (x1, x2)) if draw.chance(0.1) else acc.str)
     return b.call("epilogues.matmul", [x1, x2, Code(repr(name))], keywords)
 
 

@@ -15,7 +15,8 @@ __all__ = ["MAKERS", "gufunc", "result_dtype"]
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 PRECISIONS = ("auto", "ieee", "ieee", "fp16x3", "bf16x6", "tf32", "modular")
-_CORES = {"matmul": ("mk", "kn", "mn"), "vecdot": ("k", "k", ""), "matvec": ("mk", "k", "m"), "vecmat": ("k", "kn", "n")}
+_CORES = {"matmul": ("mk", "kn", "mn"), "vecdot": ("k", "k", ""), "matvec": ("mk", "k", "m"),
+          "vecmat": ("k", "kn", "n")}
 
 
 def result_dtype(b: Building, operands: Sequence[Argument]) -> str:
@@ -59,15 +60,16 @@ def gufunc(name: str) -> Callable[[Draw], Call]:
                 if cores[0] == "k":
                     batch = ()
                 cores[1], cores[2] = "k", cores[2].replace("n", "")
-        shapes = [(*lead, *(extents[x] for x in core)) for lead, core in ((first, cores[0]), (second, cores[1]), (batch, cores[2]))]
+        shapes = [(*lead, *(extents[x] for x in core))
+                  for lead, core in ((first, cores[0]), (second, cores[1]), (batch, cores[2]))]
         x1, x2 = b.operand(shapes[0]), b.operand(shapes[1])
         return _with_ufunc_keywords(b, name, x1, x2, shapes, cores)
 
     return make
 
 
-def _with_ufunc_keywords(b: Building, name: str, x1: Argument, x2: Argument, shapes: list[tuple[int, ...]],
-                         cores: list[str]) -> Call:
+def _with_ufunc_keywords(b: Building, name: str, x1: Argument, x2: Argument,
+                         shapes: list[tuple[int, ...]], cores: list[str]) -> Call:
     draw = b.draw
     keywords: dict[str, Argument] = {}
     result = shapes[2]
@@ -113,7 +115,8 @@ def _dot(draw: Draw) -> Call:
     if prod(shape1) * prod(shape2) > draw.pools.work * max(k, 1):
         return _dot(draw)
     x1, x2 = b.operand(shape1), b.operand(shape2)
-    result = (*shape1[:-1], *shape2[:-2], *shape2[-1:]) if rank2 > 1 else shape1[:-1] if rank1 and rank2 else shape1 or shape2
+    result = (*shape1[:-1], *shape2[:-2],
+              *shape2[-1:]) if rank2 > 1 else shape1[:-1] if rank1 and rank2 else shape1 or shape2
     if rank1 == 0 or rank2 == 0:
         result = shape1 or shape2
     arguments, keywords = [x1, x2], dict[str, Argument]()
@@ -137,7 +140,8 @@ def _vdot(draw: Draw) -> Call:
     shape = draw.extents(draw.weighted({0: 0.3, 1: 3, 2: 2, 3: 1}))
     other = shape
     if draw.chance(0.3):
-        other = draw.choice(((prod(shape),), (1, prod(shape)), shape[::-1], (*shape[1:], *shape[:1])))
+        other = draw.choice(((prod(shape),), (1, prod(shape)), shape[::-1],
+                             (*shape[1:], *shape[:1])))
     return b.call("vdot", [b.operand(shape), b.operand(other)])
 
 
@@ -148,7 +152,8 @@ def _inner(draw: Draw) -> Call:
     keywords: dict[str, Argument] = {}
     _maybe_precision(draw, keywords)
     x1 = b.operand((*others[:cut], k)) if draw.chance(0.95) else b.number()
-    return b.call("inner", [x1, b.operand((*others[cut:], k)) if draw.chance(0.95) else b.number()], keywords)
+    return b.call("inner", [x1, b.operand((*others[cut:], k)) if draw.chance(0.95) else b.number()],
+                  keywords)
 
 
 def _outer(draw: Draw) -> Call:
@@ -160,7 +165,8 @@ def _outer(draw: Draw) -> Call:
     arguments = [x1, x2]
     if draw.chance(0.35):
         shape = (prod(extents[:cut]), prod(extents[cut:]))
-        out = b.out(shape if draw.chance(0.9) else (draw.integer(1, 2), *shape), result_dtype(b, (x1, x2)))
+        out = b.out(shape if draw.chance(0.9) else (draw.integer(1, 2), *shape),
+                    result_dtype(b, (x1, x2)))
         if draw.chance(0.3):
             arguments.append(out)
         else:
@@ -181,7 +187,8 @@ def _tensordot(name: str) -> Callable[[Draw], Call]:
         free1, free2 = draw.weighted({0: 1, 1: 3, 2: 1}), draw.weighted({0: 1, 1: 3, 2: 1})
         summed = draw.weighted({0: 0.5, 1: 4, 2: 2})
         extents = draw.extents(free1 + summed + free2)
-        first, shared, second = extents[:free1], extents[free1:free1 + summed], extents[free1 + summed:]
+        first, shared, second = extents[:free1], extents[free1:free1
+                                                         + summed], extents[free1 + summed:]
         keywords: dict[str, Argument] = {}
         if draw.chance(0.4):
             shape1, shape2 = (*first, *shared), (*shared, *second)
@@ -190,9 +197,10 @@ def _tensordot(name: str) -> Callable[[Draw], Call]:
             axes1 = draw.random.sample(range(free1 + summed), summed)
             axes2 = draw.random.sample(range(summed + free2), summed)
             shape1, shape2 = _mixed(first, shared, axes1), _mixed(second, shared, axes2)
-            signed = [[axis - rank if draw.chance(0.3) else axis for axis in axes] for axes, rank in (
-                (axes1, free1 + summed), (axes2, free2 + summed))]
-            axes = Code(repr((signed[0][0], signed[1][0]) if summed == 1 and draw.chance(0.3) else tuple(map(tuple, signed))))
+            signed = [[axis - rank if draw.chance(0.3) else axis for axis in axes]
+                      for axes, rank in ((axes1, free1 + summed), (axes2, free2 + summed))]
+            axes = Code(repr((signed[0][0], signed[1][0]) if summed == 1 and draw.chance(0.3)
+                             else tuple(map(tuple, signed))))
         arguments: list[Argument] = [b.operand(shape1), b.operand(shape2)]
         if axes is not None:
             if draw.chance(0.5) and name == "tensordot":
@@ -208,7 +216,8 @@ def _tensordot(name: str) -> Callable[[Draw], Call]:
 def _mixed(free: Sequence[int], shared: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     """The shape in which summed modes stand at those axes."""
     left = iter(free)
-    return tuple(shared[axes.index(i)] if i in axes else next(left) for i in range(len(free) + len(shared)))
+    return tuple(shared[axes.index(i)] if i in axes else next(left)
+                 for i in range(len(free) + len(shared)))
 
 
 def _linalg_matmul(draw: Draw) -> Call:
@@ -247,9 +256,11 @@ def _multi_dot(draw: Draw) -> Call:
     keywords: dict[str, Argument] = {}
     if draw.chance(0.25):
         result = (*shapes[0][:-1], *shapes[-1][1:])
-        keywords["out"] = b.out(result, result_dtype(b, operands), layout="C" if draw.chance(0.9) else None)
+        keywords["out"] = b.out(result, result_dtype(b, operands),
+                                layout="C" if draw.chance(0.9) else None)
     _maybe_precision(draw, keywords)
-    return b.call("linalg.multi_dot", [Items("list" if draw.chance(0.7) else "tuple", operands)], keywords)
+    return b.call("linalg.multi_dot", [Items("list" if draw.chance(0.7) else "tuple", operands)],
+                  keywords)
 
 
 def _matrix_power(draw: Draw) -> Call:
@@ -260,8 +271,12 @@ def _matrix_power(draw: Draw) -> Call:
     return b.call("linalg.matrix_power", [b.array((*batch, n, n)), Code(str(power))])
 
 
-MAKERS: dict[str, Callable[[Draw], Call]] = {
-    **{name: gufunc(name) for name in _CORES}, "dot": _dot, "vdot": _vdot, "inner": _inner, "outer": _outer, "kron": _kron,
-    "tensordot": _tensordot("tensordot"), "linalg.tensordot": _tensordot("linalg.tensordot"), "linalg.matmul": _linalg_matmul,
-    "linalg.vecdot": _linalg_vecdot, "linalg.outer": _linalg_outer, "linalg.multi_dot": _multi_dot,
-    "linalg.matrix_power": _matrix_power}
+MAKERS: dict[str, Callable[[Draw], Call]] = {**{name: gufunc(name) for name in _CORES}, "dot": _dot,
+                                             "vdot": _vdot, "inner": _inner, "outer": _outer,
+                                             "kron": _kron, "tensordot": _tensordot("tensordot"),
+                                             "linalg.tensordot": _tensordot("linalg.tensordot"),
+                                             "linalg.matmul": _linalg_matmul,
+                                             "linalg.vecdot": _linalg_vecdot,
+                                             "linalg.outer": _linalg_outer,
+                                             "linalg.multi_dot": _multi_dot,
+                                             "linalg.matrix_power": _matrix_power}

@@ -26,7 +26,8 @@ _PARAMETERS = ("alpha", "a", "b", "beta", "c", "trans_a", "trans_b", "overwrite_
 
 
 def _letter(trans: Any) -> str:
-    letter = _LETTERS.get(trans if not isinstance(trans, str) else trans.upper(), str(trans).upper())
+    letter = _LETTERS.get(trans if not isinstance(trans, str) else trans.upper(),
+                          str(trans).upper())
     if letter not in "NTCR" or isinstance(trans, (bool, float)) or trans is None:
         raise ValueError(f"trans {trans!r}")
     return letter
@@ -59,7 +60,8 @@ def _array(x: Any, dtype: str) -> np.ndarray:
         array = x
     else:
         given = np.asarray(x)
-        if given.dtype.kind not in "biufc" or (given.dtype.kind == "c" and np.dtype(dtype).kind != "c"):
+        if given.dtype.kind not in "biufc" or (given.dtype.kind == "c"
+                                               and np.dtype(dtype).kind != "c"):
             raise TypeError(f"{x!r}")
         array = given.astype(dtype)
     if array.ndim < 2:
@@ -69,13 +71,16 @@ def _array(x: Any, dtype: str) -> np.ndarray:
 
 def reference(name: str) -> Callable[..., Any]:
     """A routine by its definition."""
-    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0,
-                *, out: Any = None, dtype: Any = None, compute_dtype: Any = None) -> Any:
+    def routine(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0,
+                trans_b: Any = 0, overwrite_c: Any = 0, *, out: Any = None, dtype: Any = None,
+                compute_dtype: Any = None) -> Any:
         if name != "gemm" and (dtype, compute_dtype) != (None, None):
             raise TypeError("keywords of gemm")
         types = _typed(name, a, b, c, out, dtype, compute_dtype)
-        first, second = _seen(_array(a, types.operands), _letter(trans_a)), _seen(_array(b, types.operands), _letter(trans_b))
-        shape = np.broadcast_shapes(first.shape[:-2], second.shape[:-2], *([] if c is None else [np.shape(c)[:-2]]))
+        first, second = _seen(_array(a, types.operands),
+                              _letter(trans_a)), _seen(_array(b, types.operands), _letter(trans_b))
+        shape = np.broadcast_shapes(first.shape[:-2], second.shape[:-2],
+                                    *([] if c is None else [np.shape(c)[:-2]]))
         if first.shape[-1] != second.shape[-2]:
             raise ValueError("shapes")
         shape = (*shape, first.shape[-2], second.shape[-1])
@@ -109,7 +114,8 @@ def reference(name: str) -> Callable[..., Any]:
     return routine
 
 
-def _check_target(target: Any, shape: tuple[int, ...], types: Types, operands: tuple[Any, ...], c: Any) -> None:
+def _check_target(target: Any, shape: tuple[int, ...], types: Types, operands: tuple[Any, ...],
+                  c: Any) -> None:
     if not isinstance(target, np.ndarray) or target.dtype != np.dtype(types.output):
         raise TypeError("out")
     if target.shape != shape:
@@ -117,8 +123,12 @@ def _check_target(target: Any, shape: tuple[int, ...], types: Types, operands: t
     if not target.flags.writeable:
         raise ValueError("read-only")
     own = [s for s, n in zip(target.strides, target.shape, strict=True) if n > 1]
-    same = c is target or (isinstance(c, np.ndarray) and c.__array_interface__["data"][0] == target.__array_interface__["data"][0]
-                           and c.shape == target.shape and [s for s, n in zip(c.strides, c.shape, strict=True) if n > 1] == own)
+    same = c is target or (
+        isinstance(c, np.ndarray)
+        and c.__array_interface__["data"][0] == target.__array_interface__["data"][0]
+        and c.shape == target.shape
+        and [s for s, n in zip(c.strides, c.shape, strict=True) if n > 1] == own
+    )
     for x in (*operands, *(() if same else (c,))):
         if isinstance(x, np.ndarray) and np.shares_memory(x, target):
             raise ValueError("overlap")
@@ -135,8 +145,10 @@ def _scalar(x: Any, types: Types) -> Any:
     return number[()]
 
 
-def _sums(dtype: np.dtype, numbers: list[Any], a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
-    """alpha A B + beta C, where zeros do not read, ones do not multiply, and an empty sum has no alpha."""
+def _sums(dtype: np.dtype, numbers: list[Any], a: np.ndarray, b: np.ndarray,
+          c: np.ndarray | None) -> np.ndarray:
+    """alpha A B + beta C, where zeros do not read, ones do not multiply, and an empty sum has no
+    alpha."""
     def times(factor: Any, x: np.ndarray) -> np.ndarray:
         return x if factor == 1 else factor * x
 
@@ -144,12 +156,14 @@ def _sums(dtype: np.dtype, numbers: list[Any], a: np.ndarray, b: np.ndarray, c: 
         alpha, beta = (dtype.type(x) for x in numbers)
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         reads = alpha != 0 and a.shape[-1]
-        product = times(alpha, np.matmul(a.astype(dtype), b.astype(dtype))) if reads else np.zeros(shape, dtype)
+        product = times(alpha, np.matmul(a.astype(dtype),
+                                         b.astype(dtype))) if reads else np.zeros(shape, dtype)
         return product + times(beta, c.astype(dtype)) if beta != 0 and c is not None else product
 
 
-def _grouped(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
-             out: Any = None, dtype: Any = None, compute_dtype: Any = None) -> Any:
+def _grouped(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0,
+             trans_b: Any = 0, overwrite_c: Any = 0, *, out: Any = None, dtype: Any = None,
+             compute_dtype: Any = None) -> Any:
     """Problems one after the other, none of which writes what another one uses."""
     count = len(a)
 
@@ -160,15 +174,19 @@ def _grouped(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: 
     if any(len(x) != count for x in lists):
         raise ValueError("lengths")
     problems = list(zip(*lists, strict=True))
-    apart = [_apart(problem, overwrite_c) for problem in problems]       # checked before the first one runs
+    # checked before the first one runs
+    apart = [_apart(problem, overwrite_c) for problem in problems]
     for i, (_copied, target) in enumerate(apart):
-        used = [x for j, other in enumerate(problems) if i != j for x in (other[1], other[2], other[4], other[7])]
-        if isinstance(target, np.ndarray) and any(isinstance(x, np.ndarray) and np.shares_memory(x, target) for x in used):
+        used = [x for j, other in enumerate(problems) if i != j
+                for x in (other[1], other[2], other[4], other[7])]
+        if isinstance(target, np.ndarray) and any(isinstance(x, np.ndarray)
+                                                  and np.shares_memory(x, target) for x in used):
             raise ValueError("overlap")
     gemm = reference("gemm")
     for inputs, _target in apart:
         gemm(*inputs[:-1], overwrite_c, out=inputs[-1], dtype=dtype, compute_dtype=compute_dtype)
-    return [gemm(*problem[:-1], overwrite_c, out=problem[-1], dtype=dtype, compute_dtype=compute_dtype) for problem in problems]
+    return [gemm(*problem[:-1], overwrite_c, out=problem[-1], dtype=dtype,
+                 compute_dtype=compute_dtype) for problem in problems]
 
 
 def _apart(problem: tuple[Any, ...], overwrite_c: Any) -> tuple[list[Any], Any]:
@@ -187,11 +205,12 @@ def _batched(alpha: Any, a: Any, b: Any, *arguments: Any, **keywords: Any) -> An
     return _grouped(alpha, a, b, *arguments, **keywords)
 
 
-def planned(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0, trans_b: Any = 0, overwrite_c: Any = 0, *,
-            out: Any = None, **keywords: Any) -> Any:
+def planned(alpha: Any, a: Any, b: Any, beta: Any = 0, c: Any = None, trans_a: Any = 0,
+            trans_b: Any = 0, overwrite_c: Any = 0, *, out: Any = None, **keywords: Any) -> Any:
     """``gemm`` by way of a plan that is executed."""
     arrays = {name: x for name, x in (("c", c), ("out", out)) if x is not None}
-    plan = blas.plan(a, b, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, overwrite_c=overwrite_c, **arrays, **keywords)
+    plan = blas.plan(a, b, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b,
+                     overwrite_c=overwrite_c, **arrays, **keywords)
     return plan.execute(a, b, alpha=alpha, beta=beta, **arrays)
 
 
@@ -205,19 +224,23 @@ def problem_of(call: Call, i: int) -> Call:
 
 
 def wide(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.dtype]:
-    """The exact result, |alpha| |A| |B| + |beta| |C|, the number of terms, and the type of the sums."""
+    """The exact result, |alpha| |A| |B| + |beta| |C|, the number of terms, and the type of the
+    sums."""
     arrays = arrays_of(call)
-    given: dict[str, Any] = {"beta": 0, "c": None, "trans_a": 0, "trans_b": 0, "out": None, "dtype": None, "compute_dtype": None}
+    given: dict[str, Any] = {"beta": 0, "c": None, "trans_a": 0, "trans_b": 0, "out": None,
+                             "dtype": None, "compute_dtype": None}
     given |= dict(zip(_PARAMETERS, (evaluated(x, arrays) for x in call.arguments), strict=False))
     given |= {key: evaluated(x, arrays) for key, x in call.keywords}
     name = call.function.removeprefix("blas.")
-    types = _typed(name if name in ROUTINES else "gemm", *(given[x] for x in ("a", "b", "c", "out", "dtype", "compute_dtype")))
+    types = _typed(name if name in ROUTINES else "gemm",
+                   *(given[x] for x in ("a", "b", "c", "out", "dtype", "compute_dtype")))
     compute = np.dtype(types.compute)
     real, whole = np.dtype("g"), np.dtype("G" if compute.kind == "c" else "g")
     a, b = (_seen(_array(given[x], types.operands), _letter(given[f"trans_{x}"])) for x in "ab")
     c = None if given["c"] is None else _array(given["c"], types.output)
     numbers = [compute.type(_scalar(given[x], types)) for x in ("alpha", "beta")]
-    exact = _sums(whole, numbers, a.astype(whole), b.astype(whole), None if c is None else c.astype(whole))
+    exact = _sums(whole, numbers, a.astype(whole), b.astype(whole),
+                  None if c is None else c.astype(whole))
 
     def size_of(x: np.ndarray) -> np.ndarray:
         return np.nan_to_num(np.abs(x.astype(whole)).astype(real), nan=0.0, posinf=0.0)
@@ -230,7 +253,8 @@ def wide(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.dtype]:
 
 def _make(name: str) -> Callable[[Draw], Call]:
     def make(draw: Draw) -> Call:
-        types = ROUTINES.get(name) or ROUTINES[draw.choice(("sgemm", "dgemm", "cgemm", "zgemm", "hgemm", "igemm"))]
+        types = ROUTINES.get(name) or ROUTINES[draw.choice(("sgemm", "dgemm", "cgemm", "zgemm",
+                                                            "hgemm", "igemm"))]
         b = Building(draw)
         operands, output = np.dtype(types.operands).str, np.dtype(types.output).str
         m, n, k = draw.extents(3)
@@ -249,7 +273,7 @@ def _make(name: str) -> Callable[[Draw], Call]:
         if draw.chance(0.5):
             keywords["beta"] = _number(draw, types)
             keywords["c"] = b.out((*(lead[2] if draw.chance(0.3) else whole), m, n), output)
-            whole = np.broadcast_shapes(whole, b.view(keywords["c"]).shape[:-2])        # type: ignore[arg-type]
+            whole = np.broadcast_shapes(whole, b.view(keywords["c"]).shape[:-2])  # type: ignore[arg-type]
             if draw.chance(0.3):
                 keywords["overwrite_c"] = Code("1")
         if draw.chance(0.3):
@@ -257,7 +281,8 @@ def _make(name: str) -> Callable[[Draw], Call]:
         if name == "gemm" and draw.chance(0.15):
             keywords["dtype"] = Code(repr(draw.choice(("float32", "float64", types.output))))
         if name == "gemm" and draw.chance(0.1):
-            keywords["compute_dtype"] = Code(repr(draw.choice(("float32", "float64", types.compute))))
+            keywords["compute_dtype"] = Code(repr(draw.choice(("float32", "float64",
+                                                               types.compute))))
         alpha: Argument = _number(draw, types)
         if draw.chance(0.06):
             alpha = b.array((), np.dtype(types.compute).str, alone=True, layout="C")
@@ -311,8 +336,10 @@ def _number(draw: Draw, types: Types) -> Code:
 MAKERS: dict[str, Callable[[Draw], Call]] = {
     **{f"blas.{name}": _make(name) for name in _NAMES},
     **{name: _make_grouped(name) for name in GROUPS}, "routines.planned": _make_planned}
-REFERENCES: dict[str, Callable[..., Any]] = {
-    **{f"blas.{name}": reference(name) for name in _NAMES}, "blas.gemm_grouped": _grouped, "blas.gemm_batched": _batched,
-    "routines.planned": reference("gemm")}
-OURS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(blas, name.removeprefix("blas.")) for name in MAKERS if name.startswith("blas.")}, "routines.planned": planned}
+REFERENCES: dict[str, Callable[..., Any]] = {**{f"blas.{name}": reference(name) for name in _NAMES},
+                                             "blas.gemm_grouped": _grouped,
+                                             "blas.gemm_batched": _batched,
+                                             "routines.planned": reference("gemm")}
+OURS: dict[str, Callable[..., Any]] = {**{name: getattr(blas, name.removeprefix("blas."))
+                                          for name in MAKERS if name.startswith("blas.")},
+                                       "routines.planned": planned}

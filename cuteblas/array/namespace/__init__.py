@@ -1,7 +1,9 @@
-"""The Array API standard for ``cuteblas.ndarray``: all of version 2024.12, with the extensions ``linalg`` and ``fft``.
+"""The Array API standard for ``cuteblas.ndarray``: all of version 2024.12, with the extensions
+``linalg`` and ``fft``.
 
-Products are those of this package, all other functions those of array-api-compat for the library of the data. It is what
-``__array_namespace__`` returns. Beyond the standard there are ``float16``, and NumPy's functions that xarray looks for here.
+Products are those of this package, all other functions those of array-api-compat for the library of
+the data. It is what ``__array_namespace__`` returns. Beyond the standard there are ``float16``, and
+NumPy's functions that xarray looks for here.
 """
 
 from __future__ import annotations
@@ -57,10 +59,12 @@ class __array_namespace_info__(_Info):
 if TYPE_CHECKING:                       # names of tables
     def __getattr__(name: str) -> Any: ...
 _functions = _generated(MAIN, "", __name__)
-globals().update(_functions, **{name: getattr(_np, name) for name in (*CONSTANTS, *DTYPES, "float16")})
+globals().update(_functions, **{name: getattr(_np, name)
+                                for name in (*CONSTANTS, *DTYPES, "float16")})
 
-__all__ = sorted((*CONSTANTS, *DTYPES, *_functions, "__array_api_version__", "__array_namespace_info__", "asarray",
-                  "cumsum", "einsum", "fft", "float16", "from_dlpack", "gradient", "isin", "lib", "linalg", "pad", "quantile",
+__all__ = sorted((*CONSTANTS, *DTYPES, *_functions, "__array_api_version__",
+                  "__array_namespace_info__", "asarray", "cumsum", "einsum", "fft", "float16",
+                  "from_dlpack", "gradient", "isin", "lib", "linalg", "pad", "quantile",
                   "transpose"))
 
 

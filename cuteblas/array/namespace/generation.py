@@ -1,4 +1,5 @@
-"""Functions of the Array API standard, made from their parameters: ours, or those of array-api-compat."""
+"""Functions of the Array API standard, made from their parameters: ours, or those of
+array-api-compat."""
 
 from __future__ import annotations
 
@@ -35,14 +36,18 @@ def generated(table: Mapping[str, str], part: str, module: str) -> dict[str, Cal
     module : str
         In which they appear to be defined.
     """
-    return {name: _function(name, parameters, part, module) for parameters, names in table.items() for name in names.split()}
+    return {name: _function(name, parameters, part, module) for parameters, names in table.items()
+            for name in names.split()}
 
 
 def _function(name: str, parameters: str, part: str, module: str) -> Callable[..., Any]:
-    """A function with exactly these parameters, so that Python itself checks calls; it passes on what is not the default."""
-    pattern: Callable[..., Any] = eval(f"lambda {parameters}: None", {})         # the table is part of this package
+    """A function with exactly these parameters, so that Python itself checks calls; it passes on
+    what is not the default."""
+    # the table is part of this package
+    pattern: Callable[..., Any] = eval(f"lambda {parameters}: None", {})
     kinds = signature(pattern).parameters.values()
-    positional = ", ".join("*" * (p.kind is p.VAR_POSITIONAL) + p.name for p in kinds if p.kind is not p.KEYWORD_ONLY)
+    positional = ", ".join("*" * (p.kind is p.VAR_POSITIONAL) + p.name for p in kinds
+                           if p.kind is not p.KEYWORD_ONLY)
     named = ", ".join(f"{p.name!r}: {p.name}" for p in kinds if p.kind is p.KEYWORD_ONLY)
     defaults = {p.name: p.default for p in kinds if p.kind is p.KEYWORD_ONLY}
 
@@ -51,14 +56,16 @@ def _function(name: str, parameters: str, part: str, module: str) -> Callable[..
         return _answer(part, name, positional, given, "device" in defaults)
 
     comma = "," if positional else ""
-    function = eval(f"lambda {parameters}: answer(({positional}{comma}), {{{named}}})", {"answer": answer})
+    function = eval(f"lambda {parameters}: answer(({positional}{comma}), {{{named}}})",
+                    {"answer": answer})
     function.__name__ = function.__qualname__ = name
     function.__module__ = module
     function.__doc__ = f"``{name}({parameters})`` of the Array API standard."
     return function
 
 
-def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, Any], placed: bool) -> Any:
+def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, Any],
+            placed: bool) -> Any:
     """Call ours or that of array-api-compat on what our arrays wrap."""
     device = named.pop("device", None)
     raw, raw_named = unwrapped(positional), unwrapped(named)
@@ -66,7 +73,8 @@ def _answer(part: str, name: str, positional: tuple[Any, ...], named: dict[str, 
     require_one_place(name, arrays)
     here = device_of(arrays[0]) if arrays else checked_device(device) if placed else CPU
     if arrays and device is not None and (target := checked_device(device)) != here:
-        raw, here = tuple(copied_to(x, target) if kind_of(x) in ("numpy", "cupy") else x for x in raw), target
+        raw, here = tuple(copied_to(x, target) if kind_of(x) in ("numpy", "cupy") else x
+                          for x in raw), target
     with made_on(here) as library:
         ours = getattr(_OURS.get(part), name, None) if arrays else None
         call = ours or getattr(_compatible(library.__name__, part), name)

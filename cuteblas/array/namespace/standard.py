@@ -6,8 +6,8 @@ VERSION = "2024.12"
 
 CONSTANTS = ("e", "inf", "nan", "newaxis", "pi")
 
-DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
-          "complex64", "complex128")
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "float32", "float64", "complex64", "complex128")
 
 LISTS = frozenset({"broadcast_arrays", "meshgrid"})
 """Functions that return lists, where NumPy's and CuPy's return tuples."""
@@ -31,11 +31,11 @@ MAIN = {
     "*arrays_and_dtypes": "result_type",
     # elements
     "x, /": "abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor imag isfinite isinf isnan log "
-            "log1p log2 log10 logical_not negative positive real reciprocal round sign signbit sin sinh square sqrt tan tanh trunc "
-            "matrix_transpose nonzero unique_all unique_counts unique_inverse unique_values",
+    "log1p log2 log10 logical_not negative positive real reciprocal round sign signbit sin sinh square sqrt tan tanh trunc "
+    "matrix_transpose nonzero unique_all unique_counts unique_inverse unique_values",
     "x1, x2, /": "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal "
-                 "floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor matmul "
-                 "maximum minimum multiply nextafter not_equal pow remainder subtract",
+    "floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor matmul "
+    "maximum minimum multiply nextafter not_equal pow remainder subtract",
     "x, /, min=None, max=None": "clip",
     # indices and searches
     "x, indices, /, *, axis=None": "take",

@@ -1,7 +1,8 @@
 """The device functions that generated kernels call: the only place with PTX.
 
-A kernel body calls ``cb::`` functions for every memory access, barrier and matrix instruction. For the GPU they come from the
-``.cuh`` files beside this module; for the emulator from its own header with the same names.
+A kernel body calls ``cb::`` functions for every memory access, barrier and matrix instruction. For
+the GPU they come from the ``.cuh`` files beside this module; for the emulator from its own header
+with the same names.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from ..values import Use
 
 __all__ = ["cuda_prelude"]
 
-_PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32", "signed char": "s8", "unsigned char": "u8"}
+_PTX_TYPE = {"cb::half": "f16", "cb::bfloat16": "bf16", "float": "tf32", "signed char": "s8",
+             "unsigned char": "u8"}
 
 
 class _MmaType(NamedTuple):
-    """How ``mma.sync`` takes one type: of operands and accumulators the PTX type, the C++ type of a register and its constraint."""
+    """How ``mma.sync`` takes one type: of operands and accumulators the PTX type, the C++ type of a
+    register and its constraint."""
 
     ptx: str
     register: str
@@ -66,7 +69,8 @@ template <> __device__ __forceinline__ void wgmma_m64k32<{n}, {element_a}, {elem
 def _wgmma_atom(n: int, element: str, majors: tuple[int, ...]) -> str:
     """One ``wgmma.mma_async`` instruction as a function (PTX ISA, "wgmma.mma_async").
 
-    ``majors`` are those of A and B in shared memory; of B alone if A is in registers; none of 32-bit elements, which are K-major.
+    ``majors`` are those of A and B in shared memory; of B alone if A is in registers; none of
+    32-bit elements, which are K-major.
     """
     regs = n // 2
     names = ", ".join(f"%{i}" for i in range(regs))
@@ -94,9 +98,11 @@ def _mma_atom(m: int, n: int, k: int, element: str) -> str:
     t = _MMA_TYPES[element]
     counts = m * n // 32, m * k // 32 // t.per_register, n * k // 32 // t.per_register
     ends = [*accumulate(counts)]
-    d, a, b = ("{" + ", ".join(f"%{i}" for i in range(end - count, end)) + "}" for count, end in zip(counts, ends, strict=True))
+    d, a, b = ("{" + ", ".join(f"%{i}" for i in range(end - count, end)) + "}"
+               for count, end in zip(counts, ends, strict=True))
     outputs = ", ".join(f'"+{t.total_constraint}"(d[{i}])' for i in range(counts[0]))
-    inputs = ", ".join(f'"{t.constraint}"({name}[{i}])' for name, count in zip("ab", counts[1:], strict=True) for i in range(count))
+    inputs = ", ".join(f'"{t.constraint}"({name}[{i}])'
+                       for name, count in zip("ab", counts[1:], strict=True) for i in range(count))
     return f"""
 template <> __device__ __forceinline__ void mma_m{m}n{n}k{k}<{element}>(
     {t.accumulator}* d, {t.register} const* a, {t.register} const* b) {{
@@ -110,8 +116,10 @@ def _wgmma_atoms(uses: Iterable[Use]) -> str:
     """The ``wgmma`` instructions that are called."""
     of_bytes = {use for use in uses if use.name == "wgmma_m64k32"}
     others = {*uses} - of_bytes
-    atoms = sorted({(int(n), "float" if not rest else rest[0], tuple(map(int, rest[1:]))) for _name, (n, *rest) in others})
-    texts = [*(_wgmma_atom(*atom) for atom in atoms), *(_wgmma_of_bytes(int(n), *of) for _name, (n, *of) in sorted(of_bytes))]
+    atoms = sorted({(int(n), "float" if not rest else rest[0], tuple(map(int, rest[1:])))
+                    for _name, (n, *rest) in others})
+    texts = [*(_wgmma_atom(*atom) for atom in atoms),
+             *(_wgmma_of_bytes(int(n), *of) for _name, (n, *of) in sorted(of_bytes))]
     return "namespace cb {" + "".join(texts) + "}  // namespace cb\n"
 
 
@@ -122,12 +130,15 @@ def _mma_atoms(uses: Iterable[Use]) -> str:
         m, n, k = map(int, name.removeprefix("mma_m").replace("n", "k").split("k"))
         atoms.append((m, n, k, element))
     atoms.sort()
-    declarations = (f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D*, W const*, W const*);\n"
-                    for m, n, k in sorted({atom[:3] for atom in atoms}))
+    declarations = (
+        f"template <class In, class D, class W> __device__ void mma_m{m}n{n}k{k}(D*, W const*, W const*);\n"
+        for m, n, k in sorted({atom[:3] for atom in atoms})
+    )
     return f"namespace cb {{\n{''.join(declarations)}{''.join(_mma_atom(*atom) for atom in atoms)}}}  // namespace cb\n"
 
 
-_PARTS = ("core", "float8", "values", "split", "modular", "hopper", "wgmma", "warp", "mma", "complex", "planes")
+_PARTS = ("core", "float8", "values", "split", "modular", "hopper", "wgmma", "warp", "mma",
+          "complex", "planes")
 """Parts of the prelude, in the order in which they follow each other."""
 
 _ATOMS: dict[str, Callable[[Iterable[Use]], str]] = {"wgmma": _wgmma_atoms, "mma": _mma_atoms}
@@ -137,5 +148,7 @@ _ATOMS: dict[str, Callable[[Iterable[Use]], str]] = {"wgmma": _wgmma_atoms, "mma
 def cuda_prelude(uses: Iterable[Use], types: Iterable[DType] = ()) -> str:
     """The prelude that a kernel needs, as CUDA C++ without includes."""
     needed = parts_of(uses, types)
-    text = "\n".join(_ATOMS[name](needed[name]) if name in _ATOMS else _text(f"{name}.cuh") for name in _PARTS if name in needed)
-    return text + ("\n" if "mma" in needed else "\n\n")        # the text of kernels that are in caches of compiled ones
+    text = "\n".join(_ATOMS[name](needed[name]) if name in _ATOMS else _text(f"{name}.cuh")
+                     for name in _PARTS if name in needed)
+    # the text of kernels that are in caches of compiled ones
+    return text + ("\n" if "mma" in needed else "\n\n")

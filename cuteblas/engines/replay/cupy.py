@@ -33,8 +33,10 @@ _new: Any = _BARE.__new__
 _fill_in: Any = getattr(_BARE, "_init", None)
 
 
-def _by_parts(shape: tuple[int, ...], dtype: np.dtype, memory: Any, strides: tuple[int, ...] | None, order: str) -> Any:
-    """``cupy.ndarray(shape, dtype, memory, strides, order)``, by the two calls that this constructor in Python comes to."""
+def _by_parts(shape: tuple[int, ...], dtype: np.dtype, memory: Any, strides: tuple[int, ...] | None,
+              order: str) -> Any:
+    """``cupy.ndarray(shape, dtype, memory, strides, order)``, by the two calls that this
+    constructor in Python comes to."""
     made = _new(NDARRAY)
     _fill_in(made, shape, dtype, memory, strides, order)
     return made
@@ -44,12 +46,14 @@ _made: Callable[..., Any] = cupy.ndarray if _fill_in is None else _by_parts
 
 
 def key_of_call(head: Hashable, inputs: Sequence[Any], out: Any) -> tuple | None:
-    """The key of a call; ``None`` if an array of it is not a plain CuPy array. At its end it says whether the first two operands
-    begin at one address: a matrix and itself have a product of their own.
+    """The key of a call; ``None`` if an array of it is not a plain CuPy array. At its end it says
+    whether the first two operands begin at one address: a matrix and itself have a product of their
+    own.
 
-    Two calls with one key are the same call, whatever the arrays contain: a key has the head, a part for each operand in order, and
-    last a part for ``out``, which is ``None`` without one, so that an operand is never taken for ``out``. An element type is there
-    by its identity: types may be equal and differ in what NumPy makes of them, as ``long`` and ``longlong`` do, or types with
+    Two calls with one key are the same call, whatever the arrays contain: a key has the head, a
+    part for each operand in order, and last a part for ``out``, which is ``None`` without one, so
+    that an operand is never taken for ``out``. An element type is there by its identity: types may
+    be equal and differ in what NumPy makes of them, as ``long`` and ``longlong`` do, or types with
     metadata. Whoever keeps a key keeps the types, too.
 
     Parameters
@@ -75,8 +79,9 @@ def _part(x: Any) -> tuple:
 def replay(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[Any, ...] = ()) -> Any:
     """The result of a call if one like it has run before, else ``None``.
 
-    Shapes, strides, types, alignments and devices of a call that was accepted decide everything about it, except whether ``out``
-    overlaps an input. Address ranges tell that here; where they meet, the long way finds out.
+    Shapes, strides, types, alignments and devices of a call that was accepted decide everything
+    about it, except whether ``out`` overlaps an input. Address ranges tell that here; where they
+    meet, the long way finds out.
 
     Parameters
     ----------
@@ -85,11 +90,12 @@ def replay(head: Hashable, inputs: tuple[Any, ...], out: Any, scalars: tuple[Any
     inputs : tuple
         The operands.
     out : array or None
-        Receives the result. An input that is ``out`` itself, element by element, is left out of ``inputs``.
+        Receives the result. An input that is ``out`` itself, element by element, is left out of
+        ``inputs``.
     scalars : tuple
         What the launch takes after addresses and stream.
     """
-    key, addresses = [head], []                         # as key_of_call, without its calls: they would be noticed here
+    key, addresses = [head], []      # as key_of_call, without its calls: they would be noticed here
     for x in inputs if out is None else (*inputs, out):
         if type(x) is not NDARRAY:
             return None
@@ -153,10 +159,10 @@ def _kept_call(key: tuple, head: Hashable, inputs: Sequence[Any], out: Any) -> R
     return None
 
 
-def record(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str],
-           scalars: bool) -> None:
-    """Let :func:`replay` answer calls like one that has run, if it was one launch on the operands and the result themselves,
-    or if all of its steps are known; and keep it for other processes.
+def record(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, result: Any,
+           roles: Sequence[str], scalars: bool) -> None:
+    """Let :func:`replay` answer calls like one that has run, if it was one launch on the operands
+    and the result themselves, or if all of its steps are known; and keep it for other processes.
 
     Parameters
     ----------
@@ -171,17 +177,20 @@ def record(recorder: Recorder, head: Hashable, inputs: Sequence[Any], out: Any, 
     scalars : bool
         Whether :func:`replay` will get those of the launch; a call of several steps has none.
     """
-    if {type(x) for x in (*inputs, result)} != {cupy.ndarray} or not (scalars or all(step.plain for step in recorder.steps)):
+    if {type(x) for x in (*inputs, result)} != {cupy.ndarray} or not (
+        scalars or all(step.plain for step in recorder.steps)
+    ):
         return
     near = _near(inputs, result)
     found = as_launch(recorder, inputs, out, result, roles)
-    if found is None and not scalars and (out is None or not any(       # an operand that out meets may have been copied for that
+    # an operand that out meets may have been copied for that
+    if found is None and not scalars and (out is None or not any(
             below < out.data.ptr - inputs[i].data.ptr < above for i, below, above in near)):
         found = as_program(recorder, inputs, result)
     if found is not None:
         launch, pick = found
-        call = Recorded(launch, pick, ticks_of(recorder.counted), several_devices(), *_made_like(result), near,
-                        tuple(x.dtype for x in (*inputs, result)))
+        call = Recorded(launch, pick, ticks_of(recorder.counted), several_devices(),
+                        *_made_like(result), near, tuple(x.dtype for x in (*inputs, result)))
         store(recorded, key_of_call(head, inputs, out), call)
         kept.write(head, inputs, out, call, recorder.counted)
 

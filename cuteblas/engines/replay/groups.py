@@ -1,4 +1,5 @@
-"""Groups of products of CuPy arrays that have run before are replayed, with a new table of addresses and scalars."""
+"""Groups of products of CuPy arrays that have run before are replayed, with a new table of
+addresses and scalars."""
 
 from __future__ import annotations
 
@@ -22,15 +23,16 @@ __all__ = ["record_group", "replay_group"]
 
 
 class _RecordedGroup(NamedTuple):
-    """A group that has run. Arrays are numbered: the inputs and the result of the first product, then those of the second ..."""
+    """A group that has run. Arrays are numbered: the inputs and the result of the first product,
+    then those of the second ..."""
 
     launch: Callable[..., Any]
     tick: Callable[[], Any]
     several_devices: bool
     results: tuple[Memory, ...]
-    lows: np.ndarray                    # where the bytes of each array begin, relative to its address,
-    highs: np.ndarray                   # and where they end
-    read: np.ndarray                    # the numbers of those that have elements
+    lows: np.ndarray                 # where the bytes of each array begin, relative to its address,
+    highs: np.ndarray                # and where they end
+    read: np.ndarray                 # the numbers of those that have elements
     written: np.ndarray
     form: Form
     words: np.ndarray                   # of the table that hold an address,
@@ -40,7 +42,8 @@ class _RecordedGroup(NamedTuple):
 
 
 def _key(function: str, products: Sequence[Replayable]) -> tuple | None:
-    """The key of a group, which has those of its products; ``None`` if an array is not a plain CuPy array."""
+    """The key of a group, which has those of its products; ``None`` if an array is not a plain CuPy
+    array."""
     keys: list[Any] = [function]
     for p in products:
         key = key_of_call(p.head, p.inputs, p.out)
@@ -60,12 +63,16 @@ def replay_group(function: str, products: Sequence[Replayable]) -> list[Any] | N
         found = None if key is None else recorded.get(key)
     except TypeError:                   # an argument without a hash
         return None
-    if found is None or (found.several_devices and current_device() != products[0].inputs[0].data.device_id):
+    if found is None or (found.several_devices
+                         and current_device() != products[0].inputs[0].data.device_id):
         return None
-    results = [CUDA.empty(like) if p.out is None else p.out for p, like in zip(products, found.results, strict=True)]
-    if any(p.out is None and result.data.ptr & 15 for p, result in zip(products, results, strict=True)):
+    results = [CUDA.empty(like) if p.out is None else p.out
+               for p, like in zip(products, found.results, strict=True)]
+    if any(p.out is None and result.data.ptr & 15
+           for p, result in zip(products, results, strict=True)):
         return None
-    addresses = np.array([x.data.ptr for p, result in zip(products, results, strict=True) for x in (*p.inputs, result)], np.int64)
+    addresses = np.array([x.data.ptr for p, result in zip(products, results, strict=True)
+                          for x in (*p.inputs, result)], np.int64)
     if _meet(addresses + found.lows, addresses + found.highs, found.read, found.written):
         return None
     table = found.form.blank.copy()
@@ -83,13 +90,16 @@ def _meet(lows: np.ndarray, highs: np.ndarray, read: np.ndarray, written: np.nda
     starts, ends = lows[order], highs[order]
     if (starts[1:] < ends[:-1]).any():
         return True
-    after = np.searchsorted(ends, lows[read], "right")          # of those that are written the first that ends after the beginning
+    # of those that are written the first that ends after the beginning
+    after = np.searchsorted(ends, lows[read], "right")
     within = after < len(starts)
     return bool((starts[after[within]] < highs[read[within]]).any())
 
 
-def record_group(function: str, recorder: Recorder, products: Sequence[Replayable], results: Sequence[Any]) -> None:
-    """Let :func:`replay_group` answer calls like one that has run, if it was one group of all products and nothing else."""
+def record_group(function: str, recorder: Recorder, products: Sequence[Replayable],
+                 results: Sequence[Any]) -> None:
+    """Let :func:`replay_group` answer calls like one that has run, if it was one group of all
+    products and nothing else."""
     key = _key(function, products)
     if key is None or recorder.steps_taken != 1 or recorder.arrays_made != sum(p.out is None for p in products):
         return
@@ -100,14 +110,21 @@ def record_group(function: str, recorder: Recorder, products: Sequence[Replayabl
     numbers: dict[tuple[int, str], int] = {}
     for i, p in enumerate(products):
         numbers |= {(i, role): len(numbers) + j for j, role in enumerate(p.roles)}
-    memories = [CUDA.memory(x) for p, result in zip(products, results, strict=True) for x in (*p.inputs, result)]
+    memories = [CUDA.memory(x) for p, result in zip(products, results, strict=True)
+                for x in (*p.inputs, result)]
     last = {numbers[i, p.roles[-1]] for i, p in enumerate(products)}
     with_elements = [i for i, x in enumerate(memories) if x.size]
-    lows, highs = (np.array(ends, np.int64) for ends in zip(*(x.span for x in memories), strict=True))
-    read, written = (np.array([i for i in with_elements if (i in last) == wanted], np.intp) for wanted in (False, True))
-    store(recorded, key, _RecordedGroup(
-        launcher_for(plan, results[0].data.device_id), ticks_of(recorder.counted), several_devices(),
-        tuple(map(CUDA.memory, results)), lows, highs, read, written, form,
-        np.array([address.word for address in form.addresses], np.intp),
-        np.array([numbers[address.problem, address.role] for address in form.addresses], np.intp),
-        np.array([address.shift for address in form.addresses], np.int64), tuple(x.dtype for x in memories)))
+    lows, highs = (np.array(ends, np.int64) for ends in zip(*(x.span for x in memories),
+                                                            strict=True))
+    read, written = (np.array([i for i in with_elements if (i in last) == wanted], np.intp)
+                     for wanted in (False, True))
+    store(recorded, key, _RecordedGroup(launcher_for(plan, results[0].data.device_id),
+                                        ticks_of(recorder.counted), several_devices(),
+                                        tuple(map(CUDA.memory, results)), lows, highs, read,
+                                        written, form,
+                                        np.array([address.word for address in form.addresses],
+                                                 np.intp),
+                                        np.array([numbers[address.problem, address.role]
+                                                  for address in form.addresses], np.intp),
+                                        np.array([address.shift for address in form.addresses],
+                                                 np.int64), tuple(x.dtype for x in memories)))

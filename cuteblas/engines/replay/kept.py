@@ -1,7 +1,9 @@
-"""Recorded calls on disk, for other processes: these launch them without planning, source or compiler.
+"""Recorded calls on disk, for other processes: these launch them without planning, source or
+compiler.
 
-A kept call is known by its key, and by all else that decides it: this package's own files, the versions of NumPy, CuPy and the
-compiler, the device, what was measured of it, and the limit of workspaces.
+A kept call is known by its key, and by all else that decides it: this package's own files, the
+versions of NumPy, CuPy and the compiler, the device, what was measured of it, and the limit of
+workspaces.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def _version(package: str) -> str | None:
 
 @cache
 def fingerprint(ordinal: int) -> str | None:
-    """All that decides how calls on a device are launched, besides the call; ``None`` if it is not known."""
+    """All that decides how calls on a device are launched, besides the call; ``None`` if it is not
+    known."""
     if os.environ.get("CUTEBLAS_KEEP_CALLS") == "0" or (files := _files()) is None:
         return None
     try:
@@ -79,8 +82,9 @@ def fingerprint(ordinal: int) -> str | None:
     with suppress(OSError):
         costs = costs_file(properties["name"].decode())
         measured = costs.stat().st_mtime_ns
-    return repr((files, np.__version__, cupy.__version__, cupy.cuda.runtime.driverGetVersion(), *map(_version, _COMPILERS),
-                 *map(os.environ.get, _TOOLKITS), *map(properties.get, _FACTS), str(costs), measured))
+    return repr((files, np.__version__, cupy.__version__, cupy.cuda.runtime.driverGetVersion(),
+                 *map(_version, _COMPILERS), *map(os.environ.get, _TOOLKITS),
+                 *map(properties.get, _FACTS), str(costs), measured))
 
 
 class _NotPlain(Exception):
@@ -105,7 +109,8 @@ def _is_usual(dtype: np.dtype) -> bool:
 
 
 def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
-    """The name of the file of a call, which :func:`~cuteblas.engines.replay.cupy.replay` may answer; ``None`` if it has none."""
+    """The name of the file of a call, which :func:`~cuteblas.engines.replay.cupy.replay` may
+    answer; ``None`` if it has none."""
     arrays = inputs if out is None else (*inputs, out)
     if len({x.data.device_id for x in arrays}) != 1 or not all(_is_usual(x.dtype) for x in arrays):
         return None
@@ -123,7 +128,8 @@ def name_of(head: Hashable, inputs: Sequence[Any], out: Any) -> str | None:
 
 
 def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:
-    """A call that another process has kept; ``None`` if there is none, or the cache lacks a kernel of it.
+    """A call that another process has kept; ``None`` if there is none, or the cache lacks a kernel
+    of it.
 
     Raises
     ------
@@ -138,13 +144,16 @@ def read(head: Hashable, inputs: Sequence[Any], out: Any) -> Recorded | None:
     if launch is None:
         return None
     strides = found["strides"]
-    return Recorded(launch, None if found["pick"] is None else itemgetter(*found["pick"]), ticks_of(found["counted"]),
-                    several_devices(), tuple(found["shape"]), None if strides is None else tuple(strides), found["order"],
-                    np.dtype(found["dtype"]), found["nbytes"], tuple((i, below, above) for i, below, above in found["near"]),
+    return Recorded(launch, None if found["pick"] is None else itemgetter(*found["pick"]),
+                    ticks_of(found["counted"]), several_devices(), tuple(found["shape"]),
+                    None if strides is None else tuple(strides), found["order"],
+                    np.dtype(found["dtype"]), found["nbytes"],
+                    tuple((i, below, above) for i, below, above in found["near"]),
                     tuple(x.dtype for x in arrays))
 
 
-def write(head: Hashable, inputs: Sequence[Any], out: Any, call: Recorded, counted: Sequence[tuple[str, str, str]]) -> None:
+def write(head: Hashable, inputs: Sequence[Any], out: Any, call: Recorded,
+          counted: Sequence[tuple[str, str, str]]) -> None:
     """Keep how a call is launched, unless something of it has no name in another process."""
     if (name := name_of(head, inputs, out)) is None or not _is_usual(call.dtype):
         return
@@ -152,24 +161,28 @@ def write(head: Hashable, inputs: Sequence[Any], out: Any, call: Recorded, count
     if launch is not None:
         pick = None if call.pick is None else _numbers(call.pick)
         with suppress(TypeError, ValueError):           # a number that JSON does not have
-            keep("calls", name, json.dumps({
-                "launch": launch, "pick": pick, "counted": counted, "shape": call.shape, "strides": call.strides,
-                "order": call.order, "dtype": call.dtype.str, "nbytes": call.nbytes, "near": call.near}).encode())
+            keep("calls", name, json.dumps({"launch": launch, "pick": pick, "counted": counted,
+                                            "shape": call.shape, "strides": call.strides,
+                                            "order": call.order, "dtype": call.dtype.str,
+                                            "nbytes": call.nbytes, "near": call.near}).encode())
 
 
-# -- launches as values that JSON has ----------------------------------------------------------------------------------------------
+# -- launches as values that JSON has --------------------------------------------------------------
 def _launch_to_json(launch: Any, device: int) -> dict[str, Any] | None:
     """What launches a call, or a step of it."""
     if isinstance(launch, Program):
         steps = [_launch_to_json(step, device) for step in launch.steps]
-        return None if None in steps else {"steps": steps, "offsets": launch.offsets, "nbytes": launch.nbytes}
+        return None if None in steps else {"steps": steps, "offsets": launch.offsets,
+                                           "nbytes": launch.nbytes}
     if isinstance(launch, (Placed, Shifted)):
         inner = _launch_to_json(launch.launch, device)
         shifts = launch.shifts if isinstance(launch, Shifted) else None
         return None if inner is None else {"on": _numbers(launch.pick), "shifts": shifts, **inner}
     if isinstance(launch, Call):
-        has_name = getattr(launch.function, "__self__", None) is CUDA and all(_is_usual(place.dtype) for place in launch.places)
-        places = [(place.number, place.shape, place.dtype.str, place.strides) for place in launch.places]
+        has_name = getattr(launch.function, "__self__",
+                           None) is CUDA and all(_is_usual(place.dtype) for place in launch.places)
+        places = [(place.number, place.shape, place.dtype.str, place.strides)
+                  for place in launch.places]
         return {"function": launch.function.__name__, "places": places} if has_name else None
     plan = getattr(getattr(launch, "__self__", None), "plan", None)
     found = None if plan is None else plan_to_json(plan, device)
@@ -182,7 +195,8 @@ def _launch_from_json(kept: Mapping[str, Any], device: int) -> Any:
         steps = tuple(_launch_from_json(step, device) for step in kept["steps"])
         return None if None in steps else Program(steps, tuple(kept["offsets"]), kept["nbytes"])
     if "function" in kept:
-        places = tuple(Place(number, tuple(shape), np.dtype(of), tuple(strides)) for number, shape, of, strides in kept["places"])
+        places = tuple(Place(number, tuple(shape), np.dtype(of), tuple(strides))
+                       for number, shape, of, strides in kept["places"])
         return Call(getattr(CUDA, kept["function"]), places, device)
     ready = executor_from_json(kept["plan"], device)
     if ready is None or "on" not in kept:
@@ -196,7 +210,7 @@ def _numbers(pick: Any) -> list[int]:
     return [x.start if isinstance(x, slice) else x for x in pick.__reduce__()[1]]
 
 
-# -- plans as values that JSON has -------------------------------------------------------------------------------------------------
+# -- plans as values that JSON has -----------------------------------------------------------------
 class _KeptParam(NamedTuple):
     """A parameter of a kernel: see :class:`~cuteblas.codegen.kernel.Param`."""
 
@@ -216,7 +230,8 @@ class _KeptMap(NamedTuple):
 
 
 class _KeptKernel(NamedTuple):
-    """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine code's name in the cache."""
+    """A kernel: see :class:`~cuteblas.codegen.kernel.GeneratedKernel`; ``cubin`` is its machine
+    code's name in the cache."""
 
     name: str
     params: tuple[_KeptParam, ...]
@@ -237,20 +252,25 @@ class _KeptPlan(NamedTuple):
 
 
 def plan_to_json(plan: Plan, ordinal: int) -> dict[str, Any] | None:
-    """A plan that has been launched on a device for other processes; ``None`` if its kernels are not those of this process."""
+    """A plan that has been launched on a device for other processes; ``None`` if its kernels are
+    not those of this process."""
     if not plan.launches or not all(is_loaded(launch.kernel, ordinal) for launch in plan.launches):
         return None
     launches = []
     for launch in plan.launches:
         kernel = launch.kernel
-        arguments = [[x.role, [x.value.real, x.value.imag] if isinstance(x.value, complex) else x.value, x.offset,
-                      None if (box := x.tensor_map) is None else [box.dtype.name, box.shape, box.strides, box.box, box.swizzle]]
+        arguments = [[x.role, [x.value.real, x.value.imag] if isinstance(x.value, complex)
+                      else x.value, x.offset, None if (box := x.tensor_map) is None
+                      else [box.dtype.name, box.shape, box.strides, box.box, box.swizzle]]
                      for x in launch.arguments]
-        launches.append({
-            "name": kernel.name, "params": [[param.name, param.kind, param.dtype.name] for param in kernel.params],
-            "threads": kernel.threads, "shared_bytes": kernel.shared_bytes, "cluster": kernel.cluster, "waits": kernel.waits,
-            "cubin": cubin_name(kernel, target_architecture(kernel.arch, plan.arch)), "grid": launch.grid, "arguments": arguments})
-    return {"roles": plan.roles, "arch": plan.arch, "workspace_bytes": plan.workspace_bytes, "launches": launches}
+        launches.append({"name": kernel.name, "params": [[param.name, param.kind, param.dtype.name]
+                                                         for param in kernel.params],
+                         "threads": kernel.threads, "shared_bytes": kernel.shared_bytes,
+                         "cluster": kernel.cluster, "waits": kernel.waits,
+                         "cubin": cubin_name(kernel, target_architecture(kernel.arch, plan.arch)),
+                         "grid": launch.grid, "arguments": arguments})
+    return {"roles": plan.roles, "arch": plan.arch, "workspace_bytes": plan.workspace_bytes,
+            "launches": launches}
 
 
 def executor_from_json(kept: Mapping[str, Any], ordinal: int) -> Executor | None:
@@ -271,12 +291,14 @@ def executor_from_json(kept: Mapping[str, Any], ordinal: int) -> Executor | None
     launches, functions = [], []
     for given in kept["launches"]:
         params = tuple(_KeptParam(name, kind, dtype(of)) for name, kind, of in given["params"])
-        kernel = _KeptKernel(given["name"], params, given["threads"], given["shared_bytes"], tuple(given["cluster"]),
-                             given["waits"], given["cubin"])
+        kernel = _KeptKernel(given["name"], params, given["threads"], given["shared_bytes"],
+                             tuple(given["cluster"]), given["waits"], given["cubin"])
         if (cubin := find("entries", kernel.cubin)) is None:
             return None
         functions.append(load_cubin(kernel, cubin, kernel.cubin, ordinal).function)
-        launches.append(Launch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"]))))     # type: ignore[arg-type]
+        launches.append(
+            Launch(kernel, tuple(given["grid"]), tuple(map(_argument, given["arguments"])))  # type: ignore[arg-type]
+        )
     plan = _KeptPlan(tuple(kept["roles"]), kept["arch"], tuple(launches), kept["workspace_bytes"])
     return Executor(plan, ordinal, functions, cupy.cuda.driver.launchKernel)
 

@@ -1,4 +1,5 @@
-"""Launches of a replay: one plan on the operands and the result themselves, or a :class:`Program` of several steps."""
+"""Launches of a replay: one plan on the operands and the result themselves, or a :class:`Program`
+of several steps."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from ...planning.plan import Plan
 from ..cuda import launcher_for
 from .recording import Recorder, Step
 
-__all__ = ["Call", "Launcher", "Place", "Placed", "Program", "Shifted", "as_launch", "as_program", "picking"]
+__all__ = ["Call", "Launcher", "Place", "Placed", "Program", "Shifted", "as_launch", "as_program",
+           "picking"]
 
 _ALIGNMENT = 256                        # bytes, of intermediate results
 
 Launcher = Callable[[tuple[int, ...], int], Any]
-"""A function of the addresses of all places and of a stream. The places are the operands, the result, and intermediate results."""
+"""A function of the addresses of all places and of a stream. The places are the operands, the
+result, and intermediate results."""
 
 
 class Place(NamedTuple):
@@ -34,7 +37,8 @@ class Place(NamedTuple):
     def at(self, address: int, device: int) -> Any:
         """The array."""
         memory = cupy.cuda.UnownedMemory(address, 1, None, device)
-        return cupy.ndarray(self.shape, self.dtype, cupy.cuda.MemoryPointer(memory, 0), self.strides)
+        return cupy.ndarray(self.shape, self.dtype, cupy.cuda.MemoryPointer(memory, 0),
+                            self.strides)
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ class Program:
     nbytes: int
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
-        """Put all steps on a stream, CuPy's current one; the allocation goes back to CuPy's pool, which keeps to its order."""
+        """Put all steps on a stream, CuPy's current one; the allocation goes back to CuPy's pool,
+        which keeps to its order."""
         places = tuple(addresses)
         if self.offsets:
             memory = cupy.cuda.alloc(self.nbytes)
@@ -101,9 +106,10 @@ class Program:
             step(places, stream)
 
 
-def as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any, roles: Sequence[str]) -> tuple[Any, Any] | None:
-    """The launcher of a call that consisted of it alone, and what picks its addresses; one that copies an operand or a result has
-    made an array."""
+def as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any,
+              roles: Sequence[str]) -> tuple[Any, Any] | None:
+    """The launcher of a call that consisted of it alone, and what picks its addresses; one that
+    copies an operand or a result has made an array."""
     if recorder.steps_taken != 1 or recorder.arrays_made != (out is None) or not isinstance(plan := recorder.steps[0].work, Plan):
         return None
     named, wanted = dict(zip(roles, (*inputs, result), strict=True)), plan.problem.roles
@@ -114,32 +120,38 @@ def as_launch(recorder: Recorder, inputs: Sequence[Any], out: Any, result: Any, 
     return launcher_for(plan, result.data.device_id), pick
 
 
-def as_program(recorder: Recorder, inputs: Sequence[Any], result: Any) -> tuple[Program, None] | None:
+def as_program(recorder: Recorder, inputs: Sequence[Any],
+               result: Any) -> tuple[Program, None] | None:
     """All steps of a call; ``None`` if one works on an array that is not known."""
     arrays = (*inputs, result)
     between = [x for x in recorder.made if x is not result]
     places = {id(x): i for i, x in enumerate((*arrays, *between))}
-    if not (recorder.complete and recorder.steps and result.size) or len(places) < len(arrays) + len(between):
+    if not (recorder.complete and recorder.steps
+            and result.size) or len(places) < len(arrays) + len(between):
         return None
-    steps = tuple(_launcher(recorder, step, places, result.data.device_id) for step in recorder.steps)
+    steps = tuple(_launcher(recorder, step, places, result.data.device_id)
+                  for step in recorder.steps)
     if None in steps:
         return None
     ends = list(accumulate((-(-x.nbytes // _ALIGNMENT) * _ALIGNMENT for x in between), initial=0))
-    return Program(steps, tuple(ends[:-1]), ends[-1]), None                         # type: ignore[arg-type]
+    return Program(steps, tuple(ends[:-1]), ends[-1]), None  # type: ignore[arg-type]
 
 
-def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int], device: int) -> Launcher | None:
+def _launcher(recorder: Recorder, step: Step, places: Mapping[int, int],
+              device: int) -> Launcher | None:
     """A step on numbered places; ``None`` if it works on another array."""
     work = step.work
     beginnings = [recorder.beginning(x) for x in step.arrays]
     numbers = [places.get(id(x), -1) for x in beginnings]
-    shifts = tuple(x.data.ptr - begin.data.ptr for x, begin in zip(step.arrays, beginnings, strict=True))
+    shifts = tuple(x.data.ptr - begin.data.ptr
+                   for x, begin in zip(step.arrays, beginnings, strict=True))
     if -1 in numbers or (any(shifts) and not isinstance(work, Plan)):
         return None
     if isinstance(work, Plan):
         launch, pick = launcher_for(work, device), picking(numbers)
         return Shifted(launch, pick, shifts) if any(shifts) else Placed(launch, pick)
-    return Call(work, tuple(Place(i, x.shape, x.dtype, x.strides) for i, x in zip(numbers, step.arrays, strict=True)), device)
+    return Call(work, tuple(Place(i, x.shape, x.dtype, x.strides)
+                            for i, x in zip(numbers, step.arrays, strict=True)), device)
 
 
 def picking(numbers: Sequence[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:

@@ -1,6 +1,7 @@
 """Calls on NumPy arrays that NumPy has computed: replayed without checks and resolution.
 
-BLAS routines are recorded by :func:`record`, products with an epilogue by :func:`record_key`, under keys of their own.
+BLAS routines are recorded by :func:`record`, products with an epilogue by :func:`record_key`, under
+keys of their own.
 """
 
 from __future__ import annotations
@@ -45,15 +46,18 @@ def recorded(key: tuple) -> Computed | None:
     return None
 
 
-def record_key(key: tuple, function: str, compute: Callable[..., Any], arrays: Sequence[np.ndarray]) -> None:
+def record_key(key: tuple, function: str, compute: Callable[..., Any],
+               arrays: Sequence[np.ndarray]) -> None:
     """Let :func:`recorded` find a call on these arrays, counted on a function's account."""
-    store(_recorded, key, Computed(compute, tally(function, "calls", "numpy").tick, sum(x.size for x in arrays) <= FEW))
+    store(_recorded, key, Computed(compute, tally(function, "calls", "numpy").tick,
+                                   sum(x.size for x in arrays) <= FEW))
 
 
 def replay(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any, ...] = ()) -> Any:
     """The result of a call if NumPy has computed one like it before, else ``None``.
 
-    Shapes and types decide everything about a call that was accepted, except whether ``out`` can be written and overlaps an input.
+    Shapes and types decide everything about a call that was accepted, except whether ``out`` can be
+    written and overlaps an input.
 
     Parameters
     ----------
@@ -87,15 +91,16 @@ def replay(head: Hashable, inputs: Sequence[Any], out: Any, scalars: tuple[Any, 
 
 
 def record(call: Replayable, function: str, compute: Compute) -> None:
-    """Let :func:`replay` answer calls like one that NumPy has computed, counted on a function's account; ``compute`` holds none of
-    its arrays."""
+    """Let :func:`replay` answer calls like one that NumPy has computed, counted on a function's
+    account; ``compute`` holds none of its arrays."""
     inputs, out = call.inputs, call.out
     arrays = inputs if out is None else (*inputs, out)
     if any(type(x) is not _NDARRAY for x in arrays) or not all(x.size for x in arrays) \
             or (out is not None and overlaps_itself(Memory(out.shape, out.strides, out.dtype))):
         return
     key: tuple[Any, ...] = (call.head, *((x.shape, x.dtype) for x in inputs))
-    record_key(key if out is None else (*key, (out.shape, out.dtype, out.strides)), function, compute, arrays)
+    record_key(key if out is None else (*key, (out.shape, out.dtype, out.strides)), function,
+               compute, arrays)
 
 
 replays[np.ndarray] = replay

@@ -14,10 +14,13 @@ from ..settings import planned_under_the_limit
 if TYPE_CHECKING:
     from ...planning.plan import Plan
 
-__all__ = ["MOST_RECORDED", "Recorded", "Recorder", "Step", "listeners", "listening", "store", "ticks_of"]
+__all__ = ["MOST_RECORDED", "Recorded", "Recorder", "Step", "listeners", "listening", "store",
+           "ticks_of"]
 
-_MOST_BYTES = 1 << 30                   # held of one call; with more, intermediate results are freed as soon as they have been read
-MOST_RECORDED = 8192                    # calls are few in practice; a program with ever new shapes starts over at this number
+_MOST_BYTES = 1 << 30  # held of one call; with more, intermediate results are freed as soon as they
+                       # have been read
+MOST_RECORDED = 8192   # calls are few in practice; a program with ever new shapes starts over at
+                       # this number
 
 listeners: list[Callable[[Plan], object]] = []
 """Functions of every plan that runs. Read it; only :func:`listening` writes it."""
@@ -25,7 +28,8 @@ listeners: list[Callable[[Plan], object]] = []
 
 @contextmanager
 def listening(listener: Callable[[Plan], object]) -> Iterator[None]:
-    """Tell a function of every plan that runs meanwhile, also of calls that were recorded before."""
+    """Tell a function of every plan that runs meanwhile, also of calls that were recorded
+    before."""
     for forget in planned_under_the_limit:
         forget()
     listeners.append(listener)
@@ -76,7 +80,8 @@ class Recorder:
         self.made: list[Any] = []
         self.complete = True
         self.counted: list[tuple[str, str, str]] = []
-        self._begins: dict[int, tuple[Any, Any]] = {}           # by its identity: a view, and what it begins with
+        # by its identity: a view, and what it begins with
+        self._begins: dict[int, tuple[Any, Any]] = {}
 
     def note_array(self, new: Any) -> None:
         """Note a new array."""
@@ -120,7 +125,8 @@ class Recorded(NamedTuple):
     shape, strides, order, dtype, nbytes
         Of a new result; no strides where they are those of the order.
     near : tuple of (int, int, int)
-        The number of an input, and between which distances from it the result reaches into its range.
+        The number of an input, and between which distances from it the result reaches into its
+        range.
     types : tuple of dtype
         Those that the key has by their identity.
     """

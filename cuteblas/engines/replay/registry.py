@@ -1,4 +1,5 @@
-"""Which types of arrays have calls that are replayed; the replay for CuPy arrays is imported with the first of them."""
+"""Which types of arrays have calls that are replayed; the replay for CuPy arrays is imported with
+the first of them."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class _Replays(dict[type, Callable[..., Any] | None]):
 
 
 replays = _Replays()
-"""By the type of the first operand: a function of (head, operands, out, scalars) that replays a call like one that was recorded,
-and returns ``None`` for any other."""
+"""By the type of the first operand: a function of (head, operands, out, scalars) that replays a
+call like one that was recorded, and returns ``None`` for any other."""
 
 
 class Replayable(NamedTuple):

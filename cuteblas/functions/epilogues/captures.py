@@ -1,8 +1,10 @@
-"""What a function reads besides its arguments, so that a trace of it is used again only while all of that is unchanged.
+"""What a function reads besides its arguments, so that a trace of it is used again only while all
+of that is unchanged.
 
-Values that cannot change in themselves (numbers, strings, NumPy's functions and types) are told from others by their identity, at
-every place that the function takes them from: a variable that it captures, a global name, an attribute of a module, of a function
-or of an epilogue. What could change while it stays the same object, like a list or an object with attributes, makes the function
+Values that cannot change in themselves (numbers, strings, NumPy's functions and types) are told
+from others by their identity, at every place that the function takes them from: a variable that it
+captures, a global name, an attribute of a module, of a function or of an epilogue. What could
+change while it stays the same object, like a list or an object with attributes, makes the function
 opaque: there is no telling without running it.
 """
 
@@ -25,19 +27,22 @@ from .tracing import ARRAY_FUNCTIONS
 __all__ = ["Captures", "captures"]
 
 _IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(...), range})
-_PURE = frozenset({"abs", "bool", "complex", "dict", "divmod", "enumerate", "float", "int", "isinstance", "len", "list", "map",
-                   "max", "min", "pow", "range", "reversed", "round", "sum", "tuple", "zip", "TypeError", "ValueError"})
+_PURE = frozenset({"abs", "bool", "complex", "dict", "divmod", "enumerate", "float", "int",
+                   "isinstance", "len", "list", "map", "max", "min", "pow", "range", "reversed",
+                   "round", "sum", "tuple", "zip", "TypeError", "ValueError"})
 """Builtins that depend on their arguments alone."""
-_PURE_OF_NUMPY = frozenset({*ARRAY_FUNCTIONS, np.finfo, np.iinfo, np.dtype, np.result_type, np.promote_types, np.can_cast,
-                            np.issubdtype, np.isscalar, np.ndim, np.shape, np.size, np.asarray, np.array, np.prod, np.ndarray})
+_PURE_OF_NUMPY = frozenset({*ARRAY_FUNCTIONS, np.finfo, np.iinfo, np.dtype, np.result_type,
+                            np.promote_types, np.can_cast, np.issubdtype, np.isscalar, np.ndim,
+                            np.shape, np.size, np.asarray, np.array, np.prod, np.ndarray})
 """Likewise; those that ask for random numbers, files or settings are not among them."""
 _STATEFUL_SCALARS = np.void, np.object_, np.datetime64
 """Types whose values refer to other memory, or that know what time it is."""
 _OWN = "cuteblas.epilogues", "cuteblas.functions.epilogues"
 """Modules of this package whose functions depend on their arguments alone."""
-_FIELDS_OF_EPILOGUES = frozenset({"accepted", "function", "parameters", "inputs", "operands", "rows", "columns", "known"})
+_FIELDS_OF_EPILOGUES = frozenset({"accepted", "function", "parameters", "inputs", "operands",
+                                  "rows", "columns", "known"})
 _ABSENT = object()
-_BUILTINS = attrgetter("__builtins__")             # of a function; not every type checker knows the attribute
+_BUILTINS = attrgetter("__builtins__")   # of a function; not every type checker knows the attribute
 
 
 class _Opaque(Exception):
@@ -55,7 +60,8 @@ class Captures:
 
     def __init__(self) -> None:
         self.holds: Callable[[], bool] = bool
-        self._checks: list[tuple[Any, str, Any]] = []           # an object, an expression of it, and its value
+        # an object, an expression of it, and its value
+        self._checks: list[tuple[Any, str, Any]] = []
         self._seen: list[Any] = []
 
     def unchanged(self) -> bool:
@@ -69,7 +75,9 @@ class Captures:
         for i, (owner, expression, value) in enumerate(self._checks):
             places |= {f"x{i}": owner, f"y{i}": value}
             terms.append(f"(x{i}{expression}) is y{i}")
-        exec(f"def holds():\n try: return {' and '.join(terms)}\n except ValueError: return False", places)       # of an empty cell
+        # of an empty cell
+        exec(f"def holds():\n try: return {' and '.join(terms)}\n except ValueError: return False",
+             places)
         self.holds = places["holds"]                            # type: ignore[assignment]
 
     def gather(self, function: FunctionType) -> None:
@@ -96,7 +104,8 @@ class Captures:
         for read in _reads(function.__code__):
             if read.captured and read.name not in free:
                 continue                # a variable of an enclosing function that is traced as well
-            self._follow(self._captured(free[read.name]) if read.captured else self._named(function, read.name), read.attributes)
+            self._follow(self._captured(free[read.name]) if read.captured
+                         else self._named(function, read.name), read.attributes)
 
     def _note(self, names: Mapping[str, Any], name: str, value: Any) -> None:
         self._checks.append((names, f".get({name!r}, absent)", value))
@@ -167,8 +176,8 @@ class Captures:
 
 
 def captures(function: FunctionType) -> Captures | None:
-    """What a function reads, or ``None`` if some of it could change unnoticed: an element of a list, an attribute of an object, a
-    random number."""
+    """What a function reads, or ``None`` if some of it could change unnoticed: an element of a
+    list, an attribute of an object, a random number."""
     found = Captures()
     try:
         found.gather(function)
@@ -179,8 +188,8 @@ def captures(function: FunctionType) -> Captures | None:
 
 
 def _is_own(function: FunctionType) -> bool:
-    """Whether a function is one of this package that depends on its arguments alone. Its globals tell: ``__module__`` can be copied
-    from another function, as ``functools.wraps`` does."""
+    """Whether a function is one of this package that depends on its arguments alone. Its globals
+    tell: ``__module__`` can be copied from another function, as ``functools.wraps`` does."""
     name = function.__globals__.get("__name__", "")
     return type(name) is str and (name in _OWN or name.startswith(f"{_OWN[1]}."))
 
@@ -193,21 +202,25 @@ def _is_pure(value: Any) -> bool:
     if isinstance(value, np.dtype):
         return value.metadata is None and not value.hasobject
     if isinstance(value, np.generic):
-        return kind.__module__ in ("numpy", "ml_dtypes") and not isinstance(value, _STATEFUL_SCALARS)
+        return kind.__module__ in ("numpy", "ml_dtypes") and not isinstance(
+            value, _STATEFUL_SCALARS
+        )
     if kind is BuiltinFunctionType and (value.__self__ is math or value.__self__ is cmath):
         return True
     if isinstance(value, type) and issubclass(value, np.generic):
-        return value.__module__ in ("numpy", "ml_dtypes") and not issubclass(value, _STATEFUL_SCALARS)
+        return value.__module__ in ("numpy", "ml_dtypes") and not issubclass(
+            value, _STATEFUL_SCALARS
+        )
     try:
         return value in _PURE_OF_NUMPY if callable(value) else False
     except TypeError:                   # what has no hash
         return False
 
 
-# -- what a function's code reads -------------------------------------------------------------------------------------------------
+# -- what a function's code reads ------------------------------------------------------------------
 class _Read(NamedTuple):
-    """A name that a function reads, whether it is a variable of an enclosing function, and which attributes of it are taken at
-    once."""
+    """A name that a function reads, whether it is a variable of an enclosing function, and which
+    attributes of it are taken at once."""
 
     name: str
     captured: bool
@@ -217,9 +230,9 @@ class _Read(NamedTuple):
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _CAPTURED = frozenset({"LOAD_DEREF"})
 _ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_NO_TELLING = frozenset({
-    "IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF",
-    "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_SUPER_ATTR", "LOAD_LOCALS"})
+_NO_TELLING = frozenset({"IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS",
+                         "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
+                         "LOAD_SUPER_ATTR", "LOAD_LOCALS"})
 
 
 @lru_cache(maxsize=1024)
@@ -229,7 +242,8 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
     Raises
     ------
     _Opaque
-        If it imports something, makes classes, writes global names, or inspects the objects that it has.
+        If it imports something, makes classes, writes global names, or inspects the objects that it
+        has.
     """
     return tuple(dict.fromkeys(_walk(code)))
 
@@ -253,7 +267,7 @@ def _walk(code: CodeType) -> Iterator[_Read]:
         if what in _NO_TELLING:
             raise _Opaque
         if what in _GLOBAL or what in _CAPTURED:
-            name, captured = instruction.argval, what in _CAPTURED          # type: ignore[union-attr]
+            name, captured = instruction.argval, what in _CAPTURED  # type: ignore[union-attr]
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _walk(inner)

@@ -15,7 +15,8 @@ from ..._dtypes import element_of
 from ...engines.dispatch import Carrier, kind_of
 from .tracing import Input, Reduction, Traced
 
-__all__ = ["COMPUTED", "Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number", "widened"]
+__all__ = ["COMPUTED", "Bound", "Epilogue", "check_shape", "epilogue", "is_choice", "is_number",
+           "widened"]
 
 COMPUTED = frozenset("?bBhHiIlLqQfdFD")
 """Element types of NumPy arrays that epilogues compute with as they are."""
@@ -34,10 +35,11 @@ def is_number(x: Any) -> bool:
 
 
 class Epilogue:
-    """A Python function that a product applies to its sums before it writes them; made by :func:`epilogue`.
+    """A Python function that a product applies to its sums before it writes them; made by
+    :func:`epilogue`.
 
-    Called with keywords alone it binds operands, for ``epilogue=``; called with positional arguments it computes, on arrays or
-    inside another epilogue.
+    Called with keywords alone it binds operands, for ``epilogue=``; called with positional
+    arguments it computes, on arrays or inside another epilogue.
 
     Attributes
     ----------
@@ -80,19 +82,31 @@ class Epilogue:
     def _check_parameters(self, given: Mapping[str, inspect.Parameter]) -> None:
         for name, p in given.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
-                raise TypeError(f"epilogue {self} has a parameter {p}; each parameter must be one that a call can pass by name")
+                raise TypeError(
+                    f"epilogue {self} has a parameter {p}; each parameter must be one that a call can pass by name"
+                )
             if not name.isascii():
-                raise TypeError(f"epilogue {self} has a parameter {name!r}; names of parameters must be ASCII")
+                raise TypeError(
+                    f"epilogue {self} has a parameter {name!r}; names of parameters must be ASCII"
+                )
             if name in _OF_PRODUCT and p.default is not p.empty:
-                raise TypeError(f"epilogue {self} gives {name} a default, but every product supplies it")
+                raise TypeError(
+                    f"epilogue {self} gives {name} a default, but every product supplies it"
+                )
             if p.default is not p.empty and not (is_choice(p.default) or is_number(p.default)):
-                raise TypeError(f"epilogue {self} gives operand {name!r} a default of type {type(p.default).__name__}; defaults "
-                                f"are numbers, strings, bools or None")
+                raise TypeError(
+                    f"epilogue {self} gives operand {name!r} a default of type {type(p.default).__name__}; defaults "
+                    f"are numbers, strings, bools or None"
+                )
         if not given or next(iter(given)) != "acc":
-            raise TypeError(f"the first parameter of epilogue {self} is {next(iter(given), 'missing')}, but it must be acc, the "
-                            f"sums")
+            raise TypeError(
+                f"the first parameter of epilogue {self} is {next(iter(given), 'missing')}, but it must be acc, the "
+                f"sums"
+            )
         if "beta" in given and "c" not in given:
-            raise TypeError(f"epilogue {self} takes beta without c; take both, or neither and let acc include beta * c")
+            raise TypeError(
+                f"epilogue {self} takes beta without c; take both, or neither and let acc include beta * c"
+            )
 
     def __str__(self) -> str:
         return self.function.__name__
@@ -116,7 +130,8 @@ class Epilogue:
         Returns
         -------
         array, (array, dict) or Bound
-            What the function returns, in float32 for half-precision arrays; or the epilogue with its operands.
+            What the function returns, in float32 for half-precision arrays; or the epilogue with
+            its operands.
 
         Raises
         ------
@@ -132,13 +147,17 @@ class Epilogue:
         if len(self.parameters) == len(values) == 1 and not operands and _is_computed(values[0]):
             return self.function(*values)
         if len(values) > len(self.parameters):
-            raise TypeError(f"epilogue {self} takes {len(self.parameters)} arguments, got {len(values)}")
+            raise TypeError(
+                f"epilogue {self} takes {len(self.parameters)} arguments, got {len(values)}"
+            )
         arguments = dict(zip(self.parameters, values, strict=False))
         for name, value in operands.items():
             if name not in self.parameters:
                 raise self.unknown(name, self.parameters[1:])
             if name in arguments:
-                raise TypeError(f"epilogue {self} got two values for {name!r}; its parameters are {', '.join(self.parameters)}")
+                raise TypeError(
+                    f"epilogue {self} got two values for {name!r}; its parameters are {', '.join(self.parameters)}"
+                )
             arguments[name] = value
         if "beta" in self.parameters and "c" in arguments and "beta" not in arguments:
             raise TypeError(f"epilogue {self} got c without beta")
@@ -150,19 +169,26 @@ class Epilogue:
 
     def unknown(self, name: str, known: Iterable[str]) -> TypeError:
         """The error for an argument that is none of the known ones."""
-        return TypeError(f"unknown argument {name!r}; {self} takes {', '.join(map(repr, known)) or 'none'}")
+        return TypeError(
+            f"unknown argument {name!r}; {self} takes {', '.join(map(repr, known)) or 'none'}"
+        )
 
-    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str], others: Iterable[str] = ()) -> None:
+    def _refuse_missing(self, given: Mapping[str, Any], wanted: Iterable[str],
+                        others: Iterable[str] = ()) -> None:
         none = inspect.Parameter.empty
-        missing = [name for name in wanted if name not in given and self.operands.get(name, none) is none]
+        missing = [name for name in wanted if name not in given
+                   and self.operands.get(name, none) is none]
         if missing:
             for name in others:                 # an array for an output, or a misspelled operand
                 if get_close_matches(name, missing):
                     raise self.unknown(name, self.operands)
-            raise TypeError(f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})")
+            raise TypeError(
+                f"epilogue {self} needs {', '.join(missing)}: {self}({', '.join(f'{name}=...' for name in missing)})"
+            )
 
     def computed(self, arguments: Mapping[str, Any]) -> Any:
-        """What the function returns for arguments by name, all checked; half-precision arrays are float32 to it."""
+        """What the function returns for arguments by name, all checked; half-precision arrays are
+        float32 to it."""
         if any(isinstance(x, Traced | Input | Reduction) for x in arguments.values()):
             return self.function(**arguments)
         arguments = {name: widened(x) for name, x in arguments.items()}
@@ -175,7 +201,8 @@ class Epilogue:
 
 
 class Bound(Carrier):
-    """An epilogue with its operands, for ``epilogue=``; calling an :class:`Epilogue` with keywords makes one.
+    """An epilogue with its operands, for ``epilogue=``; calling an :class:`Epilogue` with keywords
+    makes one.
 
     Parameters
     ----------
@@ -211,8 +238,11 @@ class Bound(Carrier):
         self.outputs = {name: x for name, x in values.items() if name not in epilogue.operands}
         for name, x in self.outputs.items():
             if name in epilogue.parameters:
-                raise TypeError(f"epilogue {epilogue} takes {name} from the product, not as an operand")
-            if not hasattr(x, "shape") or isinstance(x, np.generic):            # as the array for an output has
+                raise TypeError(
+                    f"epilogue {epilogue} takes {name} from the product, not as an operand"
+                )
+            # as the array for an output has
+            if not hasattr(x, "shape") or isinstance(x, np.generic):
                 raise epilogue.unknown(name, epilogue.operands)
         epilogue._refuse_missing(self.operands, epilogue.operands, self.outputs)
         if not self.outputs:
@@ -228,8 +258,10 @@ class Bound(Carrier):
         return self.epilogue(acc, *values, **self.operands, **others)
 
     def __repr__(self) -> str:
-        shown = [f"{name}={f'<array {tuple(x.shape)}>' if hasattr(x, 'shape') and x.shape else repr(x)}"
-                 for name, x in self.given.items()]
+        shown = [
+            f"{name}={f'<array {tuple(x.shape)}>' if hasattr(x, 'shape') and x.shape else repr(x)}"
+            for name, x in self.given.items()
+        ]
         return f"{self.epilogue}({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,28 +278,31 @@ def epilogue(function: Callable[..., Any], /) -> Epilogue: ...
 @overload
 def epilogue(*, inputs: bool = False) -> Callable[[Callable[..., Any]], Epilogue]: ...
 def epilogue(function: Any = None, /, *, inputs: bool = False) -> Any:
-    """Make an epilogue from a Python function, which a product applies to its sums before it writes them.
+    """Make an epilogue from a Python function, which a product applies to its sums before it writes
+    them.
 
-    The function computes with arrays as NumPy does, and NumPy runs it unchanged. For a kernel it is traced: it is called once with
-    values that record the operations on them.
+    The function computes with arrays as NumPy does, and NumPy runs it unchanged. For a kernel it is
+    traced: it is called once with values that record the operations on them.
 
     Parameters
     ----------
     function : function
-        The first parameter is ``acc``, the sums. ``c``, ``alpha`` and ``beta`` are those of the product, which itself applies the
-        ones that the function does not name: if it names none, ``acc`` is ``alpha * sum + beta * c``. All other parameters are
-        operands: numbers, or arrays that broadcast over the result as in NumPy. Values for columns have shape (n,), values for
-        rows (m, 1). Strings, bools and ``None`` are passed to the function unchanged. The function returns the result, or a pair
-        of the result and a dictionary of auxiliary outputs: values, or sums, maxima and minima of values over axis -1 or -2.
+        The first parameter is ``acc``, the sums. ``c``, ``alpha`` and ``beta`` are those of the
+        product, which itself applies the ones that the function does not name: if it names none,
+        ``acc`` is ``alpha * sum + beta * c``. All other parameters are operands: numbers, or arrays
+        that broadcast over the result as in NumPy. Values for columns have shape (n,), values for
+        rows (m, 1). Strings, bools and ``None`` are passed to the function unchanged. The function
+        returns the result, or a pair of the result and a dictionary of auxiliary outputs: values,
+        or sums, maxima and minima of values over axis -1 or -2.
     inputs : bool
-        If true, parameters named ``a`` and ``b`` are the operands of the product; the function may return their sums, maxima and
-        minima over K.
+        If true, parameters named ``a`` and ``b`` are the operands of the product; the function may
+        return their sums, maxima and minima over K.
 
     Returns
     -------
     Epilogue
-        Called with keywords alone it binds operands, and arrays for auxiliary outputs, for the ``epilogue=`` of a product. Called
-        with positional arguments it computes.
+        Called with keywords alone it binds operands, and arrays for auxiliary outputs, for the
+        ``epilogue=`` of a product. Called with positional arguments it computes.
 
     Raises
     ------
@@ -304,7 +339,8 @@ def widened(x: Any) -> Any:
     return x.astype(row.computed) if row is not None and row.is_stored else x
 
 
-def check_shape(epilogue: Epilogue, name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def check_shape(epilogue: Epilogue, name: str, given: tuple[int, ...],
+                shape: tuple[int, ...]) -> None:
     """Refuse an operand that does not broadcast over a result as in NumPy.
 
     Raises
@@ -313,7 +349,10 @@ def check_shape(epilogue: Epilogue, name: str, given: tuple[int, ...], shape: tu
         If it does not.
     """
     extra = len(shape) - len(given)
-    if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(given, shape[extra:], strict=True)):
+    if extra < 0 or any(n not in (1, wanted) for n, wanted in zip(given, shape[extra:],
+                                                                  strict=True)):
         hint = f": pass {name}[:, None] for a value of each row" if given == shape[-2:-1] else ""
-        raise ValueError(f"operand {name!r} of epilogue {epilogue} has shape {tuple(given)}, which does not broadcast to the "
-                         f"result's {shape}{hint}")
+        raise ValueError(
+            f"operand {name!r} of epilogue {epilogue} has shape {tuple(given)}, which does not broadcast to the "
+            f"result's {shape}{hint}"
+        )

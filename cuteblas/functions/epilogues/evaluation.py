@@ -1,4 +1,5 @@
-"""Epilogues by NumPy: the Python function, run as it is, with the types and the rules of kernels around it."""
+"""Epilogues by NumPy: the Python function, run as it is, with the types and the rules of kernels
+around it."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from .resolution import resolve
 __all__ = ["evaluate"]
 
 
-def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha: Any = 1, beta: Any = 0,
-             c: np.ndarray | None = None, a: np.ndarray | None = None,
+def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha: Any = 1,
+             beta: Any = 0, c: np.ndarray | None = None, a: np.ndarray | None = None,
              b: np.ndarray | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Apply an epilogue to the sums of a product.
 
@@ -23,13 +24,16 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     bound : Bound
         The epilogue with its operands.
     acc : numpy.ndarray
-        The sums of products, of shape (..., m, n), in the type in which they are added; not multiplied by alpha.
+        The sums of products, of shape (..., m, n), in the type in which they are added; not
+        multiplied by alpha.
     output : str, optional
-        The type of C, in which the result is returned; by default the one that the function computes.
+        The type of C, in which the result is returned; by default the one that the function
+        computes.
     alpha, beta : number or array of no dimensions
         The scalars.
     c : numpy.ndarray, optional
-        What C was, broadcast to (..., m, n); it is not looked at if beta is 0, unless the epilogue takes ``c`` and no ``beta``.
+        What C was, broadcast to (..., m, n); it is not looked at if beta is 0, unless the epilogue
+        takes ``c`` and no ``beta``.
     a, b : numpy.ndarray, optional
         The operands of the product, conjugated, for epilogues that reduce them.
 
@@ -41,18 +45,21 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     Raises
     ------
     TypeError, ValueError, OverflowError
-        What :func:`~cuteblas.functions.epilogues.resolve` raises: whatever a kernel refuses is refused here too.
+        What :func:`~cuteblas.functions.epilogues.resolve` raises: whatever a kernel refuses is
+        refused here too.
     """
     epilogue, sums, named = bound.epilogue, acc.dtype, bound.epilogue.parameters
     alpha, beta = (np.asarray(x).astype(sums)[()] for x in (alpha, beta))
-    resolved = resolve(bound, accumulator=sums.name, output=output, shape=acc.shape, beta="zero" if beta == 0 else "value",
-                       has_c=c is not None, array_kind="numpy",
-                       inputs={name: x.shape for name, x in (("a", a), ("b", b)) if x is not None})
+    resolved = resolve(bound, accumulator=sums.name, output=output, shape=acc.shape,
+                       beta="zero" if beta == 0 else "value", has_c=c is not None,
+                       array_kind="numpy", inputs={name: x.shape for name, x in (("a", a), ("b", b))
+                                                   if x is not None})
     target = element(resolved.output).numpy
     if c is None or (beta == 0 and not ("c" in named and "beta" not in named)):
         c = np.zeros((1,) * acc.ndim, target)           # not looked at
     before = widened(c.astype(target))
-    if "alpha" not in named and alpha != 1:             # one times an infinite complex number is not that number
+    # one times an infinite complex number is not that number
+    if "alpha" not in named and alpha != 1:
         acc = alpha * acc
     if "c" not in named and beta != 0:
         acc = acc + (before.astype(sums) if beta == 1 else beta * before.astype(sums))
@@ -61,8 +68,11 @@ def evaluate(bound: Bound, acc: np.ndarray, *, output: str | None = None, alpha:
     returned = epilogue.computed({**epilogue.operands, **arguments, **bound.operands})
     value, auxiliary = returned if isinstance(returned, tuple) else (returned, {})
     result = np.broadcast_to(value, acc.shape).astype(target)
-    types = {name: dtype for name, dtype, _array in resolved.outputs} | {v.name: v.dtype for v in resolved.reductions}
-    return result, {name: _stored(x, types[name], bound.outputs.get(name)) for name, x in auxiliary.items()}
+    types = {name: dtype for name, dtype, _array in resolved.outputs} | {
+        v.name: v.dtype for v in resolved.reductions
+    }
+    return result, {name: _stored(x, types[name], bound.outputs.get(name))
+                    for name, x in auxiliary.items()}
 
 
 def _stored(x: np.ndarray, dtype: str, into: np.ndarray | None) -> np.ndarray:

@@ -16,7 +16,8 @@ __all__ = ["erf", "logistic"]
 
 
 def erf(x: Any) -> Any:
-    """The error function: SciPy's on NumPy arrays, or Python's without SciPy; that of ``cupyx.scipy`` on CuPy arrays.
+    """The error function: SciPy's on NumPy arrays, or Python's without SciPy; that of
+    ``cupyx.scipy`` on CuPy arrays.
 
     Parameters
     ----------
@@ -67,7 +68,9 @@ def _erf_of_numpy() -> Any:
 
 
 def _erf_by_math(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(getattr(x, "dtype", np.float64))[()]
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(getattr(x, "dtype", np.float64))[
+        ()
+    ]
 
 
 @cache

@@ -10,16 +10,18 @@ import numpy as np
 from .epilogue import epilogue
 from .functions import erf, logistic
 
-__all__ = ["bgrad_a", "bgrad_b", "bias", "bias_gelu", "bias_gelu_aux", "bias_relu", "bias_relu_aux", "clamp", "dequantize", "dgelu",
-           "dgelu_bgrad", "dgelu_tanh", "dgelu_tanh_bgrad", "drelu", "drelu_bgrad", "gelu", "gelu_aux", "gelu_tanh", "leaky_relu",
-           "relu", "relu_aux", "residual_add", "scale", "sigmoid", "silu", "tanh"]
+__all__ = ["bgrad_a", "bgrad_b", "bias", "bias_gelu", "bias_gelu_aux", "bias_relu", "bias_relu_aux",
+           "clamp", "dequantize", "dgelu", "dgelu_bgrad", "dgelu_tanh", "dgelu_tanh_bgrad", "drelu",
+           "drelu_bgrad", "gelu", "gelu_aux", "gelu_tanh", "leaky_relu", "relu", "relu_aux",
+           "residual_add", "scale", "sigmoid", "silu", "tanh"]
 
 _AXES = {"row": -1, "column": -2}
 
 
 @epilogue
 def bias(acc: Any, *, bias: Any) -> Any:
-    """``acc + bias``: a bias of shape (n,) has a value for each column, one of shape (m, 1) a value for each row.
+    """``acc + bias``: a bias of shape (n,) has a value for each column, one of shape (m, 1) a value
+    for each row.
 
     Parameters
     ----------
@@ -142,7 +144,8 @@ def gelu(acc: Any) -> Any:
 
 @epilogue
 def gelu_tanh(acc: Any) -> Any:
-    """GELU with Phi approximated by tanh (Hendrycks and Gimpel, arXiv:1606.08415): the GELU of cuBLAS and nvmath-python.
+    """GELU with Phi approximated by tanh (Hendrycks and Gimpel, arXiv:1606.08415): the GELU of
+    cuBLAS and nvmath-python.
 
     Parameters
     ----------
@@ -286,7 +289,8 @@ def scale(acc: Any, *, scale: Any) -> Any:
     acc : array or value of an epilogue
         The sums; the product supplies them where the epilogue is bound.
     scale : number or array
-        Broadcasts over the result: a number, shape (n,) for a value per column, (m, 1) for a value per row.
+        Broadcasts over the result: a number, shape (n,) for a value per column, (m, 1) for a value
+        per row.
 
     Returns
     -------
@@ -303,7 +307,8 @@ def scale(acc: Any, *, scale: Any) -> Any:
 
 
 @epilogue
-def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale: Any = 1.0, zero: Any = 0) -> Any:
+def dequantize(acc: Any, *, scale: Any = 1.0, row_scale: Any = 1.0, column_scale: Any = 1.0,
+               zero: Any = 0) -> Any:
     """``(acc - zero) * scale * row_scale * column_scale`` in float32, for sums of integers.
 
     ``zero`` is what the zero points add to the sums.
@@ -359,7 +364,7 @@ def residual_add(acc: Any, *, residual: Any) -> Any:
     return acc + residual
 
 
-# -- for training: what the backward pass needs, and the backward pass ---------------------------------------------------------
+# -- for training: what the backward pass needs, and the backward pass -----------------------------
 @epilogue
 def relu_aux(acc: Any) -> Any:
     """``relu(acc)``, and the output ``mask``: where ``acc`` is positive, as bool.
@@ -466,7 +471,8 @@ def bias_gelu_aux(acc: Any, *, bias: Any) -> Any:
 
 @epilogue
 def drelu(acc: Any, *, x: Any) -> Any:
-    """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, the input of ReLU, or its result.
+    """``acc`` where ``x`` is positive, else 0; ``x`` is the mask of :data:`relu_aux`, the input of
+    ReLU, or its result.
 
     Parameters
     ----------
@@ -490,7 +496,8 @@ def drelu(acc: Any, *, x: Any) -> Any:
 
 @epilogue
 def dgelu(acc: Any, *, x: Any) -> Any:
-    """``acc`` times the derivative of :data:`gelu` at ``x``, the input of GELU: ``Phi(x) + x phi(x)``.
+    """``acc`` times the derivative of :data:`gelu` at ``x``, the input of GELU:
+    ``Phi(x) + x phi(x)``.
 
     Parameters
     ----------
@@ -509,7 +516,8 @@ def dgelu(acc: Any, *, x: Any) -> Any:
     >>> dgelu(np.array([2.0, 2.0]), x=np.array([0.0, 100.0]))
     array([1., 2.])
     """
-    return acc * (0.5 * (1 + erf(x * math.sqrt(0.5))) + x * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * np.square(x))))
+    return acc * (0.5 * (1 + erf(x * math.sqrt(0.5))) + x
+                  * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * np.square(x))))
 
 
 @epilogue
@@ -540,7 +548,8 @@ def dgelu_tanh(acc: Any, *, x: Any) -> Any:
 
 @epilogue
 def drelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
-    """:data:`drelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``.
+    """:data:`drelu`, and the output ``bgrad``: the gradient of a bias with a value for each
+    ``"row"`` or ``"column"``.
 
     Parameters
     ----------
@@ -570,7 +579,8 @@ def drelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
 
 @epilogue
 def dgelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
-    """:data:`dgelu`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``.
+    """:data:`dgelu`, and the output ``bgrad``: the gradient of a bias with a value for each
+    ``"row"`` or ``"column"``.
 
     Parameters
     ----------
@@ -599,7 +609,8 @@ def dgelu_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
 
 @epilogue
 def dgelu_tanh_bgrad(acc: Any, *, x: Any, per: Any = "row") -> Any:
-    """:data:`dgelu_tanh`, and the output ``bgrad``: the gradient of a bias with a value for each ``"row"`` or ``"column"``.
+    """:data:`dgelu_tanh`, and the output ``bgrad``: the gradient of a bias with a value for each
+    ``"row"`` or ``"column"``.
 
     Parameters
     ----------

@@ -22,7 +22,8 @@ _LIBRARIES = {"numpy": "NumPy", "cupy": "CuPy"}
 
 
 class Matrix(NamedTuple):
-    """An auxiliary output as large as the result: its name, its type, and the array to write, or ``None`` for a new one."""
+    """An auxiliary output as large as the result: its name, its type, and the array to write, or
+    ``None`` for a new one."""
 
     name: str
     dtype: str
@@ -30,8 +31,9 @@ class Matrix(NamedTuple):
 
 
 class Vector(NamedTuple):
-    """A reduction: its name, ``"sum"``, ``"max"`` or ``"min"``, the axis, what is reduced (``"c"`` for the result, ``"a"`` or
-    ``"b"``, or the name of a matrix), its type, and the array to write, or ``None`` for a new one."""
+    """A reduction: its name, ``"sum"``, ``"max"`` or ``"min"``, the axis, what is reduced (``"c"``
+    for the result, ``"a"`` or ``"b"``, or the name of a matrix), its type, and the array to write,
+    or ``None`` for a new one."""
 
     name: str
     op: str
@@ -52,7 +54,8 @@ class Resolved:
     output : str
         The type of C.
     operands : tuple of (str, array)
-        In the order of ``graph.leaves("operand")``: views of the operands, broadcast to (..., m, n).
+        In the order of ``graph.leaves("operand")``: views of the operands, broadcast to (..., m,
+        n).
     scalars : tuple of (str, number)
         In the order of ``graph.leaves("scalar")``.
     outputs : tuple of Matrix
@@ -73,7 +76,8 @@ class Resolved:
 
 
 def as_bound(epilogue: Any) -> Bound:
-    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of a predefined one.
+    """What ``epilogue=`` may be: an epilogue with its operands, one that needs none, or the name of
+    a predefined one.
 
     Raises
     ------
@@ -87,8 +91,10 @@ def as_bound(epilogue: Any) -> Bound:
     if isinstance(epilogue, Epilogue):
         return epilogue()
     hint = ": decorate it with @cuteblas.epilogue" if callable(epilogue) else ""
-    raise TypeError(f"epilogue takes a function decorated with @cuteblas.epilogue, with its operands if it has any, or the name of "
-                    f"a predefined one, got {type(epilogue).__name__}{hint}")
+    raise TypeError(
+        f"epilogue takes a function decorated with @cuteblas.epilogue, with its operands if it has any, or the name of "
+        f"a predefined one, got {type(epilogue).__name__}{hint}"
+    )
 
 
 @cache
@@ -96,13 +102,16 @@ def _predefined(name: str) -> Bound:
     from . import predefined
 
     if name not in predefined.__all__:
-        raise ValueError(f"unknown epilogue {name!r}; the predefined ones are {', '.join(predefined.__all__)}")
+        raise ValueError(
+            f"unknown epilogue {name!r}; the predefined ones are {', '.join(predefined.__all__)}"
+        )
     epilogue: Epilogue = getattr(predefined, name)
     return epilogue()
 
 
-def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[int, ...], beta: str = "zero", has_c: bool = False,
-            alpha: str = "value", array_kind: str | None = None,
+def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[int, ...],
+            beta: str = "zero", has_c: bool = False, alpha: str = "value",
+            array_kind: str | None = None,
             inputs: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Resolved:
     """Trace an epilogue for a product and check its operands.
 
@@ -113,7 +122,8 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     accumulator : str
         The type of the sums, and of alpha and beta.
     output : str or None
-        The type of C, which is also that of the result; ``None`` for the type that the function gives it.
+        The type of C, which is also that of the result; ``None`` for the type that the function
+        gives it.
     shape : tuple of int
         Of the result: (..., m, n).
     beta, alpha : {"zero", "one", "value", "device"}
@@ -123,7 +133,8 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     array_kind : {"numpy", "cupy"}, optional
         What arrays have to be.
     inputs : mapping of str to tuple of int, optional
-        The shapes of the operands ``a`` (..., m, k) and ``b`` (..., k, n), of which an epilogue may return reductions.
+        The shapes of the operands ``a`` (..., m, k) and ``b`` (..., k, n), of which an epilogue may
+        return reductions.
 
     Raises
     ------
@@ -132,7 +143,8 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
     """
     epilogue = bound.epilogue
     _check_c(epilogue, beta, has_c)
-    operands = {name: _of_library(epilogue, name, x, array_kind) for name, x in bound.operands.items()}
+    operands = {name: _of_library(epilogue, name, x, array_kind)
+                for name, x in bound.operands.items()}
     key = TraceKey(accumulator, output, beta == "zero", beta == "one", alpha == "one",
                    tuple((name, operand_key(x)) for name, x in operands.items()),
                    tuple((name, native_type(x)) for name, x in bound.outputs.items()))
@@ -142,13 +154,17 @@ def resolve(bound: Bound, *, accumulator: str, output: str | None, shape: tuple[
         _check_outputs(bound, traced, shape, inputs, array_kind)
     for node in traced.exact:
         check_integer(_computed(node.args[0], operands), np.dtype(node.dtype))
-    views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape)) for leaf in traced.operands)
+    views = tuple((leaf.name, _broadcast(epilogue, leaf.name, operands[leaf.name], shape))
+                  for leaf in traced.operands)
     for name in traced.unused:
         _broadcast(epilogue, name, operands[name], shape)
     return Resolved(traced.graph, traced.output, views,
-                    tuple((leaf.name, _number(epilogue, leaf, operands[leaf.name])) for leaf in traced.scalars),
-                    tuple(Matrix(name, dtype, bound.outputs.get(name)) for name, dtype in traced.outputs),
-                    tuple(Vector(*reduction, bound.outputs.get(reduction[0])) for reduction in traced.reductions), traced.hidden)
+                    tuple((leaf.name, _number(epilogue, leaf, operands[leaf.name]))
+                          for leaf in traced.scalars),
+                    tuple(Matrix(name, dtype, bound.outputs.get(name))
+                          for name, dtype in traced.outputs),
+                    tuple(Vector(*reduction, bound.outputs.get(reduction[0]))
+                          for reduction in traced.reductions), traced.hidden)
 
 
 def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:
@@ -157,14 +173,19 @@ def _check_c(epilogue: Epilogue, beta: str, has_c: bool) -> None:
         if not has_c:
             raise ValueError(f"epilogue {epilogue} reads c, but this product has no c")
         if beta != "zero":
-            raise ValueError(f"epilogue {epilogue} reads c but does not take beta, so beta must be 0")
+            raise ValueError(
+                f"epilogue {epilogue} reads c but does not take beta, so beta must be 0"
+            )
     elif "alpha" in named and "c" not in named and beta != "zero":
-        raise ValueError(f"epilogue {epilogue} applies alpha itself and takes neither c nor beta, so the product cannot have a c")
+        raise ValueError(
+            f"epilogue {epilogue} applies alpha itself and takes neither c nor beta, so the product cannot have a c"
+        )
 
 
-# -- operands ------------------------------------------------------------------------------------------------------------------
+# -- operands --------------------------------------------------------------------------------------
 def _of_library(epilogue: Epilogue, name: str, x: Any, array_kind: str | None) -> Any:
-    """A choice, a number or an array of the product's library; what NumPy can convert is converted for it."""
+    """A choice, a number or an array of the product's library; what NumPy can convert is converted
+    for it."""
     if is_choice(x) or is_number(x):
         return x
     kind = kind_of(x)
@@ -173,7 +194,9 @@ def _of_library(epilogue: Epilogue, name: str, x: Any, array_kind: str | None) -
     if array_kind is not None and (kind == "cupy") != (array_kind == "cupy"):
         library = _LIBRARIES.get(type(x).__module__.partition(".")[0])
         what = f"a {library} array" if library else f"a {type(x).__name__}"
-        raise TypeError(f"operand {name!r} of epilogue {epilogue} is {what}, but the product is of {_LIBRARIES[array_kind]} arrays")
+        raise TypeError(
+            f"operand {name!r} of epilogue {epilogue} is {what}, but the product is of {_LIBRARIES[array_kind]} arrays"
+        )
     return x
 
 
@@ -189,7 +212,9 @@ def _number(epilogue: Epilogue, leaf: Node, x: Any) -> Any:
     """A number in the type of its leaf."""
     kind, x = np.dtype(leaf.dtype), np.asarray(x).item()
     if kind.kind in "iu" and not np.iinfo(kind).min <= x <= np.iinfo(kind).max:
-        raise OverflowError(f"operand {leaf.name!r} of epilogue {epilogue} is {x}, which is out of bounds for {kind}")
+        raise OverflowError(
+            f"operand {leaf.name!r} of epilogue {epilogue} is {x}, which is out of bounds for {kind}"
+        )
     return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[kind.kind](x)
 
 
@@ -201,26 +226,32 @@ def _computed(node: Node, numbers: Mapping[str, Any]) -> Any:
     return next(args) if node.op == "cast" else getattr(np, node.op)(*args, dtype=object)
 
 
-# -- outputs -------------------------------------------------------------------------------------------------------------------
+# -- outputs ---------------------------------------------------------------------------------------
 def _check_extrema(epilogue: Epilogue, traced: Trace, shape: tuple[int, ...]) -> None:
     for name, op, axis, source, _dtype in traced.reductions:
         if op != "sum" and source not in ("a", "b") and shape[axis] == 0:
-            raise ValueError(f"output {name!r} of epilogue {epilogue} is a {op}imum over axis {axis}, which has no elements in a "
-                             f"result of shape {shape}")
+            raise ValueError(
+                f"output {name!r} of epilogue {epilogue} is a {op}imum over axis {axis}, which has no elements in a "
+                f"result of shape {shape}"
+            )
 
 
-def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...], inputs: Mapping[str, tuple[int, ...]],
-                   array_kind: str | None) -> None:
+def _check_outputs(bound: Bound, traced: Trace, shape: tuple[int, ...],
+                   inputs: Mapping[str, tuple[int, ...]], array_kind: str | None) -> None:
     wanted = _shapes(traced, {"c": shape, **inputs})
     for name, x in bound.outputs.items():
         if name not in wanted:
             raise bound.epilogue.unknown(name, (*bound.epilogue.operands, *wanted))
         _of_library(bound.epilogue, name, x, array_kind)
         if tuple(x.shape) != wanted[name]:
-            raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} has shape {tuple(x.shape)}, but the "
-                             f"output has {wanted[name]}")
+            raise ValueError(
+                f"the array for output {name!r} of epilogue {bound.epilogue} has shape {tuple(x.shape)}, but the "
+                f"output has {wanted[name]}"
+            )
         if isinstance(x, np.ndarray) and not x.flags.writeable:
-            raise ValueError(f"the array for output {name!r} of epilogue {bound.epilogue} is read-only")
+            raise ValueError(
+                f"the array for output {name!r} of epilogue {bound.epilogue} is read-only"
+            )
 
 
 def _shapes(traced: Trace, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:

@@ -1,4 +1,5 @@
-"""Graphs from functions: an epilogue is run on traced values once for each set of types, and again when what it reads changes."""
+"""Graphs from functions: an epilogue is run on traced values once for each set of types, and again
+when what it reads changes."""
 
 from __future__ import annotations
 
@@ -14,7 +15,18 @@ from ..._dtypes import dtype as element
 from ...codegen.epilogue import EpilogueGraph, Node
 from .captures import Captures, captures
 from .epilogue import Epilogue, is_choice, is_number
-from .tracing import Input, Reduction, Traced, apply, as_traced, cast, constant, stored_as, traced_leaf, value_type
+from .tracing import (
+    Input,
+    Reduction,
+    Traced,
+    apply,
+    as_traced,
+    cast,
+    constant,
+    stored_as,
+    traced_leaf,
+    value_type,
+)
 
 __all__ = ["Trace", "TraceKey", "native_type", "operand_key", "trace", "trace_state"]
 
@@ -88,7 +100,8 @@ class Trace:
 
     @cached_property
     def exact(self) -> tuple[Node, ...]:
-        """The casts of Python integers, which NumPy refuses where the type does not hold the value."""
+        """The casts of Python integers, which NumPy refuses where the type does not hold the
+        value."""
         return tuple(node for node in self.graph.nodes if node.op == "cast" and node.name)
 
 
@@ -149,45 +162,57 @@ def trace(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Tra
 
 
 def trace_state(epilogue: Epilogue) -> object | None:
-    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there are none, none that hold, or if
-    calls have to be checked by their numbers."""
+    """What stays the same object for as long as the traces of an epilogue hold; ``None`` if there
+    are none, none that hold, or if calls have to be checked by their numbers."""
     known: _Known | None = epilogue.known
     return known if known is not None and known.holds() else None
 
 
 def _traced(epilogue: Epilogue, key: TraceKey, operands: Mapping[str, Any]) -> Trace:
-    arguments = {**_product_leaves(epilogue, key), **{name: Input(name) for name in epilogue.inputs}}
+    arguments = {**_product_leaves(epilogue, key),
+                 **{name: Input(name) for name in epilogue.inputs}}
     for name, default in epilogue.operands.items():
-        arguments[name] = _operand_leaf(epilogue, name, operands[name]) if name in operands else default
+        arguments[name] = _operand_leaf(epilogue, name,
+                                        operands[name]) if name in operands else default
     result, auxiliary = _checked_return(epilogue, epilogue.function(**arguments))
     target = element(key.output).numpy if key.output else result.kind
-    if not stored_as(np.dtype(np.uint8) if result.weak is int else result.kind, target):       # of an int, its value decides
-        raise TypeError(f"epilogue {epilogue} computes {result.kind}, which cannot be written to a result of {target}")
+    # of an int, its value decides
+    if not stored_as(np.dtype(np.uint8) if result.weak is int else result.kind, target):
+        raise TypeError(
+            f"epilogue {epilogue} computes {result.kind}, which cannot be written to a result of {target}"
+        )
     node = result.node
     if node.op == "constant":                           # C's type has to hold it
         node = constant(node.value, target)
     elif result.weak or node.op == "scalar":
-        node = cast(Traced(node, result.kind, int if result.kind.kind in "iu" else result.weak), target)
+        node = cast(Traced(node, result.kind, int if result.kind.kind in "iu" else result.weak),
+                    target)
     return _Assembly(epilogue, key, target, node).trace(auxiliary)
 
 
-# -- what a function is called with --------------------------------------------------------------------------------------------
+# -- what a function is called with ----------------------------------------------------------------
 def _product_leaves(epilogue: Epilogue, key: TraceKey) -> dict[str, Traced]:
-    """``acc``, ``c``, ``alpha`` and ``beta``, as far as the function names them; the rest has been applied to ``acc``."""
+    """``acc``, ``c``, ``alpha`` and ``beta``, as far as the function names them; the rest has been
+    applied to ``acc``."""
     named, sums = epilogue.parameters, np.dtype(key.accumulator)
     c_type = np.dtype(element(key.output).computed) if key.output else sums
-    acc, alpha, beta = (traced_leaf(name, sums, full=name == "acc") for name in ("acc", "alpha", "beta"))
+    acc, alpha, beta = (traced_leaf(name, sums, full=name == "acc")
+                        for name in ("acc", "alpha", "beta"))
     c = traced_leaf("c", c_type, full=True)
     if "beta" in named and key.beta_is_zero:            # C must not be read: it may hold anything
         c, beta = Traced(constant(0, c_type), c_type, None, True), Traced(constant(0, sums), sums)
     scaled = acc if "alpha" in named or key.alpha_is_one else apply(np.multiply, alpha, acc)
     if not ({"c", "alpha"} & {*named} or key.beta_is_zero):
         if not np.can_cast(c_type, sums, "safe"):
-            raise TypeError(f"epilogue {epilogue} takes no c, so the product adds beta * c to acc, but c is {c_type} and "
-                            f"acc {sums}; let the epilogue take c and beta")
+            raise TypeError(
+                f"epilogue {epilogue} takes no c, so the product adds beta * c to acc, but c is {c_type} and "
+                f"acc {sums}; let the epilogue take c and beta"
+            )
         before = c.astype(sums)
-        scaled = apply(np.add, scaled, before if key.beta_is_one else apply(np.multiply, beta, before))
-    return {name: x for name, x in (("acc", scaled), ("c", c), ("alpha", alpha), ("beta", beta)) if name in named}
+        scaled = apply(np.add, scaled, before if key.beta_is_one
+                       else apply(np.multiply, beta, before))
+    return {name: x for name, x in (("acc", scaled), ("c", c), ("alpha", alpha), ("beta", beta))
+            if name in named}
 
 
 def _operand_leaf(epilogue: Epilogue, name: str, x: Any) -> Any:
@@ -198,39 +223,56 @@ def _operand_leaf(epilogue: Epilogue, name: str, x: Any) -> Any:
             return traced_leaf("scalar", np.array(kind()).dtype, name, weak=kind)
         case (op, kind):
             if kind.name not in DTYPES:
-                raise TypeError(f"operand {name!r} of epilogue {epilogue} has type {kind}, which kernels do not support")
+                raise TypeError(
+                    f"operand {name!r} of epilogue {epilogue} has type {kind}, which kernels do not support"
+                )
             return traced_leaf(op, kind, name)
 
 
-# -- what it returns -----------------------------------------------------------------------------------------------------------
+# -- what it returns -------------------------------------------------------------------------------
 def _checked_return(epilogue: Epilogue, returned: Any) -> tuple[Traced, dict[str, Any]]:
-    result, auxiliary = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
+    result, auxiliary = returned if isinstance(returned,
+                                               tuple) and len(returned) == 2 else (returned, {})
     if not isinstance(auxiliary, dict):
-        raise TypeError(f"epilogue {epilogue} returns a pair whose second item is {type(auxiliary).__name__}; auxiliary outputs "
-                        f"are a dictionary: return acc, {{'x': ...}}")
+        raise TypeError(
+            f"epilogue {epilogue} returns a pair whose second item is {type(auxiliary).__name__}; auxiliary outputs "
+            f"are a dictionary: return acc, {{'x': ...}}"
+        )
     if isinstance(result, Reduction):
-        raise TypeError(f"epilogue {epilogue} returns a reduction as its result; return it as an auxiliary output: "
-                        f"return acc, {{'x': ...}}")
+        raise TypeError(
+            f"epilogue {epilogue} returns a reduction as its result; return it as an auxiliary output: "
+            f"return acc, {{'x': ...}}"
+        )
     if is_number(result) or isinstance(result, bool):
         result = as_traced(result)
     if not isinstance(result, Traced):
         what = "nothing" if result is None else type(result).__name__
-        raise TypeError(f"epilogue {epilogue} returns {what}; it must return the result, or the result and a dictionary of "
-                        f"auxiliary outputs")
+        raise TypeError(
+            f"epilogue {epilogue} returns {what}; it must return the result, or the result and a dictionary of "
+            f"auxiliary outputs"
+        )
     for name, x in auxiliary.items():
-        if not (isinstance(name, str) and name.isidentifier() and name.isascii()) or name in {*_RESERVED, *epilogue.parameters}:
-            raise TypeError(f"epilogue {epilogue} names an auxiliary output {name!r}; the name must be an ASCII identifier, "
-                            f"but not a parameter of the function or one of {', '.join(sorted(_RESERVED))}")
+        if not (isinstance(name, str) and name.isidentifier()
+                and name.isascii()) or name in {*_RESERVED, *epilogue.parameters}:
+            raise TypeError(
+                f"epilogue {epilogue} names an auxiliary output {name!r}; the name must be an ASCII identifier, "
+                f"but not a parameter of the function or one of {', '.join(sorted(_RESERVED))}"
+            )
         if not isinstance(x, Traced | Reduction):
-            raise TypeError(f"auxiliary output {name!r} of epilogue {epilogue} is {type(x).__name__}, not a value or a reduction")
+            raise TypeError(
+                f"auxiliary output {name!r} of epilogue {epilogue} is {type(x).__name__}, not a value or a reduction"
+            )
         if isinstance(x, Traced) and not x.full:
-            raise TypeError(f"auxiliary output {name!r} of epilogue {epilogue} does not depend on acc or c, so it is not as large "
-                            f"as the result")
+            raise TypeError(
+                f"auxiliary output {name!r} of epilogue {epilogue} does not depend on acc or c, so it is not as large "
+                f"as the result"
+            )
     return result, auxiliary
 
 
 class _Assembly:
-    """Collects what a function returned: decides types, and the memory of values that are reduced."""
+    """Collects what a function returned: decides types, and the memory of values that are
+    reduced."""
 
     def __init__(self, epilogue: Epilogue, key: TraceKey, target: np.dtype, result: Node):
         self._epilogue, self._key, self._target, self._result = epilogue, key, target, result
@@ -242,28 +284,42 @@ class _Assembly:
         """The trace."""
         for name, x in auxiliary.items():
             if isinstance(x, Traced):
-                self._matrices[name] = self._type_of_array(name, x.kind, self._natural_type(x.kind)), x.node
+                self._matrices[name] = self._type_of_array(name, x.kind,
+                                                           self._natural_type(x.kind)), x.node
         taken = {*self._epilogue.parameters, *auxiliary}
-        reductions = tuple(self._reduction(name, x, taken) for name, x in auxiliary.items() if isinstance(x, Reduction))
-        graph = _with_typed_numbers(EpilogueGraph(str(self._epilogue), self._result,
-                                                  tuple((name, node) for name, (_, node) in self._matrices.items())))
+        reductions = tuple(self._reduction(name, x, taken) for name, x in auxiliary.items()
+                           if isinstance(x, Reduction))
+        graph = _with_typed_numbers(
+            EpilogueGraph(
+                str(self._epilogue),
+                self._result,
+                tuple((name, node) for name, (_, node) in self._matrices.items())
+            )
+        )
         used = {leaf.name for leaf in graph.leaves("operand")}
-        unused = tuple(name for name, (op, *_) in self._key.operands if op == "operand" and name not in used)
+        unused = tuple(name for name, (op, *_) in self._key.operands if op == "operand"
+                       and name not in used)
         matrices = tuple((name, kind.name) for name, (kind, _) in self._matrices.items())
-        return Trace(graph, self._target.name, matrices, reductions, frozenset(self._hidden), unused)
+        return Trace(graph, self._target.name, matrices, reductions, frozenset(self._hidden),
+                     unused)
 
     def _natural_type(self, dtype: np.dtype) -> np.dtype:
-        """The type of a new auxiliary matrix: the value's; what is float32 in a half-precision product is stored as C is."""
+        """The type of a new auxiliary matrix: the value's; what is float32 in a half-precision
+        product is stored as C is."""
         return self._target if dtype == np.float32 and value_type(self._target) != self._target.name else dtype
 
     def _type_of_array(self, name: str, dtype: np.dtype, natural: np.dtype) -> np.dtype:
         given = self._given.get(name, natural)
         if not stored_as(dtype, given):
-            raise TypeError(f"epilogue {self._epilogue} computes {dtype} for {name!r}, which cannot be written to an array of "
-                            f"{given}")
+            raise TypeError(
+                f"epilogue {self._epilogue} computes {dtype} for {name!r}, which cannot be written to an array of "
+                f"{given}"
+            )
         return given
 
-    def _reduction(self, name: str, reduction: Reduction, taken: set[str]) -> tuple[str, str, int, str, str]:
+    def _reduction(
+        self, name: str, reduction: Reduction, taken: set[str]
+    ) -> tuple[str, str, int, str, str]:
         x, op = reduction.source, reduction.op
         kind = np.dtype(self._key.accumulator if isinstance(x, str) else value_type(x.kind))
         if op == "sum":                         # integers sum in 64 bits, as in NumPy
@@ -272,7 +328,8 @@ class _Assembly:
         return name, op, reduction.axis, source, self._type_of_array(name, kind, kind).name
 
     def _source(self, name: str, node: Node, taken: set[str]) -> str:
-        """The memory that holds a value: C, an output, or else an output of its own that is not returned."""
+        """The memory that holds a value: C, an output, or else an output of its own that is not
+        returned."""
         if node == self._result and self._target == node.dtype:
             return "c"
         for matrix, (kind, other) in self._matrices.items():
@@ -287,7 +344,8 @@ class _Assembly:
 
 
 def _with_typed_numbers(graph: EpilogueGraph) -> EpilogueGraph:
-    """The graph with Python numbers in the one type that they are used in, instead of their widest type and a cast."""
+    """The graph with Python numbers in the one type that they are used in, instead of their widest
+    type and a cast."""
     used: dict[Node, set[str]] = {}
     for node in graph.nodes:
         for argument in node.args:
@@ -296,5 +354,7 @@ def _with_typed_numbers(graph: EpilogueGraph) -> EpilogueGraph:
                 used.setdefault(argument, set()).add(node.dtype if converts else argument.dtype)
     for root in (graph.result, *(node for _, node in graph.outputs)):
         used.setdefault(root, set()).add(root.dtype)
-    types = {leaf: types.pop() for leaf, types in used.items() if leaf.op == "scalar" and len(types) == 1}
-    return graph.substituted(lambda leaf: Node("scalar", types[leaf], name=leaf.name) if leaf in types else leaf)
+    types = {leaf: types.pop() for leaf, types in used.items() if leaf.op == "scalar"
+             and len(types) == 1}
+    return graph.substituted(lambda leaf: Node("scalar", types[leaf], name=leaf.name)
+                             if leaf in types else leaf)

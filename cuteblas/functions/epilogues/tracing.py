@@ -1,8 +1,10 @@
-"""What an epilogue's function is run on to learn what it computes: values that record operations instead of performing them.
+"""What an epilogue's function is run on to learn what it computes: values that record operations
+instead of performing them.
 
-A :class:`Traced` value has the type that NumPy would give it, asked of NumPy for every operation (``ufunc.resolve_dtypes``), so
-that a kernel computes in the same types as the function does on arrays. Half precision is kept as NumPy keeps it: a value of type
-float16 is computed in float32 and rounded to float16 after every operation.
+A :class:`Traced` value has the type that NumPy would give it, asked of NumPy for every operation
+(``ufunc.resolve_dtypes``), so that a kernel computes in the same types as the function does on
+arrays. Half precision is kept as NumPy keeps it: a value of type float16 is computed in float32 and
+rounded to float16 after every operation.
 """
 
 from __future__ import annotations
@@ -17,17 +19,19 @@ import numpy as np
 from ..._dtypes import element_of
 from ...codegen.epilogue import FUNCTIONS, Node
 
-__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast", "check_integer", "constant", "of_name",
-           "stored_as", "traced_leaf", "value_type"]
+__all__ = ["ARRAY_FUNCTIONS", "Input", "Reduction", "Traced", "apply", "as_traced", "cast",
+           "check_integer", "constant", "of_name", "stored_as", "traced_leaf", "value_type"]
 
-_MOST_OPERATIONS = 500                  # what a kernel can reasonably hold; recursive readers of a graph cope with it
-_DEFAULTS: dict[type, np.dtype] = {
-    bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64), complex: np.dtype(np.complex128)}
+# what a kernel can reasonably hold; recursive readers of a graph cope with it
+_MOST_OPERATIONS = 500
+_DEFAULTS: dict[type, np.dtype] = {bool: np.dtype(bool), int: np.dtype(np.int64),
+                                   float: np.dtype(np.float64), complex: np.dtype(np.complex128)}
 _LARGEST_INT64 = 2**63 - 1
 _RANKS = {bool: 0, int: 1, float: 2, complex: 3}
-_OF_COMPLEX = frozenset({"add", "subtract", "multiply", "divide", "negative", "absolute", "square", "reciprocal", "conj", "equal",
-                         "not_equal", "isnan"})
-_OF_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "invert": "logical_not"}
+_OF_COMPLEX = frozenset({"add", "subtract", "multiply", "divide", "negative", "absolute", "square",
+                         "reciprocal", "conj", "equal", "not_equal", "isnan"})
+_OF_BOOL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor",
+            "invert": "logical_not"}
 _RENAMED = {"conjugate": "conj", "fabs": "absolute", "expit": "sigmoid", **_OF_BOOL}
 _SPECIAL = frozenset({"erf", "sigmoid"})                      # functions that NumPy lacks
 
@@ -52,7 +56,9 @@ def _result_types(ufunc: np.ufunc, types: tuple[Any, ...]) -> tuple[np.dtype, ..
 
 def _operators(ufunc: np.ufunc) -> tuple[Callable[..., Traced], Callable[..., Traced]]:
     """An operator of values, and the same with its operands exchanged."""
-    return (lambda self, *other: _operator(ufunc, self, *other)), (lambda self, other: _operator(ufunc, other, self))
+    return (lambda self, *other: _operator(ufunc, self, *other)), (
+        lambda self, other: _operator(ufunc, other, self)
+    )
 
 
 class _Reducible:
@@ -83,8 +89,8 @@ class Traced(_Reducible):
     kind : numpy.dtype
         Its type to NumPy.
     weak : type, optional
-        ``bool``, ``int``, ``float`` or ``complex`` where NumPy would see a Python number; all but bools take on the type of what
-        they are combined with.
+        ``bool``, ``int``, ``float`` or ``complex`` where NumPy would see a Python number; all but
+        bools take on the type of what they are combined with.
     full : bool
         Whether it is as large as the result, not merely an operand that is repeated over it.
     """
@@ -97,14 +103,15 @@ class Traced(_Reducible):
         self.node, self.kind, self.weak, self.full = node, kind, weak, full
 
     def __getattribute__(self, name: str) -> Any:
-        if name in _OF_ARRAYS and self.weak:            # not of Python numbers, which the function sees in NumPy
+        # not of Python numbers, which the function sees in NumPy
+        if name in _OF_ARRAYS and self.weak:
             raise AttributeError
         return object.__getattribute__(self, name)
 
     def __repr__(self) -> str:
         return f"<{self.node}: {self.weak.__name__ if self.weak else self.kind}>"
 
-    # -- operators -------------------------------------------------------------------------------------------------------------
+    # -- operators ---------------------------------------------------------------------------------
     __add__, __radd__ = _operators(np.add)
     __sub__, __rsub__ = _operators(np.subtract)
     __mul__, __rmul__ = _operators(np.multiply)
@@ -114,7 +121,7 @@ class Traced(_Reducible):
     __xor__, __rxor__ = _operators(np.bitwise_xor)
     __lt__, __gt__ = _operators(np.less)[0], _operators(np.greater)[0]
     __le__, __ge__ = _operators(np.less_equal)[0], _operators(np.greater_equal)[0]
-    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]           # type: ignore[assignment]
+    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]  # type: ignore[assignment]
 
     __neg__, __pos__ = _operators(np.negative)[0], _operators(np.positive)[0]
     __abs__, __invert__ = _operators(np.absolute)[0], _operators(np.invert)[0]
@@ -123,7 +130,7 @@ class Traced(_Reducible):
     def __pow__(self, other: Any) -> Traced:
         return _power(self, other)
 
-    # -- what NumPy's arrays have ----------------------------------------------------------------------------------------------
+    # -- what NumPy's arrays have ------------------------------------------------------------------
     @property
     def real(self) -> Traced:
         """The real part."""
@@ -168,15 +175,21 @@ class Traced(_Reducible):
     def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
         return Reduction.of(self, op, axis, others)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **arguments: Any) -> Traced:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any,
+                        **arguments: Any) -> Traced:
         if method != "__call__":
-            raise TypeError(f"an epilogue computes element by element, and numpy.{ufunc.__name__}.{method} does not; sums and "
-                            f"extrema over an axis are auxiliary outputs: x.sum(axis=-1)")
+            raise TypeError(
+                f"an epilogue computes element by element, and numpy.{ufunc.__name__}.{method} does not; sums and "
+                f"extrema over an axis are auxiliary outputs: x.sum(axis=-1)"
+            )
         if arguments:
-            raise TypeError(f"in an epilogue, numpy.{ufunc.__name__} takes no argument {next(iter(arguments))!r}")
+            raise TypeError(
+                f"in an epilogue, numpy.{ufunc.__name__} takes no argument {next(iter(arguments))!r}"
+            )
         return apply(ufunc, *inputs)
 
-    def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
+    def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...],
+                           arguments: Mapping[str, Any]) -> Any:
         own = ARRAY_FUNCTIONS.get(function)
         if own is None:
             name = f"{getattr(function, '__module__', 'numpy')}.{getattr(function, '__name__', function)}"
@@ -185,21 +198,27 @@ class Traced(_Reducible):
             function(*map(_stand_in, args), **{name: _stand_in(x) for name, x in arguments.items()})
         return own(*args, **arguments)
 
-    # -- what a value that has no number cannot do -----------------------------------------------------------------------------
+    # -- what a value that has no number cannot do -------------------------------------------------
     def __bool__(self) -> NoReturn:
-        raise TypeError("an epilogue cannot branch on a value (if, and, or, not, min, max), because it is traced once for all "
-                        "elements; choose with numpy.where(condition, x, y), numpy.maximum and numpy.minimum, and combine "
-                        "conditions with & | ~")
+        raise TypeError(
+            "an epilogue cannot branch on a value (if, and, or, not, min, max), because it is traced once for all "
+            "elements; choose with numpy.where(condition, x, y), numpy.maximum and numpy.minimum, and combine "
+            "conditions with & | ~"
+        )
 
     def _no_number(self, *_: Any) -> NoReturn:
-        raise TypeError("an epilogue's values are not known while it is traced, so they cannot become Python numbers or arrays; "
-                        "use numpy's functions (numpy.exp, not math.exp) and x.astype(dtype)")
+        raise TypeError(
+            "an epilogue's values are not known while it is traced, so they cannot become Python numbers or arrays; "
+            "use numpy's functions (numpy.exp, not math.exp) and x.astype(dtype)"
+        )
 
     __float__ = __int__ = __complex__ = __index__ = __array__ = __round__ = __floor__ = __ceil__ = __trunc__ = _no_number
 
     def _no_elements(self, *_: Any) -> NoReturn:
-        raise TypeError("an epilogue sees one element at a time, so its values have no length, items or shape; numpy.where "
-                        "replaces x[x < 0] = 0")
+        raise TypeError(
+            "an epilogue sees one element at a time, so its values have no length, items or shape; numpy.where "
+            "replaces x[x < 0] = 0"
+        )
 
     __len__ = __iter__ = __getitem__ = __setitem__ = __contains__ = _no_elements
 
@@ -211,7 +230,9 @@ class Traced(_Reducible):
 
     def __getattr__(self, name: str) -> NoReturn:
         whose = "a Python number has" if self.weak else "an epilogue's values have"
-        known = not name.startswith("__") and any(hasattr(kind, name) for kind in ([self.weak] if self.weak else _ARRAYS))
+        known = not name.startswith("__") and any(hasattr(kind, name)
+                                                  for kind in ([self.weak] if self.weak
+                                                               else _ARRAYS))
         raise (TypeError if known else AttributeError)(f"{whose} no {name!r}; {_offer()}")
 
 
@@ -233,7 +254,8 @@ class _Opaque:
 
 
 class Reduction(_Opaque):
-    """A sum or an extremum over an axis: an auxiliary output, and nothing that can be computed with.
+    """A sum or an extremum over an axis: an auxiliary output, and nothing that can be computed
+    with.
 
     Attributes
     ----------
@@ -246,36 +268,48 @@ class Reduction(_Opaque):
     """
 
     def __init__(self, source: Traced | str, op: str, axis: int):
-        super().__init__(f"the {op} over an axis is complete only when the whole result is, so an epilogue cannot compute with it; "
-                         f"return it as an auxiliary output")
+        super().__init__(
+            f"the {op} over an axis is complete only when the whole result is, so an epilogue cannot compute with it; "
+            f"return it as an auxiliary output"
+        )
         self.source, self.op, self.axis = source, op, axis
 
     @classmethod
-    def of(cls, source: Traced | str, op: str, axis: Any, others: Mapping[str, Any], axes: tuple[int, ...] = (-1, -2)) -> Reduction:
+    def of(cls, source: Traced | str, op: str, axis: Any, others: Mapping[str, Any],
+           axes: tuple[int, ...] = (-1, -2)) -> Reduction:
         """A reduction, checked.
 
         Raises
         ------
         TypeError, ValueError
-            For another axis, for further arguments, and for values that are not as large as the result.
+            For another axis, for further arguments, and for values that are not as large as the
+            result.
         """
         for name, value in others.items():
             if value not in (None, False):
-                raise TypeError(f"a reduction in an epilogue takes only axis=, not {name}={value!r}")
+                raise TypeError(
+                    f"a reduction in an epilogue takes only axis=, not {name}={value!r}"
+                )
         if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis not in axes:
-            meaning = {-1: "axis=-1 (over columns: a value for each row)", -2: "axis=-2 (over rows: a value for each column)"}
+            meaning = {-1: "axis=-1 (over columns: a value for each row)",
+                       -2: "axis=-2 (over rows: a value for each column)"}
             whose = f"of {source} " if isinstance(source, str) else ""
-            raise ValueError(f"a reduction {whose}in an epilogue takes {' or '.join(meaning[a] for a in axes)}, not axis={axis!r}")
+            raise ValueError(
+                f"a reduction {whose}in an epilogue takes {' or '.join(meaning[a] for a in axes)}, not axis={axis!r}"
+            )
         if isinstance(source, Traced):
             if not source.full:
-                raise TypeError("an epilogue can reduce only values that depend on acc or c; operands are broadcast over those")
+                raise TypeError(
+                    "an epilogue can reduce only values that depend on acc or c; operands are broadcast over those"
+                )
             if op != "sum" and source.kind.kind == "c":
                 raise TypeError(f"complex values have no {op}imum; reduce x.real or abs(x)")
         return cls(source, op, int(axis))
 
 
 class Input(_Reducible, _Opaque):
-    """An operand of the product, A or B, of which an epilogue may return a reduction over the summed axis K."""
+    """An operand of the product, A or B, of which an epilogue may return a reduction over the
+    summed axis K."""
 
     def __init__(self, name: str):
         super().__init__(f"an epilogue may take only the sum, max or min of {name} over its axis K")
@@ -284,15 +318,21 @@ class Input(_Reducible, _Opaque):
     def _reduced(self, op: str, axis: Any, others: Mapping[str, Any]) -> Reduction:
         return Reduction.of(self._name, op, axis, others, (-1,) if self._name == "a" else (-2,))
 
-    def __array_function__(self, function: Any, _types: Any, args: tuple[Any, ...],             # type: ignore[override]
-                           arguments: Mapping[str, Any]) -> Reduction:
+    def __array_function__(  # type: ignore[override]
+        self,
+        function: Any,
+        _types: Any,
+        args: tuple[Any, ...],
+        arguments: Mapping[str, Any]
+    ) -> Reduction:
         if function not in _REDUCTIONS:
             self._refuse()
         return ARRAY_FUNCTIONS[function](*args, **arguments)
 
 
-# -- making values -------------------------------------------------------------------------------------------------------------
-def traced_leaf(op: str, dtype: np.dtype, name: str = "", *, weak: type | None = None, full: bool = False) -> Traced:
+# -- making values ---------------------------------------------------------------------------------
+def traced_leaf(op: str, dtype: np.dtype, name: str = "", *, weak: type | None = None,
+                full: bool = False) -> Traced:
     """A leaf of a graph as a value; half precision is read as float32."""
     node = Node(op, value_type(dtype), name=name)
     return Traced(node, np.dtype(node.dtype), weak, full)
@@ -331,13 +371,15 @@ def as_traced(x: Any) -> Traced:
         return Traced(constant(np.asarray(x)[()], kind), kind)
     if isinstance(x, int | float | complex):
         weak = next(t for t in _RANKS if isinstance(x, t))
-        kind = np.dtype(np.uint64) if weak is int and x > _LARGEST_INT64 else _DEFAULTS[weak]       # type: ignore[operator]
+        kind = np.dtype(np.uint64) if weak is int and x > _LARGEST_INT64 else _DEFAULTS[weak]  # type: ignore[operator]
         return Traced(constant(x, kind), kind, weak)
     if isinstance(x, _Opaque):
         x._refuse()
     if hasattr(x, "shape"):
-        raise TypeError(f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not one of its arguments; make it "
-                        f"an operand: a parameter that each call passes by name")
+        raise TypeError(
+            f"an epilogue's function uses an array of shape {tuple(x.shape)} that is not one of its arguments; make it "
+            f"an operand: a parameter that each call passes by name"
+        )
     raise TypeError(f"an epilogue cannot compute with {type(x).__name__} objects")
 
 
@@ -358,28 +400,35 @@ def cast(x: Traced, dtype: np.dtype) -> Node:
         if x.kind.kind == "c" and dtype.kind not in "cb":
             _refuse_complex(f"a value of type {dtype}")
         value = x.node.value
-        return constant(value if x.weak else np.asarray(value, x.node.dtype)[()], dtype)       # arrays wrap, Python numbers do not
+        # arrays wrap, Python numbers do not
+        return constant(value if x.weak else np.asarray(value, x.node.dtype)[()], dtype)
     if x.kind == dtype:
         return x.node
     if x.kind.kind == "c" and dtype.kind not in "cb":
         _refuse_complex(f"a value of type {dtype}")
     kind, node, row = value_type(dtype), x.node, element_of(dtype)
-    if row is not None and row.is_stored and not (x.kind.kind in "biu" and 8 * x.kind.itemsize <= row.significand):
+    if row is not None and row.is_stored and not (x.kind.kind in "biu" and 8
+                                                  * x.kind.itemsize <= row.significand):
         node = Node("cast", dtype.name, (node,))                # rounded as in memory
-    return node if node.dtype == kind else Node("cast", kind, (node,), "int" * (x.weak is int and dtype.kind in "iu"))
+    return node if node.dtype == kind else Node("cast", kind, (node,),
+                                                "int" * (x.weak is int and dtype.kind in "iu"))
 
 
 def _refuse_complex(what: str) -> NoReturn:
-    raise TypeError(f"the epilogue has a complex value where {what} is needed; take x.real, x.imag or abs(x)")
+    raise TypeError(
+        f"the epilogue has a complex value where {what} is needed; take x.real, x.imag or abs(x)"
+    )
 
 
 def stored_as(dtype: np.dtype, target: np.dtype) -> bool:
-    """Whether values of a type may be stored as another: NumPy's casting rule ``same_kind``, also of types that NumPy lacks."""
-    first, second = (np.dtype(np.float16) if (row := element_of(d)) and row.is_stored else d for d in (dtype, target))
+    """Whether values of a type may be stored as another: NumPy's casting rule ``same_kind``, also
+    of types that NumPy lacks."""
+    first, second = (np.dtype(np.float16) if (row := element_of(d)) and row.is_stored else d
+                     for d in (dtype, target))
     return np.can_cast(first, second, "same_kind")
 
 
-# -- operations ----------------------------------------------------------------------------------------------------------------
+# -- operations ------------------------------------------------------------------------------------
 def _offer() -> str:
     named = ", ".join(sorted({*FUNCTIONS} - _UNNAMED))
     return f"they support operators, .real, .imag, .conj(), .astype(), numpy.where, numpy.clip and {named}"
@@ -410,7 +459,8 @@ def apply(ufunc: np.ufunc, *inputs: Any) -> Traced:
 
 
 def of_name(name: str, x: Any) -> Traced:
-    """What ``erf`` or ``sigmoid``, which NumPy lacks, makes of a value: float64 of integers, float32 of half precision."""
+    """What ``erf`` or ``sigmoid``, which NumPy lacks, makes of a value: float64 of integers,
+    float32 of half precision."""
     value = as_traced(x)
     if value.kind.kind == "c":
         _refuse_complex(f"the argument of {name}")
@@ -419,12 +469,14 @@ def of_name(name: str, x: Any) -> Traced:
 
 
 def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
-    alone = all(x.weak for x in args)           # a ufunc of Python numbers alone sees NumPy's default types
+    alone = all(x.weak for x in args)   # a ufunc of Python numbers alone sees NumPy's default types
     types = tuple(x.kind if alone or x.weak in (None, bool) else x.weak for x in args)
     *loops, kind = _result_types(ufunc, types)
     full = any(x.full for x in args)
     if any(loop != loops[0] for loop in loops):
-        raise TypeError(f"epilogues do not compare {loops[0]} with {loops[1]}; convert one with x.astype(dtype)")
+        raise TypeError(
+            f"epilogues do not compare {loops[0]} with {loops[1]}; convert one with x.astype(dtype)"
+        )
     loop = _supported(loops[0])
     if loop.kind == "c" and name not in _OF_COMPLEX:
         _refuse_complex(f"the argument of {name}")
@@ -439,8 +491,10 @@ def _applied(name: str, ufunc: np.ufunc, args: list[Traced]) -> Traced:
         if name == "isnan":
             return Traced(constant(False, np.dtype(bool)), np.dtype(bool))
         if name == "reciprocal":
-            raise TypeError("epilogues do not support the reciprocal of integers; convert them with x.astype(numpy.float32)")
-        if name == "power" and nodes[1].op == "constant" and nodes[1].value < 0:      # type: ignore[operator]
+            raise TypeError(
+                "epilogues do not support the reciprocal of integers; convert them with x.astype(numpy.float32)"
+            )
+        if name == "power" and nodes[1].op == "constant" and nodes[1].value < 0:  # type: ignore[operator]
             raise ValueError("Integers to negative integer powers are not allowed.")
     if name == "conj" and loop.kind == "f":
         return Traced(nodes[0], loop, None, full)
@@ -501,8 +555,10 @@ def _type_in_python(ufunc: np.ufunc, args: list[Traced]) -> type:
     if ufunc is np.power:
         exponent = args[1].node
         if args[1].weak is not int or exponent.op != "constant" or (weak is int and exponent.value < 0):       # type: ignore[operator]
-            raise TypeError("a power of Python numbers may be an integer, a fraction or complex, so an epilogue cannot know its "
-                            "type; use numpy.power")
+            raise TypeError(
+                "a power of Python numbers may be an integer, a fraction or complex, so an epilogue cannot know its "
+                "type; use numpy.power"
+            )
     return weak
 
 
@@ -517,12 +573,13 @@ def _power(x: Traced, exponent: Any) -> Any:
             return apply(short, x)
     if type(exponent) is int and exponent == 2 and x.weak is None and (
             x.kind.kind in "iu" or (x.kind.kind == "b" and not _is_scalar(x))):
-        return apply(np.square, x)                      # of bool, the square of a scalar is one of int64 in NumPy
+        return apply(np.square, x)        # of bool, the square of a scalar is one of int64 in NumPy
     return _operator(np.power, x, exponent)
 
 
 def _is_scalar(x: Traced) -> bool:
-    """Whether a value depends on numbers that a call supplies and on no array: where the function runs in NumPy, a scalar."""
+    """Whether a value depends on numbers that a call supplies and on no array: where the function
+    runs in NumPy, a scalar."""
     left, seen = [x.node], set[Node]()
     while left:
         node = left.pop()
@@ -536,7 +593,8 @@ def _is_scalar(x: Traced) -> bool:
 def _part(x: Any, name: str) -> Traced:
     value = as_traced(x)
     if value.kind.kind != "c":
-        return value if name == "real" else Traced(constant(0, value.kind), value.kind, value.weak, value.full)
+        return value if name == "real" else Traced(constant(0, value.kind), value.kind, value.weak,
+                                                   value.full)
     kind = np.dtype(np.float32 if value.kind == np.complex64 else np.float64)
     weak = float if value.weak else None
     if value.node.op == "constant":
@@ -558,7 +616,8 @@ def _where(condition: Any, *choices: Any) -> Traced:
     return Traced(_checked(Node("where", value_type(kind), (decides, *nodes))), kind, None, full)
 
 
-def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, **others: Any) -> Traced:
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,
+          **others: Any) -> Traced:
     for name, value in others.items():
         if value is not None:
             raise TypeError(f"in an epilogue, numpy.clip takes no argument {name!r}")
@@ -570,30 +629,40 @@ def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 
 def _round(x: Any, decimals: int = 0, **others: Any) -> Traced:
     if decimals != 0 or any(value is not None for value in others.values()):
-        raise TypeError("in an epilogue, numpy.round rounds to integers and takes no further argument")
+        raise TypeError(
+            "in an epilogue, numpy.round rounds to integers and takes no further argument"
+        )
     return apply(np.positive if as_traced(x).kind.kind in "iu" else np.rint, x)
 
 
 def _like(number: float) -> Callable[..., Traced]:
-    def filled(x: Any, dtype: Any = None, order: Any = None, subok: Any = None, *, device: Any = None) -> Traced:
+    def filled(x: Any, dtype: Any = None, order: Any = None, subok: Any = None, *,
+               device: Any = None) -> Traced:
         kind = as_traced(x).kind if dtype is None else _supported(np.dtype(dtype))
         return Traced(constant(number, kind), kind, None, as_traced(x).full)
     return filled
 
 
 def _reduction(op: str) -> Callable[..., Reduction]:
-    def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, **others: Any) -> Reduction:
-        return getattr(x if isinstance(x, Input) else as_traced(x), op)(axis, dtype=dtype, out=out, **others)
+    def reduced(x: Any, axis: Any = None, dtype: Any = None, out: Any = None,
+                **others: Any) -> Reduction:
+        return getattr(x if isinstance(x, Input) else as_traced(x), op)(
+            axis, dtype=dtype, out=out, **others
+        )
     return reduced
 
 
-_REDUCTIONS: dict[Any, Callable[..., Reduction]] = {
-    np.sum: _reduction("sum"), np.max: _reduction("max"), np.amax: _reduction("max"), np.min: _reduction("min"),
-    np.amin: _reduction("min"),
-}
-ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.where: _where, np.clip: _clip, np.round: _round, np.around: _round, np.zeros_like: _like(0), np.ones_like: _like(1),
-    np.real: operator.attrgetter("real"), np.imag: operator.attrgetter("imag"),
-    np.iscomplexobj: lambda x: x.kind.kind == "c", np.isrealobj: lambda x: x.kind.kind != "c", **_REDUCTIONS,
-}
+_REDUCTIONS: dict[Any, Callable[..., Reduction]] = {np.sum: _reduction("sum"),
+                                                    np.max: _reduction("max"),
+                                                    np.amax: _reduction("max"),
+                                                    np.min: _reduction("min"),
+                                                    np.amin: _reduction("min"),}
+ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip,
+                                                  np.round: _round, np.around: _round,
+                                                  np.zeros_like: _like(0), np.ones_like: _like(1),
+                                                  np.real: operator.attrgetter("real"),
+                                                  np.imag: operator.attrgetter("imag"),
+                                                  np.iscomplexobj: lambda x: x.kind.kind == "c",
+                                                  np.isrealobj: lambda x: x.kind.kind != "c",
+                                                  **_REDUCTIONS,}
 """Functions of NumPy that are not ufuncs, and what they make of values."""

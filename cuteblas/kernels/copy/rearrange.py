@@ -1,10 +1,13 @@
-"""``transpose`` and ``copy`` of any permutation: a box of its modes at a time through shared memory.
+"""``transpose`` and ``copy`` of any permutation: a box of its modes at a time through shared
+memory.
 
-A box is a part of every mode. It is read into shared memory by its runs in the source, and written by its runs in
-the target; a run is several modes that follow each other without gaps. On each side the threads of a block are arranged along runs
-first, so that neighbours access neighbouring words, then along the rows of words that the other modes make. The place of an element
-in shared memory is one layout on the box, whose strides planning chooses so that neighbours of both sides are in different banks.
-The extents of a box are static, so that coordinates need no division by a run-time value, except that of the block, once.
+A box is a part of every mode. It is read into shared memory by its runs in the source, and written
+by its runs in the target; a run is several modes that follow each other without gaps. On each side
+the threads of a block are arranged along runs first, so that neighbours access neighbouring words,
+then along the rows of words that the other modes make. The place of an element in shared memory is
+one layout on the box, whose strides planning chooses so that neighbours of both sides are in
+different banks. The extents of a box are static, so that coordinates need no division by a run-time
+value, except that of the block, once.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from ..common import copy_element, cut_words, packed_strides, split_words
 
 __all__ = ["BoxSide", "RearrangeConfig", "rearrange_kernel"]
 
-_ASYNCHRONOUS = 4                    # bytes, of what is copied to shared memory without registers
-_WORD = 4                            # bytes, of the words of shared memory that are cut to those of global memory
+_ASYNCHRONOUS = 4      # bytes, of what is copied to shared memory without registers
+_WORD = 4              # bytes, of the words of shared memory that are cut to those of global memory
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class BoxSide:
     Attributes
     ----------
     order : tuple of int
-        The modes of the box: those of a run, the smallest stride first, then those that its rows are counted along.
+        The modes of the box: those of a run, the smallest stride first, then those that its rows
+        are counted along.
     run : int
         How many of them, the first ones, are contiguous: all but the last of these are whole.
     word : int
@@ -47,11 +51,11 @@ class BoxSide:
     rows : int
         Threads along the other modes, on their flat coordinate.
     grain : int
-        Where runs begin anywhere: bytes at multiples of which threads begin in memory, so that a warp does not touch parts of
-        sectors that another touches too; else 0.
+        Where runs begin anywhere: bytes at multiples of which threads begin in memory, so that a
+        warp does not touch parts of sectors that another touches too; else 0.
     covering : bool
-        Of a target: whether words are those of memory, aligned, wherever a run begins; what is less than a word at both ends of a
-        run is moved by elements.
+        Of a target: whether words are those of memory, aligned, wherever a run begins; what is less
+        than a word at both ends of a run is moved by elements.
     """
 
     order: tuple[int, ...]
@@ -74,7 +78,8 @@ class BoxSide:
             if self.word == 1 or held[q] != stride:
                 break
             stride *= box[q]
-            if stride % self.word == 0 and all(held[x] % self.word == 0 for x in self.order[n + 1:]):
+            if stride % self.word == 0 and all(held[x] % self.word == 0
+                                               for x in self.order[n + 1:]):
                 return True
         return self.word == 1
 
@@ -135,16 +140,25 @@ class RearrangeConfig:
             run = prod(self.box[q] for q in side.order[:side.run])
             words = side.covering or run % side.word == 0
             if sorted(side.order) != list(range(len(self.box))) or not words or side.lanes * side.rows > self.threads:
-                raise CodegenError(f"runs of a box must be whole words, and threads must exist for them, got {self}")
-            if side.covering and not (side is self.target and side.grain and side.word * self.item == _WORD and self.ordered):
-                raise CodegenError(f"covering needs words of {_WORD} bytes and runs side by side in shared memory, got {self}")
+                raise CodegenError(
+                    f"runs of a box must be whole words, and threads must exist for them, got {self}"
+                )
+            if side.covering and not (side is self.target and side.grain and side.word
+                                      * self.item == _WORD and self.ordered):
+                raise CodegenError(
+                    f"covering needs words of {_WORD} bytes and runs side by side in shared memory, got {self}"
+                )
             if side.grain and side.word > 1 and not side.covering:
-                raise CodegenError(f"threads that begin at multiples of {side.grain} bytes need words of one element, got {self}")
+                raise CodegenError(
+                    f"threads that begin at multiples of {side.grain} bytes need words of one element, got {self}"
+                )
             if any(q in self.cut for q in side.order[:max(0, side.run - 1)]):
                 raise CodegenError(f"a run can only be cut along its last mode, got {self}")
         counted = [n for n in self.raster if n >= 0]
         if not set(self.partial) <= set(self.cut) or sorted(counted) != sorted(self.cut) or self.raster.count(-1) != self.modes:
-            raise CodegenError(f"raster must order boxes along every cut mode and every batch mode, got {self}")
+            raise CodegenError(
+                f"raster must order boxes along every cut mode and every batch mode, got {self}"
+            )
 
     @property
     def elements(self) -> int:
@@ -172,9 +186,11 @@ class RearrangeConfig:
         """The kernel's symbol."""
         raster = "".join("b" if n < 0 else _digit(n) for n in self.raster)
         held = "x".join(map(str, self.held))
-        return (f"{self.family}_b{8 * self.item}_{'x'.join(map(str, self.box))}_c{''.join(map(_digit, self.cut))}"
-                f"{'p' + ''.join(map(_digit, self.partial)) if self.partial else ''}"
-                f"_{self.source.tag}_{self.target.tag}_h{held}_o{raster}_t{self.threads}{'_wide' if self.wide else ''}")
+        return (
+            f"{self.family}_b{8 * self.item}_{'x'.join(map(str, self.box))}_c{''.join(map(_digit, self.cut))}"
+            f"{'p' + ''.join(map(_digit, self.partial)) if self.partial else ''}"
+            f"_{self.source.tag}_{self.target.tag}_h{held}_o{raster}_t{self.threads}{'_wide' if self.wide else ''}"
+        )
 
 
 def _digit(n: int) -> str:
@@ -234,7 +250,8 @@ class _Side:
         Words of a run that a lane moves.
     """
 
-    def __init__(self, k: KernelBuilder, config: RearrangeConfig, side: BoxSide, tensor: GlobalTensor):
+    def __init__(self, k: KernelBuilder, config: RearrangeConfig, side: BoxSide,
+                 tensor: GlobalTensor):
         assert tensor.pointer is not None
         self.name, self.side, self._k, self._config = tensor.param.name, side, k, config
         self.pointer, self.batch = tensor.pointer, tensor.batch_strides
@@ -245,7 +262,8 @@ class _Side:
         self.words_of_lane = -(-side.words(config.item, config.box) // side.lanes)
 
     def enter(self, box: IntLike, limits: dict[int, IntLike]) -> None:
-        """Begin with the box whose first element is counted from the pointer; limits are its extents along partial modes."""
+        """Begin with the box whose first element is counted from the pointer; limits are its
+        extents along partial modes."""
         k, side, run = self._k, self.side, self._run
         self._box, self._limits = box, limits
         self.length: IntLike = self._longest
@@ -264,7 +282,8 @@ class _Side:
         at = _flat(idx2crd(row, extents))
         in_shared = k.let(f"{self.name}_above_{name}", shared(*at))
         in_memory = k.let(f"{self.name}_start_{name}", self._box + memory(*at))
-        partial = (less(i, self._limits[q]) for i, q in zip(at, others, strict=False) if q in self._limits)
+        partial = (less(i, self._limits[q]) for i, q in zip(at, others, strict=False)
+                   if q in self._limits)
         return _Row(in_memory, in_shared, all_of(exists, less(row, self.count), *partial))
 
     def rows(self) -> Iterator[_Row]:
@@ -273,42 +292,54 @@ class _Side:
             yield self.row(self._row + r * self.side.rows, str(r), self._busy)
 
     def words(self, shared: Tensor) -> Iterator[_Word]:
-        """The words of this thread, of which each is a part of one run, between global and shared memory."""
+        """The words of this thread, of which each is a part of one run, between global and shared
+        memory."""
         return self._words_from_grains(shared) if self.side.grain else self._words_from_runs(shared)
 
     def _words_from_runs(self, shared: Tensor) -> Iterator[_Word]:
         """Words counted from the start of each run."""
         k, side = self._k, self.side
         indices = [self.lane + c * side.lanes for c in range(self.words_of_lane)]
-        firsts = [k.let(f"{self.name}_at_{c}", index * side.word) for c, index in enumerate(indices)]
-        offsets = [self._shared_offsets(index, f"{self.name}_place_{c}") for c, index in enumerate(indices)]
+        firsts = [k.let(f"{self.name}_at_{c}", index * side.word)
+                  for c, index in enumerate(indices)]
+        offsets = [self._shared_offsets(index, f"{self.name}_place_{c}")
+                   for c, index in enumerate(indices)]
         for row in self.rows():
             for c, first in enumerate(firsts):
-                whole = isinstance(self.length, int) and (c + 1) * side.lanes * side.word <= self._longest
-                yield self._word(shared, row, first, offsets[c], True if whole else less(first, self.length))
+                whole = isinstance(self.length,
+                                   int) and (c + 1) * side.lanes * side.word <= self._longest
+                yield self._word(shared, row, first, offsets[c],
+                                 True if whole else less(first, self.length))
 
     def _words_from_grains(self, shared: Tensor) -> Iterator[_Word]:
-        """Words counted from the multiple of ``grain`` bytes at which each run begins, or before."""
+        """Words counted from the multiple of ``grain`` bytes at which each run begins, or
+        before."""
         k, side, item = self._k, self.side, self._config.item
-        firsts = [k.let(f"{self.name}_at_{c}", (self.lane + c * side.lanes) * side.word) for c in range(self.words_of_lane)]
+        firsts = [k.let(f"{self.name}_at_{c}", (self.lane + c * side.lanes) * side.word)
+                  for c in range(self.words_of_lane)]
         before = k.lines(f"{self.name}_lines", self.pointer, f"b{8 * item}", side.grain).before
         for r, row in enumerate(self.rows()):
-            skipped = k.let(f"{self.name}_early_{r}", (before + row.in_memory) % (side.grain // item))
+            skipped = k.let(f"{self.name}_early_{r}",
+                            (before + row.in_memory) % (side.grain // item))
             for c, at in enumerate(firsts):
                 first = k.let(f"{self.name}_at_{r}_{c}", at - skipped)
                 index = maximum(first, 0) if len(self._extents) > 1 else first
                 offsets = self._shared_offsets(index, f"{self.name}_place_{r}_{c}")
-                yield self._word(shared, row, first, offsets, all_of(less(-1, first), less(first, self.length)))
+                yield self._word(shared, row, first, offsets,
+                                 all_of(less(-1, first), less(first, self.length)))
 
-    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: tuple[IntLike, ...], exists: Expr | bool) -> _Word:
+    def _word(self, shared: Tensor, row: _Row, first: IntLike, offsets: tuple[IntLike, ...],
+              exists: Expr | bool) -> _Word:
         """The word of a run that begins with an element of it."""
         memory = self.pointer[row.in_memory + first].run(self.side.word)
-        return _Word(memory, tuple(shared(offset + row.in_shared) for offset in offsets), all_of(row.exists, exists))
+        return _Word(memory, tuple(shared(offset + row.in_shared) for offset in offsets),
+                     all_of(row.exists, exists))
 
     def _shared_offsets(self, index: IntLike, name: str) -> tuple[IntLike, ...]:
         """The elements of a word of a run in shared memory, counted from the run's first."""
         k, word = self._k, self.side.word
-        in_run = coalesce(Layout(self._extents, tuple(self._config.held[q] for q in self._run) or (0,)))
+        in_run = coalesce(Layout(self._extents,
+                                 tuple(self._config.held[q] for q in self._run) or (0,)))
         (first, *extents), (step, *strides) = _flat(in_run.shape), _flat(in_run.stride)
         if first % word == 0:
             offset = k.let(name, Layout((first // word, *extents), (step * word, *strides))(index))
@@ -322,18 +353,25 @@ def _flat(x: Any) -> tuple[Any, ...]:
 
 @cache
 def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` or ``copy`` kernel: ``D[modes, batch] = S[modes, batch]``, a box for each block."""
+    """Generate a ``transpose`` or ``copy`` kernel: ``D[modes, batch] = S[modes, batch]``, a box for
+    each block."""
     item, element = config.item, f"b{8 * config.item}"
-    k = KernelBuilder(config.name, config.threads, wide=config.wide,
-                      summary=f"D = S by boxes of {config.box} elements of {item} bytes, smallest stride in D first")
+    k = KernelBuilder(
+        config.name,
+        config.threads,
+        wide=config.wide,
+        summary=f"D = S by boxes of {config.box} elements of {item} bytes, smallest stride in D first"
+    )
     modes = tuple(f"n{q}" for q in range(len(config.box)))
-    tensors = k.tensors(*(TensorParam(name, modes, element, side.strides(config.box), 1 if side.covering else side.word,
-                                      written=name == "D")
+    tensors = k.tensors(*(TensorParam(name, modes, element, side.strides(config.box),
+                                      1 if side.covering else side.word, written=name == "D")
                           for name, side in (("S", config.source), ("D", config.target))),
                         modes=[modes[q] for q in config.cut], batch=config.modes)
-    source, target = (_Side(k, config, side, x) for side, x in zip((config.source, config.target), tensors, strict=True))
+    source, target = (_Side(k, config, side, x)
+                      for side, x in zip((config.source, config.target), tensors, strict=True))
     extents = {q: k.extent(modes[q]) for q in config.cut}
-    border = config.target.grain // item if config.target.covering else 0      # elements that a word may begin before its run
+    # elements that a word may begin before its run
+    border = config.target.grain // item if config.target.covering else 0
 
     k.comment("The box of this block")
     rest: IntLike = k.block_index("box", "x")
@@ -355,7 +393,8 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
                 limits[q] = k.let(f"limit_{q}", minimum(extents[q] - index, config.box[q]))
         first_s, first_d = first_s + index * step_s, first_d + index * step_d
 
-    sE = k.shared("sE", element, Layout(cosize(config.shared) + border + (config.target.word if border else 0)))
+    sE = k.shared("sE", element, Layout(cosize(config.shared) + border
+                                        + (config.target.word if border else 0)))
     source.enter(k.let("S_first", first_s), limits)
     sB = domain_offset(border, sE)
     _box_in(k, config, list(source.words(sB)))
@@ -393,7 +432,8 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
 
 
 def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
-    """Words that stay whole in registers until their elements go to shared memory: else each element would take a register."""
+    """Words that stay whole in registers until their elements go to shared memory: else each
+    element would take a register."""
     word, unit = config.source.word, f"b{8 * _WORD}"
     lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
     held = k.registers("tSrS", unit, Layout(len(words)))
@@ -426,23 +466,30 @@ def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tens
         yield held(e).run(width), word.shared[e].run(width)
 
 
-def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor, border: int) -> None:
-    """Runs of the target that begin anywhere, by its words of memory: each is cut from the two of shared memory that cover it.
+def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: Tensor,
+              border: int) -> None:
+    """Runs of the target that begin anywhere, by its words of memory: each is cut from the two of
+    shared memory that cover it.
 
     Words are counted from the multiple of ``border`` elements at which a run begins, or before.
     """
     k.comment("Out, by the words of memory that are whole")
     word, lanes, length = config.target.word, config.target.lanes, target.length
     lines = k.lines("D_lines", target.pointer, f"b{8 * _WORD}", config.target.grain)
-    words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word) + 1), over="sE")
+    words = k.shared("sW", f"b{8 * _WORD}", Layout(-(-(border + cosize(config.shared)) // word)
+                                                   + 1), over="sE")
     for r, row in enumerate(target.rows()):
         run = k.let(f"D_begin_{r}", lines.place(target.pointer[row.in_memory]))
-        skipped = k.let(f"D_early_{r}", run % border)                                   # elements that are not of the run
-        element = k.let(f"D_held_{r}", row.in_shared + (border - skipped))              # of shared memory: the first, in words
-        line = k.let(f"D_line_{r}", lines.run(run, target.words_of_lane * lanes, whole=border // word))
+        # elements that are not of the run
+        skipped = k.let(f"D_early_{r}", run % border)
+        # of shared memory: the first, in words
+        element = k.let(f"D_held_{r}", row.in_shared + (border - skipped))
+        line = k.let(f"D_line_{r}", lines.run(run, target.words_of_lane * lanes,
+                                              whole=border // word))
         bits = k.let(f"D_bits_{r}", element % word * 8 * config.item)
-        covering = k.let(f"D_below_{r}", element // word), k.let(f"D_beyond_{r}", (element + (word - 1)) // word)
-        first = k.let(f"D_low_{r}", (skipped + (word - 1)) // word)                     # word that is whole
+        covering = k.let(f"D_below_{r}", element // word), k.let(f"D_beyond_{r}",
+                                                                 (element + (word - 1)) // word)
+        first = k.let(f"D_low_{r}", (skipped + (word - 1)) // word)             # word that is whole
         end = k.let(f"D_high_{r}", (length + skipped) // word)
         for c in range(target.words_of_lane):
             index = target.lane + c * lanes
@@ -460,6 +507,7 @@ def _runs_out(k: KernelBuilder, config: RearrangeConfig, target: _Side, shared: 
         run = k.let("begin", lines.place(target.pointer[row.in_memory]))
         head, tail = k.let("head", (-run) % word), k.let("tail", (run + length) % word)
         of_tail = less(word - 2, e % most)
-        at = k.let("at", k.let("index", e % (word - 1)) + select(of_tail, maximum(head, length - tail), 0))
+        at = k.let("at", k.let("index", e % (word - 1))
+                   + select(of_tail, maximum(head, length - tail), 0))
         with k.when(all_of(row.exists, less(at, select(of_tail, length, minimum(head, length))))):
             copy_element(k, "tDrE", shared(row.in_shared + at), target.pointer[row.in_memory + at])

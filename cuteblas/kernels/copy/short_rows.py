@@ -1,21 +1,26 @@
-"""``transpose`` to or from short rows that follow each other without gaps: blocks cut the memory of these, not the rows.
+"""``transpose`` to or from short rows that follow each other without gaps: blocks cut the memory of
+these, not the rows.
 
-A row of about 35 bytes is in two or three sectors, most of which it shares with the next row. But where rows follow each other, as
-the pixels of an image do, a block that has whole rows of them has one piece of memory. It is in shared memory as it is in global
-memory, and aligned vectors move between the two; where the piece, or the matrix, begins and ends within a vector, elements do.
+A row of about 35 bytes is in two or three sectors, most of which it shares with the next row. But
+where rows follow each other, as the pixels of an image do, a block that has whole rows of them has
+one piece of memory. It is in shared memory as it is in global memory, and aligned vectors move
+between the two; where the piece, or the matrix, begins and ends within a vector, elements do.
 
 to short rows
-    The source's rows are read by words along J, from the aligned words that cover them, and each element stored at its place in the
-    piece. Lanes are neighbours along J.
+    The source's rows are read by words along J, from the aligned words that cover them, and each
+    element stored at its place in the piece. Lanes are neighbours along J.
 from short rows
-    Words of the target are put together from elements of the piece that are a row apart. Lanes are neighbours along I. Rows of the
-    target begin anywhere. They are cut among blocks where sectors begin, which is elsewhere in every row; so a block brings as many
-    rows more as a sector has elements.
+    Words of the target are put together from elements of the piece that are a row apart. Lanes are
+    neighbours along I. Rows of the target begin anywhere. They are cut among blocks where sectors
+    begin, which is elsewhere in every row; so a block brings as many rows more as a sector has
+    elements.
 
-So lanes access words of shared memory that are a short row (times the elements of a word) apart: as many words as it has elements.
-If that is odd, there are no bank conflicts. For each factor 2 that it has, one bit of the line's number is added (exclusive or) to
-the word's, so that lanes that would conflict use the banks between, as far as a line has words: 2 lanes conflict where rows of
-8-byte elements have 32. Then the words of a vector are not neighbours in shared memory, and move one by one there.
+So lanes access words of shared memory that are a short row (times the elements of a word) apart: as
+many words as it has elements. If that is odd, there are no bank conflicts. For each factor 2 that
+it has, one bit of the line's number is added (exclusive or) to the word's, so that lanes that would
+conflict use the banks between, as far as a line has words: 2 lanes conflict where rows of 8-byte
+elements have 32. Then the words of a vector are not neighbours in shared memory, and move one by
+one there.
 """
 
 from __future__ import annotations
@@ -31,17 +36,29 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.values import integer
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor, zipped_divide
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
+from ...layout.symbolic import (
+    Expr,
+    IntLike,
+    all_of,
+    ceil_div,
+    equal,
+    less,
+    maximum,
+    minimum,
+    select,
+)
 from ..common import copy_element, cut_words, join_words, split_words, vectors_along
 
-__all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel", "short_rows_kernel"]
+__all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel",
+           "short_rows_kernel"]
 
 _WORD, _VECTOR, _SECTOR, _LINE = 4, 16, 32, 128
 
 
 @dataclass(frozen=True)
 class PieceConfig:
-    """What a ``transpose`` kernel is specialised on that holds a piece of memory, of short rows, unchanged in shared memory.
+    """What a ``transpose`` kernel is specialised on that holds a piece of memory, of short rows,
+    unchanged in shared memory.
 
     Attributes
     ----------
@@ -86,14 +103,16 @@ class PieceConfig:
         return max(1, (longest // 2**self.twos - 1) | 1) * 2**self.twos
 
     def swizzle(self, element: int) -> Swizzle:
-        """How elements of so many bytes are permuted in shared memory: words of a line by the line's number."""
+        """How elements of so many bytes are permuted in shared memory: words of a line by the
+        line's number."""
         words = (_LINE // self.word).bit_length() - 1
         return Swizzle(min(self.twos, words), (self.word // element).bit_length() - 1, words)
 
 
 @dataclass(frozen=True)
 class ShortRowsConfig(PieceConfig):
-    """What a ``transpose`` kernel for short rows is specialised on: see :class:`PieceConfig`; the long mode is J.
+    """What a ``transpose`` kernel for short rows is specialised on: see :class:`PieceConfig`; the
+    long mode is J.
 
     Attributes
     ----------
@@ -111,23 +130,29 @@ class ShortRowsConfig(PieceConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        return (f"transpose_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
-                f"_z{self.twos}_m{self.modes}{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}"
-                f"{'_wide' if self.wide else ''}")
+        return (
+            f"transpose_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
+            f"_z{self.twos}_m{self.modes}{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}"
+            f"{'_wide' if self.wide else ''}"
+        )
 
 
 @dataclass(frozen=True)
 class FromShortRowsConfig(PieceConfig):
-    """What a ``transpose`` kernel from short rows is specialised on: see :class:`PieceConfig`; the long mode is I."""
+    """What a ``transpose`` kernel from short rows is specialised on: see :class:`PieceConfig`; the
+    long mode is I."""
 
     def __post_init__(self) -> None:
         if self.threads[0] < self.border or self.tile[1] % self.border:
-            raise CodegenError("a block needs a thread along I for each element of a sector, and rows of whole sectors, "
-                               f"got {self}")
+            raise CodegenError(
+                "a block needs a thread along I for each element of a sector, and rows of whole sectors, "
+                f"got {self}"
+            )
 
     @property
     def tile(self) -> tuple[int, int]:
-        """The longest row of the source, and rows that a block moves: whole sectors of the target."""
+        """The longest row of the source, and rows that a block moves: whole sectors of the
+        target."""
         return self.threads[1] * self.words[1], self.threads[0] * self.words[0] * self.packed
 
     @property
@@ -138,12 +163,15 @@ class FromShortRowsConfig(PieceConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        return (f"transpose_from_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
-                f"_z{self.twos}_m{self.modes}{'_wide' if self.wide else ''}")
+        return (
+            f"transpose_from_short_b{8 * self.item}_{self.tile[0]}x{self.tile[1]}_t{self.threads[0]}x{self.threads[1]}"
+            f"_z{self.twos}_m{self.modes}{'_wide' if self.wide else ''}"
+        )
 
 
 class _Piece:
-    """A piece of a tensor's memory in shared memory, unchanged, from the vector on that it begins in.
+    """A piece of a tensor's memory in shared memory, unchanged, from the vector on that it begins
+    in.
 
     Attributes
     ----------
@@ -161,7 +189,8 @@ class _Piece:
         Those of shared memory.
     """
 
-    def __init__(self, k: KernelBuilder, config: PieceConfig, lines: Lines, first: IntLike, most: int):
+    def __init__(self, k: KernelBuilder, config: PieceConfig, lines: Lines, first: IntLike,
+                 most: int):
         words, vectors = _VECTOR // config.word, -(-(most + config.vector - 1) // config.vector)
         self._config, self._words, self.vectors = config, words, vectors
         self.first = k.let("begin", first)
@@ -171,29 +200,34 @@ class _Piece:
         swizzled = ComposedLayout(config.swizzle(config.word), 0, Layout((words, vectors)))
         self.shared = k.shared("sW", lines.words.dtype.name, swizzled)
         self.elements = k.shared("sE", f"b{8 * config.item}",
-                                 ComposedLayout(config.swizzle(config.item), 0, Layout(config.vector * vectors)), over="sW")
+                                 ComposedLayout(config.swizzle(config.item), 0,
+                                                Layout(config.vector * vectors)), over="sW")
 
     def parts(self, v: IntLike, fragment: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """A vector in shared memory, and a fragment, by words that are neighbours there."""
-        words, parts = (x.map_domain(lambda layout: zipped_divide(layout, self.width)) for x in (self.shared[None, v], fragment))
+        words, parts = (x.map_domain(lambda layout: zipped_divide(layout, self.width))
+                        for x in (self.shared[None, v], fragment))
         for w in range(self._words // self.width):
             yield words[None, w], parts[None, w]
 
     def rows(self, shape: tuple[int, int], strides: tuple[IntLike, IntLike]) -> Tensor:
         """Elements of the piece in shared memory, along J and I."""
-        layout = ComposedLayout(self._config.swizzle(self._config.item), self.shift, Layout(shape, strides))
+        layout = ComposedLayout(self._config.swizzle(self._config.item), self.shift,
+                                Layout(shape, strides))
         return Tensor(self.elements.engine, layout)
 
 
 def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
               short: str) -> tuple[tuple[GlobalTensor, GlobalTensor], IntLike, IntLike]:
-    """The source and the target, of which one has short rows along a mode; a block's place along the other, and in the batch."""
+    """The source and the target, of which one has short rows along a mode; a block's place along
+    the other, and in the batch."""
     element, (tile_j, tile_i) = f"b{8 * config.item}", config.tile
     long, longest, tile = ("j", tile_i, tile_j) if short == "i" else ("i", tile_j, tile_i)
     dense: tuple[int | str, int | str] = ("i", 1) if short == "i" else (1, "j")
     S, D = k.tensors(TensorParam("S", "ji", element, (1, None) if short == "i" else dense),
-                     TensorParam("D", "ji", element, dense if short == "i" else (None, 1), written=True),
-                     modes="ji", batch=config.modes, typical={short: config.typical(longest)})
+                     TensorParam("D", "ji", element, dense if short == "i" else (None, 1),
+                                 written=True), modes="ji", batch=config.modes,
+                     typical={short: config.typical(longest)})
     block, first = k.block_index("block", "x"), f"first_{long}"
     if not config.modes:
         return (S, D), k.let(first, block * tile), 0
@@ -203,34 +237,46 @@ def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
 
 @cache
 def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S, (I, J) in D.
+    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S, (I,
+    J) in D.
 
-    The target's rows have no more elements than the tile, and so many that of the rows that a thread reads only the last may not
-    exist.
+    The target's rows have no more elements than the tile, and so many that of the rows that a
+    thread reads only the last may not exist.
     """
     item, packed, vector, threads = config.item, config.packed, config.vector, config.threads[0] * config.threads[1]
     element, word = f"b{8 * item}", f"b{8 * config.word}"
-    k = KernelBuilder(config.name, threads, wide=config.wide, min_blocks=config.min_blocks,
-                      summary="D[j, i, batch] = S[j, i, batch], J contiguous in S, (I, J) in D: elements of "
-                              f"{item} bytes, tile (J, I) = {config.tile}")
+    k = KernelBuilder(
+        config.name,
+        threads,
+        wide=config.wide,
+        min_blocks=config.min_blocks,
+        summary="D[j, i, batch] = S[j, i, batch], J contiguous in S, (I, J) in D: elements of "
+        f"{item} bytes, tile (J, I) = {config.tile}"
+    )
     (S, D), first_j, index = _operands(k, config, "i")
     (J, I), source, target = (k.extent("j"), k.extent("i")), S.at(index), D.at(index)
 
     k.comment("The piece of the target: vectors that cover it, as they lie in shared memory")
     vectors = k.lines("D_vectors", D.address, word, _VECTOR)
-    piece = _Piece(k, config, vectors, vectors.place(target(first_j, 0)), config.tile[0] * config.tile[1])
+    piece = _Piece(k, config, vectors, vectors.place(target(first_j, 0)),
+                   config.tile[0] * config.tile[1])
 
-    # Instead of columns and rows that do not exist others are read. What belongs to no column is stored after the piece.
+    # Instead of columns and rows that do not exist others are read. What belongs to no column is
+    # stored after the piece.
     last = config.words[1] - 1
     reader = vectors_along(0, config.threads, packed)
     tScS = k.pin("tScS", reader.partition(make_identity_tensor(config.tile), k.thread))
     last_row = tScS((0, 0), 0, last)[1]
     last_exists = less(last_row, I)
-    apart = k.let("last_j", select(last_exists, I, 1)), k.let("last_i", select(last_exists, 1, config.tile[0]))
+    apart = k.let("last_j", select(last_exists, I, 1)), k.let("last_i",
+                                                              select(last_exists, 1,
+                                                                     config.tile[0]))
     sT, sL = piece.rows(config.tile, (I, 1)), piece.rows(config.tile, apart)
 
-    def rows(unroll: bool = True) -> Iterator[tuple[IntLike, IntLike, Callable[[IntLike], Element]]]:
-        """A thread's rows: each as its number among them, as one that exists, and its elements in shared memory, by column."""
+    def rows(unroll: bool = True) -> Iterator[tuple[IntLike, IntLike,
+                                                    Callable[[IntLike], Element]]]:
+        """A thread's rows: each as its number among them, as one that exists, and its elements in
+        shared memory, by column."""
         if last > 0:
             with k.loop("n", last, unroll=unroll) as n:
                 row = tScS((0, 0), 0, n)[1]
@@ -265,7 +311,8 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
                     k.copy(Vector(1), words.run(words.place(source(j, i)), 2), covering[None, x, n])
             for x, j in enumerate(columns):
                 for n, i, row in rows():
-                    cut_words(k, covering[None, x, n], held[None, x, n], words.bits(words.place(source(j, i))))
+                    cut_words(k, covering[None, x, n], held[None, x, n],
+                              words.bits(words.place(source(j, i))))
                     split_words(k, held[None, x, n], single)
                     for c in range(packed):
                         k.copy(Vector(1), single(c), row(column(x, c)))
@@ -290,25 +337,33 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     if vector > 1:
         k.comment("Vectors in which it begins and ends: their elements, one by one")
         with k.when(less(k.thread, vector)):
-            for what, start, stop, e in (("head", piece.shift, minimum(lowest * vector, end), k.thread),
-                                         ("tail", 0, end, maximum(lowest, highest) * vector + k.thread)):
+            for what, start, stop, e in (("head", piece.shift, minimum(lowest * vector, end),
+                                          k.thread),
+                                         ("tail", 0, end,
+                                          maximum(lowest, highest) * vector + k.thread)):
                 at_end = k.let(what, e)
                 with k.when(all_of(less(start - 1, at_end), less(at_end, stop))):
-                    copy_element(k, "tDrE", piece.elements(at_end), target(first_j, at_end - piece.shift))
+                    copy_element(k, "tDrE", piece.elements(at_end),
+                                 target(first_j, at_end - piece.shift))
     return k.build()
 
 
 @cache
 def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, (J, I) in S, I contiguous in D.
+    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, (J, I) in S, I
+    contiguous in D.
 
     The source's rows have no more elements than the tile.
     """
     item, packed, vector, border, (columns, rows) = config.item, config.packed, config.vector, config.border, config.tile
     element, word, threads = f"b{8 * item}", f"b{8 * config.word}", config.threads[0] * config.threads[1]
-    k = KernelBuilder(config.name, threads, wide=config.wide,
-                      summary="D[j, i, batch] = S[j, i, batch], (J, I) in S, I contiguous in D: elements of "
-                              f"{item} bytes, tile (J, I) = {config.tile}")
+    k = KernelBuilder(
+        config.name,
+        threads,
+        wide=config.wide,
+        summary="D[j, i, batch] = S[j, i, batch], (J, I) in S, I contiguous in D: elements of "
+        f"{item} bytes, tile (J, I) = {config.tile}"
+    )
     (S, D), first_i, index = _operands(k, config, "j")
     (J, I), source, target = (k.extent("j"), k.extent("i")), S.at(index), D.at(index)
 
@@ -317,7 +372,8 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
     matrix, most = k.let("matrix", lines.place(source(0, 0))), columns * (rows + border - 1)
     piece = _Piece(k, config, lines, matrix + first_i * J, most)
     sS = piece.rows((columns, rows + border), (1, J))
-    count = k.let("count", ceil_div(piece.shift + minimum(I - first_i, rows + border - 1) * J, vector))
+    count = k.let("count", ceil_div(piece.shift + minimum(I - first_i, rows + border - 1) * J,
+                                    vector))
 
     k.comment("The piece in")
 
@@ -333,7 +389,8 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         mine = [k.thread + q * threads for q in range(-(-piece.vectors // threads))]
         fragment = k.registers("tSrS", word, Layout((words, len(mine))))
         for q, v in enumerate(mine):
-            k.copy(Vector(words), piece.memory[None, v], fragment[None, q], when=all_of(less(v, count), whole(v)))
+            k.copy(Vector(words), piece.memory[None, v], fragment[None, q],
+                   when=all_of(less(v, count), whole(v)))
         for q, v in enumerate(mine):
             with k.when(less(v, count)):
                 for of_memory, of_registers in piece.parts(v, fragment[None, q]):
@@ -350,18 +407,21 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
             if piece.width < words:
                 k.barrier()
             both: tuple[tuple[str, IntLike, Expr | bool], ...] = (("first", 0, less(at(0), 0)),
-                                                                  ("last", count - 1, less(I * J, at(count))))
+                                                                  ("last", count - 1,
+                                                                   less(I * J, at(count))))
             for what, v, outside in both:
                 with k.when(all_of(less(k.thread, vector), outside)):
                     mine_at = k.let(what, at(v) + k.thread)
                     with k.when(all_of(less(-1, mine_at), less(mine_at, I * J))):
-                        copy_element(k, "tSrE", source(mine_at, 0), piece.elements(v * vector + k.thread))
+                        copy_element(k, "tSrE", source(mine_at, 0),
+                                     piece.elements(v * vector + k.thread))
     k.barrier()
 
     k.comment("Rows of the target out, each from sector to sector")
     sectors = k.lines("D_words", D.address, word, _SECTOR)
     writer = vectors_along(1, config.threads[::-1])
-    tDcD = k.pin("tDcD", writer.partition(make_identity_tensor((columns, rows // packed)), k.thread))
+    tDcD = k.pin("tDcD", writer.partition(make_identity_tensor((columns, rows // packed)),
+                                          k.thread))
     with k.loop("n", config.words[1], unroll=True) as n:
         j, lane = k.let("j", tDcD((0, 0), n, 0)[0]), tDcD((0, 0), n, 0)[1]
         with k.when(less(j, J)):
@@ -378,7 +438,8 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
                     join_words(k, elements, joined)
                     k.copy(Vector(1), joined, row(t))
                 if packed > 1:
-                    with k.otherwise(), k.loop("e", packed - 1, unroll=False) as e, k.when(less(first_i + i + e, I)):
+                    with k.otherwise(), k.loop("e", packed - 1,
+                                               unroll=False) as e, k.when(less(first_i + i + e, I)):
                         copy_element(k, "tDrE", sS(j, i + e), target(j, first_i + i + e))
             with k.when(all_of(equal(first_i, 0), less(lane, minimum(later, I)))):
                 copy_element(k, "tDrE", sS(j, lane), target(j, lane))

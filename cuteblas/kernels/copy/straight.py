@@ -1,9 +1,11 @@
-"""``copy``: vectors go straight from one strided layout to another through registers, where both run along the same mode.
+"""``copy``: vectors go straight from one strided layout to another through registers, where both
+run along the same mode.
 
-Untyped elements of 1 to 16 bytes. Mode I has the smallest stride in both; further modes are batches. Between rows of elements of 1
-and 2 bytes that begin anywhere, at addresses that are multiples of an element only, a thread writes vectors of 16 bytes that begin
-at multiples of 16 bytes, wherever the target's rows begin. What it writes may begin anywhere in the source: it reads the aligned
-words of 4 bytes that cover it, one more than a vector has, and extracts its own.
+Untyped elements of 1 to 16 bytes. Mode I has the smallest stride in both; further modes are
+batches. Between rows of elements of 1 and 2 bytes that begin anywhere, at addresses that are
+multiples of an element only, a thread writes vectors of 16 bytes that begin at multiples of 16
+bytes, wherever the target's rows begin. What it writes may begin anywhere in the source: it reads
+the aligned words of 4 bytes that cover it, one more than a vector has, and extracts its own.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ class CopyConfig:
     Attributes
     ----------
     word : int
-        Bytes of the words that extents and strides count: a vector of elements, or an element where rows begin anywhere.
+        Bytes of the words that extents and strides count: a vector of elements, or an element where
+        rows begin anywhere.
     tile : tuple of int
-        What a block moves along mode I and along the next mode: words, or vectors of 16 bytes where rows begin anywhere.
+        What a block moves along mode I and along the next mode: words, or vectors of 16 bytes where
+        rows begin anywhere.
     threads : int
         Threads of a block.
     src_unit, dst_unit : bool
@@ -64,14 +68,18 @@ class CopyConfig:
 
     def __post_init__(self) -> None:
         if self.anywhere and (self.word >= _WORD or not self.src_unit or not self.dst_unit):
-            raise CodegenError(f"rows that begin anywhere need contiguous elements of less than {_WORD} bytes, got {self}")
+            raise CodegenError(
+                f"rows that begin anywhere need contiguous elements of less than {_WORD} bytes, got {self}"
+            )
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
-        return (f"copy_{'ragged_' if self.anywhere else ''}b{8 * self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_{units}"
-                f"_m{self.modes}{'_wide' if self.wide else ''}{'_paired' if self.paired else ''}")
+        return (
+            f"copy_{'ragged_' if self.anywhere else ''}b{8 * self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_{units}"
+            f"_m{self.modes}{'_wide' if self.wide else ''}{'_paired' if self.paired else ''}"
+        )
 
     @property
     def kind(self) -> str:
@@ -81,9 +89,11 @@ class CopyConfig:
 
 @cache
 def copy_kernel(config: CopyConfig) -> GeneratedKernel:
-    """Generate a ``copy`` kernel: ``D[i, j, batch] = S[i, j, batch]`` on words, in which extents and strides are counted.
+    """Generate a ``copy`` kernel: ``D[i, j, batch] = S[i, j, batch]`` on words, in which extents
+    and strides are counted.
 
-    Where rows begin anywhere the lowest element that belongs to S and the end of S, counted from S on, are parameters too.
+    Where rows begin anywhere the lowest element that belongs to S and the end of S, counted from S
+    on, are parameters too.
     """
     word = f"b{8 * config.word}"
     along = min(config.tile[0], config.threads)
@@ -91,12 +101,16 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     if config.tile[0] % tiled.tile[0] or config.tile[1] % tiled.tile[1]:
         raise CodegenError(f"{config.name}: the tile does not divide into {tiled.tile}")
     builder = PairBuilder if config.paired else KernelBuilder
-    k = builder(config.name, config.threads, wide=config.wide,
-                summary=f"D[i, j, batch] = S[i, j, batch] in words of {config.word} bytes, tile {config.tile}"
-                        f"{' vectors, rows begin anywhere' if config.anywhere else ''}")
+    k = builder(
+        config.name,
+        config.threads,
+        wide=config.wide,
+        summary=f"D[i, j, batch] = S[i, j, batch] in words of {config.word} bytes, tile {config.tile}"
+        f"{' vectors, rows begin anywhere' if config.anywhere else ''}"
+    )
     S, D = k.tensors(TensorParam("S", "ij", word, (1 if config.src_unit else None, None)),
-                     TensorParam("D", "ij", word, (1 if config.dst_unit else None, None), written=True),
-                     modes="ij", batch=config.modes)
+                     TensorParam("D", "ij", word, (1 if config.dst_unit else None, None),
+                                 written=True), modes="ij", batch=config.modes)
     if config.anywhere:
         _vectors_anywhere(k, config, tiled, S, D)
     else:
@@ -104,7 +118,8 @@ def copy_kernel(config: CopyConfig) -> GeneratedKernel:
     return k.build()
 
 
-def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor, D: GlobalTensor) -> None:
+def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor,
+           D: GlobalTensor) -> None:
     extents = k.extent("i"), k.extent("j")
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
 
@@ -142,10 +157,12 @@ class _TargetVector:
     whole: Expr
 
 
-def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor, D: GlobalTensor) -> None:
+def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTensor,
+                      D: GlobalTensor) -> None:
     element, word, vector, packed = S.address.dtype.name, f"b{8 * _WORD}", _VECTOR // config.word, _WORD // config.word
     I, J = k.extent("i"), k.extent("j")
-    bi, bj, index = tile_of_block(k, (I + (vector - 1), J), (config.tile[0] * vector, config.tile[1]), config.modes > 0)
+    bi, bj, index = tile_of_block(k, (I + (vector - 1), J),
+                                  (config.tile[0] * vector, config.tile[1]), config.modes > 0)
     source, target = S.at(index), D.at(index)
     words = k.lines("S_words", S.address, word, _WORD, spanned=True)
     vectors = k.lines("D_vectors", D.address, word, _VECTOR)
@@ -162,7 +179,8 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
         exists = (integer(j) < J) & (integer(i) >= 0) & (integer(i + vector) <= I)
         at = k.let(f"at_{n}", source(i, j))
         whole = k.flag(f"whole_{n}", exists & words.covered([at], vector))
-        mine.append(_TargetVector(j, i, vectors.run(begin + i, wide, whole=wide), words.place(at), whole))
+        mine.append(_TargetVector(j, i, vectors.run(begin + i, wide, whole=wide), words.place(at),
+                                  whole))
     k.comment("In: the aligned words that cover vectors of which all elements exist")
     covering = k.registers("tVrC", word, Layout((wide + 1, rows)))
     for n, each in enumerate(mine):
@@ -179,4 +197,5 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
             for tensor, into in ((source, True), (target, False)):
                 for i, e in ((each.i + e, single[None, e]) for e in range(vector)):
                     with k.when(all_of(less(each.j, J), less(-1, i), less(i, I))):
-                        k.copy(Vector(1), *((tensor(i, each.j), e) if into else (e, tensor(i, each.j))))
+                        k.copy(Vector(1), *((tensor(i, each.j), e) if into
+                                            else (e, tensor(i, each.j))))

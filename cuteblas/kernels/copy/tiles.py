@@ -1,21 +1,25 @@
 """``transpose``: two modes change places, a tile at a time through shared memory.
 
-Mode J has the smallest stride in the source, mode I in the target; further modes are batches. A kernel is a source side, a target
-side and a raster, between which the layout of the tile in shared memory is all that is agreed on. Elements smaller than 4 bytes are
-transposed in registers on the way in, in squares that fill a word of 4 bytes along I, so that shared memory holds whole words.
+Mode J has the smallest stride in the source, mode I in the target; further modes are batches. A
+kernel is a source side, a target side and a raster, between which the layout of the tile in shared
+memory is all that is agreed on. Elements smaller than 4 bytes are transposed in registers on the
+way in, in squares that fill a word of 4 bytes along I, so that shared memory holds whole words.
 
 source side
-    Rows along J are read by vectors; where they begin anywhere, at addresses that are multiples of an element only, by elements, or
-    by the aligned words that cover words of smaller ones.
+    Rows along J are read by vectors; where they begin anywhere, at addresses that are multiples of
+    an element only, by elements, or by the aligned words that cover words of smaller ones.
 target side
-    Columns along I are written by vectors that fill lines. Memory is written in sectors and lines: a sector that two blocks write
-    in part costs more than its bytes. So where rows of the target begin anywhere, a tile is not cut at multiples of the tile but at
-    the boundaries of sectors, which are elsewhere in every row: the columns of a block are skewed. It reads the rows of the source
-    that any of its columns needs: those of its tile and, before them, as many as a sector has elements, which others read too.
+    Columns along I are written by vectors that fill lines. Memory is written in sectors and lines:
+    a sector that two blocks write in part costs more than its bytes. So where rows of the target
+    begin anywhere, a tile is not cut at multiples of the tile but at the boundaries of sectors,
+    which are elsewhere in every row: the columns of a block are skewed. It reads the rows of the
+    source that any of its columns needs: those of its tile and, before them, as many as a sector
+    has elements, which others read too.
 raster
-    Tiles in strips; or, in place, pairs of tiles, each the target of the other. Only where both are exact squares are the elements
-    that a block writes those that it has read: there the tile keeps its borders, whole sectors of a column are written by vectors,
-    and what is before and after them one by one by neighbouring lanes, as L2 counts what a warp writes to a sector once.
+    Tiles in strips; or, in place, pairs of tiles, each the target of the other. Only where both are
+    exact squares are the elements that a block writes those that it has read: there the tile keeps
+    its borders, whole sectors of a column are written by vectors, and what is before and after them
+    one by one by neighbouring lanes, as L2 counts what a warp writes to a sector once.
 """
 
 from __future__ import annotations
@@ -56,7 +60,8 @@ from ..common import (
 __all__ = ["TransposeConfig", "transpose_kernel"]
 
 _WORD, _VECTOR, _LINE = 4, 16, 128  # bytes
-_WIDE = 32                          # columns from which on tiles of words that begin anywhere are read at multiples of a stride
+_WIDE = 32                          # columns from which on tiles of words that begin anywhere are
+                                    # read at multiples of a stride
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,8 @@ class TransposeConfig:
     item : int
         Bytes of an element.
     word : int
-        Bytes of a word of shared memory: ``item``, or 4 when smaller elements are packed along I in registers.
+        Bytes of a word of shared memory: ``item``, or 4 when smaller elements are packed along I in
+        registers.
     load, store : int
         Bytes of a vector that a thread reads along J, writes along I.
     tile : tuple of int
@@ -84,16 +90,19 @@ class TransposeConfig:
     group : int
         Tiles along J that run together before the next along I; 0 for all of them.
     inner : int
-        In strips of one tile, batch modes of which all indices have a strip before the next strip begins.
+        In strips of one tile, batch modes of which all indices have a strip before the next strip
+        begins.
     min_blocks : int
-        Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put off reads to save registers.
+        Blocks of which a multiprocessor has to hold the registers. Where 1, the compiler may put
+        off reads to save registers.
     paired : bool
         Whether it makes two copies (:class:`~cuteblas.codegen.paired.PairBuilder`).
     in_place : bool
-        Whether blocks exchange pairs of tiles of square matrices, in strips of :attr:`group` columns of pairs, 0: rows of pairs.
+        Whether blocks exchange pairs of tiles of square matrices, in strips of :attr:`group`
+        columns of pairs, 0: rows of pairs.
     cut : int
-        Where rows begin anywhere: bytes, whole sectors, at multiples of which the target's rows are cut among blocks, or in place
-        among vectors and single elements; else 0.
+        Where rows begin anywhere: bytes, whole sectors, at multiples of which the target's rows are
+        cut among blocks, or in place among vectors and single elements; else 0.
     """
 
     item: int
@@ -115,15 +124,21 @@ class TransposeConfig:
 
     def __post_init__(self) -> None:
         if self.word % self.item or self.load % self.word or self.store % self.word:
-            raise CodegenError(f"a word must be a multiple of an element, and vectors multiples of a word, got {self}")
+            raise CodegenError(
+                f"a word must be a multiple of an element, and vectors multiples of a word, got {self}"
+            )
         if self.inner > (self.modes if self.group == 1 else 0):
             raise CodegenError(f"batch modes share strips of one tile, got {self}")
         if self.in_place and (self.tile[0] != self.tile[1] or self.src_unit != self.dst_unit):
-            raise CodegenError(f"transposing in place needs square tiles and one layout, got {self}")
-        if self.cut and (not (self.src_unit and self.dst_unit) or self.load != self.word or self.cut % self.store
-                         or self.tile[1] % self.border):
-            raise CodegenError(f"rows that begin anywhere must be contiguous, read by words and cut at multiples of the vectors "
-                               f"written, got {self}")
+            raise CodegenError(
+                f"transposing in place needs square tiles and one layout, got {self}"
+            )
+        if self.cut and (not (self.src_unit and self.dst_unit) or self.load != self.word
+                         or self.cut % self.store or self.tile[1] % self.border):
+            raise CodegenError(
+                f"rows that begin anywhere must be contiguous, read by words and cut at multiples of the vectors "
+                f"written, got {self}"
+            )
 
     @property
     def packed(self) -> int:
@@ -137,7 +152,8 @@ class TransposeConfig:
 
     @property
     def halo(self) -> int:
-        """Rows of the source that a block reads before those of its tile: as many as a cut may be early."""
+        """Rows of the source that a block reads before those of its tile: as many as a cut may be
+        early."""
         return 0 if self.in_place else self.border
 
     @property
@@ -168,18 +184,21 @@ class TransposeConfig:
         swizzle, shift = words.swizzle, per_word.bit_length() - 1
         along_j, along_i = self.tile[0], self.rows // per_word
         return ComposedLayout(Swizzle(swizzle.bits, swizzle.base + shift, swizzle.shift), 0,
-                              Layout((along_j, (per_word, along_i)), (per_word, (1, along_j * per_word))))
+                              Layout((along_j, (per_word, along_i)),
+                                     (per_word, (1, along_j * per_word))))
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
         units = f"{'u' if self.src_unit else 's'}{'u' if self.dst_unit else 's'}"
         what = f"transpose{'_ragged' if self.cut else ''}{'_in_place' if self.in_place else ''}"
-        return (f"{what}_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
-                f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}"
-                f"{f'_n{self.inner}' if self.inner else ''}"
-                f"{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}{'_wide' if self.wide else ''}"
-                f"{'_paired' if self.paired else ''}{f'_c{self.cut}' if self.cut else ''}")
+        return (
+            f"{what}_b{8 * self.item}_w{self.word}_{self.tile[0]}x{self.tile[1]}_t{self.threads}_l{self.load}_s{self.store}"
+            f"_{units}_m{self.modes}{f'_g{self.group}' if self.group else ''}"
+            f"{f'_n{self.inner}' if self.inner else ''}"
+            f"{f'_x{self.min_blocks}' if self.min_blocks > 1 else ''}{'_wide' if self.wide else ''}"
+            f"{'_paired' if self.paired else ''}{f'_c{self.cut}' if self.cut else ''}"
+        )
 
 
 @dataclass(frozen=True)
@@ -214,22 +233,29 @@ class _Moved:
 
 @cache
 def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
-    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I in D.
+    """Generate a ``transpose`` kernel: ``D[j, i, batch] = S[j, i, batch]``, J contiguous in S and I
+    in D.
 
-    In place the element (j, i) of every matrix of a batch changes places with (i, j): the tensor is D alone, of square matrices of
-    extent N, and there is one block for each pair of tiles.
+    In place the element (j, i) of every matrix of a batch changes places with (i, j): the tensor is
+    D alone, of square matrices of extent N, and there is one block for each pair of tiles.
 
-    Extents are counted in elements, strides in words, or in elements where rows begin anywhere. There the lowest element that
-    belongs to what is read and its end are parameters too if elements are smaller than a word, counted from its address on.
+    Extents are counted in elements, strides in words, or in elements where rows begin anywhere.
+    There the lowest element that belongs to what is read and its end are parameters too if elements
+    are smaller than a word, counted from its address on.
     """
     tile = TransposedTile(config)
     what = "D[j, i, batch] = D[i, j, batch] in place" if config.in_place else "D[j, i, batch] = S[j, i, batch]"
     builder = PairBuilder if config.paired else KernelBuilder
-    k = builder(config.name, config.threads, wide=config.wide, min_blocks=config.min_blocks,
-                summary=f"{what}, J contiguous in the source and I in the target{', rows begin anywhere' if config.cut else ''}: "
-                        f"elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
-                        f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
-                        f"{tile.writer.tile} words")
+    k = builder(
+        config.name,
+        config.threads,
+        wide=config.wide,
+        min_blocks=config.min_blocks,
+        summary=f"{what}, J contiguous in the source and I in the target{', rows begin anywhere' if config.cut else ''}: "
+        f"elements of {config.item} bytes, tile (J, I) = {config.tile}\n"
+        f"threads read {tile.reader.tv} of {tile.reader.tile} words, write {tile.writer.tv} of "
+        f"{tile.writer.tile} words"
+    )
     S, D = _operands(k, config, tile)
     spanned = config.cut > 0 and config.packed > 1
     moved = _pair(k, config, tile, D) if config.in_place else [_one(k, config, tile, S, D)]
@@ -240,7 +266,8 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
             with k.when(each.exists):
                 _words_in(k, config, tile, each, around)
     else:
-        k.comment("Rows in" + ("; on the diagonal the second tile has none" if config.in_place else ""))
+        k.comment("Rows in" + ("; on the diagonal the second tile has none" if config.in_place
+                               else ""))
         fragments = [tile.rows_in(k, each) for each in moved]
         k.comment("Words along i into shared memory")
         for each, fragment in zip(moved, fragments, strict=True):
@@ -257,23 +284,26 @@ def transpose_kernel(config: TransposeConfig) -> GeneratedKernel:
     return k.build()
 
 
-def _operands(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile) -> tuple[GlobalTensor, GlobalTensor]:
+def _operands(k: KernelBuilder, config: TransposeConfig,
+              tile: TransposedTile) -> tuple[GlobalTensor, GlobalTensor]:
     """The source and the target, which in place are one."""
     element = f"b{8 * config.item}" if config.cut else tile.word
     read, written = (1, 1) if config.cut else (tile.vl, tile.vs)
     along_j, along_i = 1 if config.src_unit else None, 1 if config.dst_unit else None
     if config.in_place:
         both = max(read, written)
-        (D,) = k.tensors(TensorParam("D", "ji", element, (along_j, None), both, written=True), modes="N", batch=config.modes,
-                         multiples={"N": both * config.scale})
+        (D,) = k.tensors(TensorParam("D", "ji", element, (along_j, None), both, written=True),
+                         modes="N", batch=config.modes, multiples={"N": both * config.scale})
         return D, D
     S, D = k.tensors(TensorParam("S", "ji", element, (along_j, None), read),
-                     TensorParam("D", "ji", element, (None, along_i), written, written=True), modes="ji", batch=config.modes,
+                     TensorParam("D", "ji", element, (None, along_i), written, written=True),
+                     modes="ji", batch=config.modes,
                      multiples={"j": read * config.scale, "i": written * config.scale})
     return S, D
 
 
-def _held(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, name: str) -> tuple[Tensor, Tensor]:
+def _held(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
+          name: str) -> tuple[Tensor, Tensor]:
     """A tile in shared memory, by words and by elements."""
     words = k.shared(f"s{name}", tile.word, config.shared)
     if not config.cut:
@@ -281,21 +311,26 @@ def _held(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, name:
     return words, k.shared(f"e{name}", f"b{8 * config.item}", config.elements, over=f"s{name}")
 
 
-def _one(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, S: GlobalTensor, D: GlobalTensor) -> _Moved:
+def _one(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, S: GlobalTensor,
+         D: GlobalTensor) -> _Moved:
     """The tile of a block, in strips."""
     J, I = k.extent("j"), k.extent("i")
-    inner = k.let("inner", size(S.batch[:config.inner])) if config.inner else 1    # indices of a batch that share a strip
-    bj, bi, index = tile_of_block(k, (J, I + config.halo), config.tile, config.modes > 0, config.group, inner)
+    # indices of a batch that share a strip
+    inner = k.let("inner", size(S.batch[:config.inner])) if config.inner else 1
+    bj, bi, index = tile_of_block(k, (J, I + config.halo), config.tile, config.modes > 0,
+                                  config.group, inner)
     corner = bj * config.tile[0], bi * config.tile[1] - config.halo
     if config.cut:
         corner = k.let("first_j", corner[0]), k.let("first_i", corner[1])
     source, target = (J // config.scale, I), (J, I // config.scale)
-    return _Moved("T", corner, S.at(index, source), D.at(index, target), *_held(k, config, tile, "T"), source)
+    return _Moved("T", corner, S.at(index, source), D.at(index, target),
+                  *_held(k, config, tile, "T"), source)
 
 
-def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, D: GlobalTensor) -> list[_Moved]:
-    """The two tiles of a block, (p, q) and (q, p) with p <= q, which no other block reads or writes. Both are in shared memory
-    before either is written; on the diagonal they are one.
+def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile,
+          D: GlobalTensor) -> list[_Moved]:
+    """The two tiles of a block, (p, q) and (q, p) with p <= q, which no other block reads or
+    writes. Both are in shared memory before either is written; on the diagonal they are one.
     """
     N = k.extent("N")
     p, q, index = pair_of_block(k, N, config, config.modes > 0)
@@ -310,10 +345,13 @@ def _pair(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, D: Gl
     return [_Moved("T", (right, below), read, written, *tensors[0], limits[0]),
             _Moved("U", (below, right), read, written, *tensors[1], limits[1], less(p, q))]
 
-def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig, batched: bool) -> tuple[IntLike, IntLike, IntLike]:
-    """The pair (p, q), p <= q, of tiles of a square matrix that a block exchanges, and its flat batch index.
+def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
+                  batched: bool) -> tuple[IntLike, IntLike, IntLike]:
+    """The pair (p, q), p <= q, of tiles of a square matrix that a block exchanges, and its flat
+    batch index.
 
-    Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top, filled up with those from its end.
+    Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top,
+    filled up with those from its end.
     """
     block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(extent, config.tile[0]))
     odd = k.let("odd", tiles % 2)
@@ -321,11 +359,13 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig, ba
     rows = k.let("rows", (tiles + odd) // 2)
     if config.group:
         pairs = k.let("pairs", columns * rows)
-        pair, index = (k.let("pair", block % pairs), k.let("batch", block // pairs)) if batched else (block, 0)
+        pair, index = (k.let("pair", block % pairs),
+                       k.let("batch", block // pairs)) if batched else (block, 0)
         column, row = grouped_raster(k, pair, columns, rows, config.group)
     else:
         column, above = k.let("column", block % columns), k.let("above", block // columns)
-        row, index = (k.let("row", above % rows), k.let("batch", above // rows)) if batched else (above, 0)
+        row, index = (k.let("row", above % rows),
+                      k.let("batch", above // rows)) if batched else (above, 0)
     p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
     with k.when(less(row + (-odd), column)):
         k.assign(p, row)
@@ -336,15 +376,16 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig, ba
 class TransposedTile:
     """How the threads of a block transpose a tile through shared memory.
 
-    Rows of words along J come in: each thread reads as many rows as a word has elements, of ``vl`` words each. In shared memory,
-    word (j, i') holds elements (j, packed * i' ...); the same threads write what they transposed. Columns along I go out: the lanes
-    of a warp fill whole lines.
+    Rows of words along J come in: each thread reads as many rows as a word has elements, of ``vl``
+    words each. In shared memory, word (j, i') holds elements (j, packed * i' ...); the same threads
+    write what they transposed. Columns along I go out: the lanes of a warp fill whole lines.
     """
 
     def __init__(self, config: TransposeConfig) -> None:
         packed, (tj, ti) = config.packed, config.tile
         self.word, self.packed = f"b{8 * config.word}", packed
-        self.vl, self.vs = config.load // config.word, config.store // config.word           # words of a vector
+        # words of a vector
+        self.vl, self.vs = config.load // config.word, config.store // config.word
         lanes_j = tj // packed // self.vl
         self.reader = TiledCopy(Layout((lanes_j, config.threads // lanes_j)), (self.vl, packed))
         self.stager = TiledCopy(self.reader.threads, (self.vl * packed, 1))
@@ -352,16 +393,23 @@ class TransposedTile:
         warps_i = min(ti // packed // self.vs // lanes_i, config.threads // 32)
         lanes = 32 // lanes_i
         warps_j = config.threads // 32 // warps_i
-        self.writer = TiledCopy(Layout(((lanes, warps_j), (lanes_i, warps_i)), ((lanes_i, 32 * warps_i), (1, 32))), (1, self.vs))
-        self.read, self.written = (tj // packed, config.rows), (tj, ti // packed)            # the tile in words
+        self.writer = TiledCopy(Layout(((lanes, warps_j), (lanes_i, warps_i)),
+                                       ((lanes_i, 32 * warps_i), (1, 32))), (1, self.vs))
+        # the tile in words
+        self.read, self.written = (tj // packed, config.rows), (tj, ti // packed)
         self.scale, self.halo = config.scale, config.halo > 0
-        for what, extents, by in (("read", self.read, self.reader.tile), ("written", self.written, self.writer.tile)):
+        for what, extents, by in (("read", self.read, self.reader.tile),
+                                  ("written", self.written, self.writer.tile)):
             if any(e % b for e, b in zip(extents, by, strict=True)):
-                raise CodegenError(f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads")
-        self.rest = tuple(t // p for t, p in zip(self.read, self.reader.tile, strict=True))  # how often threads read, along J and I
+                raise CodegenError(
+                    f"{config.name}: the tile {extents} does not divide into {by} words {what} by all threads"
+                )
+        # how often threads read, along J and I
+        self.rest = tuple(t // p for t, p in zip(self.read, self.reader.tile, strict=True))
 
     def rows_in(self, k: KernelBuilder, moved: _Moved) -> Tensor:
-        """Read what exists of a tile (words along J, I) to registers: ((words, packed), rest...)."""
+        """Read what exists of a tile (words along J, I) to registers: ((words, packed),
+        rest...)."""
         corner, name = (moved.corner[0] // self.scale, moved.corner[1]), moved.name
 
         def mine(matrix: Tensor) -> Tensor:
@@ -369,7 +417,8 @@ class TransposedTile:
 
         tSgS = k.pin(f"tSg{name}", mine(moved.source))
         guard = replace(existing(k, f"tSc{name}", mine, moved.limits), halo=self.halo)
-        fragment = k.registers(f"tSr{name}", self.word, Layout(((self.vl, self.packed), *self.rest)))
+        fragment = k.registers(f"tSr{name}", self.word,
+                               Layout(((self.vl, self.packed), *self.rest)))
         k.copy(Vector(self.vl), tSgS, fragment, guard=guard)
         return fragment
 
@@ -381,9 +430,11 @@ class TransposedTile:
         if self.packed > 1:
             turned = k.registers(f"tSw{name}", self.word, Layout((self.vl * self.packed, *rest)))
             rows = select(Layout((self.vl, self.packed, *rest)), 1, 0, 2, 3)
-            transpose_words(k, Tensor(fragment.engine, rows), Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
+            transpose_words(k, Tensor(fragment.engine, rows),
+                            Tensor(turned.engine, Layout((self.packed, self.vl, *rest))))
         swizzle = shared.layout.swizzle
-        k.copy(Vector(min(self.vl * self.packed, 1 << swizzle.base, _VECTOR // shared.engine.dtype.bytes)), turned, tSsT)
+        k.copy(Vector(min(self.vl * self.packed, 1 << swizzle.base,
+                          _VECTOR // shared.engine.dtype.bytes)), turned, tSsT)
 
     def columns_out(self, k: KernelBuilder, moved: _Moved) -> None:
         """Write a tile in shared memory to the target (J, words along I)."""
@@ -409,29 +460,35 @@ def _lanes_along_i(config: TransposeConfig) -> int:
 def _swizzle(config: TransposeConfig) -> Swizzle:
     """The swizzle of the tile: vectors along J are permuted by the position along I.
 
-    A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes (at least one bank). Lanes that
-    read a column step by ``store / word`` words along I; exclusive or with that step's low bits sends them to different chunks.
+    A row of 128 bytes has ``128 / chunk`` chunks, where a chunk is the vector that a thread writes
+    (at least one bank). Lanes that read a column step by ``store / word`` words along I; exclusive
+    or with that step's low bits sends them to different chunks.
     """
     lanes = _lanes_along_i(config)
     chunk = max(config.store, _WORD)
     step = (config.store // config.word).bit_length() - 1
     if lanes * chunk < _LINE:
-        # Few rows: lanes that are served together are on several columns, and each row of theirs has banks of its own.
-        base = max(_LINE // max(config.word, _WORD) // lanes, config.load // config.word).bit_length() - 1
+        # Few rows: lanes that are served together are on several columns, and each row of theirs
+        # has banks of its own.
+        base = max(_LINE // max(config.word, _WORD) // lanes,
+                   config.load // config.word).bit_length() - 1
         return Swizzle(lanes.bit_length() - 1, base, config.tile[0].bit_length() - 1 + step - base)
     base = (chunk // config.word).bit_length() - 1
     bits = (_LINE // chunk).bit_length() - 1
     return Swizzle(bits, base, config.tile[0].bit_length() - 1 + step - base)
 
 
-def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved, lines: Lines) -> None:
+def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,
+              lines: Lines) -> None:
     """Read what exists of a tile of small elements to shared memory.
 
-    Threads read blocks of as many rows as a word has elements, a word of each: two aligned words cover it. Instead of rows that do
-    not exist others are read. Single elements are read where words would reach beyond the array's memory.
+    Threads read blocks of as many rows as a word has elements, a word of each: two aligned words
+    cover it. Instead of rows that do not exist others are read. Single elements are read where
+    words would reach beyond the array's memory.
 
-    Tiles of which all rows exist are read at multiples of a stride, without a look at each row, and of others only blocks that
-    have rows. It takes registers for addresses, more than it gains in pairs of tiles, or where tiles are long and have few columns.
+    Tiles of which all rows exist are read at multiples of a stride, without a look at each row, and
+    of others only blocks that have rows. It takes registers for addresses, more than it gains in
+    pairs of tiles, or where tiles are long and have few columns.
     """
     packed, name, corner, source, extents = tile.packed, moved.name, moved.corner, moved.source, moved.source.layout.shape
     by_element = TiledCopy(tile.reader.threads, (packed, packed))
@@ -459,14 +516,18 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
                 begin = k.let("begin", lines.place(source(j, nearest(tScS((0, row), 0, block)[1]))))
                 k.copy(Vector(1), lines.run(begin, 2), covers[None, row, block])
 
-        rows = by_element.tile[1]                     # of all threads together: a multiple of a word's, so that theirs begin alike
+        # of all threads together: a multiple of a word's, so that theirs begin alike
+        rows = by_element.tile[1]
         if not config.in_place and config.tile[0] >= _WIDE:
-            every = k.flag(f"every_{name}", (integer(corner[1]) >= 0) & (integer(corner[1] + along_i) <= extents[1]))
+            every = k.flag(f"every_{name}", (integer(corner[1]) >= 0)
+                           & (integer(corner[1] + along_i) <= extents[1]))
             with k.when(every.ne(0)):
                 for row in range(packed):
                     apart = Layout(blocks, rows * source.layout.stride[1] // packed)
-                    strided = lines.run(lines.place(source(j, tScS((0, row), 0, 0)[1])), make_layout(Layout(2), apart))
-                    k.copy(Vector(1), k.pin(f"tSg{name}{row}", strided, settled=True), covers[None, row, None])
+                    strided = lines.run(lines.place(source(j, tScS((0, row), 0, 0)[1])),
+                                        make_layout(Layout(2), apart))
+                    k.copy(Vector(1), k.pin(f"tSg{name}{row}", strided, settled=True),
+                           covers[None, row, None])
             with k.otherwise(), k.loops((blocks,)) as (block,):
                 first = corner[1] + block * rows
                 with k.when(all_of(less(-rows, first), less(first, extents[1]))):
@@ -474,7 +535,7 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
         else:
             with k.loops((blocks,)) as (block,):
                 read_block(block)
-        for row in range(packed):                     # words of rows that are a multiple of words apart begin alike
+        for row in range(packed):     # words of rows that are a multiple of words apart begin alike
             bits = k.let(f"bits_{row}", lines.bits(lines.place(source(j, tScS((0, row), 0, 0)[1]))))
             with k.loops((blocks,)) as (block,):
                 cut_words(k, covers[None, row, block], fragment[(None, row), 0, block], bits)
@@ -483,45 +544,60 @@ def _words_in(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, m
         single = k.registers("tSrE", source.engine.dtype.name, Layout((packed, blocks)))
         guard = Guard(tScS[(column, None), 0, None], extents, halo=True)
         k.copy(Vector(1), tSgS[(column, None), 0, None], single, guard=guard)
-        k.copy(Vector(1), single, by_element.partition(moved.elements, k.thread)[(column, None), 0, None])
+        k.copy(
+            Vector(1),
+            single,
+            by_element.partition(moved.elements, k.thread)[(column, None), 0, None]
+        )
 
 
-def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved, lines: Lines) -> None:
-    """Write a tile to rows of the target that begin anywhere: of each column whole sectors by aligned vectors, what is before and
-    after them by elements. That is nothing in a tile that is cut at sectors, but where rows begin and end.
+def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile, moved: _Moved,
+                 lines: Lines) -> None:
+    """Write a tile to rows of the target that begin anywhere: of each column whole sectors by
+    aligned vectors, what is before and after them by elements. That is nothing in a tile that is
+    cut at sectors, but where rows begin and end.
 
     ``lines`` begin with a sector.
     """
     packed, words, border, name = config.packed, tile.vs, config.border, moved.name
     corner, target, (J, I) = moved.corner, moved.target, moved.target.layout.shape
     if tile.writer.tile[0] % border or config.threads > config.tile[0] * border:
-        raise CodegenError(f"{config.name}: {config.threads} threads must hold whole columns that lie whole sectors apart")
+        raise CodegenError(
+            f"{config.name}: {config.threads} threads must hold whole columns that lie whole sectors apart"
+        )
     tDcD = k.pin(f"tDc{name}", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
     rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
-    starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)                              # rows of the target do, in this tile
-    end = k.let(f"end_{name}", I - corner[1] if config.halo else minimum(I - corner[1], config.tile[1]))
+    starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)  # rows of the target do, in this tile
+    end = k.let(f"end_{name}", I - corner[1] if config.halo
+                else minimum(I - corner[1], config.tile[1]))
 
     def column_begin(which: IntLike) -> IntLike:
         """Where a column begins in the target."""
         return lines.place(target(corner[0] + which, corner[1]))
 
-    unit = config.store // config.item if config.halo else border        # what is written whole: vectors, or in place sectors
+    # what is written whole: vectors, or in place sectors
+    unit = config.store // config.item if config.halo else border
 
     def sectors(which: IntLike, name: str = "") -> tuple[IntLike, IntLike, IntLike, IntLike]:
-        """Of a column: where a sector begins first, where what is written whole begins and ends, and where it ends itself."""
+        """Of a column: where a sector begins first, where what is written whole begins and ends,
+        and where it ends itself."""
         later = k.let(f"later{name}", (-column_begin(which)) % border)
         stop = minimum(end, later + config.tile[1]) if config.halo else end
         first = later + starts * (border - later + later % unit) if config.halo else later
-        return later, first, k.let(f"last{name}", later + maximum(stop - later, 0) // unit * unit), stop
+        return later, first, k.let(f"last{name}",
+                                   later + maximum(stop - later, 0) // unit * unit), stop
 
-    # The columns of a thread are whole sectors apart: they begin at the same place in a sector and in the tile.
+    # The columns of a thread are whole sectors apart: they begin at the same place in a sector and
+    # in the tile.
     column = tDcD((0, 0), 0, 0)[0]
     later, first, last, _ = sectors(column, f"_{name}")
     for n in range(vectors):
         word = tDcD((0, 0), 0, n)[1]
-        # A word is cut from two that follow each other. After the last of a column, a whole one, the first is read.
+        # A word is cut from two that follow each other. After the last of a column, a whole one,
+        # the first is read.
         at = [later // packed + word + w for w in range(words + (packed > 1))]
-        at = [k.let(f"word_{name}{n}_{w}", i if config.halo else i % tile.written[1]) for w, i in enumerate(at)]
+        at = [k.let(f"word_{name}{n}_{w}", i if config.halo else i % tile.written[1])
+              for w, i in enumerate(at)]
         here = k.let(f"here_{name}{n}", later + word * packed)
         with k.when(all_of(less(first - 1, here), less(here, last))), k.loop("r", rows, unroll=True) as r:
             which = tDcD((0, 0), r, 0)[0]
@@ -531,7 +607,8 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
                     k.copy(Vector(1), moved.shared(which, i), held[None, w])
                 if packed > 1:
                     cut_words(k, held[0, None], held[0, None], 8 * config.item * (later % packed))
-                line = k.let("line", lines.run(column_begin(which) + (border - 1), tile.written[1], whole=border // packed))
+                line = k.let("line", lines.run(column_begin(which) + (border - 1), tile.written[1],
+                                               whole=border // packed))
                 k.copy(Vector(words), held(0, 0).run(words), line(word).run(words))
 
     if config.halo and unit == 1:
@@ -539,7 +616,8 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     k.comment("Before and behind them: of each column fewer elements than are written whole")
     lanes = max(unit, config.threads // config.tile[0])
     ends = vectors_along(1, (config.threads // lanes, lanes))
-    tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], lanes)), k.thread))
+    tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], lanes)),
+                                              k.thread))
     passes = config.tile[0] // ends.tile[0]
 
     def single(which: IntLike, e: IntLike) -> None:
@@ -551,12 +629,14 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
             with k.when(less(corner[0] + which, J)):
                 _, first, last, stop = sectors(which)
                 head = starts * first if config.halo else first
-                for start, until in ((starts * border, minimum(head, stop)), (maximum(first, last), stop)):
+                for start, until in ((starts * border, minimum(head, stop)),
+                                     (maximum(first, last), stop)):
                     with k.when(less(start + e, until)):
                         single(which, start + e)
 
-    if config.halo:                                  # rows of the target begin in this tile, or they end there
-        edge = k.flag("ends", (integer(corner[1]) < 0) | (integer(corner[1] + (config.rows - 1)) >= I))
+    if config.halo:                       # rows of the target begin in this tile, or they end there
+        edge = k.flag("ends", (integer(corner[1]) < 0)
+                      | (integer(corner[1] + (config.rows - 1)) >= I))
         with k.when(edge.ne(0)):
             single_ones()
         return

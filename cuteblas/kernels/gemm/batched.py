@@ -1,15 +1,19 @@
-"""``gemm_batched``: C = alpha A B^T + beta C for many small matrices, as many in a block as fill whole lines of memory.
+"""``gemm_batched``: C = alpha A B^T + beta C for many small matrices, as many in a block as fill
+whole lines of memory.
 
-Matrices that follow each other without gaps are one span, whatever their extents: a block copies its part of it by vectors, so that
-memory sees whole lines where a matrix is 3 x 3. Other operands are walked through in the order of their strides, so that neighbours
-in memory are copied by neighbouring threads; one that is the same for all matrices is copied once for each block. Matrices stay in
-shared memory in the order in which they come, with rows and matrices apart so far that threads read from different banks.
+Matrices that follow each other without gaps are one span, whatever their extents: a block copies
+its part of it by vectors, so that memory sees whole lines where a matrix is 3 x 3. Other operands
+are walked through in the order of their strides, so that neighbours in memory are copied by
+neighbouring threads; one that is the same for all matrices is copied once for each block. Matrices
+stay in shared memory in the order in which they come, with rows and matrices apart so far that
+threads read from different banks.
 
-A thread computes a block of C of one matrix, or a few threads in turns along K; or it has whole matrices, which it then loads as
-one span too. Sums go back through shared memory, and from there to C in the order of C.
+A thread computes a block of C of one matrix, or a few threads in turns along K; or it has whole
+matrices, which it then loads as one span too. Sums go back through shared memory, and from there to
+C in the order of C.
 
-Extents of matrices are fixed when the kernel is generated; the number of matrices and strides that are not those of a span are
-arguments.
+Extents of matrices are fixed when the kernel is generated; the number of matrices and strides that
+are not those of a span are arguments.
 """
 
 from __future__ import annotations
@@ -100,17 +104,20 @@ class BatchedTile:
         return -(-extent // (self.across[mode] * self.run[mode]))
 
     def loaded(self, mode: int, extent: int, held: Box, item: int) -> tuple[bool, int]:
-        """Whether a thread loads an operand along K, and how much at once: elements, or words of bytes."""
+        """Whether a thread loads an operand along K, and how much at once: elements, or words of
+        bytes."""
         run, (x, y, each), most = self.run[mode], held, max(1, 16 // item)
         if self.words:
-            return y == 1, gcd(self.step // _WORD, _WORD, x // _WORD, each // _WORD) if y == 1 else 1
+            return y == 1, gcd(self.step // _WORD, _WORD, x // _WORD,
+                               each // _WORD) if y == 1 else 1
         if y == 1 and x != 1:
             return True, gcd(self.step, most, x, each)
         return False, gcd(run, most, y, each, extent) if x == 1 else 1
 
     def stored(self, extents: Box, held: Box, item: int) -> int:
         """Sums that a thread stores at once."""
-        return gcd(self.run[1], max(1, 16 // item), held[0], held[2], extents[1]) if held[1] == 1 else 1
+        return gcd(self.run[1], max(1, 16 // item), held[0], held[2],
+                   extents[1]) if held[1] == 1 else 1
 
     @property
     def multiplying(self) -> int:
@@ -130,8 +137,8 @@ class BatchedSide:
     Attributes
     ----------
     order : tuple of int
-        Its modes, the smallest stride first: 0 and 1 as in the operand, 2 the matrices; without those along which it does not move,
-        but one of them at least.
+        Its modes, the smallest stride first: 0 and 1 as in the operand, 2 the matrices; without
+        those along which it does not move, but one of them at least.
     run : int
         How many of them, the first ones, follow each other without gaps.
     width : int
@@ -163,18 +170,22 @@ class BatchedSide:
         return prod(box[q] for q in self.order if q != MATRICES)
 
     def joined(self, box: Box) -> int:
-        """How many of its modes are one mode, in memory and in shared memory: vectors go across them."""
-        dense = (self.held[q] == stride for q, stride in packed_strides(box, self.order[:self.run]).items())
+        """How many of its modes are one mode, in memory and in shared memory: vectors go across
+        them."""
+        dense = (self.held[q] == stride
+                 for q, stride in packed_strides(box, self.order[:self.run]).items())
         return next((i for i, same in enumerate(dense) if not same), self.run)
 
     def shared(self, box: Box, vectors: int) -> Layout:
-        """The place of an element (row, column, matrix) in shared memory, the last mode so long that there are so many vectors."""
+        """The place of an element (row, column, matrix) in shared memory, the last mode so long
+        that there are so many vectors."""
         shape = [box[q] if q in self.order else 1 for q in range(3)]
         shape[self.order[-1]] = -(-vectors * self.width // prod(box[q] for q in self.order[:-1]))
         return Layout(tuple(shape), self.held)
 
     def declared(self, name: str, element: str, box: Box, written: bool) -> TensorParam:
-        """The operand as a parameter: elements of a span; or rows and columns, and matrices where they are not outermost."""
+        """The operand as a parameter: elements of a span; or rows and columns, and matrices where
+        they are not outermost."""
         if self.packed:
             return TensorParam(name, ("element",), element, (1,), self.width, written, batch=False)
         modes = ("row", "column") if self.outermost or MATRICES not in self.order else ("row", "column", "matrix")
@@ -246,16 +257,20 @@ class BatchedConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         t = self.tile
-        types = "_".join(dtype(x).tag for x in dict.fromkeys((self.element, self.element_b, self.accumulator, self.output)))
-        return (f"gemm_batched_{types}_{'x'.join(map(str, self.extents))}_{t.matrices}_{t.threads}_"
-                f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}{'q' if t.words else f'w{t.whole}'}"
-                f"_{self.a.tag}_{self.b.tag}_{self.c.tag}"
-                f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}"
-                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+        types = "_".join(dtype(x).tag for x in dict.fromkeys((self.element, self.element_b,
+                                                              self.accumulator, self.output)))
+        return (
+            f"gemm_batched_{types}_{'x'.join(map(str, self.extents))}_{t.matrices}_{t.threads}_"
+            f"{t.across[0]}x{t.across[1]}x{t.depth}_{t.run[0]}x{t.run[1]}x{t.step}{'q' if t.words else f'w{t.whole}'}"
+            f"_{self.a.tag}_{self.b.tag}_{self.c.tag}"
+            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}m{self.multiple}{'_wide' if self.wide else ''}"
+            + (f"_{self.epilogue.tag}" if self.epilogue else "")
+        )
 
 
 class _Operand:
-    """What a block has of an operand: vectors, one after the other in the order in which they are in memory.
+    """What a block has of an operand: vectors, one after the other in the order in which they are
+    in memory.
 
     Parameters
     ----------
@@ -273,8 +288,8 @@ class _Operand:
         The first matrix of the block, and how many there are.
     """
 
-    def __init__(self, k: KernelBuilder, side: BatchedSide, box: Box, tensor: GlobalTensor, threads: int,
-                 first: IntLike, limit: IntLike):
+    def __init__(self, k: KernelBuilder, side: BatchedSide, box: Box, tensor: GlobalTensor,
+                 threads: int, first: IntLike, limit: IntLike):
         self.k, self.side, self.box, self.tensor, self.name = k, side, box, tensor, tensor.param.name
         self._first, self._limit, self._place = first, limit, side.order.index(MATRICES) if MATRICES in side.order else None
         self._copy = vectors_along(0, (1, threads), side.width)
@@ -283,46 +298,53 @@ class _Operand:
         self.shared_layout = side.shared(box, self.passes * threads)
 
     def vectors_of(self, tensor: Tensor, own: bool = True) -> Tensor:
-        """The modes that it has of a tensor (row, column, matrix), in its order: (width, vector). Its own go across some modes."""
+        """The modes that it has of a tensor (row, column, matrix), in its order: (width, vector).
+        Its own go across some modes."""
         joined, width = self.side.joined(self.box) if own else 0, self.side.width
 
         def by_vector(layout: Layout) -> Layout:
             modes = [layout[q] for q in self.side.order]
-            along, *dense = logical_divide(coalesce(make_layout(*modes[:joined])), width) if joined else (Layout(1),)
+            along, *dense = logical_divide(coalesce(make_layout(*modes[:joined])),
+                                           width) if joined else (Layout(1),)
             return make_layout(along, make_layout(*dense, *modes[joined:]))
 
         return by_coordinate(tensor.map_domain(by_vector), (width, self.vectors))
 
     def part_of(self, tensor: Tensor, own: bool = False) -> Tensor:
-        """This part of a tensor (row, column, matrix) in memory, its own or another one: (width, vector)."""
+        """This part of a tensor (row, column, matrix) in memory, its own or another one: (width,
+        vector)."""
         if self._place is None or self.side.outermost:
             first = 0 if self._place is None else self._first * (self.side.matrix(self.box) // self.side.width)
             return domain_offset((0, first), self.vectors_of(tensor, own))
-        return self.vectors_of(local_tile(domain_offset((0, 0, self._first), tensor), self.box, (0, 0, 0)), own)
+        return self.vectors_of(local_tile(domain_offset((0, 0, self._first), tensor), self.box,
+                                          (0, 0, 0)), own)
 
     @property
     def memory(self) -> Tensor:
         """This part in memory: (width, vector)."""
         if not self.side.packed:
             every: Any = None if self.side.outermost else 0
-            return self.part_of(self.tensor.at(every, self.box[:len(self.tensor.param.modes)]), own=True)
+            return self.part_of(self.tensor.at(every, self.box[:len(self.tensor.param.modes)]),
+                                own=True)
         start = 0 if self._place is None else self._first * self.side.matrix(self.box)
         span = domain_offset((start,), self.tensor.at(extents=(self.side.width * self.vectors,)))
         return local_tile(span, (self.side.width,), (_,))
 
     def shared(self, name: str, element: str, *, parts: int = 1, over: str | None = None) -> Tensor:
-        """Shared memory for it, with what threads write beyond its end in their last pass; or for parts of K, whose last pass has
-        predicates.
+        """Shared memory for it, with what threads write beyond its end in their last pass; or for
+        parts of K, whose last pass has predicates.
         """
         vectors = self.passes * self._copy.tile[1] if over is None else self.vectors
-        each = make_layout(*(self.shared_layout[q] for q in self.side.order))(vectors * self.side.width - 1) + 1
+        each = make_layout(*(self.shared_layout[q]
+                             for q in self.side.order))(vectors * self.side.width - 1) + 1
         memory = self.k.shared(name, element, Layout(each * parts), over=over)
         return Tensor(memory.engine, make_layout(*self.shared_layout, Layout(parts, each)))
 
     def in_shared(self, shared: Tensor) -> Tensor:
         """This part in shared memory: (width, vector)."""
         if self.side.joined(self.box) == len(self.side.order):
-            return Tensor(shared.engine, Layout((self.side.width, self.passes * self._copy.tile[1])))
+            return Tensor(shared.engine, Layout((self.side.width,
+                                                 self.passes * self._copy.tile[1])))
         return self.vectors_of(shared)
 
     def mine(self, tensor: Tensor) -> Tensor:
@@ -335,13 +357,18 @@ class _Operand:
         if self._place is None or self.side.outermost:
             end: IntLike = self.vectors
             if self._place is not None:
-                end = self.k.let(f"{self.name}_end", self._limit * self.side.matrix(self.box) // self.side.width)
+                end = self.k.let(f"{self.name}_end",
+                                 self._limit * self.side.matrix(self.box) // self.side.width)
             vectors = self.mine(make_identity_tensor((self.side.width, self.vectors)))
             return Guard(self.k.pin(f"t{self.name}c{self.name}", vectors), (None, end))
         # Passes end after the last of the vectors: then the last mode is beyond its extent.
-        last, backwards = self.side.order[-1], range(len(self.box))[::-1]           # matrices are looked at first
-        ends = tuple(self._limit if q == MATRICES else self.box[q] if q == last else None for q in backwards)
-        coordinates = make_identity_tensor(self.box[::-1]).map_domain(lambda x: make_layout(*(x[q] for q in backwards)))
+        # matrices are looked at first
+        last, backwards = self.side.order[-1], range(len(self.box))[::-1]
+        ends = tuple(self._limit if q == MATRICES else self.box[q] if q == last else None
+                     for q in backwards)
+        coordinates = make_identity_tensor(self.box[::-1]).map_domain(
+            lambda x: make_layout(*(x[q] for q in backwards))
+        )
         return Guard(self.mine(self.vectors_of(coordinates)), ends)
 
     def load(self, shared: Tensor) -> None:
@@ -351,15 +378,18 @@ class _Operand:
         if width * shared.engine.dtype.bytes >= _ASYNCHRONOUS:
             k.copy(CpAsync(width), tXgX, tXsX, guard=self.guard)
             return
-        held = k.registers(f"t{name}r{name}", shared.engine.dtype.name, Layout((width, self.passes)))
+        held = k.registers(f"t{name}r{name}", shared.engine.dtype.name,
+                           Layout((width, self.passes)))
         k.copy(Vector(width), tXgX, held, guard=self.guard)
         k.copy(Vector(width), held, tXsX)
 
 
 class _Parked:
-    """Sums of C in shared memory, in the order of C: a thread's run is loaded when it is asked for, all parts of K added."""
+    """Sums of C in shared memory, in the order of C: a thread's run is loaded when it is asked for,
+    all parts of K added."""
 
-    def __init__(self, k: KernelBuilder, parts: list[Tensor], exists: Callable[[IntLike], Expr | bool]):
+    def __init__(self, k: KernelBuilder, parts: list[Tensor],
+                 exists: Callable[[IntLike], Expr | bool]):
         self._k, self._parts, self._exists = k, parts, exists
 
     @property
@@ -384,21 +414,25 @@ class _Parked:
 
 
 class _Divided:
-    """Products of threads that have a part of a matrix of C each: runs along M and N, in turns along K."""
+    """Products of threads that have a part of a matrix of C each: runs along M and N, in turns
+    along K."""
 
     def __init__(self, k: KernelBuilder, config: BatchedConfig):
         self._k, self._config, tile = k, config, config.tile
         names = ("column", "row", "part", "matrix")
         at = idx2crd(k.thread, (tile.across[1], tile.across[0], tile.depth, tile.matrices))
-        column, row, self._part, self._matrix = (k.let(f"at_{name}", x) for name, x in zip(names, at, strict=True))
+        column, row, self._part, self._matrix = (k.let(f"at_{name}", x)
+                                                 for name, x in zip(names, at, strict=True))
         self.busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
         self._starts = tuple(self._runs(mode, x) for mode, x in enumerate((row, column)))
         (vm, vn), (rm, rn) = tile.run, (len(starts) for starts in self._starts)
-        self.total = k.registers("tCrC", config.sums, Layout(((vm, vn), rm, rn), ((vn, 1), vm * vn, vm * vn * rm)))
+        self.total = k.registers("tCrC", config.sums,
+                                 Layout(((vm, vn), rm, rn), ((vn, 1), vm * vn, vm * vn * rm)))
         k.fill(self.total)
 
     def _runs(self, mode: int, at: IntLike) -> list[tuple[IntLike, Expr | bool]]:
-        """Where the runs of a thread begin along M or N, and whether they do: the others repeat the last run."""
+        """Where the runs of a thread begin along M or N, and whether they do: the others repeat the
+        last run."""
         k, tile, extent = self._k, self._config.tile, self._config.extents[mode]
         across, run = tile.across[mode], tile.run[mode]
         found: list[tuple[IntLike, Expr | bool]] = []
@@ -407,13 +441,16 @@ class _Divided:
             if across * (rest + 1) * run <= extent:
                 found.append((start, True))
             else:
-                found.append((k.let(f"start_{'mn'[mode]}{rest}", minimum(start, extent - run)), less(start, extent)))
+                found.append((k.let(f"start_{'mn'[mode]}{rest}", minimum(start, extent - run)),
+                              less(start, extent)))
         return found
 
     def _from_runs(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> list[Tensor]:
-        """An operand from where each run begins: (neighbour, K), of words where bytes are multiplied four at a time.
+        """An operand from where each run begins: (neighbour, K), of words where bytes are
+        multiplied four at a time.
 
-        Words of four rows are (K within a word, word along K): four of them transposed are four rows.
+        Words of four rows are (K within a word, word along K): four of them transposed are four
+        rows.
         """
         starts, matrix = [start for start, _exists in self._starts[mode]], self._matrix
         if self._config.tile.words:
@@ -423,7 +460,8 @@ class _Divided:
                 return [zipped_divide(shared[start // _WORD, _, matrix], _WORD) for start in starts]
         return [domain_offset((start, 0), shared[_, _, matrix]) for start in starts]
 
-    def _fragments(self, name: str, mode: int, side: BatchedSide, shared: Tensor) -> tuple[Tensor, Callable[[IntLike], None]]:
+    def _fragments(self, name: str, mode: int, side: BatchedSide,
+                   shared: Tensor) -> tuple[Tensor, Callable[[IntLike], None]]:
         """Registers (run, rest, step) for an operand, and what loads them for a turn along K."""
         k, tile, dt = self._k, self._config.tile, shared.engine.dtype
         run, rest = tile.run[mode], len(self._starts[mode])
@@ -431,7 +469,8 @@ class _Divided:
         step, element = (tile.step // _WORD, "int8x4") if tile.words else (tile.step, dt.name)
         order = (step, step * run, 1) if along_k else (1, run, run * rest)
         fragment = k.registers(f"tCr{name}", element, Layout((run, rest, step), order))
-        parts = [k.pin(f"tCs{name}{r}", local_tile(domain_offset((0, self._part * step), x), (run, step), (0, _)))
+        parts = [k.pin(f"tCs{name}{r}", local_tile(domain_offset((0, self._part * step), x),
+                                                   (run, step), (0, _)))
                  for r, x in enumerate(self._from_runs(name, mode, side, shared))]
 
         def load(turn: IntLike) -> None:
@@ -450,12 +489,14 @@ class _Divided:
     def products(self, sA: Tensor, sB: Tensor) -> None:
         """Write the products."""
         k, config, tile = self._k, self._config, self._config.tile
-        (tCrA, load_a), (tCrB, load_b) = self._fragments("A", 0, config.a, sA), self._fragments("B", 1, config.b, sB)
+        (tCrA, load_a), (tCrB, load_b) = self._fragments("A", 0, config.a,
+                                                         sA), self._fragments("B", 1, config.b, sB)
         with k.loop("turn", config.extents[2] // (tile.step * tile.depth)) as turn:
             load_a(turn)
             load_b(turn)
             with k.loops((tile.step // _WORD if tile.words else tile.step,)) as (at,):
-                k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[_, _, at], tCrB[_, _, at])
+                k.gemm(Fma(config.a.conj, config.b.conj), self.total, tCrA[_, _, at],
+                       tCrB[_, _, at])
 
     def store(self, sC: Tensor) -> None:
         """Sums to shared memory."""
@@ -471,7 +512,8 @@ class _Divided:
 
 
 class _Whole:
-    """Products of threads that have whole matrices: as many of A, of B and of C, each loaded and stored as one span."""
+    """Products of threads that have whole matrices: as many of A, of B and of C, each loaded and
+    stored as one span."""
 
     def __init__(self, k: KernelBuilder, config: BatchedConfig):
         self._k, self._config, tile = k, config, config.tile
@@ -486,25 +528,31 @@ class _Whole:
         strides = packed_strides(box, side.order)
         return Layout(box, tuple(strides.get(q, 0) for q in range(3)))
 
-    def _span(self, side: BatchedSide, which: int, shared: Tensor, registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
+    def _span(self, side: BatchedSide, which: int, shared: Tensor,
+              registers: Tensor) -> tuple[Vector, Tensor, Tensor]:
         """How a thread's span is copied, where it is in shared memory, and in registers."""
         mine = local_tile(shared, self._boxes[which], (0, 0, self._k.thread))
-        of_memory, of_registers = (x.map_domain(lambda layout: coalesce(make_layout(*(layout[q] for q in side.order))))
-                                   for x in (mine, registers))
+        of_memory, of_registers = (
+            x.map_domain(lambda layout: coalesce(make_layout(*(layout[q] for q in side.order))))
+            for x in (mine, registers)
+        )
         each = side.held[MATRICES] * self._config.tile.whole
-        return Vector(gcd(size(of_memory.layout), max(1, 16 // shared.engine.dtype.bytes), each)), of_memory, of_registers
+        return Vector(gcd(size(of_memory.layout), max(1, 16 // shared.engine.dtype.bytes),
+                          each)), of_memory, of_registers
 
     def products(self, sA: Tensor, sB: Tensor) -> None:
         """Write the products."""
         k, config, fragments = self._k, self._config, []
         for which, (name, side, shared) in enumerate((("A", config.a, sA), ("B", config.b, sB))):
-            fragments.append(k.registers(f"tCr{name}", shared.engine.dtype.name, self._layout(side, which)))
+            fragments.append(k.registers(f"tCr{name}", shared.engine.dtype.name,
+                                         self._layout(side, which)))
             atom, of_memory, of_registers = self._span(side, which, shared, fragments[-1])
             k.copy(atom, of_memory, of_registers)
         tCrA, tCrB = fragments
         with k.loops((config.extents[2], config.tile.whole)) as (at, matrix):
             k.gemm(Fma(config.a.conj, config.b.conj), _as_one(self.total[_, _, matrix]),
-                   *(x[_, at, matrix].map_domain(lambda run: make_layout(run, Layout(1))) for x in (tCrA, tCrB)))
+                   *(x[_, at, matrix].map_domain(lambda run: make_layout(run, Layout(1)))
+                     for x in (tCrA, tCrB)))
 
     def store(self, sC: Tensor) -> None:
         """Sums to shared memory."""
@@ -526,10 +574,15 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     tile, (m, n, depth), sums = config.tile, config.extents, config.accumulator
     if tile.multiplying > tile.threads or depth % (tile.step * tile.depth):
         raise CodegenError(f"{config.name}: {tile} does not divide {config.extents}")
-    k = KernelBuilder(config.name, tile.threads, wide=config.wide,
-                      summary=f"C = alpha * A * B^T + beta * C with A ({m},{depth}), B ({n},{depth}), C ({m},{n}) for each matrix: "
-                              f"{tile}")
-    sides = (("A", config.element, config.a), ("B", config.element_b, config.b), ("C", config.output, config.c))
+    k = KernelBuilder(
+        config.name,
+        tile.threads,
+        wide=config.wide,
+        summary=f"C = alpha * A * B^T + beta * C with A ({m},{depth}), B ({n},{depth}), C ({m},{n}) for each matrix: "
+        f"{tile}"
+    )
+    sides = (("A", config.element, config.a), ("B", config.element_b, config.b),
+             ("C", config.output, config.c))
     declared = (side.declared(name, element, box, name == "C")
                 for (name, element, side), box in zip(sides, config.boxes, strict=True))
     tensors = k.tensors(*declared, batch=config.batch_modes)
@@ -538,11 +591,13 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     first = k.let("first", k.block_index("block", "x") * tile.matrices)
     limit = k.let("limit", minimum(count - first, tile.matrices))
     A, B, C = (_Operand(k, side, box, tensor, tile.threads, first, limit)
-               for (_name, _element, side), box, tensor in zip(sides, config.boxes, tensors, strict=True))
+               for (_name, _element, side), box, tensor in zip(sides, config.boxes, tensors,
+                                                               strict=True))
     epilogue.load_scalars()
 
     k.comment("Matrices of the block to shared memory")
-    sA, sB = (x.shared(f"s{x.name}", element)[_, _, _, 0] for x, element in ((A, config.element), (B, config.element_b)))
+    sA, sB = (x.shared(f"s{x.name}", element)[_, _, _, 0]
+              for x, element in ((A, config.element), (B, config.element_b)))
     A.load(sA)
     B.load(sB)
     k.commit()
@@ -561,8 +616,9 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     k.barrier()
     k.let_next_launch_begin()
     guard = C.guard
-    summed = [k.pin(f"tCsC{part}", C.mine(C.in_shared(sC[_, _, _, part]))) for part in range(tile.depth)]
+    summed = [k.pin(f"tCsC{part}", C.mine(C.in_shared(sC[_, _, _, part])))
+              for part in range(tile.depth)]
     parked = _Parked(k, summed, lambda at: guard.at((0, at)))
-    every: Any = None                                   # matrix of the batch: the tile of C has several
+    every: Any = None                               # matrix of the batch: the tile of C has several
     epilogue.store(parked, OutputTile(C.memory, C.mine, C.part_of, (m, n), every, guard))
     return k.build()

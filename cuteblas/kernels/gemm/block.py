@@ -1,6 +1,8 @@
-"""What a block of a GEMM kernel works on: the kernel's parameters, the block's tiles of A, B and C, and how C is written.
+"""What a block of a GEMM kernel works on: the kernel's parameters, the block's tiles of A, B and C,
+and how C is written.
 
-Shared by the families whose threads load A and B themselves (``gemm_simt``, ``gemm_mma``); they differ in how a tile is multiplied.
+Shared by the families whose threads load A and B themselves (``gemm_simt``, ``gemm_mma``); they
+differ in how a tile is multiplied.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from ...codegen.engine import CodegenError
 from ...codegen.grouped import TableBuilder
 from ...codegen.nested import by_coordinate
 from ...codegen.signature import GlobalTensor
-from ...layout import Layout, Tensor, _, domain_offset, idx2crd, local_tile, make_identity_tensor, make_layout
+from ...layout import (
+    Layout,
+    Tensor,
+    _,
+    domain_offset,
+    idx2crd,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+)
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
@@ -43,7 +54,8 @@ class GemmConfig:
     batch_modes : int
         Number of batch modes.
     split_k : bool
-        Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be shorter).
+        Whether the last batch mode walks over slices of K, each ``chunk`` deep (the last may be
+        shorter).
     wide : bool
         Whether offsets need 64 bits.
     aligned : bool
@@ -51,21 +63,22 @@ class GemmConfig:
     epilogue : FusedEpilogue, optional
         What is done instead of ``alpha * sum + beta * C``.
     modes : tuple of int
-        Modes that are nested in M, N and K: more than one for a tensor contraction. ``a``, ``b`` and ``c`` then speak of the first.
+        Modes that are nested in M, N and K: more than one for a tensor contraction. ``a``, ``b``
+        and ``c`` then speak of the first.
     element_b, accumulator : str, optional
         The types of B and of the sums, if they are not those that belong to ``element``.
     gate : int, optional
         The verdict without which the kernel does nothing.
     grouped : bool
-        Whether the kernel computes many problems: see :mod:`~cuteblas.codegen.grouped`. alpha and beta then are ``"device"`` if
-        they stand in the rows.
+        Whether the kernel computes many problems: see :mod:`~cuteblas.codegen.grouped`. alpha and
+        beta then are ``"device"`` if they stand in the rows.
     triangle : {"lower", "upper", "both"}, optional
         What is written of a square C: one triangle, or both, of which the lower one is computed.
     hermitian : bool
         Whether C is a Hermitian matrix, of whose triangle the diagonal has no imaginary parts.
     turn : int
-        With ``split_k``, elements of K that a slice takes before it is the next slice's turn, a multiple of the tile's step; 0: a
-        slice is a range of K.
+        With ``split_k``, elements of K that a slice takes before it is the next slice's turn, a
+        multiple of the tile's step; 0: a slice is a range of K.
     """
 
     element: str
@@ -92,11 +105,15 @@ class GemmConfig:
 
     def __post_init__(self) -> None:
         if self.modes != (1, 1, 1) and (self.aligned or self.epilogue):
-            raise CodegenError(f"nested modes need predicates and cannot have an epilogue, got {self}")
+            raise CodegenError(
+                f"nested modes need predicates and cannot have an epilogue, got {self}"
+            )
         if self.triangle and (self.modes != (1, 1, 1) or self.aligned or self.split_k):
             raise CodegenError(f"triangles need predicates, plain modes and all of K, got {self}")
         if self.turn and (self.turn % self.tile.k or not self.split_k or self.modes != (1, 1, 1)):
-            raise CodegenError(f"slices that take turns need a plain K and turns of a multiple of {self.tile.k}, got {self}")
+            raise CodegenError(
+                f"slices that take turns need a plain K and turns of a multiple of {self.tile.k}, got {self}"
+            )
 
     @property
     def elements(self) -> tuple[str, str]:
@@ -107,7 +124,8 @@ class GemmConfig:
     def types(self) -> str:
         """The part of a kernel's name that says which types it has."""
         sums = self.accumulator and self.accumulator != dtype(self.element).accumulator
-        names = (self.element, *((self.element_b,) if self.element_b else ()), *((self.accumulator,) if sums else ()), self.output)
+        names = (self.element, *((self.element_b,) if self.element_b else ()),
+                 *((self.accumulator,) if sums else ()), self.output)
         return "_".join(dtype(name).tag for name in names)
 
     @property
@@ -119,12 +137,14 @@ class GemmConfig:
                  ("aligned", self.aligned), ("grouped", self.grouped),
                  (f"modes{''.join(map(str, self.modes))}", self.modes != (1, 1, 1)),
                  (f"{self.triangle}", self.triangle is not None), ("hermitian", self.hermitian))
-        return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}" + "".join(f"_{name}" for name, on in flags if on)
+        return (f"{access}_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}"
+                + "".join(f"_{name}" for name, on in flags if on)
                 + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
 
 
 def builder(config: GemmConfig, name: str, threads: int, **options: Any) -> KernelBuilder:
-    """What writes a kernel: parameters of the kernel, or of the rows of a table, are declared in the same way."""
+    """What writes a kernel: parameters of the kernel, or of the rows of a table, are declared in
+    the same way."""
     if config.grouped:
         return TableBuilder(name, threads, inline=("alpha", "beta"), **options)
     return KernelBuilder(name, threads, **options)
@@ -136,11 +156,15 @@ def _depth_in_turns(depth: IntLike, turn: int, index: IntLike, slices: IntLike) 
     return rounds * turn + minimum(maximum(depth - (rounds * slices + index) * turn, 0), turn)
 
 
-def _tiles_in_turns(matrix: Tensor, tile: tuple[int, int], at: IntLike, turn: int, slices: IntLike) -> Tensor:
-    """(BM, BK, k tile) of a slice that begins where the (M, K) ``matrix`` does, and takes turns with others."""
+def _tiles_in_turns(matrix: Tensor, tile: tuple[int, int], at: IntLike, turn: int,
+                    slices: IntLike) -> Tensor:
+    """(BM, BK, k tile) of a slice that begins where the (M, K) ``matrix`` does, and takes turns
+    with others."""
     (rows, depth), (along_m, along_k) = matrix.layout.shape, matrix.layout.stride
-    in_turns = Layout((rows, turn, ceil_div(depth, turn)), (along_m, along_k, slices * turn * along_k))
-    tiles = local_tile(Tensor(matrix.engine, in_turns), (*tile, 1), (at, _, _))        # (BM, BK, 1, tile of a turn, turn)
+    in_turns = Layout((rows, turn, ceil_div(depth, turn)),
+                      (along_m, along_k, slices * turn * along_k))
+    # (BM, BK, 1, tile of a turn, turn)
+    tiles = local_tile(Tensor(matrix.engine, in_turns), (*tile, 1), (at, _, _))
     bm, bk, _one, of_turn, turns = (tiles.layout[i] for i in range(5))
     return Tensor(tiles.engine, make_layout(bm, bk, make_layout(of_turn, turns)))
 
@@ -171,21 +195,24 @@ class GemmBlock:
         M, N, and what the block sums over of K, by their letters.
     """
 
-    def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str, *, several: bool = False):
+    def __init__(self, k: KernelBuilder, config: GemmConfig, accumulator: str, *,
+                 several: bool = False):
         self.k, self.config, self.accumulator = k, config, accumulator
         k.gate(config.gate)
         tile, (element_a, element_b) = config.tile, config.elements
         self._tile = (tile.m, tile.n, tile.k)
         nested = dict(zip("mnk", config.modes, strict=True))
         multiples = dict(zip("mnk", self._tile, strict=True)) if config.aligned else {}
-        A, B, C = k.tensors(operand("A", "mk", element_a, config.a), operand("B", "nk", element_b, config.b),
-                            operand("C", "mn", config.output, config.c, written=True),
-                            modes="mnk", batch=config.batch_modes, multiples=multiples, nested=nested)
+        A, B, C = k.tensors(operand("A", "mk", element_a, config.a),
+                            operand("B", "nk", element_b, config.b),
+                            operand("C", "mn", config.output, config.c, written=True), modes="mnk",
+                            batch=config.batch_modes, multiples=multiples, nested=nested)
         batch = C.batch
         self._epilogue = Epilogue(k, config, accumulator)
 
         M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
-        triangle = None if config.triangle is None else Triangle(k, config.triangle, M, (tile.m, tile.n))
+        triangle = None if config.triangle is None else Triangle(k, config.triangle, M,
+                                                                 (tile.m, tile.n))
         if triangle is not None:
             tiles_m, tiles_n = triangle.tiles
         else:
@@ -198,9 +225,11 @@ class GemmBlock:
             block = k.let("block_in_item", block % tiles)
         depth, first_k = K, 0
         if config.turn:
-            depth = k.let("depth", _depth_in_turns(K, config.turn, idx2crd(item, batch)[-1], batch[-1]))
+            depth = k.let("depth", _depth_in_turns(K, config.turn, idx2crd(item, batch)[-1],
+                                                   batch[-1]))
         elif config.split_k:
-            chunk = k.integer("chunk", multiple=max(A.param.along("k"), B.param.along("k"), multiples.get("k", 1)))
+            chunk = k.integer("chunk", multiple=max(A.param.along("k"), B.param.along("k"),
+                                                    multiples.get("k", 1)))
             first_k = idx2crd(item, batch)[-1] * chunk
             depth = k.let("depth", minimum(chunk, K - first_k))
         self._epilogue.load_scalars()
@@ -216,7 +245,8 @@ class GemmBlock:
             modes = tensor.param.modes
             shape = tuple(extent if nested[mode] > 1 else self.extents[mode]
                           for mode, extent in zip(modes, tensor.extents, strict=True))
-            flat = by_coordinate(tensor.at(item, shape), tuple(self.extents[mode] for mode in modes))
+            flat = by_coordinate(tensor.at(item, shape),
+                                 tuple(self.extents[mode] for mode in modes))
             # A slice of a plain K is a batch index; of a nested K, a range of its flat coordinate.
             return domain_offset((0, first_k), flat) if config.split_k and modes[1] == "k" and nested["k"] > 1 else flat
 
@@ -228,7 +258,8 @@ class GemmBlock:
         mC = matrix(C)
         self.gA, self.gB = tiles_of(A, tile.m, bm), tiles_of(B, tile.n, bn)
         self.gC = self._tile_of_c(mC)
-        self._triangle = output_triangle(config.triangle, diagonal, mC, self._tile_of_c, config.hermitian)
+        self._triangle = output_triangle(config.triangle, diagonal, mC, self._tile_of_c,
+                                         config.hermitian)
         self._item = item
 
     @property
@@ -242,14 +273,17 @@ class GemmBlock:
         return self.k.let("k_tiles", ceil_div(self.extents["k"], self._tile[2]))
 
     def exists(self, k_tile: IntLike) -> Any:
-        """Whether a step along K exists, where no element has a predicate of its own: copies beyond the end write zeros."""
+        """Whether a step along K exists, where no element has a predicate of its own: copies beyond
+        the end write zeros."""
         return less(k_tile, self.k_tiles) if self.config.aligned else True
 
     def guard(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Guard | None:
-        """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``); ``None`` if it always holds."""
+        """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``);
+        ``None`` if it always holds."""
         if self.config.aligned:
             return None
-        return Guard(self.coordinates(name, modes, partition), tuple(self.extents[mode] for mode in modes))
+        return Guard(self.coordinates(name, modes, partition),
+                     tuple(self.extents[mode] for mode in modes))
 
     def coordinates(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Tensor:
         """The coordinates of the elements of such a partition."""
@@ -258,12 +292,14 @@ class GemmBlock:
         identity = make_identity_tensor(tuple(self.extents[mode] for mode in modes))
         return self.k.pin(name, partition(local_tile(identity, tile, at)))
 
-    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor], pieces: Pieces | None = None,
-              single: bool = False) -> None:
-        """The end of the kernel: C from the sums, rounded once. See :class:`~cuteblas.kernels.epilogue.OutputTile`."""
+    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor],
+              pieces: Pieces | None = None, single: bool = False) -> None:
+        """The end of the kernel: C from the sums, rounded once. See
+        :class:`~cuteblas.kernels.epilogue.OutputTile`."""
         self.k.let_next_launch_begin()
         extents, guard = (self.extents["m"], self.extents["n"]), self.guard("tCcC", "mn", partition)
-        tile = OutputTile(self.gC, partition, self._tile_of_c, extents, self._item, guard, pieces, single, self._triangle)
+        tile = OutputTile(self.gC, partition, self._tile_of_c, extents, self._item, guard, pieces,
+                          single, self._triangle)
         self._epilogue.store(accumulators, tile)
 
     def _tile_of_c(self, matrix: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""``clear_words``: words in device memory are set to zero, before a launch whose blocks signal each other by them."""
+"""``clear_words``: words in device memory are set to zero, before a launch whose blocks signal each
+other by them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from ..common import clear
 
 __all__ = ["clear_words"]
 
-_THREADS = 32                        # there is room for one warp next to a block of any other kernel
+_THREADS = 32                       # there is room for one warp next to a block of any other kernel
 
 
 @cache

@@ -16,7 +16,8 @@ __all__ = ["ALONE", "Cluster", "Place"]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Blocks that run together on ``m`` by ``n`` tiles of C: those along N share a tile of A, those along M one of B.
+    """Blocks that run together on ``m`` by ``n`` tiles of C: those along N share a tile of A, those
+    along M one of B.
 
     Rank ``i + m * j`` works on tile (i, j).
     """
@@ -72,22 +73,27 @@ class Place:
             self.m, self.n = k.let("rank_m", rank % cluster.m), k.let("rank_n", rank // cluster.m)
 
     def part(self, operand: int, box: TmaBox, tile: Tensor) -> Tensor:
-        """The part that this block loads of a tile (MN, K) of A (``operand`` 0) or B (1): part of the rows, or else of K."""
+        """The part that this block loads of a tile (MN, K) of A (``operand`` 0) or B (1): part of
+        the rows, or else of K."""
         rows, deep = (size(mode) for mode in box.layout.shape)
         part = (self.n, self.m)[operand]
-        return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile.layout[0]) else (0, part))
+        return local_tile(tile, (rows, deep), (part, 0) if rows < size(tile.layout[0])
+                          else (0, part))
 
     def receivers(self, operand: int) -> IntLike | None:
-        """The set of blocks that share tiles of A (``operand`` 0) or B (1) with this one, bit i for rank i; ``None``: none do."""
+        """The set of blocks that share tiles of A (``operand`` 0) or B (1) with this one, bit i for
+        rank i; ``None``: none do."""
         c = self._cluster
         count, step, at = (c.n, c.m, self.m) if operand == 0 else (c.m, 1, self.n * c.m)
         if count == 1:
             return None
         one = sum(1 << step * i for i in range(count))
-        return sum((select(equal(at, i), one << i, 0) for i in range(1, c.size)), select(equal(at, 0), one, 0))
+        return sum((select(equal(at, i), one << i, 0) for i in range(1, c.size)),
+                   select(equal(at, 0), one, 0))
 
     def partner(self) -> IntLike | None:
-        """The rank that the first threads of a warpgroup signal: each another one of those that fill this block's stages."""
+        """The rank that the first threads of a warpgroup signal: each another one of those that
+        fill this block's stages."""
         k, c, lane = self._k, self._cluster, self._k.thread % GROUP
         if c.size == 1:
             return None
@@ -95,8 +101,10 @@ class Place:
         right = (self.n + 1 + lane - c.m) % c.n * c.m + self.m if c.n > 1 else 0
         return k.let("partner", select(less(lane, c.m), below, right))
 
-    def release(self, pipeline: Pipeline, stage: IntLike, partner: IntLike | None, condition: Expr | bool = True) -> None:
-        """This warpgroup has read a stage, if a condition holds: signal all blocks that filled it."""
+    def release(self, pipeline: Pipeline, stage: IntLike, partner: IntLike | None,
+                condition: Expr | bool = True) -> None:
+        """This warpgroup has read a stage, if a condition holds: signal all blocks that filled
+        it."""
         with self._k.when(all_of(less(self._k.thread % GROUP, self._cluster.sharing), condition)):
             pipeline.release(stage, partner)
 

@@ -1,4 +1,5 @@
-"""Tiles of C whose K is divided between blocks, so that all blocks have equal work: the steps of each block, and the sums."""
+"""Tiles of C whose K is divided between blocks, so that all blocks have equal work: the steps of
+each block, and the sums."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ _VECTORS_AT_ONCE = 16               # that a thread asks for before it adds them
 class Divided:
     """Tiles of C whose K is divided between blocks.
 
-    The first ``count`` tiles are a row of steps along K, cut into equal parts, one for each block. A block begins with the end of
-    its part. Whoever has the last step of a tile ends it: it adds to its own sum those of the blocks before it, which began with
-    theirs. So blocks wait only for blocks of a lower index, and add in the same order every time.
+    The first ``count`` tiles are a row of steps along K, cut into equal parts, one for each block.
+    A block begins with the end of its part. Whoever has the last step of a tile ends it: it adds to
+    its own sum those of the blocks before it, which began with theirs. So blocks wait only for
+    blocks of a lower index, and add in the same order every time.
 
     Attributes
     ----------
@@ -34,7 +36,8 @@ class Divided:
     sums : Pointer
         For each block, a tile of accumulators.
     flags : Pointer
-        A word for each warpgroup of each block, zero when the kernel begins: whether its accumulators are there.
+        A word for each warpgroup of each block, zero when the kernel begins: whether its
+        accumulators are there.
     """
 
     count: IntLike
@@ -70,31 +73,37 @@ class Share:
         Of how many of them the block has steps.
     """
 
-    def __init__(self, k: KernelBuilder, divided: Divided, k_tiles: IntLike, block: IntLike, blocks: IntLike):
+    def __init__(self, k: KernelBuilder, divided: Divided, k_tiles: IntLike, block: IntLike,
+                 blocks: IntLike):
         self._k, self._divided, self._k_tiles, self._block, self._blocks = k, divided, k_tiles, block, blocks
         depth = maximum(k_tiles, 1)
         self.tiles = k.let("tiles_divided", select(equal(k_tiles, 0), 0, divided.count))
         steps = k.let("steps_divided", self.tiles * k_tiles)
         self._share, self._longer = k.let("share", steps // blocks), k.let("longer_parts", steps % blocks)
         self._first = k.let("part_first", block * self._share + minimum(block, self._longer))
-        self._end = k.let("part_end", self._first + self._share + select(less(block, self._longer), 1, 0))
+        self._end = k.let("part_end", self._first + self._share
+                          + select(less(block, self._longer), 1, 0))
         self._last_tile = k.let("last_of_part", maximum(self._end - 1, 0) // depth)
-        self.parts = k.let("parts", select(less(self._first, self._end), self._last_tile - self._first // depth + 1, 0))
+        self.parts = k.let("parts", select(less(self._first, self._end),
+                                           self._last_tile - self._first // depth + 1, 0))
 
     def tile(self, work: IntLike) -> IntLike:
         """The tile that the block works on at a time: the last one of its part first."""
         return maximum(self._last_tile - work, 0)
 
     def steps(self, tile: IntLike, in_part: Expr | bool) -> tuple[IntLike, IntLike]:
-        """The first of the block's steps along K of a tile and the one after the last: all, for tiles that are not divided."""
+        """The first of the block's steps along K of a tile and the one after the last: all, for
+        tiles that are not divided."""
         k = self._k
         before = k.let("steps_before", tile * self._k_tiles)
         return (k.let("first_k_tile", select(in_part, maximum(self._first - before, 0), 0)),
-                k.let("end_k_tile", select(in_part, minimum(self._end - before, self._k_tiles), self._k_tiles)))
+                k.let("end_k_tile", select(in_part, minimum(self._end - before, self._k_tiles),
+                                           self._k_tiles)))
 
     @contextmanager
     def ended(self, first: IntLike, end: IntLike, total: Tensor, groups: int) -> Iterator[None]:
-        """What a warpgroup does with the whole sum of a tile, of which it has done the steps from ``first`` to ``end``.
+        """What a warpgroup does with the whole sum of a tile, of which it has done the steps from
+        ``first`` to ``end``.
 
         Parameters
         ----------
@@ -107,10 +116,12 @@ class Share:
         """
         k, lane, group = self._k, self._k.thread % GROUP, self._k.thread // GROUP
         block, vectors = self._block, size(total.layout) // _VECTOR
-        rounds = next(n for n in range(-(-vectors // _VECTORS_AT_ONCE), vectors + 1) if vectors % n == 0)
+        rounds = next(n for n in range(-(-vectors // _VECTORS_AT_ONCE), vectors + 1)
+                      if vectors % n == 0)
         at_once = Layout((_VECTOR, vectors // rounds))
         mine = Tensor(total.engine, Layout((_VECTOR, vectors // rounds, rounds)))
-        sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors // rounds, rounds, groups, self._blocks)))
+        sums = Tensor(self._divided.sums, Layout((_VECTOR, GROUP, vectors // rounds, rounds, groups,
+                                                  self._blocks)))
         flags = Tensor(self._divided.flags, Layout((groups, self._blocks)))
         with k.when(less(end, self._k_tiles)):
             k.comment("Another block ends this tile")
@@ -120,7 +131,9 @@ class Share:
                 k.do("store_flag", flags(group, block), 1)
         with k.otherwise():
             with k.when(less(0, first)):
-                first_block = k.let("first_block", self._block_of(k.let("tile_begins", maximum(self._first - first, 0))))
+                first_block = k.let("first_block",
+                                    self._block_of(k.let("tile_begins",
+                                                         maximum(self._first - first, 0))))
                 others = k.registers("others", total.engine.dtype.name, at_once)
                 with k.loop("other", block, start=first_block) as other:
                     k.spin(k.call("load_flag", flags(group, other)).equals(0))

@@ -1,4 +1,5 @@
-"""The main loop of blocks whose threads load A and B themselves, by asynchronous copies into a ring of stages."""
+"""The main loop of blocks whose threads load A and B themselves, by asynchronous copies into a ring
+of stages."""
 
 from __future__ import annotations
 
@@ -22,15 +23,17 @@ class Chunks(Protocol):
         """Tiles of a chunk."""
 
     def end_chunk(self, first: IntLike) -> None:
-        """Take the sums of a chunk away, before the tile whose index it is given; not after the last tile."""
+        """Take the sums of a chunk away, before the tile whose index it is given; not after the
+        last tile."""
 
 
 @dataclass(frozen=True)
 class MainLoop:
     """Three streams of instructions, each a step ahead of the next.
 
-    Tiles are copied from global to shared memory ``stages - 1`` steps along K ahead; fragments from shared memory into one of two
-    register buffers one step ahead of the multiplication. With more than one buffer of each, one barrier a tile is enough.
+    Tiles are copied from global to shared memory ``stages - 1`` steps along K ahead; fragments from
+    shared memory into one of two register buffers one step ahead of the multiplication. With more
+    than one buffer of each, one barrier a tile is enough.
 
     Attributes
     ----------
@@ -39,13 +42,14 @@ class MainLoop:
     stages : int
         Tiles in shared memory, at least 2.
     steps : int
-        Steps of the multiplication in a tile: an even number, so that every tile begins with the same register buffer.
+        Steps of the multiplication in a tile: an even number, so that every tile begins with the
+        same register buffer.
     spelled : bool
-        Whether the steps of a tile are written one after the other instead of as an unrolled loop: in a swizzled address, a step
-        that is a constant costs nothing.
+        Whether the steps of a tile are written one after the other instead of as an unrolled loop:
+        in a swizzled address, a step that is a constant costs nothing.
     past_end : bool
-        Whether tiles after the last one are loaded and fetched, as zeros that nobody multiplies: cheaper than a condition, unless
-        copies are many.
+        Whether tiles after the last one are loaded and fetched, as zeros that nobody multiplies:
+        cheaper than a condition, unless copies are many.
     """
 
     block: GemmBlock
@@ -56,17 +60,21 @@ class MainLoop:
 
     def __post_init__(self) -> None:
         if self.stages < 2 or self.steps % 2:
-            raise CodegenError(f"{self.block.k.name}: the main loop needs two stages or more and an even number of steps in a "
-                               f"tile, got {self.stages} and {self.steps}")
+            raise CodegenError(
+                f"{self.block.k.name}: the main loop needs two stages or more and an even number of steps in a "
+                f"tile, got {self.stages} and {self.steps}"
+            )
 
-    def write(self, load: Callable[[IntLike, IntLike], None], fetch: Callable[[IntLike, IntLike, IntLike], None],
+    def write(self, load: Callable[[IntLike, IntLike], None],
+              fetch: Callable[[IntLike, IntLike, IntLike], None],
               multiply: Callable[[IntLike], None], chunks: Chunks | None = None) -> None:
         """Write the loop.
 
         Parameters
         ----------
         load : callable
-            Starts the copies of (k tile, stage) from global to shared memory; after the last tile, of zeros.
+            Starts the copies of (k tile, stage) from global to shared memory; after the last tile,
+            of zeros.
         fetch : callable
             Loads the fragments of (step, stage) into the registers of a buffer.
         multiply : callable
@@ -90,7 +98,9 @@ class MainLoop:
         with k.when(self.past_end or less(0, k_tiles)):
             fetch(0, 0, 0)
 
-        k.comment("Main loop: copy a tile ahead, multiply this one, operands fetched one step early")
+        k.comment(
+            "Main loop: copy a tile ahead, multiply this one, operands fetched one step early"
+        )
         read, write = RingIndex(k, self.stages, "read"), RingIndex(k, self.stages, "write", ahead)
 
         def step(i: IntLike) -> None:

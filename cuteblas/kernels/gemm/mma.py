@@ -1,12 +1,14 @@
 """``gemm_mma``: C = alpha A B^T + beta C on warp-level tensor cores (``mma.sync``), from sm_75 on.
 
-Tiles of A and B come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what is outside and
-keep the operand's own order: rows along whichever mode is contiguous in global memory, swizzled. ``ldmatrix`` loads fragments from
-either order (16-bit elements); larger elements are loaded one by one. Block tile, warp tile and instruction are one nested layout.
+Tiles of A and B come through a ring of shared-memory stages, filled by asynchronous copies that
+zero-fill what is outside and keep the operand's own order: rows along whichever mode is contiguous
+in global memory, swizzled. ``ldmatrix`` loads fragments from either order (16-bit elements); larger
+elements are loaded one by one. Block tile, warp tile and instruction are one nested layout.
 
-16-bit elements are summed in float32, truncated to it after every instruction; 8-bit integers in int32, which wraps; float64 in the
-order of k by fused multiply-adds, so that results are those of ``gemm_simt``. complex128 is summed in the same way, but for each
-four elements of k first what the real part of B multiplies, then what the imaginary part does.
+16-bit elements are summed in float32, truncated to it after every instruction; 8-bit integers in
+int32, which wraps; float64 in the order of k by fused multiply-adds, so that results are those of
+``gemm_simt``. complex128 is summed in the same way, but for each four elements of k first what the
+real part of B multiplies, then what the imaginary part does.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from .skinny import RANGE
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
-_PAIR, _LANES_OF_A_ROW = 2, 4        # elements of C along N that a thread has side by side; lanes beside each other
+# elements of C along N that a thread has side by side; lanes beside each other
+_PAIR, _LANES_OF_A_ROW = 2, 4
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,10 @@ class MmaTile:
     def __post_init__(self) -> None:
         m, n, k = self.atom.shape
         if self.m % (m * self.warps[0]) or self.n % (n * self.warps[1]) or self.k % k or self.stages < 2:
-            raise CodegenError(f"{self.warps} warps of instructions {self.atom.shape} do not divide the tile "
-                               f"{self.m}x{self.n}x{self.k} in {self.stages} stages")
+            raise CodegenError(
+                f"{self.warps} warps of instructions {self.atom.shape} do not divide the tile "
+                f"{self.m}x{self.n}x{self.k} in {self.stages} stages"
+            )
 
     @property
     def mma(self) -> WarpMma:
@@ -72,8 +77,8 @@ class MmaTile:
         return WarpMma(self.atom, self.warps, (self.m // (m * wm), self.n // (n * wn)))
 
     def run(self, output: str, triangle: str | None) -> int:
-        """Elements of C along N that a thread writes side by side at most: a pair, or four where lanes exchange pairs, so that
-        stores of 2-byte elements fill sectors.
+        """Elements of C along N that a thread writes side by side at most: a pair, or four where
+        lanes exchange pairs, so that stores of 2-byte elements fill sectors.
         """
         exchanges = dtype(self.atom.element).bytes == dtype(output).bytes == 2 and self.mma.atoms[1] % 2 == 0 and triangle is None
         return 2 * _PAIR if exchanges else _PAIR
@@ -93,13 +98,16 @@ class MmaTile:
 
     def __str__(self) -> str:
         warp, (m, n, k) = self.mma.warp_tile, self.atom.shape
-        return (f"{self.m}x{self.n}x{self.k}, {self.warps[0]}x{self.warps[1]} warps of {warp[0]}x{warp[1]}, instructions of "
-                f"{m}x{n}x{k}, {self.stages} stages")
+        return (
+            f"{self.m}x{self.n}x{self.k}, {self.warps[0]}x{self.warps[1]} warps of {warp[0]}x{warp[1]}, instructions of "
+            f"{m}x{n}x{k}, {self.stages} stages"
+        )
 
 
 @dataclass(frozen=True)
 class MmaConfig(GemmConfig):
-    """Everything that a ``gemm_mma`` kernel is specialised on: see :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
+    """Everything that a ``gemm_mma`` kernel is specialised on: see
+    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
 
     Attributes
     ----------
@@ -122,8 +130,8 @@ class MmaConfig(GemmConfig):
 def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`; C is read and written in vectors along N, of
-    1, 2 or 4.
+    Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`; C is read and
+    written in vectors along N, of 1, 2 or 4.
     """
     tile, atom, tiled = config.tile, config.tile.atom, config.tile.mma
     run = tile.run(config.output, config.triangle)
@@ -132,15 +140,23 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     config.c.check_run(run)
     operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
 
-    k = builder(config, config.name, tiled.threads, arch=atom.arch, min_blocks=tile.min_blocks, wide=config.wide,
-                summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-                        f"{config.element} to {config.output}, tile {tile}\n"
-                        f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
-                        f"threads of C {tiled.tv_c}, of A {a.text}, of B {b.text}")
+    k = builder(
+        config,
+        config.name,
+        tiled.threads,
+        arch=atom.arch,
+        min_blocks=tile.min_blocks,
+        wide=config.wide,
+        summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+        f"{config.element} to {config.output}, tile {tile}\n"
+        f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
+        f"threads of C {tiled.tv_c}, of A {a.text}, of B {b.text}"
+    )
     ranges = (("least", 2**32 - 1), ("most", 0), ("lost", 0)) if atom.splits else ()
     seen = [k.declare(name, "uint32", first) for name, first in ranges]
     block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
-    status, = k.tensors(TensorParam("status", "", "uint32", written=True, batch=False)) if atom.splits else (None,)
+    status, = k.tensors(TensorParam("status", "", "uint32", written=True,
+                                    batch=False)) if atom.splits else (None,)
     tid = k.thread
     a.hold(k, block.gA)
     b.hold(k, block.gB)
@@ -155,7 +171,9 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         for operand in operands:
             operand.load(k_tile, stage, block.exists(k_tile))
 
-    k.comment("Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)")
+    k.comment(
+        "Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)"
+    )
     for operand in operands:
         operand.fragment()
     pairs = 2 * atom.shape[0] // 8
@@ -166,20 +184,24 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         for operand in operands:
             operand.fetch(step, stage, buffer)
 
-    planes = [RegisterPlanes(k, f"planes_of_{name}", atom, *(size(operand.registers.layout[i]) for i in range(2)))
+    planes = [RegisterPlanes(k, f"planes_of_{name}", atom,
+                             *(size(operand.registers.layout[i]) for i in range(2)))
               for name, operand in zip("ab", operands, strict=True) if atom.splits]
 
     def multiply(step: IntLike) -> None:
         fragments = [operand.registers[_, _, step % 2] for operand in operands]
         for plane, fragment in zip(planes, fragments, strict=False):
             plane.split(fragment, seen)
-        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC, *([x.planes for x in planes] or fragments))
+        k.gemm(replace(tiled, conj_b=config.a.conj != config.b.conj), tCrC,
+               *([x.planes for x in planes] or fragments))
 
     loop = MainLoop(block, tile.stages, tile.k // atom.shape[2], spelled=True,
                     past_end=not (config.a.covering or config.b.covering))
     loop.write(load, fetch, multiply)
     if config.a.conj and dtype(atom.element).is_complex:
-        k.comment("conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0")
+        k.comment(
+            "conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0"
+        )
         with k.loops((pairs, *tiled.atoms)) as at:
             k.assign(tCrC(*at).im, 0 - tCrC(*at).im)
 

@@ -1,7 +1,9 @@
-"""An operand of ``gemm_mma``: its ring of stages in shared memory, the copies that fill it, and the fragments that come from it.
+"""An operand of ``gemm_mma``: its ring of stages in shared memory, the copies that fill it, and the
+fragments that come from it.
 
-Rows are read by vectors, or, where 2-byte elements begin anywhere, by the words that cover them: then fragments are cut from words
-where rows run along K, and made of single elements where they do not.
+Rows are read by vectors, or, where 2-byte elements begin anywhere, by the words that cover them:
+then fragments are cut from words where rows run along K, and made of single elements where they do
+not.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class MmaOperand:
         tiled = self._tile.mma
         atom, atoms = tiled.atom, tiled.atoms[self._mode]
         per_atom = atom.shape[self._mode] * atom.shape[2] // 32 // atom.per_register
-        self.registers = k.registers(f"tCr{self._name}", atom.register, Layout((per_atom, atoms, 2)))
+        self.registers = k.registers(f"tCr{self._name}", atom.register,
+                                     Layout((per_atom, atoms, 2)))
         return per_atom, atoms
 
     def _part(self, tiled: WarpMma, tensor: Tensor, thread: IntLike) -> Tensor:
@@ -86,14 +89,18 @@ class _Vectors(MmaOperand):
         self._loader = _by_vectors(extents, config.tile.mma.threads, self._access)
         self.text = str(self._loader.tv)
         if any(e % by for e, by in zip(extents, self._loader.tile, strict=True)):
-            raise CodegenError(f"the tile {extents} of {self._name} does not divide into {self._loader.tile}, got {config.tile}")
+            raise CodegenError(
+                f"the tile {extents} of {self._name} does not divide into {self._loader.tile}, got {config.tile}"
+            )
 
     def hold(self, k: KernelBuilder, tiles: Tensor) -> None:
         tile = self._tile
-        one = operand_tile(self._extent, tile.k, tile.atom.element, self._k_major, tile.atom.apart[self._mode])
+        one = operand_tile(self._extent, tile.k, tile.atom.element, self._k_major,
+                           tile.atom.apart[self._mode])
         inner = make_layout(one.inner[0], one.inner[1], Layout(tile.stages, size(one.inner)))
         self._k, self._tiles = k, tiles
-        self._ring = k.shared(f"s{self._name}", tile.atom.element, ComposedLayout(one.outer, 0, inner), alignment=1024)
+        self._ring = k.shared(f"s{self._name}", tile.atom.element,
+                              ComposedLayout(one.outer, 0, inner), alignment=1024)
 
     def partition(self) -> None:
         k, x = self._k, self._name
@@ -102,7 +109,8 @@ class _Vectors(MmaOperand):
 
     def guard(self, block: GemmBlock) -> None:
         x = self._name
-        self._guard = block.guard(f"t{x}c{x}", self._modes, lambda c: self._loader.partition(c, self._k.thread))
+        self._guard = block.guard(f"t{x}c{x}", self._modes,
+                                  lambda c: self._loader.partition(c, self._k.thread))
 
     def load(self, k_tile: IntLike, stage: IntLike, exists: Any) -> None:
         here = (_, _, _, k_tile)
@@ -115,32 +123,41 @@ class _Vectors(MmaOperand):
         rows = tiled.matrices(mode, self._k_major)
         self._by_rows = rows is not None
         if rows is not None:
-            self._operand = k.pin(f"tCs{name}", tiled.partition_rows(self._ring, mode, rows, k.thread))
-            self._fragment = Tensor(self.registers.engine, Layout((_MATRICES, per_atom * atoms // _MATRICES, 2)))
+            self._operand = k.pin(f"tCs{name}",
+                                  tiled.partition_rows(self._ring, mode, rows, k.thread))
+            self._fragment = Tensor(self.registers.engine,
+                                    Layout((_MATRICES, per_atom * atoms // _MATRICES, 2)))
         elif tiled.atom.per_register == 1:
             part = self._part(tiled, self._ring, k.thread)
             self._operand = k.pin(f"tCs{name}", part[_, 0, _, _])
             self._fragment = Tensor(self.registers.engine, Layout((per_atom * atoms, 2)))
         else:
-            raise CodegenError(f"{k.name}: ldmatrix does not load operand {name} of {tiled.atom.element}: 8-bit "
-                               "elements are contiguous along K, and a warp owns quadruples of registers")
+            raise CodegenError(
+                f"{k.name}: ldmatrix does not load operand {name} of {tiled.atom.element}: 8-bit "
+                "elements are contiguous along K, and a warp owns quadruples of registers"
+            )
 
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         if self._by_rows:
-            self._k.copy(Ldmatrix(not self._k_major), self._operand[_, _, step, stage], self._fragment[_, _, buffer])
+            self._k.copy(Ldmatrix(not self._k_major), self._operand[_, _, step, stage],
+                         self._fragment[_, _, buffer])
         else:
             self._k.copy(Vector(1), self._operand[_, step, stage], self._fragment[_, buffer])
 
 
 class _Covered(MmaOperand):
-    """An operand whose rows begin anywhere, in a ring of the words that cover them: each row at its own place in its first word."""
+    """An operand whose rows begin anywhere, in a ring of the words that cover them: each row at its
+    own place in its first word."""
 
     text = "neighbours along rows of words"
 
     def _turned(self, tensor: Tensor) -> Tensor:
         """(extent, K, ...) in the order (run, row, ...)."""
-        return tensor.map_domain(lambda layout: make_layout(*(layout[i] for i in ((1, 0) if self._k_major else (0, 1))),
-                                                            *list(layout)[2:]))
+        return tensor.map_domain(
+            lambda layout: make_layout(
+                *(layout[i] for i in ((1, 0) if self._k_major else (0, 1))), *list(layout)[2:]
+            )
+        )
 
     def _part_of_copy(self, tensor: Tensor) -> Tensor:
         """What a thread copies of (word, row, ...)."""
@@ -159,32 +176,41 @@ class _Covered(MmaOperand):
     def guard(self, block: GemmBlock) -> None:
         x = self._name
         self._rows = block.coordinates(f"c{x}", self._modes, self._turned)
-        self._words = block.coordinates(f"t{x}c{x}", self._modes,
-                                        lambda c: self._part_of_copy(self._tiles.coordinates(self._turned(c))))
+        self._words = block.coordinates(
+            f"t{x}c{x}",
+            self._modes,
+            lambda c: self._part_of_copy(self._tiles.coordinates(self._turned(c)))
+        )
         self._extents = tuple(block.extents[mode] for mode in self._modes)
 
     def load(self, k_tile: IntLike, stage: IntLike, exists: Any) -> None:
         k, x, tiles, here = self._k, self._name, self._tiles, (_, _, _, k_tile)
         along, across = (1, 0) if self._k_major else (0, 1)
-        columns = k.let(f"columns_{x}", minimum(self._extents[along] - self._rows(0, 0, k_tile)[along], tiles.run))
+        columns = k.let(f"columns_{x}", minimum(self._extents[along]
+                                                - self._rows(0, 0, k_tile)[along], tiles.run))
         ends = tiles.end(k, f"end_{x}", columns)
         source, target, coordinates = self._source[here], self._target[_, _, _, stage], self._words[here]
         numbers, lasts = (self._part_of_copy(tensor)[here] for tensor in (tiles.number, ends))
         with k.loops(static_extents(source)) as at:
-            word, last, exists = numbers(*at), lasts(*at), less(coordinates(*at)[across], self._extents[across])
+            word, last, exists = numbers(*at), lasts(*at), less(coordinates(*at)[across],
+                                                                self._extents[across])
             with k.when(word.ne(last)):
                 k.copy(CpAsync(1), source(*at), target(*at), when=all_of(exists, less(word, last)))
-        # The word in which a row ends, and zeros of the one after a row of words if that is another one.
+        # The word in which a row ends, and zeros of the one after a row of words if that is another
+        # one.
         beyond, threads = tiles.run // self._tile.atom.per_register, self._tile.mma.threads
         for i in range(-(-tiles.rows // threads)):
             row = k.thread + i * threads
             with k.when(less(row, tiles.rows)):
                 last = k.let(f"last_{x}_{i}", ends(0, row, 0))
                 exists = less(self._rows(0, row, k_tile)[across], self._extents[across])
-                alone = (columns + tiles.early(0, row, 0)) % 2 * dtype(self._tile.atom.element).bytes
-                k.copy(CpAsyncPart(select(exists, alone, 0)), tiles.words(last, row, k_tile), self._ring(last, row, stage))
+                alone = (columns
+                         + tiles.early(0, row, 0)) % 2 * dtype(self._tile.atom.element).bytes
+                k.copy(CpAsyncPart(select(exists, alone, 0)), tiles.words(last, row, k_tile),
+                       self._ring(last, row, stage))
                 with k.when(less(last, beyond)):
-                    k.copy(CpAsyncPart(0), tiles.words(beyond, row, k_tile), self._ring(beyond, row, stage))
+                    k.copy(CpAsyncPart(0), tiles.words(beyond, row, k_tile),
+                           self._ring(beyond, row, stage))
 
     def fragment(self) -> None:
         k, name, tile, tiles = self._k, self._name, self._tile, self._tiles
@@ -195,14 +221,17 @@ class _Covered(MmaOperand):
 
             def along_k(layout: Layout) -> Layout:
                 """(word, row, ...) -> (row, word of K, ...): without the last word."""
-                return make_layout(layout[1], Layout(tile.k // tile.atom.per_register, layout[0].stride), *list(layout)[2:])
+                return make_layout(layout[1], Layout(tile.k // tile.atom.per_register,
+                                                     layout[0].stride), *list(layout)[2:])
 
             part = self._part(tiled, self._ring.map_domain(along_k), k.thread)
             early = self._part(tiled, tiles.early.map_domain(along_k), k.thread)
-            self._bits = k.let(f"bits_{name}", tiles.bits(early(0, 0, 0, 0)))        # of all rows of a thread, 8 apart
+            # of all rows of a thread, 8 apart
+            self._bits = k.let(f"bits_{name}", tiles.bits(early(0, 0, 0, 0)))
             self._operand = k.pin(f"tCs{name}", part[_, 0, _, _])
             return
-        held = k.shared(f"s{name}_elements", "b16", Layout(2 * cosize(self._ring.layout)), over=f"s{name}")
+        held = k.shared(f"s{name}_elements", "b16", Layout(2 * cosize(self._ring.layout)),
+                        over=f"s{name}")
         elements = tiles.held_elements(held.engine, tile.stages)
         part = self._part(tile.mma, elements, k.thread)
 
@@ -215,7 +244,8 @@ class _Covered(MmaOperand):
 
     def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
         if self._k_major:
-            self._k.copy(CutWords(self._bits), self._operand[_, step, stage], self._fragment[_, buffer])
+            self._k.copy(CutWords(self._bits), self._operand[_, step, stage],
+                         self._fragment[_, buffer])
         else:
             self._k.copy(JoinPairs(), self._operand[_, _, step, stage], self._fragment[_, buffer])
 
@@ -232,7 +262,8 @@ def mma_operand(config: GemmConfig, mode: int) -> MmaOperand:
 
 
 def _by_vectors(extents: tuple[int, int], threads: int, access: OperandAccess) -> TiledCopy:
-    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a vector along it."""
+    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous, each with a
+    vector along it."""
     along, across = extents if access.unit == 0 else extents[::-1]
     lanes = gcd(along // access.width, threads)
     rows = gcd(across, threads // lanes)

@@ -1,8 +1,10 @@
-"""``gemm_modular``: products of residues modulo small numbers, plane by plane, on tensor cores that multiply bytes.
+"""``gemm_modular``: products of residues modulo small numbers, plane by plane, on tensor cores that
+multiply bytes.
 
-The main loop is that of ``gemm_wgmma``: one thread fills a ring of stages by TMA, warpgroups multiply from it. Sums of 32 bits are
-exact; their residues, a byte each, are what is written. How many planes there are says a word in device memory: the walk over tiles
-ends with the last plane that is needed, and does not begin if there is none.
+The main loop is that of ``gemm_wgmma``: one thread fills a ring of stages by TMA, warpgroups
+multiply from it. Sums of 32 bits are exact; their residues, a byte each, are what is written. How
+many planes there are says a word in device memory: the walk over tiles ends with the last plane
+that is needed, and does not begin if there is none.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ __all__ = ["MOST_DEPTH", "GemmModularConfig", "gemm_modular"]
 _ELEMENT, _RESIDUE = "int8", "uint8"
 
 MOST_DEPTH = 2**30 // 128**2
-"""K, at most: sums of products of signed bytes are no larger than 2^30, so that a multiplication divides them."""
+"""K, at most: sums of products of signed bytes are no larger than 2^30, so that a multiplication
+divides them."""
 
 
 @dataclass(frozen=True)
@@ -90,24 +93,32 @@ class GemmModularConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         rows, columns = self.tile
-        return (f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}"
-                f"_b{batch_letters(self.batch_a, self.batch_b)}{f'_{self.triangle}' if self.triangle else ''}")
+        return (
+            f"gemm_modular_{planes_of(self.element)}_{rows}x{columns}_s{self.stages}{self.cluster.tag}"
+            f"_b{batch_letters(self.batch_a, self.batch_b)}{f'_{self.triangle}' if self.triangle else ''}"
+        )
 
 
 @cache
 def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    A and B are planes of signed bytes along K, R those of C along N. The words at ``words`` are the state of the product. The grid
-    is one-dimensional, a multiple of the cluster, and may have fewer blocks than there are tiles.
+    A and B are planes of signed bytes along K, R those of C along N. The words at ``words`` are the
+    state of the product. The grid is one-dimensional, a multiple of the cluster, and may have fewer
+    blocks than there are tiles.
     """
     mma, depth, planes = config.mma, depth_of(_ELEMENT), planes_of(config.element)
-    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), cluster=config.cluster.size,
-                      summary="C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
-                              f"signed bytes, tile {config.tile[0]}x{config.columns}x{depth}, {config.stages} stages\n"
-                              f"accumulators {mma.tv_c}")
-    A, B, R = k.tensors(mapped("A", "mk", _ELEMENT), mapped("B", "nk", _ELEMENT), mapped("R", "mn", _RESIDUE), modes="mnk",
-                        batch=len(config.batch_a))
+    k = KernelBuilder(
+        config.name,
+        GROUP * (config.groups + 1),
+        arch=oldest_with("wgmma"),
+        cluster=config.cluster.size,
+        summary="C = A * B^T modulo small numbers with A (M,K), B (N,K), C (M,N), plane by plane: "
+        f"signed bytes, tile {config.tile[0]}x{config.columns}x{depth}, {config.stages} stages\n"
+        f"accumulators {mma.tv_c}"
+    )
+    A, B, R = k.tensors(mapped("A", "mk", _ELEMENT), mapped("B", "nk", _ELEMENT),
+                        mapped("R", "mn", _RESIDUE), modes="mnk", batch=len(config.batch_a))
     (M, N, K), batch = map(k.extent, "mnk"), R.batch
     words = k.pointer("words", "uint32", alignment=16)
 
@@ -120,7 +131,8 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     k.assign(count, k.call("moduli_of", chosen))
     if planes > 1:
         k.assign(count, planes * count)
-    schedule = Scheduler(k, (M, N, K), (*config.tile, depth), (*batch, count), config.cluster, triangle=config.triangle)
+    schedule = Scheduler(k, (M, N, K), (*config.tile, depth), (*batch, count), config.cluster,
+                         triangle=config.triangle)
     operands = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), (*batch, count),
                             ((*config.batch_a, True), (*config.batch_b, True)))
 
@@ -146,9 +158,11 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     def residues() -> Iterator[Finish]:
         def write(tile: TileOfC, sums: Any) -> None:
             k.comment("Residues of the sums")
-            modulus = k.declare("modulus", "uint32", k.call("modulus_of", tile.batch[-1] // planes), const=True)
+            modulus = k.declare("modulus", "uint32", k.call("modulus_of", tile.batch[-1] // planes),
+                                const=True)
             offset = k.declare("offset", "uint32", k.call("residue_offset", modulus), const=True)
-            reciprocal = k.declare("reciprocal", "uint32", k.call("residue_reciprocal", modulus), const=True)
+            reciprocal = k.declare("reciprocal", "uint32", k.call("residue_reciprocal", modulus),
+                                   const=True)
             whole = make_identity_tensor((M, N))
             with staged.pieces_of(tile, whole, (M, N), (*batch, count)) as (piece, target):
                 pairs, rows, across = (2, 2, config.columns // 8)
@@ -157,7 +171,8 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
                 with k.loops((rows, of_piece)) as (i, j):
                     with k.loops((pairs,)) as (v,):
                         total = sums(v, i, j + of_piece * piece)
-                        k.assign(written(v), k.call("residue_of_sum", total, modulus, offset, reciprocal))
+                        k.assign(written(v), k.call("residue_of_sum", total, modulus, offset,
+                                                    reciprocal))
                     k.copy(Vector(pairs), written, target[_, i, j])
 
         yield write

@@ -1,13 +1,17 @@
-"""``gemm_outer``: C = alpha A B^T + beta C with a short K, as fast as memory takes C: every element type, every order of A and B.
+"""``gemm_outer``: C = alpha A B^T + beta C with a short K, as fast as memory takes C: every element
+type, every order of A and B.
 
-An outer product of vectors, or the sum of up to eight, is little but writing C, so the work is divided as C lies in memory. So many
-rows of C as are whole sectors long follow each other as stretches of memory, all of which begin at the same place within a sector,
-whether rows do or not. A thread has one vector of every stretch that its block writes: the elements of B that belong to it are the
-same in all of them, and are loaded into registers once; from stretch to stretch only the row of A changes. So every store is an
-aligned vector, and warps write whole sectors, wherever rows begin.
+An outer product of vectors, or the sum of up to eight, is little but writing C, so the work is
+divided as C lies in memory. So many rows of C as are whole sectors long follow each other as
+stretches of memory, all of which begin at the same place within a sector, whether rows do or not. A
+thread has one vector of every stretch that its block writes: the elements of B that belong to it
+are the same in all of them, and are loaded into registers once; from stretch to stretch only the
+row of A changes. So every store is an aligned vector, and warps write whole sectors, wherever rows
+begin.
 
-A vector may be of two rows, where one ends and the next begins: it is computed with both rows of A. Elements are written one by one
-where C begins and ends within a vector, and around gaps between rows.
+A vector may be of two rows, where one ends and the next begins: it is computed with both rows of A.
+Elements are written one by one where C begins and ends within a vector, and around gaps between
+rows.
 """
 
 from __future__ import annotations
@@ -23,7 +27,17 @@ from ...codegen.fma import Fma
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
 from ...layout import Layout, Tensor, _, make_layout
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum, select
+from ...layout.symbolic import (
+    Expr,
+    IntLike,
+    all_of,
+    ceil_div,
+    equal,
+    less,
+    maximum,
+    minimum,
+    select,
+)
 from ..common import operand, tile_from, tile_of_block
 from ..epilogue import Epilogue, OutputTile
 from .block import GemmConfig
@@ -60,7 +74,8 @@ class OuterTile:
 
 @dataclass(frozen=True)
 class OuterConfig(GemmConfig):
-    """Everything that a ``gemm_outer`` kernel is specialised on: see :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
+    """Everything that a ``gemm_outer`` kernel is specialised on: see
+    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
 
     Attributes
     ----------
@@ -88,7 +103,8 @@ class OuterConfig(GemmConfig):
 
     @property
     def sums(self) -> str:
-        """The type of sums: of short integers that of registers, of whose bits they are the lowest; of bool a count of products."""
+        """The type of sums: of short integers that of registers, of whose bits they are the lowest;
+        of bool a count of products."""
         kind = dtype(self.scalars)
         return "int32" if kind.kind in "iub" and kind.bytes < dtype("int32").bytes else kind.name
 
@@ -99,8 +115,10 @@ class OuterConfig(GemmConfig):
 
     @property
     def joined(self) -> bool:
-        """Whether vectors of two rows are written at once: memory between them is C's, and no other matrix is read or written."""
-        return self.dense and not (self.epilogue and (self.epilogue.operands or self.epilogue.outputs))
+        """Whether vectors of two rows are written at once: memory between them is C's, and no other
+        matrix is read or written."""
+        return self.dense and not (self.epilogue
+                                   and (self.epilogue.operands or self.epilogue.outputs))
 
     @property
     def name(self) -> str:
@@ -126,17 +144,21 @@ class _Vector:
         Which vector of a stretch it is.
     """
 
-    def __init__(self, k: KernelBuilder, config: OuterConfig, matrices: tuple[Tensor, Tensor, Tensor],
-                 extents: tuple[IntLike, IntLike], v: IntLike):
+    def __init__(self, k: KernelBuilder, config: OuterConfig,
+                 matrices: tuple[Tensor, Tensor, Tensor], extents: tuple[IntLike, IntLike],
+                 v: IntLike):
         self.k, self.config, self._extents = k, config, extents
         self._a, self._b, self._c = matrices
         width, depth = config.tile.width, config.tile.k
         pitch = self._pitch = self._c.layout.stride[0]
-        k.comment("The row, counted from the first of a stretch, and the column in which this thread's vector of it begins")
+        k.comment(
+            "The row, counted from the first of a stretch, and the column in which this thread's vector of it begins"
+        )
         if config.whole:
             self._first, self._column = k.let("row", v // (pitch // width)), k.let("column", v % (pitch // width) * width)
         else:
-            # It may be of two rows, also of the last one before the stretch: no row is shorter than a vector.
+            # It may be of two rows, also of the last one before the stretch: no row is shorter than
+            # a vector.
             self._memory = k.lines("C_vectors", self._c.engine, config.output, SECTOR)
             self._begin = k.let("begin", self._memory.place(self._c(0, 0)))
             before = k.let("before", maximum(pitch - self._begin % config.sector, 0))
@@ -162,9 +184,12 @@ class _Vector:
 
     def _place(self, m: IntLike, e: IntLike) -> tuple[IntLike, IntLike]:
         """The row and the column of an element, where the vector begins in a row."""
-        return m + select(self._later(e), 1, 0), self._column + e - select(self._later(e), self._pitch, 0)
+        return m + select(self._later(e), 1, 0), self._column + e - select(
+            self._later(e), self._pitch, 0
+        )
 
-    def _load(self, name: str, source: Tensor, exists: Expr | bool, target: Tensor, width: int = 1) -> None:
+    def _load(self, name: str, source: Tensor, exists: Expr | bool, target: Tensor,
+              width: int = 1) -> None:
         """Elements of A or B, in the type of sums."""
         k, extents = self.k, static_extents(source)
         loaded = k.registers(name, source.engine.dtype.name, Layout(extents))
@@ -184,7 +209,8 @@ class _Vector:
         k, (count, depth) = self.k, static_extents(b)
         sums = Tensor(total.engine, Layout(((1, count), 1, 1)))
         with k.loops((depth,)) as (step,):
-            k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums, *(_column(x[_, step]) for x in (a, b)))
+            k.gemm(Fma(self.config.a.conj, self.config.b.conj), sums,
+                   *(_column(x[_, step]) for x in (a, b)))
 
     def write(self, epilogue: Epilogue, s: IntLike, rows: IntLike, item: IntLike) -> None:
         """Compute and write that of a stretch of so many rows."""
@@ -193,7 +219,8 @@ class _Vector:
         total = k.registers("tCrC", self.config.sums, Layout((width, 1)))
         k.fill(total)
 
-        def store(sums: Tensor, place: tuple[IntLike, IntLike], memory: Tensor | None = None) -> None:
+        def store(sums: Tensor, place: tuple[IntLike, IntLike],
+                  memory: Tensor | None = None) -> None:
             """Sums of a row, to memory that is provably aligned."""
             def mine(matrix: Tensor) -> Tensor:
                 part = tile_from(place, matrix, (1, static_extents(sums)[0]))
@@ -201,7 +228,8 @@ class _Vector:
 
             single = sums is not total
             epilogue.clear(sums)
-            epilogue.store(sums, OutputTile(memory or mine(self._c), lambda part: part, mine, (M, N), item, single=single))
+            epilogue.store(sums, OutputTile(memory or mine(self._c), lambda part: part, mine,
+                                            (M, N), item, single=single))
 
         if self.config.whole:
             with k.when(all_of(less(m, M), less(self._column, N))):
@@ -218,13 +246,17 @@ class _Vector:
         last, end = (m + self._crosses, 0) if self.config.joined else (m, self._column + (width - 1))
         with k.when(all_of(less(-1, m), less(last, M), less(end, N))):
             place = self._begin + m * self._pitch + self._column
-            store(total, (m, self._column), self._memory.run(place, Layout((width, 1)), whole=width))
+            store(total, (m, self._column), self._memory.run(place, Layout((width, 1)),
+                                                             whole=width))
         with k.otherwise(), k.when(all_of(less(m, M), less(select(two, 0, self._column), N))):
-            k.comment("Single elements, loaded and multiplied anew: registers are for vectors that exist")
+            k.comment(
+                "Single elements, loaded and multiplied anew: registers are for vectors that exist"
+            )
             with k.loop("e", width, unroll=False) as e:
                 i, j = (k.let(name, x) for name, x in zip("ij", self._place(m, e), strict=True))
                 with k.when(all_of(less(-1, i), less(i, M), less(j, N))):
-                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, Layout((1, 1))) for name in "CAB")
+                    one, a, b = (k.registers(f"tEr{name}", self.config.sums, Layout((1, 1)))
+                                 for name in "CAB")
                     k.fill(one)
                     with k.loop("step", tile.k, unroll=False) as step:
                         self._load("tArE", tile_from((i, step), self._a, (1, 1)), True, a)
@@ -235,7 +267,8 @@ class _Vector:
 
 def _element(fragment: Tensor, e: IntLike) -> Tensor:
     """One of the elements along the first mode."""
-    return Tensor(fragment.engine + e, Layout((1, *fragment.layout.shape[1:]), fragment.layout.stride))
+    return Tensor(fragment.engine + e, Layout((1, *fragment.layout.shape[1:]),
+                                              fragment.layout.stride))
 
 
 def _column(run: Tensor) -> Tensor:
@@ -251,21 +284,30 @@ def gemm_outer(config: OuterConfig) -> GeneratedKernel:
     sectors; a block writes its part of so many ``stretches``.
     """
     tile, width, (element_a, element_b) = config.tile, config.tile.width, config.elements
-    k = KernelBuilder(config.name, tile.threads, min_blocks=_BLOCKS, wide=config.wide,
-                      summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, {tile}")
-    of_c = TensorParam("C", "mn", config.output, ("n" if config.dense else None, 1), width if config.whole else 1, True, lowest=0)
-    A, B, C = k.tensors(operand("A", "mk", element_a, config.a), operand("B", "nk", element_b, config.b), of_c,
-                        modes="mnk", batch=config.batch_modes)
+    k = KernelBuilder(
+        config.name,
+        tile.threads,
+        min_blocks=_BLOCKS,
+        wide=config.wide,
+        summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, {tile}"
+    )
+    of_c = TensorParam("C", "mn", config.output, ("n" if config.dense else None, 1),
+                       width if config.whole else 1, True, lowest=0)
+    A, B, C = k.tensors(operand("A", "mk", element_a, config.a),
+                        operand("B", "nk", element_b, config.b), of_c, modes="mnk",
+                        batch=config.batch_modes)
     epilogue = Epilogue(k, config, config.scalars, config.sums)
     rows, length = k.integer("rows", lo=1), k.integer("length", lo=1, multiple=config.sector)
     of_block = k.integer("stretches", lo=1)
     M, N, pitch = k.extent("m"), k.extent("n"), C.at().layout.stride[0]
     count = k.let("count", ceil_div(M * pitch + (0 if config.whole else config.sector - 1), length))
-    part, group, item = tile_of_block(k, (length // width, count), (tile.threads, of_block), config.batch_modes > 0)
+    part, group, item = tile_of_block(k, (length // width, count), (tile.threads, of_block),
+                                      config.batch_modes > 0)
     v = k.let("v", part * tile.threads + k.thread)
     with k.when(less(v, length // width)):
         epilogue.load_scalars()
-        vector = _Vector(k, config, (A.at(item, (M, tile.k)), B.at(item, (N, tile.k)), C.at(item)), (M, N), v)
+        vector = _Vector(k, config, (A.at(item, (M, tile.k)), B.at(item, (N, tile.k)), C.at(item)),
+                         (M, N), v)
         k.let_next_launch_begin()
         k.comment("Stretch by stretch")
         first = k.let("first", group * of_block)

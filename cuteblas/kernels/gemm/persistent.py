@@ -23,7 +23,8 @@ class PersistentConfig:
     alpha : {"one", "value", "device"}
         What is known of it; ``"device"``: it is in device memory.
     batch_a, batch_b : tuple of bool
-        For each batch mode, innermost first, whether A, B has a stride there (else it is broadcast).
+        For each batch mode, innermost first, whether A, B has a stride there (else it is
+        broadcast).
     wide : bool
         Whether offsets into C need 64 bits; of operands that threads read, too.
     epilogue : FusedEpilogue, optional
@@ -43,15 +44,18 @@ class PersistentConfig:
     triangle: str | None = None
     hermitian: bool = False
 
-    def traits(self, tile: tuple[int, int], stages: int, k_major: tuple[bool, bool], beta: str = "zero", staged: str | None = None,
-               cluster: Cluster = ALONE, depth: int = DEPTH) -> str:
+    def traits(self, tile: tuple[int, int], stages: int, k_major: tuple[bool, bool],
+               beta: str = "zero", staged: str | None = None, cluster: Cluster = ALONE,
+               depth: int = DEPTH) -> str:
         """The part of a kernel's name that says how operands are accessed and C is written."""
         major = "".join("k" if x else "m" for x in k_major)
         modes = batch_letters(self.batch_a, self.batch_b)
         written = f"{self.c.letter('mn')}{self.c.width}{staged[0] if staged else ''}"
-        return (f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{beta[0]}_b{modes}"
-                f"{'_wide' if self.wide else ''}{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
-                + (f"_{self.epilogue.tag}" if self.epilogue else ""))
+        return (
+            f"{tile[0]}x{tile[1]}x{depth}_s{stages}{cluster.tag}_{major}{written}_{self.alpha[0]}{beta[0]}_b{modes}"
+            f"{'_wide' if self.wide else ''}{f'_{self.triangle}' if self.triangle else ''}{'_hermitian' * self.hermitian}"
+            + (f"_{self.epilogue.tag}" if self.epilogue else "")
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +71,11 @@ class TmaConfig(PersistentConfig):
     beta : {"zero", "one", "value", "device"}
         What is known of it.
     staged : {"tma", "rows"}, optional
-        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they have.
+        Who writes C, through shared memory: TMA, or warps, row by row. Else threads write what they
+        have.
     divided : bool
-        Whether blocks, which are alone then, may share the sums of tiles: see :class:`~cuteblas.kernels.gemm.divided.Divided`.
+        Whether blocks, which are alone then, may share the sums of tiles: see
+        :class:`~cuteblas.kernels.gemm.divided.Divided`.
     """
 
     groups: int = 2

@@ -81,7 +81,8 @@ class TmaOperand:
         return tuple(size(mode) for mode in self.ring.layout.shape[:2])
 
     def _tile_at(self, of: TileOfC, at: tuple[IntLike, ...]) -> Tensor:
-        """The coordinates of a tile, (MN, K), for a tile of C, at its place along K and further modes."""
+        """The coordinates of a tile, (MN, K), for a tile of C, at its place along K and further
+        modes."""
         whole = make_identity_tensor((*self.extents, *self._those(self.batch)))
         return local_tile(whole, self._tile, ((of.m, of.n)[self.mode], *at, *self._those(of.batch)))
 

@@ -1,9 +1,10 @@
-"""The roles in a persistent block: its last warps load operands, its first warpgroups multiply and finish.
+"""The roles in a persistent block: its last warps load operands, its first warpgroups multiply and
+finish.
 
 Each role walks over the block's tiles of C, ``Scheduler.works``, at its own pace; rings of stages
-(:mod:`~cuteblas.codegen.pipeline`) are all that ties one role to another. ``load`` knows the ring of
-operands alone, ``finish`` a tile and its sums alone. The threads that multiply also finish, since
-accumulators are their registers.
+(:mod:`~cuteblas.codegen.pipeline`) are all that ties one role to another. ``load`` knows the ring
+of operands alone, ``finish`` a tile and its sums alone. The threads that multiply also finish,
+since accumulators are their registers.
 
 Accumulators in tensor memory belong to no thread. ``multiply`` then becomes a role of one more
 thread, which walks over the tiles as ``load`` does and commits the sums of each tile to a ring of
@@ -61,8 +62,8 @@ def specialise(schedule: Scheduler, groups: int, *, load: Callable[[], None],
     load : callable
         What the threads after these do, from beginning to end.
     multiply, finish : context managers
-        Each yields what is done for a tile: what makes its sums, and what makes C of them. Around the
-        yield is what threads do before and after all tiles.
+        Each yields what is done for a tile: what makes its sums, and what makes C of them. Around
+        the yield is what threads do before and after all tiles.
     loaders : str
         Who loads.
     registers : tuple of int, optional

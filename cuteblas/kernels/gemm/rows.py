@@ -1,8 +1,10 @@
-"""C by way of shared memory, where threads would write single elements apart from each other: rows that begin anywhere.
+"""C by way of shared memory, where threads would write single elements apart from each other: rows
+that begin anywhere.
 
-What a thread multiplies is a pattern of its own; of rows that are no whole vectors it would write one element here and one there,
-so that the same sector of memory is written many times, in parts. So the block's tile goes to shared memory, where the ring of
-operands was, and from there to C by neighbouring threads along its rows.
+What a thread multiplies is a pattern of its own; of rows that are no whole vectors it would write
+one element here and one there, so that the same sector of memory is written many times, in parts.
+So the block's tile goes to shared memory, where the ring of operands was, and from there to C by
+neighbouring threads along its rows.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ _Partition = Callable[[Tensor], Tensor]
 
 
 def held_bytes(rows: int, length: int, item: int, apart: int) -> int:
-    """Shared memory for so many rows of C of a length in elements, ``apart`` bytes from each other."""
+    """Shared memory for so many rows of C of a length in elements, ``apart`` bytes from each
+    other."""
     return rows * (length * item + max(item, apart))
 
 
-def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: Tensor, partition: _Partition, apart: int) -> None:
+def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: Tensor,
+                  partition: _Partition, apart: int) -> None:
     """The end of a kernel whose tiles of C have rows that are written as a whole.
 
     Parameters
@@ -52,7 +56,8 @@ def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: 
     partition : callable
         Gives a thread's part of the tile in the same modes.
     apart : int
-        Bytes of shared memory between rows, so that threads write runs of several rows to different banks.
+        Bytes of shared memory between rows, so that threads write runs of several rows to different
+        banks.
     """
     words = config.c.unit == 1 and dtype(config.output).bytes < _WORD
     pieces = _by_words(k, config, block, partition) if words else _by_elements(k, config, block, partition, apart)
@@ -86,14 +91,15 @@ def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partiti
     with k.loops((steps,)) as (step,):
         at = (_, step, _) if along == 0 else (_, _, step)
         k.copy(Vector(1), source[at], row)
-        k.copy(Vector(1), row, target[at], guard=guard and Guard(guard.coordinates[at], guard.extents))
+        k.copy(Vector(1), row, target[at], guard=guard
+               and Guard(guard.coordinates[at], guard.extents))
 
 
 @contextmanager
 def _by_words(k: KernelBuilder, config: GemmConfig, block: GemmBlock,
               partition: _Partition) -> Iterator[tuple[IntLike, Tensor]]:
-    """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words of memory that are whole, then
-    the elements that are alone in theirs.
+    """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words
+    of memory that are whole, then the elements that are alone in theirs.
     """
     tile, element = config.tile, config.output
 
@@ -108,18 +114,24 @@ def _by_words(k: KernelBuilder, config: GemmConfig, block: GemmBlock,
     k.wait(0)
     k.barrier()
     words = k.shared("sC", "b32", tiles.held(1), over="sA")
-    elements = tiles.held_elements(k.shared("sC_elements", element, Layout(2 * cosize(words.layout)), over="sA").engine, 1)
+    elements = tiles.held_elements(k.shared("sC_elements", element,
+                                            Layout(2 * cosize(words.layout)), over="sA").engine, 1)
     yield 0, k.pin("tCsC", partition(select(elements, 1, 0)))
     k.barrier()
     k.comment("C by words: (1, words, rows, 1)")
-    source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC", part(tiles.words)), part(tiles.begin)
-    coordinates = block.coordinates("tWcC", "mn", lambda identity: part(tiles.coordinates(turned(identity))))
-    rows, columns = block.extents["m"], k.let("columns", minimum(block.extents["n"] - coordinates(0, 0, 0, 0)[1], tile.n))
+    source, target, begin = k.pin("tWsC", part(words)), k.pin("tWgC",
+                                                              part(tiles.words)), part(tiles.begin)
+    coordinates = block.coordinates("tWcC", "mn",
+                                    lambda identity: part(tiles.coordinates(turned(identity))))
+    rows, columns = block.extents["m"], k.let("columns",
+                                              minimum(block.extents["n"]
+                                                      - coordinates(0, 0, 0, 0)[1], tile.n))
     held = k.registers("tWrC", "b32", Layout(static_extents(source)))
     k.copy(Covering(1), source, held)
     with k.loops(static_extents(source)) as at:
         first, exists = begin(*at), less(coordinates(*at)[0], rows)
-        k.copy(Vector(1), held(*at), target(*at), when=all_of(exists, less(-1, first), less(first + 1, columns)))
+        k.copy(Vector(1), held(*at), target(*at),
+               when=all_of(exists, less(-1, first), less(first + 1, columns)))
     k.comment("Elements that are alone in a word: the first and the last one of a row")
     with k.loop("row", tile.m, start=k.thread, step=k.threads) as row:
         early = k.let("early", tiles.early(0, row, 0))

@@ -1,4 +1,5 @@
-"""Which tiles of C a persistent block works on, in which order: a raster that shares operands in L2."""
+"""Which tiles of C a persistent block works on, in which order: a raster that shares operands in
+L2."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ __all__ = ["Scheduler", "TileOfC", "Work"]
 
 @dataclass(frozen=True)
 class TileOfC:
-    """A tile of C: its coordinates along M and N, the coordinate of its matrix in the batch, and, of a triangle, whether it may
-    have elements of the other one."""
+    """A tile of C: its coordinates along M and N, the coordinate of its matrix in the batch, and,
+    of a triangle, whether it may have elements of the other one."""
 
     m: IntLike
     n: IntLike
@@ -53,8 +54,10 @@ class Work:
         return k.loop("k_tile", self.end, start=self.first)
 
     def count(self, k: KernelBuilder) -> IntLike:
-        """The number of tiles along K, for a loop from 0: with another start, ptxas waits after every instruction of it."""
-        return self.end if isinstance(self.first, int) else k.let("count", maximum(self.end - self.first, 0))
+        """The number of tiles along K, for a loop from 0: with another start, ptxas waits after
+        every instruction of it."""
+        return self.end if isinstance(self.first,
+                                      int) else k.let("count", maximum(self.end - self.first, 0))
 
 
 class Scheduler:
@@ -89,8 +92,9 @@ class Scheduler:
         Tiles along K of each tile of C.
     """
 
-    def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike, IntLike], tile: tuple[int, int, int],
-                 batch: tuple[IntLike, ...], cluster: Cluster = ALONE, divided: Divided | None = None, triangle: str | None = None):
+    def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike, IntLike],
+                 tile: tuple[int, int, int], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
+                 divided: Divided | None = None, triangle: str | None = None):
         self.k, self._batch, self._cluster = k, batch, cluster
         block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
         self.block, self.blocks = block, blocks
@@ -110,7 +114,8 @@ class Scheduler:
         if divided is not None:
             self._share = Share(k, divided, self.k_tiles, block, blocks)
             tiles = self._share.tiles
-            self._whole = k.let("whole", ceil_div(maximum(self._total - tiles - self._first, 0), self._step))
+            self._whole = k.let("whole", ceil_div(maximum(self._total - tiles - self._first, 0),
+                                                  self._step))
             self._first = k.let("first_whole", tiles + self._first)
 
     def _at(self, tile: IntLike) -> TileOfC:
@@ -119,14 +124,16 @@ class Scheduler:
             return self._of_block(*grouped_raster(k, tile, *self._tiles), ())
         index = k.let("item", tile // self._in_matrix)
         m, n = grouped_raster(k, k.let("tile_in_item", tile % self._in_matrix), *self._tiles)
-        return self._of_block(m, n, tuple(k.let(f"l{i}", c) for i, c in enumerate(idx2crd(index, self._batch))))
+        return self._of_block(m, n, tuple(k.let(f"l{i}", c)
+                                          for i, c in enumerate(idx2crd(index, self._batch))))
 
     def _of_block(self, m: IntLike, n: IntLike, batch: tuple[IntLike, ...]) -> TileOfC:
         """This block's tile of those of its cluster."""
         diagonal: Expr | bool = False
         if self._triangle is not None:
             m, n, diagonal = self._triangle.at(m, n)
-        return TileOfC(m * self._cluster.m + self.place.m, n * self._cluster.n + self.place.n, batch, diagonal)
+        return TileOfC(m * self._cluster.m + self.place.m, n * self._cluster.n + self.place.n,
+                       batch, diagonal)
 
     @contextmanager
     def works(self) -> Iterator[Work]:
@@ -145,7 +152,8 @@ class Scheduler:
 
     @contextmanager
     def ended(self, work: Work, total: Tensor | Parked, groups: int) -> Iterator[None]:
-        """Run the body with the whole sum of a tile in the accumulators, which held the sum of this block's work."""
+        """Run the body with the whole sum of a tile in the accumulators, which held the sum of this
+        block's work."""
         if self._share is None or not isinstance(total, Tensor):
             yield
         else:

@@ -1,12 +1,14 @@
-"""``gemm_simt``: C = alpha A B^T + beta C on fused multiply-adds, for every element type, every stride and every architecture.
+"""``gemm_simt``: C = alpha A B^T + beta C on fused multiply-adds, for every element type, every
+stride and every architecture.
 
-A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies that zero-fill what is outside;
-both tiles are kept M- and N-major in shared memory whatever their order in global memory, so that one inner loop serves all of
-them. Each thread accumulates dense blocks of C in registers, in the order of k; sums of float32 in chunks along K, whose totals are
+A (M, K) and B (N, K) come through a ring of shared-memory stages, filled by asynchronous copies
+that zero-fill what is outside; both tiles are kept M- and N-major in shared memory whatever their
+order in global memory, so that one inner loop serves all of them. Each thread accumulates dense
+blocks of C in registers, in the order of k; sums of float32 in chunks along K, whose totals are
 added up in registers or in shared memory.
 
-Which strides are 1, how wide the vectors are and whether offsets need 64 bits are fixed when the kernel is generated; extents and
-strides are arguments.
+Which strides are 1, how wide the vectors are and whether offsets need 64 bits are fixed when the
+kernel is generated; extents and strides are arguments.
 """
 
 from __future__ import annotations
@@ -58,9 +60,11 @@ class TileShape:
     in_order : bool
         Whether multiplications of float32 stay in the order in which they are written.
     totals : {"registers", "shared"}, optional
-        Where sums of chunks along K are added up, of types that round; without, all of K is one chain of additions.
+        Where sums of chunks along K are added up, of types that round; without, all of K is one
+        chain of additions.
     chains : int
-        Chains of additions of each element, among which steps along K take turns, of types that round.
+        Chains of additions of each element, among which steps along K take turns, of types that
+        round.
     """
 
     m: int
@@ -91,15 +95,17 @@ class TileShape:
 
     @property
     def apart(self) -> int:
-        """Bytes between these rows, along M: what neighbouring lanes have of one, shared by the rows that a thread has."""
+        """Bytes between these rows, along M: what neighbouring lanes have of one, shared by the
+        rows that a thread has."""
         return _LINE // self.values[1]
 
     def chunk(self, k_tiles: IntLike) -> IntLike:
-        """Of so many steps along K, those of a chunk, whose sums are chains of additions; the totals of chunks are another one.
+        """Of so many steps along K, those of a chunk, whose sums are chains of additions; the
+        totals of chunks are another one.
 
-        With totals in registers a chain is an eighth of K, from 16 to 128 elements, so that errors grow with some tens of additions
-        and not with K; beyond 32768 there are 256 chunks. With totals in shared memory each end costs more: two chunks, of 128 to
-        1024 elements.
+        With totals in registers a chain is an eighth of K, from 16 to 128 elements, so that errors
+        grow with some tens of additions and not with K; beyond 32768 there are 256 chunks. With
+        totals in shared memory each end costs more: two chunks, of 128 to 1024 elements.
         """
         few, most, parts = (128, 1024, 2) if self.totals == "shared" else (16, 128, 8)
         chain = minimum(maximum(ceil_div(k_tiles, parts), max(1, few // self.k)), most // self.k)
@@ -109,11 +115,13 @@ class TileShape:
     def mma(self) -> TiledMma:
         """Which thread owns what: lanes run fastest, so that each warp owns a compact tile.
 
-        A lane has the same elements of A as the lane whose number differs in bit 1, and the same of B as the one that differs in
-        bit 0: half a warp then reads vectors of 16 bytes in one wavefront, a quarter otherwise (measured).
+        A lane has the same elements of A as the lane whose number differs in bit 1, and the same of
+        B as the one that differs in bit 0: half a warp then reads vectors of 16 bytes in one
+        wavefront, a quarter otherwise (measured).
         """
         (lm, ln), (wm, wn) = self.warp, self.warps
-        return TiledMma(Layout((((2, lm // 2), wm), ((2, ln // 2), wn)), (((1, 4), 32), ((2, 2 * lm), 32 * wm))), self.values)
+        return TiledMma(Layout((((2, lm // 2), wm), ((2, ln // 2), wn)),
+                               (((1, 4), 32), ((2, 2 * lm), 32 * wm))), self.values)
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}, {self.warps[0]}x{self.warps[1]} warps of {self.warp[0]}x{self.warp[1]} threads, " \
@@ -122,7 +130,8 @@ class TileShape:
 
 @dataclass(frozen=True)
 class SimtConfig(GemmConfig):
-    """Everything that a ``gemm_simt`` kernel is specialised on: see :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
+    """Everything that a ``gemm_simt`` kernel is specialised on: see
+    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
 
     Attributes
     ----------
@@ -136,18 +145,23 @@ class SimtConfig(GemmConfig):
     def name(self) -> str:
         """The kernel's symbol."""
         t = self.tile
-        return (f"gemm_simt_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
-                f"_{t.values[0]}x{t.values[1]}_s{t.stages}{f'_{t.totals}{t.chains}' if t.totals else ''}_{self.traits}")
+        return (
+            f"gemm_simt_{self.types}_{t.m}x{t.n}x{t.k}_{t.warps[0]}x{t.warps[1]}"
+            f"_{t.values[0]}x{t.values[1]}_s{t.stages}{f'_{t.totals}{t.chains}' if t.totals else ''}_{self.traits}"
+        )
 
 
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
-    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous in global memory."""
-    width = min(access.width, extent * tile.k // tile.threads)      # a small tile has less than a full vector for each thread
+    """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous in global
+    memory."""
+    # a small tile has less than a full vector for each thread
+    width = min(access.width, extent * tile.k // tile.threads)
     if access.unit == 0:
         along = min(extent // width, tile.threads)
         threads = Layout((along, tile.threads // along))
     else:
-        # A 32-byte sector of each row: with the rows padded by 4 elements, the stores into shared memory then use every bank once.
+        # A 32-byte sector of each row: with the rows padded by 4 elements, the stores into shared
+        # memory then use every bank once.
         lanes = gcd(max(1, 32 // element_bytes), tile.k)
         along = min(extent, tile.threads // lanes)
         lanes = tile.threads // along
@@ -158,8 +172,9 @@ def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: 
 class _Totals:
     """The sums of chunks along K, added up.
 
-    In registers there are as many totals as sums. In shared memory, of tiles whose sums leave no registers, vectors of 16 bytes of
-    each thread follow those of the thread before; a few at a time are in registers.
+    In registers there are as many totals as sums. In shared memory, of tiles whose sums leave no
+    registers, vectors of 16 bytes of each thread follow those of the thread before; a few at a time
+    are in registers.
     """
 
     def __init__(self, k: KernelBuilder, tile: TileShape, sums: Tensor, k_tiles: IntLike):
@@ -169,7 +184,9 @@ class _Totals:
         shape = vector, _VECTORS, size(sums.layout) // (vector * _VECTORS * tile.chains)
         self._pieces = Tensor(sums.engine, Layout(shape)) if tile.totals == "shared" else sums[_, _, _, 0]
         self._vector = Vector(vector)
-        self._part = k.registers("tCrT", element.name, Layout(shape[:2]) if tile.totals == "shared" else self._pieces.layout)
+        self._part = k.registers("tCrT", element.name,
+                                 Layout(shape[:2]) if tile.totals == "shared"
+                                 else self._pieces.layout)
         if tile.totals == "shared":
             sT = k.shared("sT", element.name, Layout((vector, tile.threads, *shape[1:])))
             self._totals = k.pin("tCsT", sT[_, k.thread, _, _])
@@ -193,12 +210,14 @@ class _Totals:
             k.fold(self._part, self._pieces)
         else:
             with k.when(less(self.chunk, first)):
-                self._each(lambda piece: k.fold(self._part, piece), lambda total: k.copy(self._vector, self._part, total))
+                self._each(lambda piece: k.fold(self._part, piece),
+                           lambda total: k.copy(self._vector, self._part, total))
             with k.otherwise():
                 k.copy(self._vector, self._pieces, self._totals)
         k.fill(self._sums)
 
-    def _each(self, add: Callable[[Tensor], None], end: Callable[[Tensor], None] = lambda _total: None) -> None:
+    def _each(self, add: Callable[[Tensor], None],
+              end: Callable[[Tensor], None] = lambda _total: None) -> None:
         """For each piece of the totals, in registers, and of the sums."""
         with self._k.loops((size(self._pieces.layout[2]),), "p") as (p,):
             self._k.copy(self._vector, self._totals[_, _, p], self._part)
@@ -227,32 +246,48 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     accumulator = config.accumulator or dtype(element_a).accumulator
     item_a, item_b = dtype(element_a).bytes, dtype(element_b).bytes
     mma = tile.mma
-    load_a, load_b = _loader(tile.m, tile, config.a, item_a), _loader(tile.n, tile, config.b, item_b)
-    tiles_of = (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile), ("C", (tile.m, tile.n), mma.tile))
+    load_a, load_b = _loader(tile.m, tile, config.a, item_a), _loader(tile.n, tile, config.b,
+                                                                      item_b)
+    tiles_of = (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile),
+                ("C", (tile.m, tile.n), mma.tile))
     for what, extents, by in tiles_of:
         if any(e % b for e, b in zip(extents, by, strict=True)):
-            raise CodegenError(f"{config.name}: the tile {extents} of {what} does not divide into {by}")
+            raise CodegenError(
+                f"{config.name}: the tile {extents} of {what} does not divide into {by}"
+            )
 
-    k = builder(config, config.name, tile.threads, min_blocks=tile.min_blocks, wide=config.wide,
-                summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
-                        f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}")
+    k = builder(
+        config,
+        config.name,
+        tile.threads,
+        min_blocks=tile.min_blocks,
+        wide=config.wide,
+        summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
+        f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}"
+    )
     block = GemmBlock(k, config, accumulator)
-    # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks -----------------------------
-    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages), (1, tile.m + _PAD, (tile.m + _PAD) * tile.k)))
-    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages), (1, tile.n + _PAD, (tile.n + _PAD) * tile.k)))
+    # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks --
+    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages),
+                                          (1, tile.m + _PAD, (tile.m + _PAD) * tile.k)))
+    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages),
+                                          (1, tile.n + _PAD, (tile.n + _PAD) * tile.k)))
 
-    # -- thread-value layouts of copies and of the product ---------------------------------------------------------------------
+    # -- thread-value layouts of copies and of the product -----------------------------------------
     tid = k.thread
     k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
-    tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA, tid)), k.pin("tAsA", load_a.partition(sA, tid))
-    tBgB, tBsB = k.pin("tBgB", load_b.partition(block.gB, tid)), k.pin("tBsB", load_b.partition(sB, tid))
+    tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA,
+                                                tid)), k.pin("tAsA", load_a.partition(sA, tid))
+    tBgB, tBsB = k.pin("tBgB", load_b.partition(block.gB,
+                                                tid)), k.pin("tBsB", load_b.partition(sB, tid))
     tAcA = block.guard("tAcA", "mk", lambda c: load_a.partition(c, tid))
     tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
 
     def load(k_tile: IntLike, stage: IntLike) -> None:
         here, exists = (_, _, _, k_tile), block.exists(k_tile)
-        k.copy(CpAsync(load_a.values[0]), tAgA[here], tAsA[_, _, _, stage], guard=tAcA and tAcA[here], when=exists)
-        k.copy(CpAsync(load_b.values[0]), tBgB[here], tBsB[_, _, _, stage], guard=tBcB and tBcB[here], when=exists)
+        k.copy(CpAsync(load_a.values[0]), tAgA[here], tAsA[_, _, _, stage],
+               guard=tAcA and tAcA[here], when=exists)
+        k.copy(CpAsync(load_b.values[0]), tBgB[here], tBsB[_, _, _, stage],
+               guard=tBcB and tBcB[here], when=exists)
 
     k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")
     tCsA, tCsB = k.pin("tCsA", mma.partition_a(sA, tid)), k.pin("tCsB", mma.partition_b(sB, tid))
@@ -274,7 +309,8 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
 
     def multiply(step: IntLike) -> None:
         buffer = step % 2
-        k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[_, _, _, step % chains], tCrA[_, _, buffer], tCrB[_, _, buffer])
+        k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[_, _, _, step % chains],
+               tCrA[_, _, buffer], tCrB[_, _, buffer])
 
     loop = MainLoop(block, tile.stages, tile.k)
     if rounds:

@@ -1,14 +1,18 @@
-"""``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without planes in memory.
+"""``gemm_skinny``: float32 products with few columns on Hopper's 16-bit tensor cores, without
+planes in memory.
 
-A is large and read once, B small. A stage of both comes to shared memory as it is, float32, each by TMA where a tensor map
-describes it, else by the copies of a warpgroup. The multiplying warpgroups read A from there into the registers in which their
-instructions take it, and split it on the way, into three planes of bfloat16; another warpgroup splits B into planes in shared
-memory. Six products of planes make the result, as in :mod:`~cuteblas.kernels.gemm.split`'s bf16x6: that of the first ones is added
-in float32 after every stage, rounded, and so are the others, which have accumulators of their own.
+A is large and read once, B small. A stage of both comes to shared memory as it is, float32, each by
+TMA where a tensor map describes it, else by the copies of a warpgroup. The multiplying warpgroups
+read A from there into the registers in which their instructions take it, and split it on the way,
+into three planes of bfloat16; another warpgroup splits B into planes in shared memory. Six products
+of planes make the result, as in :mod:`~cuteblas.kernels.gemm.split`'s bf16x6: that of the first
+ones is added in float32 after every stage, rounded, and so are the others, which have accumulators
+of their own.
 
-Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of such numbers neither overflow nor
-underflow: :data:`RANGE`. Threads that split keep the range of what they have read, and each block leaves a verdict by which native
-arithmetic computes C again if a number was outside of it: :mod:`~cuteblas.kernels.guard`.
+Nothing is scaled. Three bfloat16 hold any float32 of moderate magnitude as it is, and products of
+such numbers neither overflow nor underflow: :data:`RANGE`. Threads that split keep the range of
+what they have read, and each block leaves a verdict by which native arithmetic computes C again if
+a number was outside of it: :mod:`~cuteblas.kernels.guard`.
 """
 
 from __future__ import annotations
@@ -54,10 +58,11 @@ from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
 __all__ = ["RANGE", "SkinnyConfig", "gemm_skinny"]
 
 RANGE = (-50, 50)
-"""Elements that are not zero are at least two to the power of the first number and less than two to the power of the second.
+"""Elements that are not zero are at least two to the power of the first number and less than two to
+the power of the second.
 
-What is left after two planes is then at least 2^-50 2^-23 and its product with an element at least 2^-123: no product that counts
-is subnormal, and no sum reaches 2^127.
+What is left after two planes is then at least 2^-50 2^-23 and its product with an element at least
+2^-123: no product that counts is subnormal, and no sum reaches 2^127.
 """
 
 _PLANE = "bfloat16"
@@ -71,7 +76,8 @@ _REGISTERS = 80, 176                # of threads that do not multiply, and of th
 
 @dataclass(frozen=True)
 class SkinnyConfig(PersistentConfig):
-    """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels share.
+    """What a ``gemm_skinny`` kernel is specialised on beside the fields that persistent kernels
+    share.
 
     Attributes
     ----------
@@ -145,13 +151,15 @@ class _Source:
     access: OperandAccess
 
     @staticmethod
-    def declared(name: str, modes: str, access: OperandAccess, tma: bool, present: tuple[bool, ...]) -> TensorParam:
+    def declared(name: str, modes: str, access: OperandAccess, tma: bool,
+                 present: tuple[bool, ...]) -> TensorParam:
         """Its declaration, with the batch modes that it has."""
         return mapped(name, modes, "float32") if tma else replace(operand(name, modes, "float32", access), batch=present)
 
-    def load(self, k: KernelBuilder, index: tuple[IntLike, ...], at: tuple[IntLike, IntLike], ring: Tensor, stage: IntLike,
-             lane: IntLike) -> None:
-        """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is contiguous, whole lines."""
+    def load(self, k: KernelBuilder, index: tuple[IntLike, ...], at: tuple[IntLike, IntLike],
+             ring: Tensor, stage: IntLike, lane: IntLike) -> None:
+        """Start a thread's copies of the tile ``at`` to a stage of the ring: vectors along what is
+        contiguous, whole lines."""
         access, name = self.access, self.tensor.param.name
         line = WARP // access.width
         along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
@@ -162,7 +170,8 @@ class _Source:
             return copy.partition(local_tile(tensor, tile, at), lane)
 
         matrix = self.tensor.at(index[:len(self.tensor.batch)])
-        tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}", copy.partition(ring, lane))
+        tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}",
+                                                              copy.partition(ring, lane))
         exists = existing(k, f"tXc{name}", mine, matrix.shape)
         _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
@@ -181,40 +190,53 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
     config.c.check_run(2)
     if config.columns % WARP:
         raise CodegenError(f"tiles have a multiple of 32 columns, got {config}")
-    k = KernelBuilder(config.name, GROUP * (_GROUPS + 2), arch=oldest_with("wgmma"), wide=config.wide,
-                      summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
-                              f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
-                              f"A {mma.tv_a}, accumulators {mma.tv_c}")
-    A, B, C, status = k.tensors(_Source.declared("A", "mk", config.a, config.tma[0], config.batch_a),
-                                _Source.declared("B", "nk", config.b, config.tma[1], config.batch_b),
+    k = KernelBuilder(
+        config.name,
+        GROUP * (_GROUPS + 2),
+        arch=oldest_with("wgmma"),
+        wide=config.wide,
+        summary="C = alpha * A * B^T with A (M,K), B (N,K), C (M,N): float32 as three bfloat16, A's in registers, "
+        f"tile {config.rows}x{config.columns}x{DEPTH}, {config.stages} stages\n"
+        f"A {mma.tv_a}, accumulators {mma.tv_c}"
+    )
+    A, B, C, status = k.tensors(_Source.declared("A", "mk", config.a, config.tma[0],
+                                                 config.batch_a),
+                                _Source.declared("B", "nk", config.b, config.tma[1],
+                                                 config.batch_b),
                                 operand("C", "mn", config.output, config.c, written=True),
                                 TensorParam("status", "", "uint32", written=True, batch=False),
                                 modes=("m", "n", "k", *(["chunk"] if config.slices else [])),
-                                batch=len(config.batch_a) + config.slices, multiples={"chunk": DEPTH})
+                                batch=len(config.batch_a) + config.slices,
+                                multiples={"chunk": DEPTH})
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     chunk = k.extent("chunk") if config.slices else K
     a, b = _Source(A, config.a), _Source(B, config.b)
     epilogue = Epilogue(k, config, "float32")
 
     sA, sB = rings_of_tiles(k, config.boxes, config.stages)
-    # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two along K.
+    # Planes of B, one after the other in each buffer: as matrices of bfloat16, and as words of two
+    # along K.
     plane = TmaBox(_PLANE, operand_layout(config.columns, DEPTH, _PLANE, k_major=True))
     sP = ring_of_tiles(k, "sP", plane, _BUFFERS * _PLANES)
     in_words = operand_layout(config.columns, DEPTH // 2, "uint32", k_major=True).map_domain(
         lambda tile: make_layout(*tile, Layout(_BUFFERS * _PLANES, size(tile))))
     sW = k.shared("sW", "uint32", in_words, alignment=1024, over="sP")
     epilogue.load_scalars()
-    planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"), stage="buffer")
+    planes_of_b = Pipeline(k, _BUFFERS, filled=1, emptied=_GROUPS, names=("ready", "free"),
+                           stage="buffer")
     summed = epilogue.depth(chunk)
-    by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch, (config.batch_a, config.batch_b))
-    # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp does for its threads.
+    by_tma = tma_operands((A, B), config.boxes, (sA, sB), ((M, K), (N, K)), batch,
+                          (config.batch_a, config.batch_b))
+    # Who writes a stage without TMA, and reads what was written so, says so for itself; else a warp
+    # does for its threads.
     by_threads = not all(config.tma)
     pipeline = Pipeline(k, config.stages, filled=bool(by_tma) + GROUP * by_threads,
-                        emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP + 1)
+                        emptied=(_GROUPS + 1) * GROUP if by_threads else _GROUPS * GROUP // WARP
+                        + 1)
     begin(k, (*pipeline.barriers, *planes_of_b.barriers), [x.tensor_map for x in by_tma])
     schedule = Scheduler(k, (M, N, summed), (*mma.tile, DEPTH), batch)
     output = WarpgroupOutput(k, config, mma, C, (M, N))
-    loader = GROUP * (_GROUPS + 1)                      # its first thread: the warpgroup before it splits B
+    loader = GROUP * (_GROUPS + 1)              # its first thread: the warpgroup before it splits B
 
     @contextmanager
     def steps() -> Iterator[Step]:
@@ -227,7 +249,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     def seen() -> list[Value]:
         """Registers for the range of what a thread splits."""
-        return [k.declare(name, "uint32", first) for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
+        return [k.declare(name, "uint32", first)
+                for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
 
     def report(range_: list[Value]) -> None:
         k.assign(in_range, k.call("pairs_are_between", *range_, *RANGE))
@@ -236,10 +259,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         k.comment("Planes of B, by a warpgroup of its own")
         lane = k.let("lane", k.thread % GROUP)
         of_pairs, of_words = (vectors_along(1, (WARP, GROUP // WARP), width) for width in (2, 1))
-        tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                                 # ((1, 2), N, K, stage)
-        order = make_layout(mma.order_of_pairs, Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
-        ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order), layout[2]))
-        tPsW = k.pin("tPsW", of_words.partition(ordered, lane))                            # ((1, 1), N, K, buffer and plane)
+        tPsB = k.pin("tPsB", of_pairs.partition(sB, lane))                   # ((1, 2), N, K, stage)
+        order = make_layout(mma.order_of_pairs,
+                            Layout(DEPTH // INSTRUCTION_DEPTH, size(mma.order_of_pairs)))
+        ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order),
+                                                           layout[2]))
+        tPsW = k.pin("tPsW", of_words.partition(ordered, lane))   # ((1, 1), N, K, buffer and plane)
         across, along = (size(tPsB.layout.inner[i]) for i in (1, 2))
         pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
         planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
@@ -249,9 +274,11 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             planes_of_b.acquire(buffer)
             for i in range(across):
                 with k.loops((along,)) as (j,):
-                    k.copy(Vector(2 if config.k_major[1] else 1), tPsB[_, i, j, stage.index], pairs_of_b[_, j])
+                    k.copy(Vector(2 if config.k_major[1] else 1), tPsB[_, i, j, stage.index],
+                           pairs_of_b[_, j])
                 with k.loops((along,)) as (j,):
-                    k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j), *(plane(0, j) for plane in planes), *range_)
+                    k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j),
+                         *(plane(0, j) for plane in planes), *range_)
                 with k.loops((along,)) as (j,):
                     for p, plane in enumerate(planes):
                         k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
@@ -307,12 +334,14 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     @contextmanager
     def multiply() -> Iterator[Multiply]:
-        tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])                 # ((2, 2, 2), K, stage)
+        tCsA = k.pin("tCsA", mma.partition_a(sA, k.thread)[_, 0, _, _])      # ((2, 2, 2), K, stage)
         tCrB = WgmmaOperand(_PLANE, plane.layout, k_major=True).tensor(k, "descriptor_b", sP)
         fragment = Layout((2, 2, config.columns // 8))
-        total, main, corrections = (k.registers(name, "float32", fragment) for name in ("total", "main_", "corrections"))
+        total, main, corrections = (k.registers(name, "float32", fragment)
+                                    for name in ("total", "main_", "corrections"))
         values = k.registers("values", "float32", Layout(8))
-        words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)] for b in range(_BUFFERS)]
+        words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)]
+                 for b in range(_BUFFERS)]
         stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()
         released = k.variable("released", 0, hi=_BUFFERS - 1)
         last = DEPTH // INSTRUCTION_DEPTH - 1
@@ -325,8 +354,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
         def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
-                k.gemm(replace(mma, accumulate=i > 0 or step > 0), accumulators, words[step % _BUFFERS][p],
-                       tCrB[_, step, buffer.index * _PLANES + q])
+                k.gemm(replace(mma, accumulate=i > 0 or step > 0), accumulators,
+                       words[step % _BUFFERS][p], tCrB[_, step, buffer.index * _PLANES + q])
 
         def settle(released: IntLike, condition: Expr | bool = True) -> None:
             """Add what a stage made to the total; its planes of B may be overwritten."""
@@ -351,11 +380,12 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                             k.warp_barrier()
                             with k.when(equal(k.thread % WARP, 0)):
                                 pipeline.release(stage.index)
-                    if step != 1:                                   # then, nothing but step 0 is under way
+                    if step != 1:                            # then, nothing but step 0 is under way
                         wgmma_wait(k, _BUFFERS - 1)
                     split_a(step)
                     if step == 0:
-                        # The stage before ends here, so that it still multiplied while this one's first values were split.
+                        # The stage before ends here, so that it still multiplied while this one's
+                        # first values were split.
                         settle(released, less(0, k_tile))
                         k.assign(released, buffer.index)
                         planes_of_b.wait(buffer)
@@ -372,8 +402,8 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         report(range_)
 
     loaders = "a warpgroup" if by_threads else "one thread"
-    specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue), loaders=loaders,
-               registers=_REGISTERS)
+    specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue),
+               loaders=loaders, registers=_REGISTERS)
 
     k.comment("Whether all that the block has split was in range")
     leave_verdict(k, status.address, ~in_range, NATIVE)

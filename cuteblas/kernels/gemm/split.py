@@ -1,12 +1,13 @@
 """``gemm_split``: float32 and complex64 products on Hopper's 16-bit tensor cores, of what
 :mod:`~cuteblas.kernels.split.planes` has split.
 
-The tensor cores truncate what they add to, so their sums run over one stage of K only: after each, they are added to the total in
-float32, rounded. Products with lower planes are small; theirs may run over all of K. Rows were scaled by powers of two: that is
-undone at the end.
+The tensor cores truncate what they add to, so their sums run over one stage of K only: after each,
+they are added to the total in float32, rounded. Products with lower planes are small; theirs may
+run over all of K. Rows were scaled by powers of two: that is undone at the end.
 
-Complex products are real ones here, with twice the N and twice the K: B has two rows for each of its complex ones. The accumulators
-that a thread holds side by side along N are then the real and imaginary part of one element of C.
+Complex products are real ones here, with twice the N and twice the K: B has two rows for each of
+its complex ones. The accumulators that a thread holds side by side along N are then the real and
+imaginary part of one element of C.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class GemmSplitConfig(TmaConfig):
     stages : int
         Stages of the ring.
     fallback : int, optional
-        If given, the kernel makes the verdict on all rows and writes nothing unless their planes hold what it needs; this is the
-        verdict if they do not: :func:`~cuteblas.kernels.split.condition.verdict_on_rows`.
+        If given, the kernel makes the verdict on all rows and writes nothing unless their planes
+        hold what it needs; this is the verdict if they do not:
+        :func:`~cuteblas.kernels.split.condition.verdict_on_rows`.
     gate : int, optional
         The verdict without which the kernel does nothing.
     element : str
@@ -78,7 +80,8 @@ class GemmSplitConfig(TmaConfig):
 
     @property
     def parts(self) -> int:
-        """Accumulators of an element of C, and real products of a product of two elements along K."""
+        """Accumulators of an element of C, and real products of a product of two elements along
+        K."""
         return 2 if dtype(self.element).is_complex else 1
 
     @property
@@ -94,7 +97,8 @@ class GemmSplitConfig(TmaConfig):
     @property
     def mma(self) -> WgmmaMma:
         """Who multiplies what."""
-        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, self.k_major, self.parts)
+        return consumer_mma(FORMATS[self.format].element, self.columns, self.groups, self.k_major,
+                            self.parts)
 
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
@@ -104,31 +108,43 @@ class GemmSplitConfig(TmaConfig):
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta, self.staged)
-        return (f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
-                + ("" if self.fallback is None else f"_judges{self.fallback}") + gate_tag(self.gate))
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta,
+                             self.staged)
+        return (
+            f"gemm_split_{self.format}_{dtype(self.output).tag}_{traits}{'_divided' if self.divided else ''}"
+            + ("" if self.fallback is None else f"_judges{self.fallback}")
+            + gate_tag(self.gate)
+        )
 
 
 @cache
 def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A and of B, SA and SB the records
-    of the blocks that split them. The grid is one-dimensional and may have fewer blocks than tiles.
+    A and B are planes (rows, K, plane, batch modes); RA and RB are the exponents of the rows of A
+    and of B, SA and SB the records of the blocks that split them. The grid is one-dimensional and
+    may have fewer blocks than tiles.
     """
     form, mma, parts = FORMATS[config.format], config.mma, config.parts
     run = 2 // parts
     config.c.check_run(run)
 
-    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
-                      summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-                              f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
-                              f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}")
+    k = KernelBuilder(
+        config.name,
+        GROUP * (config.groups + 1),
+        arch=oldest_with("wgmma"),
+        wide=config.wide,
+        summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+        f"{config.element} as {form.name}, tile {config.rows}x{config.columns}x{DEPTH}, "
+        f"{config.stages} stages of {form.planes} + {form.planes} planes\naccumulators {mma.tv_c}"
+    )
     k.gate(config.gate)
-    exponents = (TensorParam(name, "mn", "int32", strides, lowest=0) for name, strides in (("RA", (1, 0)), ("RB", (0, 1))))
+    exponents = (TensorParam(name, "mn", "int32", strides, lowest=0)
+                 for name, strides in (("RA", (1, 0)), ("RB", (0, 1))))
     A, B, C, RA, RB = k.tensors(mapped("A", "mk", form.element), mapped("B", "nk", form.element),
-                                operand("C", "mn", config.output, config.c, written=True, mapped=config.staged == "tma"),
-                                *exponents, modes="mnk", batch=len(config.batch_a))
+                                operand("C", "mn", config.output, config.c, written=True,
+                                        mapped=config.staged == "tma"), *exponents, modes="mnk",
+                                batch=len(config.batch_a))
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     fallback = config.fallback
     verdict = None if fallback is None else Verdict(k, RECORD, ("SA", "SB"))
@@ -150,7 +166,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
     def unscaled(tile: TileOfC, c: OutputTile, total: Tensor) -> Tensor:
         """Sums without the scaling of the rows."""
-        tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch)))) for x in (RA, RB))
+        tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch))))
+                        for x in (RA, RB))
         elements = Layout((run, 2, config.columns // 8))
         pair, half, column = (size(elements[i]) for i in range(rank(elements)))
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
@@ -184,7 +201,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
     loader = GROUP * config.groups
     extents = [(rows, K * parts, form.planes) for rows in (M, N * parts)]
-    operands = tma_operands((A, B), config.boxes, (sA, sB), extents, batch, (config.batch_a, config.batch_b))
+    operands = tma_operands((A, B), config.boxes, (sA, sB), extents, batch,
+                            (config.batch_a, config.batch_b))
 
     @contextmanager
     def steps() -> Iterator[Step]:
@@ -209,7 +227,8 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         multiplier = Multiplier(schedule, mma, pipeline, sA, sB, overlaps=bool(form.corrections))
         total, chunk = map(multiplier.accumulators, ("total", "chunk"))
         corrections = [multiplier.accumulators("correction")] if form.corrections else []
-        products = Products(chunk, form.main, fresh=True), *(Products(x, form.corrections) for x in corrections)
+        products = Products(chunk, form.main, fresh=True), *(Products(x, form.corrections)
+                                                             for x in corrections)
 
         def add_chunk() -> None:
             wgmma_delivered(k, chunk)
@@ -224,12 +243,14 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
             for tensor in corrections:
                 wgmma_delivered(k, tensor)
                 with k.loops((2, 2, config.columns // 8)) as where:
-                    lower = k.call("scale", tensor(*where), number(2.0**-form.step, "float32"), of="float32")
+                    lower = k.call("scale", tensor(*where), number(2.0**-form.step, "float32"),
+                                   of="float32")
                     k.assign(total(*where), k.call("add", total(*where), lower))
                 wgmma_delivered(k, total)               # corrections need no registers any more
             return total
 
         yield sums_of
 
-    specialise(schedule, config.groups, load=load, multiply=multiply(), finish=output.finished(epilogue, unscaled))
+    specialise(schedule, config.groups, load=load, multiply=multiply(),
+               finish=output.finished(epilogue, unscaled))
     return k.build()

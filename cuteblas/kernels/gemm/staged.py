@@ -1,4 +1,5 @@
-"""C of warpgroups: what of a tile is a thread's, and the way through shared memory from accumulators to whole lines of C."""
+"""C of warpgroups: what of a tile is a thread's, and the way through shared memory from
+accumulators to whole lines of C."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from ...codegen.swizzled import longest_row, swizzle_over
 from ...codegen.tiled import partition
 from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
 from ...codegen.wgmma import WgmmaMma, WgmmaRegisterMma
-from ...layout import ComposedLayout, Layout, Tensor, _, local_tile, make_identity_tensor, make_layout, size
+from ...layout import (
+    ComposedLayout,
+    Layout,
+    Tensor,
+    _,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+    size,
+)
 from ...layout.symbolic import IntLike, equal
 from ..common import GROUP, WARP, existing, vectors_along
 from ..epilogue import Epilogue, OutputTile
@@ -31,12 +41,13 @@ _PIECES = 2                         # of C that a warpgroup has in shared memory
 
 
 class StagedC:
-    """Tiles of C on their way through shared memory: warpgroups write their rows there piece by piece, and what takes them away
-    writes whole lines of C.
+    """Tiles of C on their way through shared memory: warpgroups write their rows there piece by
+    piece, and what takes them away writes whole lines of C.
 
-    A piece is as wide as a line of 128 bytes, or of 64 or 32 where only these divide the tile, swizzled, so that pairs of 2-byte
-    elements are written without bank conflicts. While TMA reads one, the next one is written, and it still does so while the next
-    tile is multiplied. Where no tensor map describes C, the warpgroup itself takes pieces away, a warp a row at a time.
+    A piece is as wide as a line of 128 bytes, or of 64 or 32 where only these divide the tile,
+    swizzled, so that pairs of 2-byte elements are written without bank conflicts. While TMA reads
+    one, the next one is written, and it still does so while the next tile is multiplied. Where no
+    tensor map describes C, the warpgroup itself takes pieces away, a warp a row at a time.
 
     Parameters
     ----------
@@ -50,7 +61,8 @@ class StagedC:
         C's, if TMA takes pieces away.
     """
 
-    def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma, tensor_map: str | None = None):
+    def __init__(self, k: KernelBuilder, element: str, mma: WgmmaMma,
+                 tensor_map: str | None = None):
         self._k, self._groups, self._element, self._map = k, mma.groups, element, tensor_map
         self._box = self.box_of(element, mma.tile[1])
         self.columns = self._columns = size(self._box.layout.inner[1])
@@ -58,20 +70,26 @@ class StagedC:
         self._slots = min(_PIECES, self._count)
         piece = size(self._box.layout.inner)
         layout = self._box.layout.map_domain(
-            lambda tile: make_layout(*tile, Layout(self._slots, piece), Layout(mma.groups, self._slots * piece)))
+            lambda tile: make_layout(
+                *tile, Layout(self._slots, piece), Layout(mma.groups, self._slots * piece)
+            )
+        )
         self._sC = k.shared("sC", element, layout, alignment=1024)
-        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self._columns * mma.parts),), groups=1)
+        self._mma = replace(mma, atoms=(replace(mma.atoms[0], n=self._columns * mma.parts),),
+                            groups=1)
 
     @staticmethod
     def box_of(element: str, columns: int) -> TmaBox:
         """The TMA box of a piece, (M, N), N contiguous, of a tile of so many columns."""
         item, line = dtype(element).bytes, longest_row(columns, element)
-        return TmaBox(element, ComposedLayout(swizzle_over(line, element), 0, Layout((64, line // item), (line // item, 1))))
+        return TmaBox(element, ComposedLayout(swizzle_over(line, element), 0,
+                                              Layout((64, line // item), (line // item, 1))))
 
     @contextmanager
     def pieces_of(self, tile: TileOfC, matrix: Tensor, extents: tuple[IntLike, IntLike],
                   batch: tuple[IntLike, ...]) -> Iterator[tuple[IntLike, Tensor]]:
-        """A loop over the pieces of a tile: yields the number of one and this thread's part of it, and stores what was written.
+        """A loop over the pieces of a tile: yields the number of one and this thread's part of it,
+        and stores what was written.
 
         Parameters
         ----------
@@ -97,7 +115,8 @@ class StagedC:
                     tma_store_wait(k, self._slots - 1)
             if self._map is not None or self._slots == 1:
                 k.group_barrier(1 + group, GROUP)
-            yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c, lane).map_domain(lambda layout: layout[0]))
+            yield piece, k.pin("tCsC", partition(stage, self._mma.tile, self._mma.tv_c,
+                                                 lane).map_domain(lambda layout: layout[0]))
             at = tile.m * self._groups + group, tile.n * self._count + piece
             if self._map is None:
                 k.group_barrier(1 + group, GROUP)
@@ -106,11 +125,12 @@ class StagedC:
                 fence_proxy_async(k)
                 k.group_barrier(1 + group, GROUP)
                 with k.when(equal(lane, 0)):
-                    coordinates = local_tile(make_identity_tensor((*extents, *batch)), (64, self._columns), (*at, *tile.batch))
+                    coordinates = local_tile(make_identity_tensor((*extents, *batch)),
+                                             (64, self._columns), (*at, *tile.batch))
                     k.copy(TmaStore(self._map, self._box), stage, coordinates)
 
-    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: tuple[IntLike, IntLike], at: tuple[IntLike, IntLike],
-                    lane: IntLike) -> None:
+    def _write_rows(self, stage: Tensor, matrix: Tensor, extents: tuple[IntLike, IntLike],
+                    at: tuple[IntLike, IntLike], lane: IntLike) -> None:
         """Take a piece away, each warp a line of it at a time."""
         k, lanes = self._k, min(WARP, self._columns)
         rows = vectors_along(1, (GROUP // lanes, lanes))
@@ -168,12 +188,13 @@ class WarpgroupOutput:
     guarded: bool = True
 
     @contextmanager
-    def finished(self, epilogue: Epilogue,
-                 prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor] | None = None) -> Iterator[Finish]:
+    def finished(self, epilogue: Epilogue, prepared: Callable[[TileOfC, OutputTile, Tensor], Tensor]
+                 | None = None) -> Iterator[Finish]:
         """The role that writes C by an epilogue, of sums that are prepared for it."""
         def write(at: TileOfC, sums: Sums) -> None:
             tile = self.tile(at)
-            epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor) else sums, tile)
+            epilogue.store(prepared(at, tile, sums) if prepared and isinstance(sums, Tensor)
+                           else sums, tile)
 
         yield write
         if self.staged:
@@ -188,10 +209,12 @@ class WarpgroupOutput:
 
         def partition(tensor: Tensor) -> Tensor:
             with_ones = self.mma.partition_c(tensor, k.thread)
-            return with_ones.map_domain(lambda layout: layout[0])       # without the modes of extent 1
+            return with_ones.map_domain(lambda layout: layout[0])    # without the modes of extent 1
 
-        guard = existing(k, "tCcC", lambda identity: partition(tile_of(identity)), extents) if self.guarded else None
+        guard = existing(k, "tCcC", lambda identity: partition(tile_of(identity)),
+                         extents) if self.guarded else None
         pieces = self.staged.pieces_of(at, matrix, extents, self.c.batch) if self.staged else None
         hermitian = config.hermitian and dtype(self.c.param.element).is_complex
         triangle = output_triangle(config.triangle, at.diagonal, matrix, tile_of, hermitian)
-        return OutputTile(tile_of(matrix), partition, tile_of, extents, at.batch, guard, pieces, triangle=triangle)
+        return OutputTile(tile_of(matrix), partition, tile_of, extents, at.batch, guard, pieces,
+                          triangle=triangle)

@@ -1,11 +1,13 @@
-"""``gemm_thin``: C = alpha A B^T + beta C with few columns, as fast as memory delivers A: every element type, every stride.
+"""``gemm_thin``: C = alpha A B^T + beta C with few columns, as fast as memory delivers A: every
+element type, every stride.
 
-A is large and read once: each thread loads vectors along whichever mode is contiguous, and multiplies what it has loaded itself.
-What it will multiply next is on its way to shared memory meanwhile, in a ring of stages of which each thread has a part of its
-own, so that nothing is waited for but memory; or, with a single stage, it loads several vectors straight into registers. B is
-small and stays in cache, from where threads load what belongs to their part of K. The threads of a block are an array along M and
-K, so a sum is made of many short ones: of a thread, of the lanes of a warp, of warps, and of slices of K, each added in a fixed
-order.
+A is large and read once: each thread loads vectors along whichever mode is contiguous, and
+multiplies what it has loaded itself. What it will multiply next is on its way to shared memory
+meanwhile, in a ring of stages of which each thread has a part of its own, so that nothing is waited
+for but memory; or, with a single stage, it loads several vectors straight into registers. B is
+small and stays in cache, from where threads load what belongs to their part of K. The threads of a
+block are an array along M and K, so a sum is made of many short ones: of a thread, of the lanes of
+a warp, of warps, and of slices of K, each added in a fixed order.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class ThinTile:
 
     def __post_init__(self) -> None:
         if prod(self.lanes) != WARP or self.lanes[1] & (self.lanes[1] - 1):
-            raise CodegenError(f"lanes must be powers of two along M and K, 32 together, got {self.lanes}")
+            raise CodegenError(
+                f"lanes must be powers of two along M and K, 32 together, got {self.lanes}"
+            )
 
     @cached_property
     def threads(self) -> int:
@@ -96,12 +100,13 @@ class ThinTile:
         return self.n >> self.halvings
 
     def owner(self, m: int, lanes_k: int | tuple[int, ...], warps_k: int) -> Layout:
-        """The mode of threads of a thread-value layout: steps of neighbours along M, of lanes along K, or of their number's bits,
-        and of warps along K.
+        """The mode of threads of a thread-value layout: steps of neighbours along M, of lanes along
+        K, or of their number's bits, and of warps along K.
         """
         (lm, lk), (wm, wk) = self.lanes, self.warps
         bits = lanes_k if isinstance(lanes_k, tuple) else ()
-        along_k = [*((2, step) for step in bits), (lk >> len(bits), 0 if isinstance(lanes_k, tuple) else lanes_k)]
+        along_k = [*((2, step) for step in bits),
+                   (lk >> len(bits), 0 if isinstance(lanes_k, tuple) else lanes_k)]
         lanes = [(lm, m), *along_k] if self.fast == 0 else [*along_k, (lm, m)]
         modes = (*lanes, (wm, lm * m), (wk, warps_k))
         return Layout(tuple(n for n, _step in modes), tuple(step for _n, step in modes))
@@ -110,28 +115,35 @@ class ThinTile:
     def tv_a(self) -> Layout:
         """``(thread, (values))`` -> position in the (M, K) tile of a pass."""
         (vm, vk), rows = self.values, self.pass_[0]
-        return make_layout(self.owner(vm, rows * vk, rows * vk * self.lanes[1]), Layout((vm, vk), (1, rows)))
+        return make_layout(self.owner(vm, rows * vk, rows * vk * self.lanes[1]),
+                           Layout((vm, vk), (1, rows)))
 
     def tv_b(self, columns: int) -> Layout:
-        """``(thread, (values))`` -> position in a (columns, K) tile of a pass; threads along M share values."""
+        """``(thread, (values))`` -> position in a (columns, K) tile of a pass; threads along M
+        share values."""
         vk = self.values[1]
-        return make_layout(self.owner(0, columns * vk, columns * vk * self.lanes[1]), Layout((columns, vk)))
+        return make_layout(self.owner(0, columns * vk, columns * vk * self.lanes[1]),
+                           Layout((columns, vk)))
 
     def tv_c(self, warps_k: int = 0) -> Layout:
-        """``(thread, (values))`` -> position in the (M, N) tile of a pass, in steps from one warp along K to the next."""
+        """``(thread, (values))`` -> position in the (M, N) tile of a pass, in steps from one warp
+        along K to the next."""
         vm, rows = self.values[0], self.pass_[0]
         bits = tuple(rows * (self.n >> i + 1) for i in range(self.halvings))
         return make_layout(self.owner(vm, bits, warps_k), Layout((vm, self.columns), (1, rows)))
 
     def __str__(self) -> str:
         (lm, lk), (wm, wk), (vm, vk), (rm, rk) = self.lanes, self.warps, self.values, self.rest
-        return (f"{self.m}x{self.n}x{self.k}, {wm}x{wk} warps of {lm}x{lk} threads along (M, K), each {rm}x{rk} vectors of "
-                f"{vm}x{vk} in a step" + (f", {self.stages} stages" if self.stages > 1 else ""))
+        return (
+            f"{self.m}x{self.n}x{self.k}, {wm}x{wk} warps of {lm}x{lk} threads along (M, K), each {rm}x{rk} vectors of "
+            f"{vm}x{vk} in a step" + (f", {self.stages} stages" if self.stages > 1 else "")
+        )
 
 
 @dataclass(frozen=True)
 class ThinConfig(GemmConfig):
-    """Everything that a ``gemm_thin`` kernel is specialised on: see :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
+    """Everything that a ``gemm_thin`` kernel is specialised on: see
+    :class:`~cuteblas.kernels.gemm.block.GemmConfig`.
 
     Attributes
     ----------
@@ -158,14 +170,20 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     tile, (element_a, element_b) = config.tile, config.elements
     accumulator = config.accumulator or dtype(element_a).accumulator
     (vm, vk), (rm, rk), n = tile.values, tile.rest, tile.n
-    columns = config.b.width if config.b.unit == 0 else 1              # of B that a thread loads at a time
+    columns = config.b.width if config.b.unit == 0 else 1       # of B that a thread loads at a time
     width_b = config.b.width if config.b.unit in (0, 1) else 1
     if n % columns or (config.b.unit == 1 and vk % width_b):
-        raise CodegenError(f"{config.name}: vectors of {width_b} elements of B do not divide {n} columns by {vk} of K")
+        raise CodegenError(
+            f"{config.name}: vectors of {width_b} elements of B do not divide {n} columns by {vk} of K"
+        )
 
-    k = KernelBuilder(config.name, tile.threads, wide=config.wide,
-                      summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
-                              f"threads of A {tile.tv_a}, of B {tile.tv_b(columns)}, of C {tile.tv_c()}")
+    k = KernelBuilder(
+        config.name,
+        tile.threads,
+        wide=config.wide,
+        summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
+        f"threads of A {tile.tv_a}, of B {tile.tv_b(columns)}, of C {tile.tv_c()}"
+    )
     block = GemmBlock(k, config, accumulator)
     tid, rows = k.thread, tile.pass_[0]
 
@@ -184,7 +202,8 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     tArA = k.registers("tArA", element_a, Layout(((vm, vk), rm, rk)))
     tBrB = k.registers("tBrB", element_b, Layout(((columns, vk), n // columns, rk)))
     tCrC = k.registers("tCrC", accumulator, Layout((vm, rm, n)))
-    sums = Tensor(tCrC.engine, Layout(((vm, columns), rm, n // columns), ((1, vm * rm), vm, vm * rm * columns)))
+    sums = Tensor(tCrC.engine, Layout(((vm, columns), rm, n // columns),
+                                      ((1, vm * rm), vm, vm * rm * columns)))
     k.fill(tCrC)
 
     def multiply() -> None:
@@ -196,7 +215,8 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         here = (_, _, _, k_tile)
 
         def inside(guard: Guard | None) -> Guard | None:
-            return guard and replace(guard[here], extents=(guard.extents[0], None) if whole else guard.extents)
+            return guard and replace(guard[here],
+                                     extents=(guard.extents[0], None) if whole else guard.extents)
 
         k.copy(Vector(config.a.width), tAgA[here], tArA, guard=inside(tAcA))
         k.copy(Vector(width_b), tBgB[here], tBrB, guard=inside(tBcB))
@@ -215,15 +235,18 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
         with k.when(less(whole_steps, block.k_tiles)):
             straight(whole_steps, False)
     else:
-        k.comment("A ring of stages, (values, rest_m, rest_k, stage), of which each thread reads what it has written")
+        k.comment(
+            "A ring of stages, (values, rest_m, rest_k, stage), of which each thread reads what it has written"
+        )
         width, vectors = config.a.width, vm * vk // config.a.width
-        own = width * tile.threads                                     # vectors of all threads lie side by side
+        own = width * tile.threads                         # vectors of all threads lie side by side
         ring = Layout(((width, vectors), rm, rk, tile.stages, tile.threads),
                       ((1, own), own * vectors, own * vectors * rm, own * vectors * rm * rk, width))
         tAsA = k.pin("tAsA", k.shared("sA", element_a, ring)[_, _, _, _, tid])
         for stage in range(tile.stages - 1):
             ahead(stage, stage)
-        read, write = RingIndex(k, tile.stages, "read"), RingIndex(k, tile.stages, "write", tile.stages - 1)
+        read, write = RingIndex(k, tile.stages, "read"), RingIndex(k, tile.stages, "write",
+                                                                   tile.stages - 1)
         tBrN = k.registers("tBrN", element_b, tBrB.layout)             # of the next step
 
         def fetch(k_tile: IntLike, target: Tensor) -> None:
@@ -246,7 +269,9 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     coordinate = mine_a(make_identity_tensor((tile.m, tile.k)))(0, 0, 0)[1]
     lane, warp = k.let("lane_along_k", coordinate // vk % tile.lanes[1]), k.let("warp_along_k", coordinate // (vk * tile.lanes[1]))
     if tile.lanes[1] > 1:
-        k.comment("Add what the lanes along K have, halving the columns between them as long as they are even")
+        k.comment(
+            "Add what the lanes along K have, halving the columns between them as long as they are even"
+        )
         nearest, columns = tile.lanes[0] if tile.fast == 0 else 1, n
         for i in range(tile.lanes[1].bit_length() - 1):
             mask = nearest << i
@@ -257,15 +282,18 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
                     k.assign(tCrC(v, r, c), tCrC(v, r, c + columns))
                     k.assign(tCrC(v, r, c + columns), low)
                 with k.loops((vm, rm, columns)) as (v, r, c):
-                    k.assign(tCrC(v, r, c), k.call("add", tCrC(v, r, c), k.call("shuffle_xor", tCrC(v, r, c + columns), mask)))
+                    k.assign(tCrC(v, r, c), k.call("add", tCrC(v, r, c),
+                                                   k.call("shuffle_xor", tCrC(v, r, c + columns),
+                                                          mask)))
             else:
                 with k.loops((vm, rm, columns)) as at:
                     k.fold_lanes(tCrC(*at), "add", (mask,))
     total = Tensor(tCrC.engine, Layout(((vm, tile.columns), rm), ((1, vm * rm), vm)))
-    alone = equal(lane // 2**tile.halvings, 0)                         # of the lanes that have the same sums
+    alone = equal(lane // 2**tile.halvings, 0)                # of the lanes that have the same sums
     if tile.warps[1] > 1:
         k.comment("Add what the warps along K have, in order")
-        sR = k.shared("sR", accumulator, Layout((tile.m, n, tile.warps[1]), (1, tile.m, tile.m * n)))
+        sR = k.shared("sR", accumulator, Layout((tile.m, n, tile.warps[1]),
+                                                (1, tile.m, tile.m * n)))
         tRsR, side = k.pin("tRsR", mine_c(sR)), min(vm, 16 // dtype(accumulator).bytes)
         with k.when(alone):
             k.copy(Vector(side), total, tRsR[_, _, 0, warp])
@@ -276,7 +304,8 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             k.fold(total, part)
 
     def runs(layout: Layout) -> Layout:
-        """((values, columns), rest_m), or columns first where C is contiguous along its rows: a run, and the rest."""
+        """((values, columns), rest_m), or columns first where C is contiguous along its rows: a
+        run, and the rest."""
         (values, columns), rest = layout[0], layout[1]
         return make_layout(columns, values, rest) if config.c.unit == 1 else make_layout(values, rest, columns)
 

@@ -1,4 +1,5 @@
-"""Products of which one triangle is computed: which tiles have a part of it, and in which order they are walked through."""
+"""Products of which one triangle is computed: which tiles have a part of it, and in which order
+they are walked through."""
 
 from __future__ import annotations
 
@@ -35,19 +36,22 @@ def _mirrored(matrix: Tensor) -> Tensor:
     return Tensor(matrix.engine, Layout(matrix.layout.shape, (columns, rows)))
 
 
-def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor, tile_of: Callable[[Tensor], Tensor],
+def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor,
+                    tile_of: Callable[[Tensor], Tensor],
                     hermitian: bool = False) -> OutputTriangle | None:
     """The part of a tile that is written if C has a triangle ``part``."""
     if part is None:
         return None
-    return OutputTriangle(part, crossed, tile_of(_mirrored(matrix)) if part == "both" else None, hermitian)
+    return OutputTriangle(part, crossed, tile_of(_mirrored(matrix)) if part == "both" else None,
+                          hermitian)
 
 
 class Triangle:
-    """A triangle of squares of tiles, folded into a rectangle, so that neighbours in the walk over that share operands.
+    """A triangle of squares of tiles, folded into a rectangle, so that neighbours in the walk over
+    that share operands.
 
-    The first half of the columns of squares are columns of the rectangle, below its diagonal; what is left is a triangle that fits
-    above them.
+    The first half of the columns of squares are columns of the rectangle, below its diagonal; what
+    is left is a triangle that fits above them.
 
     Parameters
     ----------
@@ -74,10 +78,12 @@ class Triangle:
         squares = k.let("squares", ceil_div(extent, square))
         self._half = k.let("half", (squares + 1) // 2)
         self._even = k.let("even", 1 - squares % 2)
-        self.tiles = k.let("tiles_down", (squares + self._even) * self._along_m), k.let("tiles_across", self._half * self._along_n)
+        self.tiles = k.let("tiles_down", (squares + self._even)
+                           * self._along_m), k.let("tiles_across", self._half * self._along_n)
 
     def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Expr | bool]:
-        """The tile of C at a place of the rectangle, and whether it is in a square on the diagonal."""
+        """The tile of C at a place of the rectangle, and whether it is in a square on the
+        diagonal."""
         k, half, even = self._k, self._half, self._even
         row, column = k.let("square_down", down // self._along_m), k.let("square_across", across // self._along_n)
         folded = less(row, column + even)

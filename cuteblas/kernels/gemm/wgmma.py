@@ -1,16 +1,17 @@
-"""``gemm_wgmma``: products on Hopper's tensor cores: float16 and bfloat16, accumulated in float32, float32 as tfloat32 on request;
-integers of any width and bool, exactly.
+"""``gemm_wgmma``: products on Hopper's tensor cores: float16 and bfloat16, accumulated in float32,
+float32 as tfloat32 on request; integers of any width and bool, exactly.
 
-Blocks are persistent: every one walks over tiles of C (:mod:`~cuteblas.kernels.gemm.scheduler`). One thread fills a ring of stages
-by TMA and runs ahead across tiles, warpgroups multiply from it, and barriers hand the stages back and forth
-(:mod:`~cuteblas.codegen.pipeline`). Blocks of a cluster work on neighbouring tiles of C: each brings a part of the operand tiles
-that they share (:mod:`~cuteblas.kernels.gemm.cluster`).
+Blocks are persistent: every one walks over tiles of C (:mod:`~cuteblas.kernels.gemm.scheduler`).
+One thread fills a ring of stages by TMA and runs ahead across tiles, warpgroups multiply from it,
+and barriers hand the stages back and forth (:mod:`~cuteblas.codegen.pipeline`). Blocks of a cluster
+work on neighbouring tiles of C: each brings a part of the operand tiles that they share
+(:mod:`~cuteblas.kernels.gemm.cluster`).
 
 A and B may each be K-major or MN-major: 16-bit operands are read
 in either order by the hardware, so no layout needs a copy. Others are read along K alone.
 
-Bytes are multiplied and summed in int32, which wraps, so results of up to 4 bytes are exact modulo 2^32 for any K. Longer integers
-are planes of their bytes: :mod:`~cuteblas.kernels.gemm.digits`.
+Bytes are multiplied and summed in int32, which wraps, so results of up to 4 bytes are exact modulo
+2^32 for any K. Longer integers are planes of their bytes: :mod:`~cuteblas.kernels.gemm.digits`.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class WgmmaConfig(TmaConfig):
     Attributes
     ----------
     element, output : str
-        Names of the types of A and B (``float16``, ``bfloat16``, ``tfloat32``: float32 that TMA rounds, ``int8`` or ``uint8``), and
-        of C.
+        Names of the types of A and B (``float16``, ``bfloat16``, ``tfloat32``: float32 that TMA
+        rounds, ``int8`` or ``uint8``), and of C.
     columns : int
         Columns of the tile of C.
     stages : int
@@ -64,13 +65,15 @@ class WgmmaConfig(TmaConfig):
     cluster : Cluster
         Blocks that share operands.
     clipped : bool
-        Whether TMA boxes are short, and those outside of A or B are not loaded as zeros, which takes longer than to read.
+        Whether TMA boxes are short, and those outside of A or B are not loaded as zeros, which
+        takes longer than to read.
     accumulator : str
         The type of alpha, beta and the sums that the epilogue takes.
     digits : int
         Bytes of an element of A and of B, which are ``uint8`` then: planes of their digits.
     parked : bool
-        Whether digits of the results, of eight, are parked in the workspace; else totals take three registers.
+        Whether digits of the results, of eight, are parked in the workspace; else totals take three
+        registers.
     """
 
     element: str
@@ -91,17 +94,20 @@ class WgmmaConfig(TmaConfig):
     @property
     def boxes(self) -> tuple[TmaBox, TmaBox]:
         """The TMA boxes by which a block loads its part of a stage of A and of B."""
-        return boxes(self.element, self.rows, self.columns, self.k_major, self.cluster, self.clipped)
+        return boxes(self.element, self.rows, self.columns, self.k_major, self.cluster,
+                     self.clipped)
 
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta, self.staged, self.cluster,
-                             depth_of(self.element))
+        traits = self.traits((self.rows, self.columns), self.stages, self.k_major, self.beta,
+                             self.staged, self.cluster, depth_of(self.element))
         summed = "" if self.accumulator == self.mma.accumulator else f"_by_{dtype(self.accumulator).tag}"
         digits = f"x{self.digits}{'p' * self.parked}" if self.digits > 1 else ""
-        return (f"gemm_wgmma_{dtype(self.element).tag}{digits}_{dtype(self.output).tag}_{traits}{summed}"
-                f"{'_divided' if self.divided else ''}{'_clipped' if self.clipped else ''}")
+        return (
+            f"gemm_wgmma_{dtype(self.element).tag}{digits}_{dtype(self.output).tag}_{traits}{summed}"
+            f"{'_divided' if self.divided else ''}{'_clipped' if self.clipped else ''}"
+        )
 
 
 @cache
@@ -118,16 +124,22 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     if config.divided and config.digits > 1:
         raise CodegenError("blocks cannot share sums of digits")
 
-    k = KernelBuilder(config.name, GROUP * (config.groups + 1), arch=oldest_with("wgmma"), wide=config.wide,
-                      cluster=config.cluster.size,
-                      summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
-                              f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{depth}, "
-                              f"{config.stages} stages\n"
-                              f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
-                              f"accumulators {mma.tv_c}")
+    k = KernelBuilder(
+        config.name,
+        GROUP * (config.groups + 1),
+        arch=oldest_with("wgmma"),
+        wide=config.wide,
+        cluster=config.cluster.size,
+        summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
+        f"{config.element} to {config.output}, tile {config.rows}x{config.columns}x{depth}, "
+        f"{config.stages} stages\n"
+        f"A box {box_a.box} x {len(box_a.repeats)}, B box {box_b.box} x {len(box_b.repeats)}, "
+        f"accumulators {mma.tv_c}"
+    )
     A, B, C = k.tensors(mapped("A", "mk", config.element), mapped("B", "nk", config.element),
-                        operand("C", "mn", config.output, config.c, written=True, mapped=config.staged == "tma"),
-                        modes="mnk", batch=len(config.batch_a))
+                        operand("C", "mn", config.output, config.c, written=True,
+                                mapped=config.staged == "tma"), modes="mnk",
+                        batch=len(config.batch_a))
     (M, N, K), batch = map(k.extent, "mnk"), C.batch
     divided = Divided.parameters(k, mma.accumulator) if config.divided else None
     memory = k.pointer("parked", "uint32", const=False) if config.parked else None
@@ -140,13 +152,13 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
     summed = epilogue.depth(K)
     pipeline = Pipeline(k, config.stages, filled=1, emptied=config.groups * config.cluster.sharing)
     begin(k, pipeline.barriers, (A.map, B.map))
-    schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch, config.cluster, divided,
-                         config.triangle)
+    schedule = Scheduler(k, (M, N, summed), (config.rows, config.columns, depth), batch,
+                         config.cluster, divided, config.triangle)
     guarded = staged is None or epilogue.touches_memory or config.triangle is not None
     output = WarpgroupOutput(k, config, mma, C, (M, N), staged, guarded)
     digits = (config.digits,) if config.digits > 1 else ()
-    operands = tma_operands((A, B), config.boxes, (sA, sB), ((M, K, *digits), (N, K, *digits)), batch,
-                            (config.batch_a, config.batch_b), config.clipped)
+    operands = tma_operands((A, B), config.boxes, (sA, sB), ((M, K, *digits), (N, K, *digits)),
+                            batch, (config.batch_a, config.batch_b), config.clipped)
 
     @contextmanager
     def steps() -> Iterator[Step]:
@@ -160,7 +172,8 @@ def gemm_wgmma(config: WgmmaConfig) -> GeneratedKernel:
         tCrC = multiplier.accumulators("tCrC")
         total: Tensor | ParkedSums = tCrC
         if memory is not None:
-            total = ParkedSums.of(k, memory, tCrC.layout, config.digits, GROUP * config.groups, schedule)
+            total = ParkedSums.of(k, memory, tCrC.layout, config.digits, GROUP * config.groups,
+                                  schedule)
         elif sums != mma.accumulator:
             total = k.registers("total", sums, tCrC.layout)
 

@@ -1,11 +1,13 @@
-"""``modular_residues``: float64 or complex128 operands as residues modulo small numbers, for products of bytes.
+"""``modular_residues``: float64 or complex128 operands as residues modulo small numbers, for
+products of bytes.
 
-Each row is scaled by a power of two and rounded to integers of up to 62 bits; a plane has their residues modulo one number, in
-signed bytes, contiguous along K whatever the strides of the operand are. A complex element has three planes for each modulus: the
-residues of its real part, of its imaginary part and of their sum, so that three real products make a complex one.
+Each row is scaled by a power of two and rounded to integers of up to 62 bits; a plane has their
+residues modulo one number, in signed bytes, contiguous along K whatever the strides of the operand
+are. A complex element has three planes for each modulus: the residues of its real part, of its
+imaginary part and of their sum, so that three real products make a complex one.
 
-Warps multiply the bytes of integers with powers of 256 modulo each number, as matrices; what is left of the sums takes two
-instructions. One launch takes A and B, or one of them.
+Warps multiply the bytes of integers with powers of 256 modulo each number, as matrices; what is
+left of the sums takes two instructions. One launch takes A and B, or one of them.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ def planes_of(element: str) -> int:
 
 
 class ResiduesOperand(ModularOperand):
-    """How one operand is read, and who computes its residues; rows that are not read along K are turned in shared memory."""
+    """How one operand is read, and who computes its residues; rows that are not read along K are
+    turned in shared memory."""
 
     @property
     def runs(self) -> int:
@@ -77,9 +80,11 @@ class ResiduesOperand(ModularOperand):
 
     @property
     def turned(self) -> ComposedLayout:
-        """Rows and K in shared memory, rows side by side; swizzled: lanes write neighbours, and read each another run of K."""
+        """Rows and K in shared memory, rows side by side; swizzled: lanes write neighbours, and
+        read each another run of K."""
         width, run = self.x.width.bit_length() - 1, WORD.bit_length() - 1
-        return ComposedLayout(Swizzle(3, width, _ROWS.bit_length() - 1 + run - width), 0, Layout(self.tile, (1, _ROWS)))
+        return ComposedLayout(Swizzle(3, width, _ROWS.bit_length() - 1 + run - width), 0,
+                              Layout(self.tile, (1, _ROWS)))
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -122,16 +127,24 @@ class ResiduesConfig:
 def residues(config: ResiduesConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    Of each operand, 0 or 1, X has the elements, Q the squared norms of its rows, D their lowest bits, E takes the powers of two by
-    which they are scaled, each ``matrix_rows`` for a matrix; P takes the planes, whose rows are ``pitch`` words long: row after
-    row, matrix after matrix, plane after plane. The first ``blocks_0`` blocks are those of the first operand.
+    Of each operand, 0 or 1, X has the elements, Q the squared norms of its rows, D their lowest
+    bits, E takes the powers of two by which they are scaled, each ``matrix_rows`` for a matrix; P
+    takes the planes, whose rows are ``pitch`` words long: row after row, matrix after matrix, plane
+    after plane. The first ``blocks_0`` blocks are those of the first operand.
     """
     element = config.operands[0].element
     planes = planes_of(element)
-    few = config.wide or planes > 1 or any(x.batch_modes or (not x.k_major and x.x.width == 1) for x in config.operands)
-    k = KernelBuilder(config.name, THREADS, arch=SIGNED_BYTES.arch, min_blocks=2 if few else 3, wide=config.wide,
-                      summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
-                              f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K")
+    few = config.wide or planes > 1 or any(x.batch_modes or (not x.k_major and x.x.width == 1)
+                                           for x in config.operands)
+    k = KernelBuilder(
+        config.name,
+        THREADS,
+        arch=SIGNED_BYTES.arch,
+        min_blocks=2 if few else 3,
+        wide=config.wide,
+        summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
+        f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K"
+    )
     words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
     pitch = k.integer("pitch", multiple=K_MULTIPLE // WORD)
     sides = [_Side.declared(k, i, x) for i, x in enumerate(config.operands)]
@@ -166,20 +179,23 @@ class _Side:
     def declared(cls, k: KernelBuilder, number: int, config: ResiduesOperand) -> _Side:
         """The parameters of an operand."""
         side = str(number)
-        (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk", batch=config.batch_modes, suffix=side)
-        return cls(config, side, x, k.pointer(f"Q{side}", "float64", alignment=8), k.pointer(f"D{side}", "int32", alignment=4),
-                   k.pointer(f"E{side}", "int32", const=False, alignment=4), k.pointer(f"P{side}", "uint32", const=False),
-                   k.integer(f"matrix_rows_{side}"))
+        (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
+                         batch=config.batch_modes, suffix=side)
+        return cls(config, side, x, k.pointer(f"Q{side}", "float64", alignment=8),
+                   k.pointer(f"D{side}", "int32", alignment=4),
+                   k.pointer(f"E{side}", "int32", const=False, alignment=4),
+                   k.pointer(f"P{side}", "uint32", const=False), k.integer(f"matrix_rows_{side}"))
 
 
 class _Multipliers:
-    """A lane's numbers, of a block of moduli: of that by which it multiplies, and of the two whose residues it gets.
+    """A lane's numbers, of a block of moduli: of that by which it multiplies, and of the two whose
+    residues it gets.
 
     Attributes
     ----------
     weights : Tensor
-        (word of an integer, lane of a group): what integers are multiplied with. A row of bytes has an integer of each lane of its
-        group; only those of one lane are not multiplied with zeros.
+        (word of an integer, lane of a group): what integers are multiplied with. A row of bytes has
+        an integer of each lane of its group; only those of one lane are not multiplied with zeros.
     starts, inverses, minus : Tensor
         What sums begin with, 1 / p and -p.
     """
@@ -195,16 +211,20 @@ class _Multipliers:
     def load(self, moduli: IntLike) -> None:
         """Load those of a block of moduli."""
         k = self._k
-        k.do("residue_weights", self._group + _MODULI * moduli, *(self._own(word) for word in range(2)))
+        k.do("residue_weights", self._group + _MODULI * moduli,
+             *(self._own(word) for word in range(2)))
         with k.loops((2, _LANES)) as (word, lane):
-            k.assign(self.weights(word, lane), choose(equal(self._lane, lane), self._own(word), 0, "uint32"))
+            k.assign(self.weights(word, lane),
+                     choose(equal(self._lane, lane), self._own(word), 0, "uint32"))
         for i in range(_EACH):
-            k.do("residue_factors", _EACH * self._lane + i + _MODULI * moduli, self.starts(i), self.inverses(i), self.minus(i))
+            k.do("residue_factors", _EACH * self._lane + i + _MODULI * moduli, self.starts(i),
+                 self.inverses(i), self.minus(i))
 
 
 @dataclass(frozen=True)
 class _Product:
-    """What both operands of a product share: words of a row of residues, the most that norms may be, the choice, and moduli."""
+    """What both operands of a product share: words of a row of residues, the most that norms may
+    be, the choice, and moduli."""
 
     pitch: IntLike
     norms: Element
@@ -221,7 +241,8 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     tiles, steps = k.let("tiles", ceil_div(M, rows)), k.let("steps", ceil_div(pitch, depth // WORD))
     inner, others = (steps, tiles) if config.k_major else (tiles, steps)
     first, above = k.let("first", block % inner), k.let("above", block // inner)
-    second, item = (k.let("second", above % others), k.let("item", above // others)) if X.batch else (above, 0)
+    second, item = (k.let("second", above % others),
+                    k.let("item", above // others)) if X.batch else (above, 0)
     at = (second, first) if config.k_major else (first, second)
 
     def mine(tensor: Tensor, who: TiledCopy = worker) -> Tensor:        # (elements, rows, runs)
@@ -229,8 +250,9 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
 
     def scale_of(row: IntLike, first: Expr | bool) -> Term:
         """The power of two that scales a row, which whoever is the first of its block leaves."""
-        norms, squares, lowest = (k.declare(name, kind) for name, kind in
-                                  (("norms", "float64"), ("squares", "float64"), ("lowest", "int32")))
+        norms, squares, lowest = (k.declare(name, kind)
+                                  for name, kind in (("norms", "float64"), ("squares", "float64"),
+                                                     ("lowest", "int32")))
         k.do("load_global", norms, product.norms, of=1)
         k.assign(squares, 0.0)
         k.assign(lowest, 0)
@@ -238,7 +260,8 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         with k.when(less(row, M)):
             k.do("load_global", squares, side.squares[flat], of=1)
             k.do("load_global", lowest, side.lowest[flat], of=1)
-        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, product.chosen, norms), const=True)
+        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, product.chosen,
+                                                   norms), const=True)
         with k.when(all_of(less(row, M), first)):
             k.do("store_global", side.exponents[flat], scale, of=1)
         return scale
@@ -261,17 +284,23 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         k.barrier()
     read = k.registers("tXrX", element, Layout((WORD, runs)))
     integers = k.registers("integers", "int64", Layout((WORD, runs, parts)))
-    pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))                     # (number of a pair, word, pair, run)
-    sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))             # (modulus, number of a pair, pair)
+    # (number of a pair, word, pair, run)
+    pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))
+    # (modulus, number of a pair, pair)
+    sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))
     written = k.registers("tCrP", "uint32", Layout((_LANES, _EACH)))
-    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, _LANES, _EACH))
+    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)),
+                       (1, _LANES, _EACH))
 
-    def mine_of_planes(tensor: Tensor) -> Tensor:                      # (words and moduli, rows, runs, blocks of moduli, ...)
-        return writer.partition(local_tile(tensor, (rows, depth // WORD, MOST + 1), (*at, 0)), k.thread)
+    # (words and moduli, rows, runs, blocks of moduli, ...)
+    def mine_of_planes(tensor: Tensor) -> Tensor:
+        return writer.partition(local_tile(tensor, (rows, depth // WORD, MOST + 1), (*at, 0)),
+                                k.thread)
 
     mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
-    exists = replace(existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1)), extents=(M, pitch, count))
+    exists = replace(existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1)),
+                     extents=(M, pitch, count))
 
     def number_of(plane: int, i: IntLike, run: IntLike) -> Value:
         return integers(i, run, 0) + integers(i, run, 1) if plane == 2 else integers(i, run, plane)
@@ -297,7 +326,8 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         for plane in range(planes):
             k.comment(f"Plane {plane} of each modulus")
             with k.loops((2, WORD // 2, runs)) as (i, pair, run):
-                k.do("signed_bytes", number_of(plane, i + 2 * pair, run), pairs(i, 0, pair, run), pairs(i, 1, pair, run))
+                k.do("signed_bytes", number_of(plane, i + 2 * pair, run), pairs(i, 0, pair, run),
+                     pairs(i, 1, pair, run))
             with k.loop("moduli", ceil_div(count, _MODULI), unroll=False) as moduli:
                 by.load(moduli)
                 with k.loops((runs,)) as (run,):
@@ -305,11 +335,12 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                         with k.loops((_EACH, 2, WORD // 2)) as (m, i, pair):
                             k.assign(sums(m, i, pair), by.starts(m))
                         with k.loops((WORD // 2,)) as (pair,):
-                            k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run), by.weights(0, lane),
-                                 of=SIGNED_BYTES.element)
+                            k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run),
+                                 by.weights(0, lane), of=SIGNED_BYTES.element)
                         with k.loops((_EACH,)) as (m,):
-                            found = (k.call("residue_bits", sums(m, i, pair), by.inverses(m), by.minus(m))
-                                     for pair in range(WORD // 2) for i in range(2))
+                            found = (k.call("residue_bits", sums(m, i, pair), by.inverses(m),
+                                            by.minus(m)) for pair in range(WORD // 2)
+                                     for i in range(2))
                             k.assign(written(lane, m), k.call("low_bytes", *found))
                     k.copy(Vector(_LANES), written, tPgP[(0, _, _), line, run, moduli, plane],
                            guard=exists[(0, _, _), line, run, moduli])

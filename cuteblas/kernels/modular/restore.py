@@ -1,8 +1,9 @@
-"""``modular_restore``: C from the residues of integer products, by the Chinese remainder theorem, and its epilogue.
+"""``modular_restore``: C from the residues of integer products, by the Chinese remainder theorem,
+and its epilogue.
 
-Residues are multiplied with fractions of 96 bits, whose sum, without what is whole, is the integer over the product of all moduli.
-Both are bytes, and warps multiply them as matrices. It becomes a float64 by one rounding, and powers of two undo the scaling of its
-row and its column.
+Residues are multiplied with fractions of 96 bits, whose sum, without what is whole, is the integer
+over the product of all moduli. Both are bytes, and warps multiply them as matrices. It becomes a
+float64 by one rounding, and powers of two undo the scaling of its row and its column.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import cast, choose, complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_layout
 from ...layout.symbolic import IntLike, equal, less
-from ..common import WARP, OperandAccess, batch_letters, existing, operand, tile_of_block, transpose_words
+from ..common import (
+    WARP,
+    OperandAccess,
+    batch_letters,
+    existing,
+    operand,
+    tile_of_block,
+    transpose_words,
+)
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
@@ -33,7 +42,7 @@ N_MULTIPLE = 16
 """Bytes of a row of residues of C."""
 
 _THREADS = 256
-_LANES = 4                          # of a group: each reads the residues of four moduli, and gets one of each four elements
+_LANES = 4  # of a group: each reads the residues of four moduli, and gets one of each four elements
 _GROUPS = WARP // _LANES
 
 
@@ -71,7 +80,8 @@ class RestoreConfig:
 
     @property
     def words(self) -> int:
-        """Words of a plane, each of four elements, that a lane reads at a time: those of three planes take more registers."""
+        """Words of a plane, each of four elements, that a lane reads at a time: those of three
+        planes take more registers."""
         return 4 if planes_of(self.output) == 1 else 2
 
     @property
@@ -81,9 +91,11 @@ class RestoreConfig:
 
     @property
     def returned(self) -> Layout:
-        """((thread), (values)) -> position in the tile: of each word that its group of lanes reads a thread has one element."""
+        """((thread), (values)) -> position in the tile: of each word that its group of lanes reads
+        a thread has one element."""
         rows, _columns = self.tile
-        return Layout(((_LANES, _GROUPS, rows), (1, self.words)), ((rows, rows * _LANES * self.words, 1), (0, rows * _LANES)))
+        return Layout(((_LANES, _GROUPS, rows), (1, self.words)),
+                      ((rows, rows * _LANES * self.words, 1), (0, rows * _LANES)))
 
     @property
     def name(self) -> str:
@@ -99,16 +111,27 @@ class RestoreConfig:
 def restore(config: RestoreConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    R has the residues of C, from 0 on, in rows of ``pitch`` words: row after row, matrix after matrix, plane after plane. EA and EB
-    are the powers of two by which rows of A and of B were scaled; words and numbers are the state of the product.
+    R has the residues of C, from 0 on, in rows of ``pitch`` words: row after row, matrix after
+    matrix, plane after plane. EA and EB are the powers of two by which rows of A and of B were
+    scaled; words and numbers are the state of the product.
     """
     element, planes = config.output, planes_of(config.output)
-    little = planes == 1 and not (config.wide or config.symmetric or config.epilogue or config.batch_a)
-    k = KernelBuilder(config.name, _THREADS, arch=UNSIGNED_BYTES.arch, min_blocks=3 if little else 2, wide=config.wide,
-                      summary=f"C = alpha * product + beta * C from {planes} planes of residues for each modulus to {element}")
-    (C,) = k.tensors(operand("C", "mn", element, config.c, written=True), modes="mn", batch=len(config.batch_a))
-    R, pitch = k.pointer("R", "uint32", alignment=16), k.integer("pitch", multiple=N_MULTIPLE // WORD)
-    rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess(0)), batch=len(config.batch_a))[0]
+    little = planes == 1 and not (config.wide or config.symmetric or config.epilogue
+                                  or config.batch_a)
+    k = KernelBuilder(
+        config.name,
+        _THREADS,
+        arch=UNSIGNED_BYTES.arch,
+        min_blocks=3 if little else 2,
+        wide=config.wide,
+        summary=f"C = alpha * product + beta * C from {planes} planes of residues for each modulus to {element}"
+    )
+    (C,) = k.tensors(operand("C", "mn", element, config.c, written=True), modes="mn",
+                     batch=len(config.batch_a))
+    R, pitch = k.pointer("R", "uint32", alignment=16), k.integer("pitch",
+                                                                 multiple=N_MULTIPLE // WORD)
+    rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess(0)),
+                                batch=len(config.batch_a))[0]
                       for side, mode in (("A", "m"), ("B", "n")))
     words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
     weights = k.pointer("weights", "uint32", alignment=16)
@@ -137,70 +160,87 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
         return local_tile(matrix, tile, at)
 
     def mine_of_c(tensor: Tensor) -> Tensor:
-        return partition(tensor, tile, config.returned, k.thread).map_domain(lambda layout: make_layout(*layout[0]))
+        return partition(tensor, tile, config.returned,
+                         k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
     tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
     exists = replace(existing(k, "tRcR", mine, (M, pitch, MOST + 1)), extents=(M, pitch, count))
     guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
     found = k.registers("tRrR", "uint32", Layout((many, WORD)))
-    turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))        # (element, word)
+    # (element, word)
+    turned = k.registers("tCrA", "uint32", Layout(((2, 2), (2, many // 2)), ((2, 4), (1, 8))))
     fractions = _fractions(k, weights, group, lane)
-    sums = k.registers("tCrC", "int32", Layout((2, 2, LIMBS // 2)))               # (limb, word, pair of limbs)
+    sums = k.registers("tCrC", "int32", Layout((2, 2, LIMBS // 2)))    # (limb, word, pair of limbs)
     limbs = k.registers("limbs", "uint32", Layout(LIMBS))
-    parts, belows = (k.registers(name, kind, Layout((many, planes))) for name, kind in (("parts", "uint64"), ("belows", "uint32")))
+    parts, belows = (k.registers(name, kind, Layout((many, planes)))
+                     for name, kind in (("parts", "uint64"), ("belows", "uint32")))
     most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
     for number, offset in ((most, 0), (rest, 1)):
         k.do("load_global", number, numbers[PRODUCT // 8 + offset], of=1)
-    row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32", Layout(many))
+    row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32",
+                                                                      Layout(many))
     with k.when(less(guard.coordinates(0, 0)[0], M)):
         k.do("load_global", row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]), of=1)
     k.fill(columns_of)
     for word in range(many):
         with k.when(less(guard.coordinates(0, word)[1], N)):
-            k.do("load_global", columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]), of=1)
+            k.do("load_global", columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]),
+                 of=1)
     for plane in range(planes):
         k.comment(f"Fractions of plane {plane}")
-        k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found, guard=exists[(0, _, _), 0, 0, 0])
+        k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found,
+               guard=exists[(0, _, _), 0, 0, 0])
         # From words of four elements to words of four moduli.
         transpose_words(k, Tensor(found.engine, Layout((WORD, many), (many, 1))), turned)
         for word in range(0, many, 2):
             k.fill(sums)
             with k.loops((2, LIMBS // 2)) as (step, pair):
-                k.do(UNSIGNED_BYTES.function, sums(0, 0, pair), turned(2 * step, word), fractions(0, step, pair),
-                     of=UNSIGNED_BYTES.element)
+                k.do(UNSIGNED_BYTES.function, sums(0, 0, pair), turned(2 * step, word),
+                     fractions(0, step, pair), of=UNSIGNED_BYTES.element)
             for other in range(2):
                 with k.loops((2, LIMBS // 2)) as (i, pair):
                     k.assign(limbs(i + 2 * pair), cast(sums(i, other, pair), "uint32"))
-                k.do("fraction_of_sums", limbs, parts(word + other, plane), belows(word + other, plane))
+                k.do("fraction_of_sums", limbs, parts(word + other, plane),
+                     belows(word + other, plane))
 
     k.let_next_launch_begin()
     k.comment("Numbers")
     product = k.registers("product", element, Layout((1, many)))
     with k.loops((many,)) as (i,):
-        if planes > 1:                                  # of x, y and z the real part x - y and the imaginary one z - x - y
+        if planes > 1:           # of x, y and z the real part x - y and the imaginary one z - x - y
             for plane, other in ((2, 0), (2, 1), (0, 1)):
-                k.do("subtract_fraction", parts(i, plane), belows(i, plane), parts(i, other), belows(i, other))
-        wholes = (k.call("integer_of", parts(i, plane), belows(i, plane), most, rest) for plane in range(0, planes, 2))
+                k.do("subtract_fraction", parts(i, plane), belows(i, plane), parts(i, other),
+                     belows(i, other))
+        wholes = (k.call("integer_of", parts(i, plane), belows(i, plane), most, rest)
+                  for plane in range(0, planes, 2))
         real, *imag = (k.call("unscaled", whole, row_of, columns_of(i)) for whole in wholes)
         k.assign(product(0, i), complex_of(element, real, *imag) if imag else real)
     epilogue.clear(product)
 
     mC, crossed = C.at(item), less(tile_m * tile[0], (tile_n + 1) * tile[1] - 1)
     triangle = output_triangle("both" if config.symmetric else None, crossed, mC, tile_of)
-    epilogue.store(product, OutputTile(tile_of(mC), mine_of_c, tile_of, (M, N), item, guard, triangle=triangle))
+    epilogue.store(product, OutputTile(tile_of(mC), mine_of_c, tile_of, (M, N), item, guard,
+                                       triangle=triangle))
     return k.build()
 
 
 def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike) -> Tensor:
-    """A lane's registers of the matrices that residues are multiplied by: (element of a pair, pair, pair of limbs).
+    """A lane's registers of the matrices that residues are multiplied by: (element of a pair, pair,
+    pair of limbs).
 
-    A row of residues has those of two elements, one after the other; a matrix has two limbs of weights for the one and for the
-    other, in columns of their own, and zeros elsewhere. So of each row, which is a group's, a lane gets all limbs of an element.
+    A row of residues has those of two elements, one after the other; a matrix has two limbs of
+    weights for the one and for the other, in columns of their own, and zeros elsewhere. So of each
+    row, which is a group's, a lane gets all limbs of an element.
     """
     own = k.registers("own_limbs", "uint32", Layout(LIMBS // 2))
-    k.copy(Vector(1), Tensor(weights, Layout((2, LIMBS // 2, _LANES), (1, 2, LIMBS)))[group % 2, _, lane], own)
+    k.copy(
+        Vector(1),
+        Tensor(weights, Layout((2, LIMBS // 2, _LANES), (1, 2, LIMBS)))[group % 2, _, lane],
+        own
+    )
     matrices = k.registers("tCrB", "uint32", Layout((2, 2, LIMBS // 2)))
     with k.loops((LIMBS // 2,)) as (pair,):
         for element in range(_LANES):
-            k.assign(matrices(element % 2, element // 2, pair), choose(equal(group // 2, element), own(pair), 0, "uint32"))
+            k.assign(matrices(element % 2, element // 2, pair),
+                     choose(equal(group // 2, element), own(pair), 0, "uint32"))
     return matrices

@@ -1,9 +1,11 @@
-"""What is known of float64 and complex128 operands before they become residues: norms of rows, their lowest bits, and the choice.
+"""What is known of float64 and complex128 operands before they become residues: norms of rows,
+their lowest bits, and the choice.
 
-Two kernels follow each other. ``modular_survey`` reads both operands once, whatever their strides: for each row and each part of
-K it leaves the sums of magnitudes and of squares, and the lowest bit that is set. ``modular_choice`` adds the parts up, row by row,
-in order, and leaves a record of each block's rows; its last block makes of all records the verdict, the number of moduli, and the
-numbers by which results are put together. docs/performance/gemm-modular.md derives the condition.
+Two kernels follow each other. ``modular_survey`` reads both operands once, whatever their strides:
+for each row and each part of K it leaves the sums of magnitudes and of squares, and the lowest bit
+that is set. ``modular_choice`` adds the parts up, row by row, in order, and leaves a record of each
+block's rows; its last block makes of all records the verdict, the number of moduli, and the numbers
+by which results are put together. docs/performance/gemm-modular.md derives the condition.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, max
 from ..common import WARP, OperandAccess, butterfly, existing, operand, vectors_along
 from ..guard import HOLDS, NATIVE, Field, Record
 
-__all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS",
-           "WEIGHTS", "WORD", "ModularOperand", "SurveyConfig", "SurveyOperand",
-           "choice", "count_moduli", "load_choice", "numbers_of", "parts_of", "plane_rows", "survey"]
+__all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS",
+           "STATE_BYTES", "THREADS", "WEIGHTS", "WORD", "ModularOperand", "SurveyConfig",
+           "SurveyOperand", "choice", "count_moduli", "load_choice", "numbers_of", "parts_of",
+           "plane_rows", "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """Pairwise coprime: the largest numbers that are."""
@@ -37,7 +40,8 @@ MOST = len(MODULI)
 RECORD = Record((Field("cosine", "min", 1.0), Field("bits", "max", 0.0)))
 """What a block leaves of its rows.
 
-0. The least cosine of the angle between the magnitudes of a row and a row of ones; -1 if a row is left to native arithmetic.
+0. The least cosine of the angle between the magnitudes of a row and a row of ones; -1 if a row is
+   left to native arithmetic.
 1. The most bits of a row, twice: its squared norm in units of its lowest bit, squared.
 """
 
@@ -45,9 +49,10 @@ WORD, LIMBS = 4, 12
 """Bytes that an instruction multiplies, and those of a weight."""
 
 CHOICE, ARRIVED, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 4, 8, 16, 32, 32 + LIMBS * (MOST + 1)
-"""Where in the state of a product its words are, in bytes, and how many bytes it has: the choice; how many blocks have left their
-records, which the survey sets to 0; the most that norms may be; the product of moduli over 2^64, in two parts; for each four moduli
-the bytes that their residues are multiplied with, from the lowest, each a word of four."""
+"""Where in the state of a product its words are, in bytes, and how many bytes it has: the choice;
+how many blocks have left their records, which the survey sets to 0; the most that norms may be; the
+product of moduli over 2^64, in two parts; for each four moduli the bytes that their residues are
+multiplied with, from the lowest, each a word of four."""
 
 THREADS, ROWS = 256, 32
 """Threads of a block, and how many rows those of ``modular_choice`` have."""
@@ -78,7 +83,9 @@ class ModularOperand:
 
     def __post_init__(self) -> None:
         if self.element not in ("float64", "complex128"):
-            raise CodegenError(f"only float64 and complex128 are multiplied by their residues, got {self}")
+            raise CodegenError(
+                f"only float64 and complex128 are multiplied by their residues, got {self}"
+            )
 
     @property
     def k_major(self) -> bool:
@@ -132,7 +139,8 @@ class SurveyOperand(ModularOperand):
 
 @dataclass(frozen=True)
 class SurveyConfig:
-    """What a ``modular_survey`` kernel is specialised on: how it reads A and B, and whether offsets need 64 bits."""
+    """What a ``modular_survey`` kernel is specialised on: how it reads A and B, and whether offsets
+    need 64 bits."""
 
     a: SurveyOperand
     b: SurveyOperand
@@ -180,9 +188,10 @@ def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
 def survey(config: SurveyConfig) -> GeneratedKernel:
     """Generate ``modular_survey``.
 
-    The first ``blocks_A`` blocks read A, the others B. Of each side X is the operand; T, S and E have the sums of magnitudes, of
-    squares and the lowest bits: a row of the operand after the other, then part after part of K. ``words`` is the state of the
-    product, in which nobody has arrived.
+    The first ``blocks_A`` blocks read A, the others B. Of each side X is the operand; T, S and E
+    have the sums of magnitudes, of squares and the lowest bits: a row of the operand after the
+    other, then part after part of K. ``words`` is the state of the product, in which nobody has
+    arrived.
     """
     k = KernelBuilder(config.name, THREADS, min_blocks=3, wide=config.wide,
                       summary="Norms of rows and their lowest bits, part by part of K")
@@ -199,15 +208,21 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     return k.build()
 
 
-def _survey_tensors(k: KernelBuilder, side: str, config: SurveyOperand) -> tuple[GlobalTensor, list[Pointer]]:
-    (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk", batch=config.batch_modes, suffix=side)
-    return x, [k.pointer(f"{name}{side}", element, const=False, alignment=8) for name, element in _PARTIALS]
+def _survey_tensors(
+    k: KernelBuilder, side: str, config: SurveyOperand
+) -> tuple[GlobalTensor, list[Pointer]]:
+    (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
+                     batch=config.batch_modes, suffix=side)
+    return x, [k.pointer(f"{name}{side}", element, const=False, alignment=8)
+               for name, element in _PARTIALS]
 
 
-def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor, partials: list[Pointer], block: IntLike) -> None:
+def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
+            partials: list[Pointer], block: IntLike) -> None:
     reader, (rows, depth), width = config.reader, config.tile, config.x.width
     M, K = k.extent(f"m{side}"), k.extent(f"k{side}")
-    tiles, chunks = k.let("tiles", ceil_div(M, rows)), k.let("chunks", ceil_div(K, depth * config.steps))
+    tiles, chunks = k.let("tiles", ceil_div(M, rows)), k.let("chunks",
+                                                             ceil_div(K, depth * config.steps))
     tile, above = k.let("tile", block % tiles), k.let("above", block // tiles)
     chunk, item = k.let("chunk", above % chunks), k.let("item", above // chunks)
     k.note(f"{side}: threads {reader.threads}, vectors of {width}")
@@ -258,11 +273,12 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
     k.comment("Warps have parts of K: a thread for each row adds them up")
     warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
-        found = [(k.shared(f"s_{name}", element, Layout((rows, warps))), k.registers(f"of_{name}", element, Layout(warps)))
-                 for name, element in _PARTIALS]
+        found = [(k.shared(f"s_{name}", element, Layout((rows, warps))),
+                  k.registers(f"of_{name}", element, Layout(warps))) for name, element in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
             with k.loops((values,)) as (v,):
-                k.do("store_shared", shared(k.thread % WARP * values + v, k.thread // WARP), total(v), of=1)
+                k.do("store_shared", shared(k.thread % WARP * values + v, k.thread // WARP),
+                     total(v), of=1)
         k.barrier()
         with k.when(less(k.thread, rows)):
             for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
@@ -276,19 +292,24 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
 def choice(wide: bool = False) -> GeneratedKernel:
     """Generate ``modular_choice``, a lane for each row and a warp for each part of it.
 
-    The first ``blocks_A`` blocks have rows of A. T, S and E are those of :func:`survey`; Q takes the squared norms of the rows, D
-    their lowest bits, and R a :data:`RECORD` of each block's. The block that is the last to leave one makes the choice of all:
-    ``least`` is the cosine that 14 moduli need, ``status`` takes the verdict, ``words`` and ``numbers``, which are one address, the
+    The first ``blocks_A`` blocks have rows of A. T, S and E are those of :func:`survey`; Q takes
+    the squared norms of the rows, D their lowest bits, and R a :data:`RECORD` of each block's. The
+    block that is the last to leave one makes the choice of all: ``least`` is the cosine that 14
+    moduli need, ``status`` takes the verdict, ``words`` and ``numbers``, which are one address, the
     state of the product.
     """
-    k = KernelBuilder(f"modular_choice{'_wide' if wide else ''}", THREADS, wide=wide,
-                      summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow")
+    k = KernelBuilder(
+        f"modular_choice{'_wide' if wide else ''}",
+        THREADS,
+        wide=wide,
+        summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow"
+    )
     blocks_a, length = k.integer("blocks_A"), k.integer("length")
-    of_a, of_b = (_Surveyed([k.pointer(f"{name}{side}", element, alignment=8) for name, element in _PARTIALS],
+    of_a, of_b = (_Surveyed([k.pointer(f"{name}{side}", element, alignment=8)
+                             for name, element in _PARTIALS],
                             k.pointer(f"Q{side}", "float64", const=False, alignment=8),
                             k.pointer(f"D{side}", "int32", const=False, alignment=4),
-                            k.integer(f"rows_{side}"), k.integer(f"parts_{side}"))
-                  for side in "AB")
+                            k.integer(f"rows_{side}"), k.integer(f"parts_{side}")) for side in "AB")
     records = k.pointer("R", "float32", const=False, alignment=8)
     least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
@@ -321,7 +342,8 @@ def choice(wide: bool = False) -> GeneratedKernel:
 
 @dataclass(frozen=True)
 class _Surveyed:
-    """What ``modular_survey`` leaves of the rows of an operand in parts, and where their sums go."""
+    """What ``modular_survey`` leaves of the rows of an operand in parts, and where their sums
+    go."""
 
     partials: list[Pointer]
     squares: Pointer
@@ -330,13 +352,16 @@ class _Surveyed:
     parts: IntLike
 
 
-def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, side: _Surveyed) -> None:
+def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
+          side: _Surveyed) -> None:
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
-    with (k.when(less(row, side.rows)),
-          k.loop("part", side.parts, start=k.thread // WARP, step=THREADS // WARP, unroll=False) as part):
-        found = [k.registers(f"found_{letter}", element, Layout(1)) for letter, element in _PARTIALS]
+    with (k.when(less(row, side.rows)), k.loop("part", side.parts, start=k.thread // WARP,
+                                               step=THREADS // WARP, unroll=False) as part):
+        found = [k.registers(f"found_{letter}", element, Layout(1))
+                 for letter, element in _PARTIALS]
         for pointer, fragment in zip(side.partials, found, strict=True):
-            k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part), fragment(0))
+            k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
+                   fragment(0))
         for total, fragment, by in zip(own, found, _COMBINES, strict=True):
             k.assign(total(0), k.call(by, total(0), fragment(0)))
     _add_up(k, own, ROWS)
@@ -347,16 +372,19 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor, sid
         k.do("store_global", side.lowest[row], lowest, of=1)
 
 
-def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike, least: Value) -> Value:
+def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike,
+            least: Value) -> Value:
     """The choice of all records, by the first warp of a block."""
     seen = [RECORD.registers(k, f"seen_{side}") for side in "AB"]
     for of_side in seen:
         RECORD.clear(k, of_side)
     found = k.registers("found", "float32", Layout((RECORD.size, _RECORDS_AT_ONCE)))
     tensor = Tensor(records, Layout((RECORD.size, blocks)))
-    with k.loop("first", blocks, start=k.thread, step=WARP * _RECORDS_AT_ONCE, unroll=False) as first:
+    with k.loop("first", blocks, start=k.thread, step=WARP * _RECORDS_AT_ONCE,
+                unroll=False) as first:
         # The last one again where there are no more.
-        indices = [k.let(f"record_{i}", minimum(first + WARP * i, maximum(blocks - 1, 0))) for i in range(_RECORDS_AT_ONCE)]
+        indices = [k.let(f"record_{i}", minimum(first + WARP * i, maximum(blocks - 1, 0)))
+                   for i in range(_RECORDS_AT_ONCE)]
         for i, index in enumerate(indices):
             k.copy(Vector(RECORD.size), tensor[_, index], found[_, i])
         for i, index in enumerate(indices):
@@ -370,16 +398,19 @@ def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLi
     return k.declare("chosen", "uint32", k.call("choose_moduli", *bounds, least), const=True)
 
 
-def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer, numbers: Pointer) -> None:
+def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
+                  numbers: Pointer) -> None:
     """Leave the choice, the verdict, and the numbers that belong to them."""
     count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
     with k.when(equal(k.thread, 0)):
-        verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"), const=True)
+        verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"),
+                            const=True)
         k.do("store_global", status[0], verdict, of=1)
         k.do("store_global", words[CHOICE // 4], chosen, of=1)
         most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
         k.do("product_of_moduli", count, most, rest)
-        k.do("store_global", numbers[NORMS // 8], k.declare("norms", "float64", k.call("most_of_norms", most)), of=1)
+        k.do("store_global", numbers[NORMS // 8],
+             k.declare("norms", "float64", k.call("most_of_norms", most)), of=1)
         for at, value in enumerate((most, rest)):
             k.assign(value, value * 2.0**-64)
             k.do("store_global", numbers[PRODUCT // 8 + at], value, of=1)

@@ -1,9 +1,11 @@
-"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j], or the sum of X[i, j] Y[i, j], over j, for every batch index.
+"""``reduce_modes``: R[i] = the sum, largest or smallest of X[i, j], or the sum of X[i, j] Y[i, j],
+over j, for every batch index.
 
-The threads of a block are an array along (i, j), the lanes of a warp along whichever mode of X is contiguous. Each walks over j
-and keeps its result in registers; then halves of the array are folded onto each other through shared memory. The order of every
-sum is fixed, so the result is bitwise reproducible. With few rows, j is cut into slices: a batch mode whose results
-are reduced by the same kernel.
+The threads of a block are an array along (i, j), the lanes of a warp along whichever mode of X is
+contiguous. Each walks over j and keeps its result in registers; then halves of the array are folded
+onto each other through shared memory. The order of every sum is fixed, so the result is bitwise
+reproducible. With few rows, j is cut into slices: a batch mode whose results are reduced by the
+same kernel.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ class ReduceModesConfig:
     batch_modes : int
         Number of batch modes.
     sliced : bool
-        Whether the last batch mode walks over slices of j, each ``chunk`` long (the last may be shorter).
+        Whether the last batch mode walks over slices of j, each ``chunk`` long (the last may be
+        shorter).
     wide : bool
         Whether offsets need 64 bits.
     y : OperandAccess, optional
@@ -83,9 +86,14 @@ class ReduceModesConfig:
         if self.op not in OPERATIONS:
             raise CodegenError(f"op is one of {', '.join(map(repr, OPERATIONS))}, got {self.op!r}")
         if self.x.unit not in (None, self.lanes) or any(n < 1 or n & (n - 1) for n in self.threads):
-            raise CodegenError(f"lanes lie along the contiguous mode, and threads must be powers of two, got {self}")
-        if self.y and (self.op != "sum" or self.y.unit not in (None, self.lanes) or self.x.width % self.y.width):
-            raise CodegenError(f"Y needs op='sum' and vectors along X's lanes that divide X's, got {self}")
+            raise CodegenError(
+                f"lanes lie along the contiguous mode, and threads must be powers of two, got {self}"
+            )
+        if self.y and (self.op != "sum" or self.y.unit not in (None, self.lanes)
+                       or self.x.width % self.y.width):
+            raise CodegenError(
+                f"Y needs op='sum' and vectors along X's lanes that divide X's, got {self}"
+            )
 
     @property
     def reader(self) -> TiledCopy:
@@ -106,8 +114,10 @@ class ReduceModesConfig:
         x = f"{unit[self.x.unit]}{self.x.width}{'c' * self.x.conj}"
         if self.y:
             x += f"_{unit[self.y.unit]}{self.y.width}{'c' * self.y.conj}"
-        return (f"reduce_{'dot' if self.y else self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{x}"
-                f"_b{self.batch_modes}{'_split' if self.sliced else ''}{'_wide' if self.wide else ''}")
+        return (
+            f"reduce_{'dot' if self.y else self.op}_{types}_{self.threads[0]}x{self.threads[1]}_lanes_{'ij'[self.lanes]}_{x}"
+            f"_b{self.batch_modes}{'_split' if self.sliced else ''}{'_wide' if self.wide else ''}"
+        )
 
 
 def _identity(op: str, accumulator: str) -> Value | None:
@@ -132,12 +142,18 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     accumulator = config.accumulator
     accesses = {"X": config.x} | ({"Y": config.y} if config.y else {})
     what = f"sum of {'conj(X[i, j])' if config.x.conj else 'X[i, j]'} Y[i, j]" if config.y else f"{config.op} of X[i, j]"
-    k = KernelBuilder(config.name, ti * tj, wide=config.wide,
-                      summary=f"R[i] = {what} over j: {config.element} in {accumulator} to {config.output}, "
-                              f"tile {config.tile}\n"
-                              f"threads {reader.threads}, each {reader.values} elements at a time")
-    *inputs, R = k.tensors(*(operand(name, "ij", config.element, access) for name, access in accesses.items()),
-                           TensorParam("R", "ij", config.output, (None, 0), written=True), modes="ij", batch=config.batch_modes)
+    k = KernelBuilder(
+        config.name,
+        ti * tj,
+        wide=config.wide,
+        summary=f"R[i] = {what} over j: {config.element} in {accumulator} to {config.output}, "
+        f"tile {config.tile}\n"
+        f"threads {reader.threads}, each {reader.values} elements at a time"
+    )
+    *inputs, R = k.tensors(*(operand(name, "ij", config.element, access)
+                             for name, access in accesses.items()),
+                           TensorParam("R", "ij", config.output, (None, 0), written=True),
+                           modes="ij", batch=config.batch_modes)
     X = inputs[0]
     (I, J), batch = map(k.extent, "ij"), X.batch
 
@@ -148,12 +164,13 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
         chunk = k.integer("chunk", multiple=X.param.along("j"))
         depth = k.let("depth", minimum(chunk, J - idx2crd(item, batch)[-1] * chunk))
 
-    def mine(tensor: Tensor) -> Tensor:                 # this thread's part of the tile of X, step by step
+    def mine(tensor: Tensor) -> Tensor:          # this thread's part of the tile of X, step by step
         return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
 
     parts = [k.pin(f"tXg{x.param.name}", mine(x.at(item, (I, depth)))) for x in inputs]
     exists = existing(k, "tXcX", mine, (I, depth))
-    read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL))) for name in accesses)
+    read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL)))
+                     for name in accesses)
     total, part = (k.registers(name, accumulator, Layout((vi, 1, 1))) for name in ("total", "part"))
 
     k.fill(total, _identity(config.op, accumulator))
@@ -161,25 +178,31 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
         here = exists[_, _, _, step]
         for access, source, target in zip(accesses.values(), parts, (read, *others), strict=True):
             k.copy(Vector(access.width), source[_, _, _, step], target, guard=here)
-        # What does not exist was read as zero: nothing to a sum, not so to the largest or the smallest.
-        with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum" or here.at((v, i, j))):
+        # What does not exist was read as zero: nothing to a sum, not so to the largest or the
+        # smallest.
+        with k.loops((vi * vj, 1, _UNROLL)) as (v, i, j), k.when(config.op == "sum"
+                                                                 or here.at((v, i, j))):
             into = total(v if vi > 1 else 0, 0, 0)
             if config.y:
                 conj = (config.x.conj, config.y.conj)
                 k.do("mac", into, read(v, i, j), others[0](v, i, j), of=conj if any(conj) else ())
             else:
-                k.assign(into, k.call(OPERATIONS[config.op], into, k.convert(read(v, i, j), accumulator)))
+                k.assign(into, k.call(OPERATIONS[config.op], into,
+                                      k.convert(read(v, i, j), accumulator)))
 
     results = config.tile[0], tj
     tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
     if config.y and config.lanes == 1 and tj <= WARP and dtype(accumulator).kind != "b":
         k.comment("Fold the lanes along j")
-        k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op], (1 << bit for bit in reversed(range(tj.bit_length() - 1))))
+        k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op],
+                     (1 << bit for bit in reversed(range(tj.bit_length() - 1))))
     elif tj > 1:
         k.comment("Fold the threads along j, half onto half")
-        shared = k.shared("sR", accumulator, Layout(results, (1, results[0]) if config.lanes == 0 else (tj, 1)))
+        shared = k.shared("sR", accumulator, Layout(results, (1, results[0]) if config.lanes == 0
+                                                    else (tj, 1)))
         width = min(vi, _MAX_VECTOR_BYTES // dtype(accumulator).bytes)
-        fold_halves(k, folder, shared, tRcR(0, 0, 0)[1], (total, part), OPERATIONS[config.op], width)
+        fold_halves(k, folder, shared, tRcR(0, 0, 0)[1], (total, part), OPERATIONS[config.op],
+                    width)
 
     k.comment("The first threads along j have the results")
 

@@ -1,7 +1,8 @@
 """``reduce_split``: C = alpha * (sum of the slices of a product that was split along K) + beta * C.
 
-The slices follow each other in a workspace, each M-major. They are added in a fixed order, so the result is the same bit for bit in
-every run: in chains of additions that take turns, by one thread or, where slices are many, by several of which each adds some.
+The slices follow each other in a workspace, each M-major. They are added in a fixed order, so the
+result is the same bit for bit in every run: in chains of additions that take turns, by one thread
+or, where slices are many, by several of which each adds some.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ __all__ = ["TILE", "ReduceConfig", "reduce_split"]
 
 TILE = (32, 8)
 _THREADS = 256
-_CHAINS = 4                          # of additions, of each thread: the rounding of one would grow with the number of slices
+# of additions, of each thread: the rounding of one would grow with the number of slices
+_CHAINS = 4
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,15 @@ class ReduceConfig:
     @property
     def name(self) -> str:
         """The kernel's symbol."""
-        return (f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{self.c.letter('mn')}"
-                f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' if self.wide else ''}"
-                + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
-                + (f"_along{self.along}" if self.along > 1 else "") + (f"_{self.triangle}" if self.triangle else "")
-                + (f"_{self.epilogue.tag}" if self.epilogue else "") + gate_tag(self.gate))
+        return (
+            f"reduce_split_{dtype(self.accumulator).tag}_{dtype(self.output).tag}_{self.c.letter('mn')}"
+            f"_{self.alpha[0]}{self.beta[0]}_b{self.batch_modes}{'_wide' if self.wide else ''}"
+            + (f"_modes{''.join(map(str, self.modes))}" if self.modes != (1, 1) else "")
+            + (f"_along{self.along}" if self.along > 1 else "")
+            + (f"_{self.triangle}" if self.triangle else "")
+            + (f"_{self.epilogue.tag}" if self.epilogue else "")
+            + gate_tag(self.gate)
+        )
 
 
 @cache
@@ -89,13 +95,18 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
 
     W holds S slices: (M, N, batch, slice), M fastest and the slice slowest.
     """
-    k = KernelBuilder(config.name, _THREADS, min_blocks=2, wide=config.wide,
-                      summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
-                              "slices added in a fixed order")
+    k = KernelBuilder(
+        config.name,
+        _THREADS,
+        min_blocks=2,
+        wide=config.wide,
+        summary=f"C = alpha * sum of slices of W + beta * C: {config.accumulator} to {config.output}, "
+        "slices added in a fixed order"
+    )
     k.gate(config.gate)
     pw = k.pointer("W", config.accumulator, alignment=dtype(config.accumulator).bytes)
-    (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mnS", batch=config.batch_modes,
-                     nested=dict(zip("mn", config.modes, strict=True)))
+    (C,) = k.tensors(operand("C", "mn", config.output, config.c, written=True), modes="mnS",
+                     batch=config.batch_modes, nested=dict(zip("mn", config.modes, strict=True)))
     S, batch = k.extent("S"), C.batch
     epilogue = Epilogue(k, config, config.accumulator)
 
@@ -103,7 +114,8 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
     epilogue.load_scalars()
     tile, along = config.tile, config.along
     tile_m, tile_n, item = tile_of_block(k, (M, N), tile, bool(batch))
-    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item, _] if batch else Tensor(pw, Layout((M, N, S)))
+    mW = Tensor(pw, Layout((M, N, batch, S)))[_, _, item,
+                                              _] if batch else Tensor(pw, Layout((M, N, S)))
     mC = by_coordinate(C.at(item), (M, N))
 
     tiled = vectors_along(0, tile)
@@ -117,17 +129,21 @@ def reduce_split(config: ReduceConfig) -> GeneratedKernel:
         return tiled.partition(tensor, thread)
 
     tWgW = k.pin("tWgW", mine(tile_of(mW)))                            # (1, 1, 1, slice)
-    guard = replace(existing(k, "tCcC", lambda identity: mine(tile_of(identity)), (M, N)), triangle=config.triangle)
+    guard = replace(existing(k, "tCcC", lambda identity: mine(tile_of(identity)), (M, N)),
+                    triangle=config.triangle)
     several = Layout((1, 1, 1, _CHAINS))
     totals, parts = (k.registers(name, config.accumulator, several) for name in ("total", "part"))
     total, part = totals[_, _, _, 0], parts[_, _, _, 0]
     k.fill(totals)
-    k.comment("Chains of additions that take turns: slice after slice, while each has one, then what is left")
+    k.comment(
+        "Chains of additions that take turns: slice after slice, while each has one, then what is left"
+    )
     each = along * _CHAINS
     whole = k.let("whole", S // each * each)
     with k.loop("slice", whole, start=first, step=each) as index:
         for chain in range(_CHAINS):
-            k.copy(Vector(1), tWgW[_, _, _, index + chain * along], parts[_, _, _, chain], guard=guard)
+            k.copy(Vector(1), tWgW[_, _, _, index + chain * along], parts[_, _, _, chain],
+                   guard=guard)
         k.fold(totals, parts)
     k.fill(parts)
     for chain in range(_CHAINS if along > 1 else _CHAINS - 1):

@@ -1,19 +1,24 @@
-"""``split_planes``: float32 and complex64 operands as sums of 16-bit planes, for products on tensor cores.
+"""``split_planes``: float32 and complex64 operands as sums of 16-bit planes, for products on tensor
+cores.
 
-Each row of the operand is scaled by a power of two, so that its largest element is just below a limit. A scaled element ``y`` is
+Each row of the operand is scaled by a power of two, so that its largest element is just below a
+limit. A scaled element ``y`` is
 
-* fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and ``lo = rn((y - hi) 2^11)``;
+* fp16x3: ``hi + lo / 2^11`` with ``hi`` and ``lo`` in float16, ``hi = rn(y)`` and
+  ``lo = rn((y - hi) 2^11)``;
 * bf16x6: ``b0 + b1 + b2`` in bfloat16, each the rounded rest of what stands before it.
 
-A block owns whole rows, which it looks at twice: for their largest elements, and to split them. Meanwhile short ones stay in
-registers and others in shared memory, so that all of a row, or most of a long one, is read once. Where rows are across K, the
-blocks of a cluster share them, each with a part of K, and store what they find into the shared memory of all. Beside the planes
-are the exponent of each row, which undoes its scaling, and what each block or cluster learns about its rows: see
-:data:`~cuteblas.kernels.split.condition.RECORD`.
+A block owns whole rows, which it looks at twice: for their largest elements, and to split them.
+Meanwhile short ones stay in registers and others in shared memory, so that all of a row, or most of
+a long one, is read once. Where rows are across K, the blocks of a cluster share them, each with a
+part of K, and store what they find into the shared memory of all. Beside the planes are the
+exponent of each row, which undoes its scaling, and what each block or cluster learns about its
+rows: see :data:`~cuteblas.kernels.split.condition.RECORD`.
 
-Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice as long, ``(re, im)`` for each
-element: that is how one of two operands of a complex product is split. The other one is doubled: each of its rows is two rows of
-the planes, ``(re, -im)`` for the real part of the product and ``(im, re)`` for the imaginary one. The real product of both is then
+Planes are real. A row of complex elements has real and imaginary parts side by side in planes twice
+as long, ``(re, im)`` for each element: that is how one of two operands of a complex product is
+split. The other one is doubled: each of its rows is two rows of the planes, ``(re, -im)`` for the
+real part of the product and ``(im, re)`` for the imaginary one. The real product of both is then
 the complex product with the parts of its elements side by side.
 """
 
@@ -35,7 +40,17 @@ from ...codegen.mbarrier import Mbarriers, initialise
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy, partition
 from ...codegen.values import Value, integer
-from ...layout import ArithTuple, CoordinateIterator, Layout, Tensor, _, composition, local_tile, make_identity_tensor, make_layout
+from ...layout import (
+    ArithTuple,
+    CoordinateIterator,
+    Layout,
+    Tensor,
+    _,
+    composition,
+    local_tile,
+    make_identity_tensor,
+    make_layout,
+)
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, select
 from ..common import (
     WARP,
@@ -53,7 +68,8 @@ from .condition import RECORD, UNBOUNDED
 __all__ = ["FORMATS", "SplitConfig", "SplitFormat", "SplitOperand", "split_planes"]
 
 _WORD = 4                           # bytes
-_PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}     # of a row, by each block of a cluster
+# of a row, by each block of a cluster
+_PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
 _PARTS = {"float32": 1, "complex64": 2}
 
@@ -77,8 +93,9 @@ class SplitFormat:
     span : int
         Elements down to ``2^(top - span)`` are split without loss beyond float32's own rounding.
     main, corrections : tuple of (int, int)
-        Which planes of A and of B are multiplied: products that are added in float32 after every stage, in this order; and, scaled
-        by ``2^step``, those that stay in the tensor cores' accumulators over all of K.
+        Which planes of A and of B are multiplied: products that are added in float32 after every
+        stage, in this order; and, scaled by ``2^step``, those that stay in the tensor cores'
+        accumulators over all of K.
     """
 
     name: str
@@ -91,10 +108,9 @@ class SplitFormat:
     corrections: tuple[tuple[int, int], ...] = ()
 
 
-FORMATS = {
-    "fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), ((1, 0), (0, 1))),
-    "bf16x6": SplitFormat("bf16x6", "bfloat16", 3, 0, 50, 100, ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))),
-}
+FORMATS = {"fp16x3": SplitFormat("fp16x3", "float16", 2, 11, 14, 26, ((0, 0),), ((1, 0), (0, 1))),
+           "bf16x6": SplitFormat("bf16x6", "bfloat16", 3, 0, 50, 100,
+                                 ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))),}
 """By name. Products of planes that are left out are below float32's rounding."""
 
 
@@ -109,8 +125,8 @@ class SplitOperand:
     threads : tuple of int
         Threads of a block along rows and K, powers of two.
     run : int
-        Neighbours that a thread splits together, along K if planes are contiguous there, else along rows; so many are written at
-        once, even if they cannot be read at once.
+        Neighbours that a thread splits together, along K if planes are contiguous there, else along
+        rows; so many are written at once, even if they cannot be read at once.
     batch_modes : int
         Number of batch modes.
     element : str
@@ -120,10 +136,12 @@ class SplitOperand:
     unroll : int
         Runs that a thread splits in one step along K.
     slots : int
-        Steps whose elements are in shared memory at the same time. If one step is all of K, its elements stay in registers: 0, or
-        1 if they get there through shared memory, because they cannot be read as whole runs.
+        Steps whose elements are in shared memory at the same time. If one step is all of K, its
+        elements stay in registers: 0, or 1 if they get there through shared memory, because they
+        cannot be read as whole runs.
     cluster : int
-        Blocks that share rows, a power of two: each has every so many-th step, and stores what it finds for the others.
+        Blocks that share rows, a power of two: each has every so many-th step, and stores what it
+        finds for the others.
     """
 
     x: OperandAccess
@@ -144,9 +162,13 @@ class SplitOperand:
         if self.exchanged and prod(self.threads) % WARP:
             raise CodegenError(f"threads that exchange elements must form whole warps, got {self}")
         if self.cluster > 1 and self.tile[0] * self.warps > prod(self.threads):
-            raise CodegenError(f"blocks of a cluster need a thread for each warp and row of a tile, got {self}")
+            raise CodegenError(
+                f"blocks of a cluster need a thread for each warp and row of a tile, got {self}"
+            )
         if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
-            raise CodegenError(f"only float32 and complex64 are split, and only complex64 is doubled or conjugated, got {self}")
+            raise CodegenError(
+                f"only float32 and complex64 are split, and only complex64 is doubled or conjugated, got {self}"
+            )
 
     @property
     def parts(self) -> int:
@@ -169,17 +191,19 @@ class SplitOperand:
         return self.copies if self.k_major else self.parts
 
     def places(self, part: int) -> list[tuple[int, int, bool]]:
-        """Where a plane has the real (0) or imaginary (1) part of an element: strip, number in it, and if the sign is changed."""
+        """Where a plane has the real (0) or imaginary (1) part of an element: strip, number in it,
+        and if the sign is changed."""
         found = []
         for copy in range(self.copies):
-            along = part ^ copy                         # the second row has the parts the other way round
+            along = part ^ copy                   # the second row has the parts the other way round
             strip, number = (copy, along) if self.k_major else (along, copy)
             found.append((strip, number, self.doubled and part == 1 and copy == 0))
         return sorted(found, key=lambda place: place[2])
 
     @property
     def k_major(self) -> bool:
-        """Whether the planes are contiguous along K: as the operand is, where it is contiguous at all."""
+        """Whether the planes are contiguous along K: as the operand is, where it is contiguous at
+        all."""
         return self.x.unit != 0
 
     @property
@@ -205,10 +229,12 @@ class SplitOperand:
 
     @property
     def bringer(self) -> Layout:
-        """What a thread loads of a step: ``((thread), (element, vector))`` -> position in the tile of :attr:`reader`.
+        """What a thread loads of a step: ``((thread), (element, vector))`` -> position in the tile
+        of :attr:`reader`.
 
-        The lanes of a warp load what they split. Where a run is several vectors, neighbouring lanes load neighbouring vectors:
-        they read as few sectors, and write as few words of the same bank, as there can be.
+        The lanes of a warp load what they split. Where a run is several vectors, neighbouring lanes
+        load neighbouring vectors: they read as few sectors, and write as few words of the same
+        bank, as there can be.
         """
         if not self.exchanged:
             return self.reader.tv
@@ -217,9 +243,12 @@ class SplitOperand:
         (along, others), (unit, other) = ((tj, ti), (rows, 1)) if self.k_major else ((ti, tj), (1, rows))
         neighbours = min(along, WARP)
         lines = WARP // neighbours
-        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)), Layout((WARP, number), (1, WARP)))
-        warps = Layout((along // neighbours, others // lines), (neighbours * self.run * unit, lines * other))
-        return make_layout(make_layout(vectors[0], warps), make_layout(Layout(width, unit), vectors[1]))
+        vectors = composition(Layout((neighbours * number, lines), (width * unit, other)),
+                              Layout((WARP, number), (1, WARP)))
+        warps = Layout((along // neighbours, others // lines),
+                       (neighbours * self.run * unit, lines * other))
+        return make_layout(make_layout(vectors[0], warps),
+                           make_layout(Layout(width, unit), vectors[1]))
 
     @property
     def exchanged(self) -> bool:
@@ -238,9 +267,11 @@ class SplitOperand:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory for the rows, for what each warp finds in them first, and for what other blocks of a cluster find."""
+        """Shared memory for the rows, for what each warp finds in them first, and for what other
+        blocks of a cluster find."""
         rows, depth = self.tile
-        partials = (len(_PARTIALS) * rows * self.cluster + _GRAIN) * _WORD if self.cluster > 1 else 0
+        partials = (len(_PARTIALS) * rows * self.cluster
+                    + _GRAIN) * _WORD if self.cluster > 1 else 0
         return rows * self.slots * depth * dtype(self.element).bytes + (rows + 1) * self.warps * _WORD + partials
 
     @property
@@ -248,7 +279,8 @@ class SplitOperand:
         """Its part of a kernel's name."""
         kind = "" if self.parts == 1 else dtype(self.element).tag + "d" * self.doubled + "j" * self.x.conj
         shape = "x".join(map(str, (*self.threads, self.run, self.unroll)))
-        through = (f"s{self.slots}" if self.slots else "o") + (f"_c{self.cluster}" if self.cluster > 1 else "")
+        through = (f"s{self.slots}" if self.slots else "o") + (f"_c{self.cluster}"
+                                                               if self.cluster > 1 else "")
         return f"{kind}{self.x.letter('mk')}{self.x.width}_{shape}_{through}_b{self.batch_modes}"
 
 
@@ -291,13 +323,14 @@ class SplitConfig:
 
     @property
     def cluster(self) -> int:
-        """Blocks of a cluster. They share rows of an operand or, if its rows are along K, are independent of each other."""
+        """Blocks of a cluster. They share rows of an operand or, if its rows are along K, are
+        independent of each other."""
         return max(self.a.cluster, self.b.cluster)
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The operands in the order in which blocks split them: rows that clusters share first, since a cluster has blocks of one
-        operand; then rows across K, whose blocks take longest."""
+        """The operands in the order in which blocks split them: rows that clusters share first,
+        since a cluster has blocks of one operand; then rows across K, whose blocks take longest."""
         later = [(x.cluster == 1, x.k_major) for x in (self.a, self.b)]
         return ("B", "A") if later[1] < later[0] else ("A", "B")
 
@@ -305,29 +338,39 @@ class SplitConfig:
     def name(self) -> str:
         """The kernel's symbol."""
         blocks = "" if self.min_blocks == 2 else f"_x{self.min_blocks}"
-        return (f"split_{self.format}_{self.a.tag}_{self.b.tag}{blocks}{'_wide' if self.wide else ''}"
-                f"{'_judged' if self.recorded else ''}{'_clears' if self.clears else ''}"
-                f"{gate_tag(self.gate)}")
+        return (
+            f"split_{self.format}_{self.a.tag}_{self.b.tag}{blocks}{'_wide' if self.wide else ''}"
+            f"{'_judged' if self.recorded else ''}{'_clears' if self.clears else ''}"
+            f"{gate_tag(self.gate)}"
+        )
 
 
 @cache
 def split_planes(config: SplitConfig) -> GeneratedKernel:
     """Generate the kernel of a configuration.
 
-    The first ``blocks_first`` blocks, whole clusters, split the first of :attr:`SplitConfig.sides`, the others the second one; what
-    fills the last cluster has nothing to do. Names end in ``A`` and ``B``: of each side X is the operand, P its planes, R the
-    exponents of the rows, and S, if they are asked for, the :data:`~cuteblas.kernels.split.condition.RECORD` of each block, or of
-    each cluster that shares rows. The words at ``flags``, if there are any, are set to zero.
+    The first ``blocks_first`` blocks, whole clusters, split the first of :attr:`SplitConfig.sides`,
+    the others the second one; what fills the last cluster has nothing to do. Names end in ``A`` and
+    ``B``: of each side X is the operand, P its planes, R the exponents of the rows, and S, if they
+    are asked for, the :data:`~cuteblas.kernels.split.condition.RECORD` of each block, or of each
+    cluster that shares rows. The words at ``flags``, if there are any, are set to zero.
     """
     form = FORMATS[config.format]
-    k = KernelBuilder(config.name, prod(config.a.threads), arch=oldest_with("clusters"), min_blocks=config.min_blocks,
-                      wide=config.wide, cluster=config.cluster,
-                      summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})")
+    k = KernelBuilder(
+        config.name,
+        prod(config.a.threads),
+        arch=oldest_with("clusters"),
+        min_blocks=config.min_blocks,
+        wide=config.wide,
+        cluster=config.cluster,
+        summary=f"{config.a.element} rows as {form.planes} planes of {form.element} ({form.name})"
+    )
     k.gate(config.gate)
     blocks_first = k.integer("blocks_first")
     flags = k.pointer("flags", "uint32", const=False, alignment=4) if config.clears else None
     flags_count = k.integer("flags_count") if config.clears else 0
-    parts = {side: _Operand(k, form, side, operand, config.recorded) for side, operand in (("A", config.a), ("B", config.b))}
+    parts = {side: _Operand(k, form, side, operand, config.recorded)
+             for side, operand in (("A", config.a), ("B", config.b))}
     first, second = config.sides
     arrivals = _Arrivals(k, config)
     block = k.each_block("block")
@@ -339,21 +382,28 @@ def split_planes(config: SplitConfig) -> GeneratedKernel:
     with k.when(less(block, blocks_first)), k.scratch():
         parts[first].split(block, arrivals)
     with k.otherwise(), k.scratch():
-        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), arrivals, surplus=surplus)
+        parts[second].split(k.let(f"block_of_{second}", maximum(block - blocks_first, 0)), arrivals,
+                            surplus=surplus)
     return k.build()
 
 
 class _Operand:
     """One operand: its parameters, and the work of a block."""
 
-    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand, recorded: bool):
+    def __init__(self, k: KernelBuilder, form: SplitFormat, side: str, config: SplitOperand,
+                 recorded: bool):
         self._k, self._form, self._side, self._config = k, form, side, config
         own = [RECORD.parameter(f"S{side}")] if recorded else []
-        self._x, self._p, self._r, *records = k.tensors(
-            operand(f"X{side}", "mk", config.element, config.x),
-            TensorParam(f"P{side}", ("row", "plane", "along"), form.element, (None, None, 1), 8, written=True, lowest=0),
-            TensorParam(f"R{side}", "mk", "int32", (1, 0), written=True), *own,
-            modes="mk", batch=config.batch_modes, suffix=side)
+        self._x, self._p, self._r, *records = k.tensors(operand(f"X{side}", "mk", config.element,
+                                                                config.x),
+                                                        TensorParam(f"P{side}",
+                                                                    ("row", "plane", "along"),
+                                                                    form.element, (None, None, 1),
+                                                                    8, written=True, lowest=0),
+                                                        TensorParam(f"R{side}", "mk", "int32",
+                                                                    (1, 0), written=True), *own,
+                                                        modes="mk", batch=config.batch_modes,
+                                                        suffix=side)
         self._s = records[0].address if records else None
         self._extents, self._batch = (k.extent(f"m{side}"), k.extent(f"k{side}")), self._x.batch
         self._rows_of_p, self._planes_of_p, _ = self._p.strides
@@ -364,7 +414,8 @@ class _Operand:
         return self._config.cluster == 1
 
     def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
-        """Split the rows of a block; with a ``surplus``, there may be blocks after the last rows."""
+        """Split the rows of a block; with a ``surplus``, there may be blocks after the last
+        rows."""
         if not surplus:
             return self._split(block, arrivals)
         k, rows = self._k, self._config.tile[0]
@@ -372,25 +423,32 @@ class _Operand:
             self._split(block, arrivals)
 
     def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
-        k, form, config, batch, (M, K) = self._k, self._form, self._config, self._batch, self._extents
+        k, form, config, batch, (M,
+                                 K) = self._k, self._form, self._config, self._batch, self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
-        k.note(f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}")
+        k.note(
+            f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}"
+        )
         rank: IntLike = 0
         if config.cluster > 1:
             rank, block = k.let("rank", block % config.cluster), k.let("group", block // config.cluster)
-        tile, item = tile_and_item(k, block, k.let("tiles", ceil_div(M, config.tile[0])), bool(batch))
+        tile, item = tile_and_item(k, block, k.let("tiles", ceil_div(M, config.tile[0])),
+                                   bool(batch))
 
-        def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:      # this block's steps of its rows
+        # this block's steps of its rows
+        def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:
             tensor = local_tile(tensor, (step[0], step[1] * config.cluster), (tile, _))
             return tensor if config.cluster == 1 else local_tile(tensor, step, (0, rank, _))
 
-        def mine(tensor: Tensor, spread: tuple[int, int] = (1, 1)) -> Tensor:   # this thread's part of the rows, step by step
+        # this thread's part of the rows, step by step
+        def mine(tensor: Tensor, spread: tuple[int, int] = (1, 1)) -> Tensor:
             who = TiledCopy(order, (vi * spread[0], vj * spread[1]))
             step = config.tile[0] * spread[0], config.tile[1] * spread[1]
             return who.partition(steps_of(tensor, step), k.thread)
 
         def brought(tensor: Tensor) -> Tensor:      # what this thread loads
-            return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer, k.thread)
+            return partition(steps_of(tensor, config.tile), config.reader.tile, config.bringer,
+                             k.thread)
 
         tXgX = k.pin("tXgX", brought(self._x.at(item)))
         exists = existing(k, "tXcX", mine, (M, K))
@@ -398,13 +456,16 @@ class _Operand:
         read = k.registers("tXrX", config.element, Layout((vi * vj, 1, config.unroll)))
         mine_alone = Layout((vi, 1, 1))
 
-        def of_row(v: IntLike) -> tuple[IntLike, int, int]:     # where the row of a value stands in what is kept of rows
+        # where the row of a value stands in what is kept of rows
+        def of_row(v: IntLike) -> tuple[IntLike, int, int]:
             return (v if vi > 1 else 0), 0, 0
 
         def parts_of(value: Value) -> list[Value]:
-            return [value] if config.parts == 1 else [value.re, -value.im if config.x.conj else value.im]
+            return [value] if config.parts == 1 else [value.re,
+                                                      -value.im if config.x.conj else value.im]
 
-        fold = _Fold(k, config, rank, arrivals, ["top", *(("zeros", "small", "sums") if self._s else ())])
+        fold = _Fold(k, config, rank, arrivals,
+                     ["top", *(("zeros", "small", "sums") if self._s else ())])
 
         # What is counted is folded in the place of the rows.
         with k.scratch() if config.slots else nullcontext():
@@ -426,7 +487,8 @@ class _Operand:
                 return config.folder.partition(rows, k.thread)
 
             shift, factor, again = (k.registers(name, element, mine_alone)
-                                    for name, element in (("shift", "int32"), ("factor", "float32"), ("again", "float32")))
+                                    for name, element in (("shift", "int32"), ("factor", "float32"),
+                                                          ("again", "float32")))
             far = k.declare("far", "bool", False)
             with k.loops((vi, 1, 1)) as at:
                 k.assign(shift(*at), k.call("row_shift", top(*at), form.top))
@@ -443,67 +505,93 @@ class _Operand:
 
             k.comment("Split" + (", and count what is zero or small" if self._s else ""))
             if self._s:
-                zeros, small = (k.registers(name, "int32", mine_alone) for name in ("zeros", "small"))
+                zeros, small = (k.registers(name, "int32", mine_alone)
+                                for name in ("zeros", "small"))
                 sums = k.registers("sums", "float32", mine_alone)
                 for counter in (zeros, small, sums):
                     k.fill(counter)
-            # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of an element are side by side,
-            # across it they are in strips.
+            # Planes as matrices (rows, K, strip, plane): along their contiguous mode the numbers of
+            # an element are side by side, across it they are in strips.
             spread, strips = config.spread, config.strips
             extents, side_by_side = (M * spread[0], K * spread[1]), max(spread)
-            strides = (self._rows_of_p * strips, 1) if config.k_major else (1, self._rows_of_p * strips)
+            strides = (self._rows_of_p * strips,
+                       1) if config.k_major else (1, self._rows_of_p * strips)
             strides_p = *strides, self._rows_of_p, self._planes_of_p
-            mP = replace(self._p, extents=(*extents, strips, form.planes), strides=strides_p, batch=batch).at(item)
-            names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes) for s in range(strips)}
+            mP = replace(self._p, extents=(*extents, strips, form.planes), strides=strides_p,
+                         batch=batch).at(item)
+            names = {(p, s): f"P{p}{'ab'[s] if strips > 1 else ''}" for p in range(form.planes)
+                     for s in range(strips)}
             split = Layout((vi * vj * side_by_side, 1))
-            planes = {at: k.registers(f"tXr{name}", form.element, split) for at, name in names.items()}
-            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread)) for (p, s), name in names.items()}
-            # Runs are written as a whole: what is after the last element is a zero in the padding of the planes.
-            whole = tuple(ceil_div(n, v * s) * (v * s) for n, v, s in zip(extents, (vi, vj), spread, strict=True))
+            planes = {at: k.registers(f"tXr{name}", form.element, split)
+                      for at, name in names.items()}
+            targets = {(p, s): k.pin(f"tXg{name}", mine(mP[_, _, s, p], spread))
+                       for (p, s), name in names.items()}
+            # Runs are written as a whole: what is after the last element is a zero in the padding
+            # of the planes.
+            whole = tuple(ceil_div(n, v * s) * (v * s)
+                          for n, v, s in zip(extents, (vi, vj), spread, strict=True))
             writable = existing(k, "tXcP", partial(mine, spread=spread), whole)
             narrow, broad = (2.0**(form.top - f.span) for f in FORMATS.values())
             with strip.steps(again=True) as step:
-                # Few rows are so small that it takes two factors. Neither rounds: what is between is no larger than the result.
+                # Few rows are so small that it takes two factors. Neither rounds: what is between
+                # is no larger than the result.
                 with k.when(far), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                     x = read(v, i, j)
                     for number in (x,) if config.parts == 1 else (x.re, x.im):
                         k.assign(number, k.call("scaled", number, again(*of_row(v))))
-                now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True) for at, name in names.items()}
+                now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True)
+                       for at, name in names.items()}
                 room = _of_step(k, "room", writable, step)
                 with k.loop("j", config.unroll, unroll=True) as j:
                     here = exists[_, _, j, step]
                     if self._s:
                         least = k.declare("least", "float32", narrow)
-                    # Two numbers at a time are converted: neighbours, which share a word, or the parts of an element.
+                    # Two numbers at a time are converted: neighbours, which share a word, or the
+                    # parts of an element.
                     pairs = 2 // config.parts
                     with k.loops((vi * vj // pairs,)) as (pair,):
                         values = [pair * pairs + i for i in range(pairs)]
                         rests: list[Value] = []
-                        for i, number in enumerate(part for v in values for part in parts_of(read(v, 0, j))):
+                        for i, number in enumerate(part for v in values
+                                                   for part in parts_of(read(v, 0, j))):
                             row = of_row(values[i // config.parts])
                             rests.append(k.declare(f"rest_{i}", "float32", scaled(number, row)))
                             if self._s:
                                 k.do("add_magnitude", rests[i], sums(*row), least)
                         for p in range(form.planes):
-                            placed = [[(planes[p, strip](values[i // config.parts] * side_by_side + which, 0), opposite)
-                                       for strip, which, opposite in config.places(i % config.parts)] for i in range(2)]
+                            placed = [
+                                [
+                                    (
+                                        planes[p, strip](
+                                            values[i // config.parts] * side_by_side + which, 0
+                                        ),
+                                        opposite
+                                    )
+                                    for strip, which, opposite in config.places(i % config.parts)
+                                ]
+                                for i in range(2)
+                            ]
                             firsts = [of_number[0][0] for of_number in placed]
                             k.do("convert_pair", *firsts, *rests)
                             for first, (_same, *others) in zip(firsts, placed, strict=True):
                                 for place, opposite in others:
-                                    k.assign(place, k.call("opposite", first) if opposite else first)
+                                    k.assign(place, k.call("opposite", first) if opposite
+                                             else first)
                             if p + 1 < form.planes:
                                 for rest, first in zip(rests, firsts, strict=True):
-                                    k.assign(rest, k.call("plane_rest", rest, first, float(2**form.step)))
+                                    k.assign(rest, k.call("plane_rest", rest, first,
+                                                          float(2**form.step)))
                     with k.when(room.at((0, 0, j))):          # a run is written or not, as a whole
                         for which, plane in planes.items():
                             k.copy(Vector(config.run * side_by_side), plane, now[which][_, _, j])
                     if self._s:
-                        # Few elements are small: they are counted apart. What is not there reads as zero, and is not counted.
+                        # Few elements are small: they are counted apart. What is not there reads as
+                        # zero, and is not counted.
                         with k.when(least < narrow), k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
                             row = of_row(v)
                             for part in parts_of(read(v, 0, j)):
-                                k.do("count_magnitude", scaled(part, row), narrow, broad, zeros(*row), small(*row), sums(*row))
+                                k.do("count_magnitude", scaled(part, row), narrow, broad,
+                                     zeros(*row), small(*row), sums(*row))
 
         if self._s:
             k.comment("What is known of the rows")
@@ -511,8 +599,8 @@ class _Operand:
                 k.barrier()
             self._leave_record(self._s, block, tile, fold, zeros, small, sums)
 
-    def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold, zeros: Tensor, small: Tensor,
-                      sums: Tensor) -> None:
+    def _leave_record(self, records: Pointer, block: IntLike, tile: IntLike, fold: _Fold,
+                      zeros: Tensor, small: Tensor, sums: Tensor) -> None:
         """Fold what threads have counted to the record of the block."""
         k, M = self._k, self._extents[0]
         row, (z, t, total) = fold.to_rows((zeros, "add"), (small, "add"), (sums, "add"))
@@ -531,16 +619,19 @@ class _Operand:
 def _of_step(k: KernelBuilder, name: str, guard: Guard, step: IntLike) -> Guard:
     """The guard of a step, which counts along K from what a thread has first.
 
-    So the constants between vectors are compared with one number, which the compiler does not find by itself.
+    So the constants between vectors are compared with one number, which the compiler does not find
+    by itself.
     """
     coordinates, (rows, depth) = guard.coordinates[_, _, _, step], guard.extents
     row, first = coordinates(*(0 for _mode in range(coordinates.layout.rank)))
     assert depth is not None
-    return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout), (rows, k.let(name, depth - first)))
+    return Guard(Tensor(CoordinateIterator(ArithTuple(row, 0)), coordinates.layout),
+                 (rows, k.let(name, depth - first)))
 
 
 class _Arrivals:
-    """The mbarriers on which stores of other blocks of the cluster complete: of what is largest, then of what they counted.
+    """The mbarriers on which stores of other blocks of the cluster complete: of what is largest,
+    then of what they counted.
 
     A block waits once for each of the two, each time that it splits rows.
     """
@@ -562,7 +653,8 @@ class _Arrivals:
             self._k.assign(self._parity, 1 - self._parity)
 
     def meet(self) -> None:
-        """Wait until all blocks of the cluster may be stored to: they have begun, and read what was stored before."""
+        """Wait until all blocks of the cluster may be stored to: they have begun, and read what was
+        stored before."""
         self._k.cluster_barrier(ordered=isinstance(self._parity, Expr))
 
     def wait(self, stage: int) -> None:
@@ -572,7 +664,8 @@ class _Arrivals:
 
 @dataclass(frozen=True)
 class _Part:
-    """Sums over rows: ``total`` in registers of the threads that split, which see the parts of all warps as ``seen``.
+    """Sums over rows: ``total`` in registers of the threads that split, which see the parts of all
+    warps as ``seen``.
 
     This thread's part of its row is ``own`` in shared memory and ``part`` in a register.
     """
@@ -590,34 +683,45 @@ class _Part:
 
 
 class _Fold:
-    """Folding what threads have of rows: lanes of a warp by shuffles, warps through shared memory, always in the same order.
+    """Folding what threads have of rows: lanes of a warp by shuffles, warps through shared memory,
+    always in the same order.
 
-    Each warp leaves one part of a row; then there is a thread for each part of each row, parts side by side.
+    Each warp leaves one part of a row; then there is a thread for each part of each row, parts side
+    by side.
     """
 
-    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, arrivals: _Arrivals, names: Iterable[str]):
+    def __init__(self, k: KernelBuilder, config: SplitOperand, rank: IntLike, arrivals: _Arrivals,
+                 names: Iterable[str]):
         self._k, self._config, self._rows, self._rank = k, config, config.tile[0], rank
         (ti, tj), (vi, _vj) = config.threads, config.values
         self._values = (vi, 1, 1)
         self._apart, self._parts = 1 if config.k_major else ti, config.warps
-        # Lanes read the parts of a row: one word more between parts, so that these are not in the same bank.
+        # Lanes read the parts of a row: one word more between parts, so that these are not in the
+        # same bank.
         self._by_part = (self._parts, 1) if config.k_major else (1, self._rows + 1)
         self._folder = config.folder
-        self._along = self._folder.partition(make_identity_tensor((self._rows, tj)), k.thread)(0, 0, 0)[1]
+        self._along = self._folder.partition(make_identity_tensor((self._rows, tj)),
+                                             k.thread)(0, 0, 0)[1]
         self.has_row = less(k.thread, self._rows * self._parts)
-        self._own = k.thread // self._parts, k.thread % self._parts         # the row of a thread, and its part of it
+        # the row of a thread, and its part of it
+        self._own = k.thread // self._parts, k.thread % self._parts
         if config.cluster == 1:
             return
-        # What blocks of the cluster store here: words for the rows, from each of them. They may come at any time, so nothing else
-        # uses this memory.
-        k.comment("What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted")
-        self._partials = {name: k.shared(f"told_{name}", _PARTIALS[name], Layout((self._rows, config.cluster), (1, self._rows)))
+        # What blocks of the cluster store here: words for the rows, from each of them. They may
+        # come at any time, so nothing else uses this memory.
+        k.comment(
+            "What blocks of the cluster find in their parts of the rows: first what is largest, then what is counted"
+        )
+        self._partials = {name: k.shared(f"told_{name}", _PARTIALS[name],
+                                         Layout((self._rows, config.cluster), (1, self._rows)))
                           for name in names}
         self._arrivals = arrivals
         with k.when(equal(k.thread, 0)):
             for stage, names in enumerate(self._stages):
-                with k.when(True if stage == 0 else equal(rank, 0)):    # counts come to the first block alone
-                    arrivals.barriers.expect(stage, len(names) * self._rows * config.cluster * _WORD)
+                # counts come to the first block alone
+                with k.when(True if stage == 0 else equal(rank, 0)):
+                    arrivals.barriers.expect(stage, len(names) * self._rows * config.cluster
+                                             * _WORD)
 
     @property
     def _stages(self) -> list[list[str]]:
@@ -647,8 +751,10 @@ class _Fold:
         k, parts, name, element = self._k, self._parts, total.engine.name, total.engine.dtype.name
         shared = k.shared(f"s_{name}", element, Layout((self._rows, parts), self._by_part))
         seen = self._seen(name, shared)
-        own = Tensor(shared.engine, Layout((1, self._rows, parts), (0, *self._by_part)))[_, *self._own]
-        return _Part(total, combine, seen, k.pin(f"tPs_{name}", own), k.registers(f"part_{name}", element, Layout(1)))
+        own = Tensor(shared.engine, Layout((1, self._rows, parts),
+                                           (0, *self._by_part)))[_, *self._own]
+        return _Part(total, combine, seen, k.pin(f"tPs_{name}", own),
+                     k.registers(f"part_{name}", element, Layout(1)))
 
     def _parts_of(self, *totals: tuple[Tensor, str]) -> list[_Part]:
         """Leave parts of rows in shared memory, and fold this thread's in registers."""
@@ -681,12 +787,14 @@ class _Fold:
         self._k.copy(Vector(1), x.seen[_, _, _, 0], total)
 
     def to_rows(self, *totals: tuple[Tensor, str]) -> tuple[IntLike, list[Value]]:
-        """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and the totals."""
+        """Threads that :attr:`has_row` holds for get what a row of the block has: which one, and
+        the totals."""
         k, found, (row, own) = self._k, self._parts_of(*totals), self._own
         if self._config.cluster > 1:
             with k.when(all_of(self.has_row, equal(own, 0))):
                 for x in found:
-                    k.copy(StoreAsync(0, self._arrivals.barriers.at(1)), x.part, self._word(x.name, row, self._rank))
+                    k.copy(StoreAsync(0, self._arrivals.barriers.at(1)), x.part,
+                           self._word(x.name, row, self._rank))
             k.end_block(integer(self._rank).differs(0))
             self._arrivals.wait(1)
             for x in found:
@@ -706,10 +814,12 @@ class _Fold:
             yield own + first
 
     def _from_all(self, x: _Part) -> None:
-        """Store what this block has of each row to all of the cluster, and fold what they have, for the threads that split."""
+        """Store what this block has of each row to all of the cluster, and fold what they have, for
+        the threads that split."""
         k, cluster, total = self._k, self._config.cluster, x.total
         with self._others("to") as rank:
-            k.copy(StoreAsync(rank, self._arrivals.barriers.at(0)), x.part, self._word(x.name, self._own[0], self._rank))
+            k.copy(StoreAsync(rank, self._arrivals.barriers.at(0)), x.part,
+                   self._word(x.name, self._own[0], self._rank))
         self._arrivals.wait(0)
         seen = self._seen(f"told_{x.name}", self._partials[x.name])
         other = k.registers(f"other_{x.name}", _PARTIALS[x.name], total.layout)
@@ -736,10 +846,12 @@ class _Fold:
 
 
 class _Strip:
-    """The rows of a block on their way through shared memory, step by step; every warp loads what it reads itself.
+    """The rows of a block on their way through shared memory, step by step; every warp loads what
+    it reads itself.
 
-    Steps follow each other in a ring of slots, so many are on their way at first, and one less later. Those that the first pass
-    leaves in the ring begin the second one. Where there are others, it loads them again, into the slots that it leaves.
+    Steps follow each other in a ring of slots, so many are on their way at first, and one less
+    later. Those that the first pass leaves in the ring begin the second one. Where there are
+    others, it loads them again, into the slots that it leaves.
 
     Parameters
     ----------
@@ -757,8 +869,8 @@ class _Strip:
         The place of the elements of a step.
     """
 
-    def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, rank: IntLike, source: Tensor, exists: Guard,
-                 fragment: Tensor):
+    def __init__(self, k: KernelBuilder, config: SplitOperand, depth: IntLike, rank: IntLike,
+                 source: Tensor, exists: Guard, fragment: Tensor):
         self._k, self._slots, self._run, self._width = k, config.slots, config.run, config.x.width
         self._exchanged, self._unroll = config.exchanged, config.unroll
         self._source, self._exists, self._fragment = source, exists, fragment
@@ -766,12 +878,14 @@ class _Strip:
             k.copy(Vector(self._width), source[_, _, _, 0], fragment, guard=exists[_, _, _, 0])
             return
         rows, columns = config.tile[0], config.tile[1] * self._slots
-        ring = k.shared("strip", config.element, Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
+        ring = k.shared("strip", config.element,
+                        Layout((rows, columns), (columns, 1) if config.k_major else (1, rows)))
         parts = local_tile(ring, config.tile, (0, _))
         self._ring = k.pin("tXsX", config.reader.partition(parts, k.thread))
         self._target = self._ring
         if config.exchanged:
-            self._target = k.pin("tBsX", partition(parts, config.reader.tile, config.bringer, k.thread))
+            self._target = k.pin("tBsX", partition(parts, config.reader.tile, config.bringer,
+                                                   k.thread))
         if self._slots == 1:
             self._bring(0, 0, True)
             return
@@ -789,7 +903,8 @@ class _Strip:
             target = k.pin("tXsX_step", self._target[_, _, _, position % self._slots])
             exists = _of_step(k, "behind", self._exists, step)
             with k.loop("j", self._unroll, unroll=True) as j:
-                k.copy(CpAsync(self._width), k.pin("tXgX_run", source[_, _, j]), target[_, _, j], guard=exists[_, _, j])
+                k.copy(CpAsync(self._width), k.pin("tXgX_run", source[_, _, j]), target[_, _, j],
+                       guard=exists[_, _, j])
         k.commit()
 
     def _arrived(self, pending: int) -> None:
@@ -811,13 +926,16 @@ class _Strip:
         first: IntLike = self._left if again else 0
         with k.loop("position", first + self._steps, start=first) as position:
             self._arrived(self._slots - 2)
-            # The slot of the step before is free: the wait keeps the compiler from reading it later.
+            # The slot of the step before is free: the wait keeps the compiler from reading it
+            # later.
             following = k.let("following", position + self._slots - 1)
             if again:
-                more = all_of(less(self._steps - 1, following), less(following, first + self._steps))
+                more = all_of(less(self._steps - 1, following),
+                              less(following, first + self._steps))
                 self._bring(following, following - self._steps, more)
             else:
                 with k.when(less(0, position)):
                     self._bring(following, following, less(following, self._steps))
             k.copy(Vector(self._run), self._ring[_, _, _, position % self._slots], self._fragment)
-            yield k.let("step", select(less(position, self._steps), position, position - self._steps)) if again else position
+            yield k.let("step", select(less(position, self._steps), position,
+                                       position - self._steps)) if again else position

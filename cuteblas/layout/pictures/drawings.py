@@ -16,10 +16,10 @@ from .colours import EMPTY, by_bank, by_position, by_thread
 from .figure import Figure
 from .grids import MOST, Cell, Grid, grid_of
 
-_NOTEBOOK = 32                                           # rows and columns that a layout shows of itself
+_NOTEBOOK = 32                                      # rows and columns that a layout shows of itself
 
 
-# -- layouts ----------------------------------------------------------------------------------------------------------------------
+# -- layouts ---------------------------------------------------------------------------------------
 def _extents(x: Any) -> tuple[int, int]:
     """Rows and columns: mode 0, and all other modes counted together. A single mode is a row."""
     n = size(with_domain(x, "draw"))
@@ -47,7 +47,8 @@ def _steps(shape: Any) -> tuple[int, ...]:
 
 
 def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure:
-    """The table of a layout's values, coloured from the smallest to the largest; of a tensor, its elements.
+    """The table of a layout's values, coloured from the smallest to the largest; of a tensor, its
+    elements.
 
     Parameters
     ----------
@@ -70,8 +71,11 @@ def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure
     """
     rows, columns = _extents(x)
     layout = x.layout if isinstance(x, Tensor) else x
-    shows = x if isinstance(x, Tensor) and isinstance(x.engine, (CountingIterator, CoordinateIterator)) else layout
-    places = _places([layout(r + rows * c) for c in range(min(columns, most)) for r in range(min(rows, most))])
+    shows = x if isinstance(x, Tensor) and isinstance(x.engine,
+                                                      (CountingIterator,
+                                                       CoordinateIterator)) else layout
+    places = _places([layout(r + rows * c) for c in range(min(columns, most))
+                      for r in range(min(rows, most))])
 
     def cell(r: int, c: int) -> Cell:
         i = r + rows * c
@@ -82,12 +86,15 @@ def layout_picture(x: Any, title: str | None = None, most: int = MOST) -> Figure
 
 
 def _places(values: list) -> dict[Any, int]:
-    """The rank of every value among the different ones; coordinates and symbols have the order in which they appear."""
+    """The rank of every value among the different ones; coordinates and symbols have the order in
+    which they appear."""
     distinct = dict.fromkeys(values)
-    return {value: i for i, value in enumerate(sorted(distinct) if all(isinstance(v, int) for v in distinct) else distinct)}
+    return {value: i for i, value in enumerate(sorted(distinct)
+                                               if all(isinstance(v, int) for v in distinct)
+                                               else distinct)}
 
 
-# -- banks ------------------------------------------------------------------------------------------------------------------------
+# -- banks -----------------------------------------------------------------------------------------
 def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) -> Figure:
     """The shared memory bank in which each element begins, and what reading a row or column costs.
 
@@ -107,9 +114,10 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
 
     Notes
     -----
-    Right of each row and below each column is the number of wavefronts that a warp takes to read it (its first 32 elements, one
-    per lane), as ``xN``, with a warning if that is more than necessary. Frames show, in the worst column, elements that are read
-    together from different words of one bank.
+    Right of each row and below each column is the number of wavefronts that a warp takes to read it
+    (its first 32 elements, one per lane), as ``xN``, with a warning if that is more than necessary.
+    Frames show, in the worst column, elements that are read together from different words of one
+    bank.
 
     Examples
     --------
@@ -126,19 +134,28 @@ def bank_picture(layout: Any, element_bytes: int = 4, title: str | None = None) 
         return f"{'!' if cost[0] > cost[1] else ''}x{cost[0]}"
 
     worst = max(range(columns), key=lambda c: (report.columns[c][0], -c))
-    served = [layout(r + rows * worst) * element_bytes for r in range(min(rows, lanes_together(element_bytes)))]
+    served = [layout(r + rows * worst) * element_bytes
+              for r in range(min(rows, lanes_together(element_bytes)))]
     framed = meeting(served) if report.columns[worst][0] > report.columns[worst][1] else []
-    grid, cut = grid_of("", rows, columns,
-                        lambda r, c: Cell((str(bank(r, c)),), by_bank(bank(r, c), BANKS), c == worst and r in framed),
-                        _breaks(layout.shape), lambda r: note(report.rows[r]), lambda c: note(report.columns[c]))
-    notes = [f"banks of {element_bytes}-byte elements; xN: N wavefronts for a warp that reads the row or column"]
+    grid, cut = grid_of("", rows, columns, lambda r, c: Cell((str(bank(r, c)),),
+                                                             by_bank(bank(r, c), BANKS),
+                                                             c == worst and r in framed),
+                        _breaks(layout.shape), lambda r: note(report.rows[r]),
+                        lambda c: note(report.columns[c]))
+    notes = [
+        f"banks of {element_bytes}-byte elements; xN: N wavefronts for a warp that reads the row or column"
+    ]
     if framed:
-        notes.append(f"framed: the elements of column {worst} that meet in bank {bank(framed[0], worst)}")
-    return Figure(str(layout) if title is None else title, ((grid,),), (*notes, *([cut] if cut else [])))
+        notes.append(
+            f"framed: the elements of column {worst} that meet in bank {bank(framed[0], worst)}"
+        )
+    return Figure(str(layout) if title is None else title, ((grid,),),
+                  (*notes, *([cut] if cut else [])))
 
 
-# -- thread-value layouts ---------------------------------------------------------------------------------------------------------
-def _tv_grid(title: str, tv: Any, tile: tuple[int, int], turned: bool = False) -> tuple[Grid, list[str]]:
+# -- thread-value layouts --------------------------------------------------------------------------
+def _tv_grid(title: str, tv: Any, tile: tuple[int, int],
+             turned: bool = False) -> tuple[Grid, list[str]]:
     """The grid of a thread-value layout, and its notes."""
     held = tv_owners(tv, tile[0] * tile[1])
 
@@ -162,7 +179,8 @@ def _tv_grid(title: str, tv: Any, tile: tuple[int, int], turned: bool = False) -
 def _together(title: str, panels: tuple[tuple[tuple[Grid, list[str]] | None, ...], ...]) -> Figure:
     """A figure of grids; notes that they share are printed once."""
     notes = dict.fromkeys(note for row in panels for panel in row if panel for note in panel[1])
-    return Figure(title, tuple(tuple(panel and panel[0] for panel in row) for row in panels), tuple(notes))
+    return Figure(title, tuple(tuple(panel and panel[0] for panel in row) for row in panels),
+                  tuple(notes))
 
 
 @checked(tv=with_domain)
@@ -189,7 +207,8 @@ def tv_picture(tv: Any, tile: Any, title: str | None = None) -> Figure:
     '(2,2):(1,2) -> (2,2)'
     """
     extents = tile_extents(tile, tv)
-    return _together(f"{tv} -> {spell(tile)}" if title is None else title, ((_tv_grid("", tv, extents),),))
+    return _together(f"{tv} -> {spell(tile)}" if title is None else title,
+                     ((_tv_grid("", tv, extents),),))
 
 
 @checked(source=with_domain, target=with_domain)
@@ -222,13 +241,16 @@ def copy_picture(source: Any, target: Any, tile: Any, title: str | None = None) 
 
 
 @checked(a=with_domain, b=with_domain, c=with_domain)
-def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str | None = None) -> Figure:
-    """A matrix instruction: A on the left, B above, C in the corner where their rows and columns cross.
+def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int],
+                title: str | None = None) -> Figure:
+    """A matrix instruction: A on the left, B above, C in the corner where their rows and columns
+    cross.
 
     Parameters
     ----------
     a, b, c : Layout
-        ``(thread, value)`` to the colexicographic index in the tiles A (M, K), B (N, K) and C (M, N).
+        ``(thread, value)`` to the colexicographic index in the tiles A (M, K), B (N, K) and C (M,
+        N).
     shape : (int, int, int)
         M, N and K.
     title : str, optional
@@ -250,14 +272,16 @@ def mma_picture(a: Any, b: Any, c: Any, shape: tuple[int, int, int], title: str 
     >>> mma_picture(a, b, a, (16, 8, 8)).title
     'C (16,8) += A (16,8) B (8,8)^T'
     """
-    if not isinstance(inttuple(shape, "mma_picture"), tuple) or len(shape) != 3 or not all(isinstance(x, int) for x in shape):
+    if not isinstance(inttuple(shape, "mma_picture"),
+                      tuple) or len(shape) != 3 or not all(isinstance(x, int) for x in shape):
         raise LayoutError("mma_picture", "the shape is (M, N, K)", shape)
     m, n, k = shape
     return _together(f"C ({m},{n}) += A ({m},{k}) B ({n},{k})^T" if title is None else title,
-                     ((None, _tv_grid("B", b, (n, k), turned=True)), (_tv_grid("A", a, (m, k)), _tv_grid("C", c, (m, n)))))
+                     ((None, _tv_grid("B", b, (n, k), turned=True)),
+                      (_tv_grid("A", a, (m, k)), _tv_grid("C", c, (m, n)))))
 
 
-# -- anything ---------------------------------------------------------------------------------------------------------------------
+# -- anything --------------------------------------------------------------------------------------
 def draw(x: Any) -> Figure:
     """The picture of a layout, composed layout or tensor; a figure is returned as it is.
 
@@ -289,7 +313,8 @@ def draw(x: Any) -> Figure:
 
 
 def notebook_svg(x: Any) -> str | None:
-    """What a notebook displays for a layout or tensor; None, so that its text is displayed, where there is nothing to draw."""
+    """What a notebook displays for a layout or tensor; None, so that its text is displayed, where
+    there is nothing to draw."""
     try:
         return layout_picture(x, most=_NOTEBOOK).svg()
     except LayoutError:

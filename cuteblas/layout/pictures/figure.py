@@ -52,7 +52,8 @@ class Figure:
         """Write the picture to a file whose name ends in ``.svg`` or ``.tex``."""
         path = Path(path)
         if path.suffix not in (".svg", ".tex"):
-            raise LayoutError("save", f"a picture's file ends in .svg or .tex, not {path.suffix!r}", str(path))
+            raise LayoutError("save", f"a picture's file ends in .svg or .tex, not {path.suffix!r}",
+                              str(path))
         path.write_text(self.svg() if path.suffix == ".svg" else self.latex(), encoding="utf-8")
 
     def _repr_svg_(self) -> str:

@@ -15,7 +15,7 @@ from .grids import Grid
 CELL_FONT, AXIS_FONT, TITLE_FONT = 11, 10, 13
 _CHARACTER = 0.6                                         # width of a character by font size
 _LINE, _PAD, _GAP, _MARGIN = 13, 5, 26, 14
-_NARROWEST = 420                                         # notes may be this wide under a narrow picture
+_NARROWEST = 420                                     # notes may be this wide under a narrow picture
 
 Style = Literal["cell", "axis", "warning", "title", "note"]
 Anchor = Literal["start", "middle", "end"]
@@ -84,18 +84,21 @@ class _Frame:
 
 def _frame(grid: Grid) -> _Frame:
     rows = len(grid.cells)
-    notes = max((_text_width(note.removeprefix("!"), AXIS_FONT) for note in grid.row_notes), default=0)
-    return _Frame(_text_width(str(max(rows - 1, 0)), AXIS_FONT) + 8, 18 + (18 if grid.title else 0), notes + 8 if notes else 0,
-                  18 if grid.column_notes else 0)
+    notes = max((_text_width(note.removeprefix("!"), AXIS_FONT) for note in grid.row_notes),
+                default=0)
+    return _Frame(_text_width(str(max(rows - 1, 0)), AXIS_FONT) + 8, 18 + (18 if grid.title else 0),
+                  notes + 8 if notes else 0, 18 if grid.column_notes else 0)
 
 
 def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequence[str]) -> Scene:
-    """Place everything: cells are of one size throughout, so that the grids of a row or column line up."""
+    """Place everything: cells are of one size throughout, so that the grids of a row or column line
+    up."""
     grids = [grid for row in panels for grid in row if grid is not None]
     cells = [cell for grid in grids for row in grid.cells for cell in row]
     height = max((len(cell.lines) for cell in cells), default=1) * _LINE + 2 * _PAD
     texts = [_text_width(line, CELL_FONT) for cell in cells for line in cell.lines]
-    texts += [_text_width(note.removeprefix("!"), AXIS_FONT) for grid in grids for note in grid.column_notes]
+    texts += [_text_width(note.removeprefix("!"), AXIS_FONT) for grid in grids
+              for note in grid.column_notes]
     width = float(round(max(height, *(text + 2 * _PAD for text in texts), 0)))
 
     scene = Scene(title)
@@ -103,7 +106,8 @@ def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequenc
     if title:
         scene.labels.append(Label(_MARGIN, top + 9, title, TITLE_FONT, "start", "title"))
         top += 30
-    rows = [_line([(_frame(g).top, len(g.cells) * height, _frame(g).bottom) for g in row if g]) for row in panels]
+    rows = [_line([(_frame(g).top, len(g.cells) * height, _frame(g).bottom) for g in row if g])
+            for row in panels]
     columns = [_line([(_frame(g).left, _columns(g) * width, _frame(g).right) for g in column if g])
                for column in zip(*panels, strict=True)]
     y = top
@@ -121,7 +125,8 @@ def scene_of(title: str, panels: Sequence[Sequence[Grid | None]], notes: Sequenc
             x += _GAP
         y += inside + after + _GAP
     y -= _GAP
-    right = max(right, *(_MARGIN + _text_width(g.title, CELL_FONT) for g in grids), _MARGIN + _text_width(title, TITLE_FONT))
+    right = max(right, *(_MARGIN + _text_width(g.title, CELL_FONT) for g in grids),
+                _MARGIN + _text_width(title, TITLE_FONT))
     if notes:
         y += 12
     for note in notes:
@@ -148,7 +153,8 @@ def _place(scene: Scene, grid: Grid, x: float, y: float, width: float, height: f
     if grid.title:
         scene.labels.append(Label(x, y - 27, grid.title, CELL_FONT, "start", "title"))
     for c in range(columns):
-        scene.labels.append(Label(x + (c + 0.5) * width, y - 9, str(c), AXIS_FONT, "middle", "axis"))
+        scene.labels.append(Label(x + (c + 0.5) * width, y - 9, str(c), AXIS_FONT, "middle",
+                                  "axis"))
     for r, row in enumerate(grid.cells):
         scene.labels.append(Label(x - 6, y + (r + 0.5) * height, str(r), AXIS_FONT, "end", "axis"))
         for c, cell in enumerate(row):
@@ -156,7 +162,8 @@ def _place(scene: Scene, grid: Grid, x: float, y: float, width: float, height: f
             scene.rectangles.append(Rectangle(left, top, width, height, cell.colour, cell.marked))
             first = top + height / 2 - (len(cell.lines) - 1) * _LINE / 2
             for k, text in enumerate(cell.lines):
-                scene.labels.append(Label(left + width / 2, first + k * _LINE, text, CELL_FONT, "middle", "cell"))
+                scene.labels.append(Label(left + width / 2, first + k * _LINE, text, CELL_FONT,
+                                          "middle", "cell"))
     for i in range(1, rows):
         if depth := sum(i % extent == 0 for extent in grid.breaks[0]):
             scene.rules.append(Rule(x, y + i * height, x + columns * width, y + i * height, depth))
@@ -170,4 +177,5 @@ def _place(scene: Scene, grid: Grid, x: float, y: float, width: float, height: f
 
 
 def _note(note: str, x: float, y: float, anchor: Anchor) -> Label:
-    return Label(x, y, note.removeprefix("!"), AXIS_FONT, anchor, "warning" if note.startswith("!") else "axis")
+    return Label(x, y, note.removeprefix("!"), AXIS_FONT, anchor,
+                 "warning" if note.startswith("!") else "axis")

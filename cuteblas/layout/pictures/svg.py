@@ -1,6 +1,8 @@
-"""Figures as SVG: one self-contained file, with its own background so that it can be read on any page.
+"""Figures as SVG: one self-contained file, with its own background so that it can be read on any
+page.
 
-The background and the labels follow the reader's light or dark theme; cells are light in both, with dark text.
+The background and the labels follow the reader's light or dark theme; cells are light in both, with
+dark text.
 """
 
 from __future__ import annotations
@@ -18,24 +20,43 @@ _STYLE = """\
 .cb .paper{fill:#14171c}
 .cb .title{fill:#f0f2f4}.cb .axis{fill:#a3adb8}.cb .note{fill:#c5ccd3}.cb .warning{fill:#ff8f87}
 }"""
-_BASELINE = 0.35                                         # of the font size, from the middle of a line of text
+_BASELINE = 0.35                               # of the font size, from the middle of a line of text
 
 
 def render(scene: Scene) -> str:
     """The SVG document of a figure."""
     w, h = _number(scene.width), _number(scene.height)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img">',
-           f"<title>{escape(scene.title)}</title>", f"<style>{_STYLE}</style>",
-           f'<rect class="paper" width="{w}" height="{h}" rx="6"/>']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="cb" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img">',
+        f"<title>{escape(scene.title)}</title>",
+        f"<style>{_STYLE}</style>",
+        f'<rect class="paper" width="{w}" height="{h}" rx="6"/>'
+    ]
     out += _group('class="box"', [_rectangle(b, 0) for b in scene.rectangles if not b.marked])
-    out += _group('class="marked" stroke-width="2"', [_rectangle(b, 1) for b in scene.rectangles if b.marked])
-    out += _group('class="rule"', [f'<line x1="{_number(r.x1)}" y1="{_number(r.y1)}" x2="{_number(r.x2)}" y2="{_number(r.y2)}" '
-                                   f'stroke-width="{_number(r.thickness)}"/>' for r in scene.rules])
-    out += _group(f'class="cell" font-size="{CELL_FONT}" text-anchor="middle"',
-                  [f'<text x="{_number(t.x)}" y="{_baseline(t)}">{escape(t.text, quote=False)}</text>'
-                   for t in scene.labels if t.style == "cell"])
-    out += [f'<text class="{t.style}" x="{_number(t.x)}" y="{_baseline(t)}" font-size="{t.font}" text-anchor="{t.anchor}">'
-            f"{escape(t.text, quote=False)}</text>" for t in scene.labels if t.style != "cell"]
+    out += _group('class="marked" stroke-width="2"',
+                  [_rectangle(b, 1) for b in scene.rectangles if b.marked])
+    out += _group(
+        'class="rule"',
+        [
+            f'<line x1="{_number(r.x1)}" y1="{_number(r.y1)}" x2="{_number(r.x2)}" y2="{_number(r.y2)}" '
+            f'stroke-width="{_number(r.thickness)}"/>'
+            for r in scene.rules
+        ]
+    )
+    out += _group(
+        f'class="cell" font-size="{CELL_FONT}" text-anchor="middle"',
+        [
+            f'<text x="{_number(t.x)}" y="{_baseline(t)}">{escape(t.text, quote=False)}</text>'
+            for t in scene.labels
+            if t.style == "cell"
+        ]
+    )
+    out += [
+        f'<text class="{t.style}" x="{_number(t.x)}" y="{_baseline(t)}" font-size="{t.font}" text-anchor="{t.anchor}">'
+        f"{escape(t.text, quote=False)}</text>"
+        for t in scene.labels
+        if t.style != "cell"
+    ]
     out.append("</svg>\n")
     return "\n".join(out)
 
@@ -46,8 +67,10 @@ def _group(attributes: str, elements: list[str]) -> list[str]:
 
 
 def _rectangle(r: Rectangle, inset: int) -> str:
-    return (f'<rect x="{_number(r.x + inset)}" y="{_number(r.y + inset)}" width="{_number(r.width - 2 * inset)}" '
-            f'height="{_number(r.height - 2 * inset)}" fill="{r.colour}"/>')
+    return (
+        f'<rect x="{_number(r.x + inset)}" y="{_number(r.y + inset)}" width="{_number(r.width - 2 * inset)}" '
+        f'height="{_number(r.height - 2 * inset)}" fill="{r.colour}"/>'
+    )
 
 
 def _baseline(label: Label) -> str:

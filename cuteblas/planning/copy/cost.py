@@ -1,9 +1,10 @@
 """What a copy by one of its kernels is expected to take: one model for all of them.
 
-A block reads its part of every mode, and writes it, in passes: in one each thread moves one word. Three things take time, and the
-longest counts: sectors of memory, at the bandwidth of a device copy or of L2; instructions, at the rate of a multiprocessor that
-has the most blocks; and latency, of as many rounds as blocks have to wait for room on a multiprocessor (Little's law). A first
-block waits for its latency in any case.
+A block reads its part of every mode, and writes it, in passes: in one each thread moves one word.
+Three things take time, and the longest counts: sectors of memory, at the bandwidth of a device copy
+or of L2; instructions, at the rate of a multiprocessor that has the most blocks; and latency, of as
+many rounds as blocks have to wait for room on a multiprocessor (Little's law). A first block waits
+for its latency in any case.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ __all__ = ["CopyConfigs", "CopyWork", "TileConfigs", "work_of"]
 TileConfigs = CopyConfig | TransposeConfig | ShortRowsConfig | FromShortRowsConfig
 CopyConfigs = TileConfigs | RearrangeConfig
 
-# Of a multiprocessor: threads, registers, warps' instructions issued in a clock; of a block: bytes besides its own, and registers
-# of a thread besides its words; the bytes of a word, and those that are written at once.
+# Of a multiprocessor: threads, registers, warps' instructions issued in a clock; of a block: bytes
+# besides its own, and registers of a thread besides its words; the bytes of a word, and those that
+# are written at once.
 _THREADS, _REGISTERS, _ISSUED, _BLOCK_BYTES, _THREAD_REGISTERS = 2048, 65536, 2.0, 1024, 32
 _WARP, _WORD, _VECTOR = 32, 4, 16
 _COVERING_WORDS = 5                  # of 4 bytes, that are read for 16 where rows begin anywhere
@@ -43,11 +45,13 @@ class CopyWork(NamedTuple):
     read, written : float
         Bytes of elements.
     others_read, others_written : float
-        Bytes of other elements in the sectors that blocks touch, for each byte that they read and write.
+        Bytes of other elements in the sectors that blocks touch, for each byte that they read and
+        write.
     runs_read, runs_written : float
         Runs of all blocks.
     latencies, blocks, warps : float
-        How often blocks wait for room on a multiprocessor; blocks of the busiest multiprocessor, and their warps.
+        How often blocks wait for room on a multiprocessor; blocks of the busiest multiprocessor,
+        and their warps.
     passes, modes : float
         Words that a thread reads and writes, and modes of which a block computes its coordinates.
     beside : bool
@@ -76,17 +80,21 @@ class CopyWork(NamedTuple):
         nbytes = w.read + w.written + costs["a run: bytes"] * (w.runs_read + w.runs_written) \
             + costs["others read: part"] * w.others_read * w.read + costs["others written: part"] * w.others_written * w.written
         share = costs["share of bandwidth"]
-        rate = share * (costs["in L2: times the bandwidth"] / share)**(w.read + w.written <= device.l2_bytes)
+        rate = share * (costs["in L2: times the bandwidth"] / share) ** (
+            w.read + w.written <= device.l2_bytes
+        )
         memory = nbytes / rate / device.bandwidth * device.clock_hz
         issue = w.blocks * w.warps * instructions / _ISSUED
         clocks = norm(4, latency + issue, latency + memory, w.latencies * latency)
         return device.seconds(clocks, costs["start: launches"] - w.beside)
 
 
-def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int, device: DeviceInfo) -> CopyWork:
+def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blocks: int,
+            device: DeviceInfo) -> CopyWork:
     """What a kernel of a configuration does whose blocks have these extents along every mode."""
     item, modes = permuted.item, permuted.modes
-    read, written = (prod(m.extent for m in modes if stride(m)) * item for stride in (lambda m: m.src, lambda m: m.dst))
+    read, written = (prod(m.extent for m in modes if stride(m)) * item
+                     for stride in (lambda m: m.src, lambda m: m.dst))
     source, target = runs_of(permuted, extents)
     others = target.touched() - 1
     boxes, registers = isinstance(config, RearrangeConfig), float(_THREAD_REGISTERS)
@@ -95,17 +103,20 @@ def work_of(permuted: Permuted, config: CopyConfigs, extents: Sequence[int], blo
     if isinstance(config, RearrangeConfig):
         reads, writes = (_passes_of(side, config) for side in (config.source, config.target))
         threads, counted, held = config.threads, len(config.cut) + config.modes, float(config.elements * item)
-        registers += 2 * reads if config.source.word * item < _WORD else 0     # else copies are asynchronous
+        # else copies are asynchronous
+        registers += 2 * reads if config.source.word * item < _WORD else 0
     else:
         reads, writes, threads, held = _passes(config)
         counted, registers = config.modes, registers + reads
         if isinstance(config, (ShortRowsConfig, FromShortRowsConfig)) or _cut(config):
-            others = 0.0                                # rows of the target are cut where sectors end
-    resident = max(1, min(_THREADS // threads, device.shared_bytes_per_block // (_BLOCK_BYTES + held),
+            others = 0.0                              # rows of the target are cut where sectors end
+    resident = max(1, min(_THREADS // threads,
+                          device.shared_bytes_per_block // (_BLOCK_BYTES + held),
                           _REGISTERS // (threads * registers)))
     share = blocks / device.multiprocessors
-    return CopyWork("box" if boxes else "tile", read, written, source.touched() - 1, others, read / source.length,
-                    written / target.length, share / resident, ceil(share), threads / _WARP, reads + writes, counted)
+    return CopyWork("box" if boxes else "tile", read, written, source.touched() - 1, others,
+                    read / source.length, written / target.length, share / resident, ceil(share),
+                    threads / _WARP, reads + writes, counted)
 
 
 def _cut(config: CopyConfig | TransposeConfig) -> bool:
@@ -115,7 +126,8 @@ def _cut(config: CopyConfig | TransposeConfig) -> bool:
 def _passes_of(side: BoxSide, config: RearrangeConfig) -> int:
     """Words that a thread moves of a side of a box."""
     length = prod(config.box[q] for q in side.order[:side.run])
-    return -(-side.words(config.item, config.box) // side.lanes) * -(-(config.elements // length) // side.rows)
+    return -(-side.words(config.item,
+                         config.box) // side.lanes) * -(-(config.elements // length) // side.rows)
 
 
 def _passes(config: TileConfigs) -> tuple[float, float, int, float]:

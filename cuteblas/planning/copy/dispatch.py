@@ -11,7 +11,12 @@ from typing import Any, Literal
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import View
 from ...kernels.copy.rearrange import RearrangeConfig, rearrange_kernel
-from ...kernels.copy.short_rows import FromShortRowsConfig, ShortRowsConfig, from_short_rows_kernel, short_rows_kernel
+from ...kernels.copy.short_rows import (
+    FromShortRowsConfig,
+    ShortRowsConfig,
+    from_short_rows_kernel,
+    short_rows_kernel,
+)
 from ...kernels.copy.straight import CopyConfig, copy_kernel
 from ...kernels.copy.tiles import TransposeConfig, transpose_kernel
 from ..cost.alternatives import Alternative
@@ -23,7 +28,8 @@ from ..variants import CHOSEN, Variant, variant
 from .cost import CopyConfigs, CopyWork, TileConfigs, work_of
 from .rearrange import Boxes, Permuted, boxes_of, laid_out
 
-__all__ = ["CopyKernel", "canonical_modes", "copy_alternatives", "copy_choice", "is_wide", "plan_copy", "square_modes"]
+__all__ = ["CopyKernel", "canonical_modes", "copy_alternatives", "copy_choice", "is_wide",
+           "plan_copy", "square_modes"]
 
 _KERNELS: dict[type, Callable[..., GeneratedKernel]] = {
     CopyConfig: copy_kernel, TransposeConfig: transpose_kernel, ShortRowsConfig: short_rows_kernel,
@@ -54,7 +60,8 @@ _LONG_SQUARE = 1024
 
 
 def canonical_modes(problem: CopyProblem) -> tuple[tuple[Mode, ...], int, int]:
-    """The same copy with as few modes as possible, and the offsets (elements) of its first element in source and target.
+    """The same copy with as few modes as possible, and the offsets (elements) of its first element
+    in source and target.
 
     Modes of extent 1 go; a mode with a negative stride in the target is walked backwards in both;
     modes are ordered by their stride in the target, smallest first; those that are one mode in
@@ -80,8 +87,8 @@ class CopyKernel(Alternative):
 
 @dataclass(frozen=True)
 class _Copy:
-    """A copy with as few modes as possible, of elements as wide as possible: their bytes, the modes, and the offsets (elements) of
-    the first element in source and target.
+    """A copy with as few modes as possible, of elements as wide as possible: their bytes, the
+    modes, and the offsets (elements) of the first element in source and target.
     """
 
     problem: CopyProblem
@@ -93,9 +100,12 @@ class _Copy:
     @cached_property
     def permuted(self) -> Permuted:
         """The same to cut into boxes."""
-        # Arrays of which 16 bytes divide the address begin where sectors do: allocations are aligned to 512.
-        source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * self.item) for alignment, offset in
-                          zip((self.problem.src_alignment, self.problem.dst_alignment), self.offsets, strict=True))
+        # Arrays of which 16 bytes divide the address begin where sectors do: allocations are
+        # aligned to 512.
+        source, target = (gcd(_SECTOR if alignment == 16 else alignment, offset * self.item)
+                          for alignment, offset in zip((self.problem.src_alignment,
+                                                        self.problem.dst_alignment), self.offsets,
+                                                       strict=True))
         return Permuted(self.modes, self.item, (source, target))
 
     def vector(self, side: int, q: int, most: int = VECTOR_BYTES) -> int:
@@ -117,7 +127,8 @@ class _Copy:
                         for q, m in enumerate(self.modes)])
 
     def wider(self) -> _Copy | None:
-        """The same of wider elements, if those of the first mode are one of these and others are transposed."""
+        """The same of wider elements, if those of the first mode are one of these and others are
+        transposed."""
         first, *others = self.modes
         n, nbytes = first.extent, first.extent * self.item
         alignments = self.problem.src_alignment, self.problem.dst_alignment
@@ -126,7 +137,7 @@ class _Copy:
             return None
         if any(stride % n for m in others for stride in m.strides) \
                 or any(alignment % nbytes for alignment in alignments):
-            return None                                                # else offsets, of steps along other modes, divide too
+            return None                       # else offsets, of steps along other modes, divide too
         return replace(self, item=nbytes, modes=tuple(_by_words(m, n) for m in others),
                        offsets=(self.offsets[0] // n, self.offsets[1] // n))
 
@@ -209,7 +220,8 @@ def _name(config: CopyConfigs) -> str:
     """What distinguishes a kernel within its family."""
     if isinstance(config, RearrangeConfig):
         return "RearrangeConfig of boxes " + "x".join(map(str, config.box))
-    return config.kind if isinstance(config, (CopyConfig, TransposeConfig)) else type(config).__name__
+    return config.kind if isinstance(config, (CopyConfig,
+                                              TransposeConfig)) else type(config).__name__
 
 
 @lru_cache(maxsize=4096)
@@ -231,8 +243,8 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     Raises
     ------
     ValueError
-        If elements do not have 1, 2, 4, 8 or 16 bytes, the launch needs more blocks than a grid can have, or a permutation in place
-        does not transpose square matrices.
+        If elements do not have 1, 2, 4, 8 or 16 bytes, the launch needs more blocks than a grid can
+        have, or a permutation in place does not transpose square matrices.
 
     Examples
     --------
@@ -244,20 +256,27 @@ def plan_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     if problem.itemsize not in (1, 2, 4, 8, 16):
         raise ValueError(f"kernels copy elements of 1, 2, 4, 8 or 16 bytes, got {problem.itemsize}")
     if 0 in problem.shape:
-        return Plan(problem, device, "nothing", None, (), reason="the array has no elements", seconds=0.0)
+        return Plan(problem, device, "nothing", None, (), reason="the array has no elements",
+                    seconds=0.0)
     if problem.variant is not None and (named := variant(problem.variant, "copy")) not in VARIANTS:
         if problem.in_place:
-            raise ValueError(f"variant {problem.variant!r} copies from one array to another, not in place")
+            raise ValueError(
+                f"variant {problem.variant!r} copies from one array to another, not in place"
+            )
         return named.plan(problem, device)
     return copy_choice(problem, device).plan()
 
 
 def copy_choice(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
-    """The first of :func:`copy_alternatives` with the least estimate, of those that a variant allows."""
+    """The first of :func:`copy_alternatives` with the least estimate, of those that a variant
+    allows."""
     possible = copy_alternatives(problem, device)
-    choices = [alternative for alternative in possible if problem.variant in (None, alternative.family)]
+    choices = [alternative for alternative in possible
+               if problem.variant in (None, alternative.family)]
     if not choices:
-        raise ValueError(f"variant {problem.variant!r} cannot make this copy; {possible[0].family!r} can")
+        raise ValueError(
+            f"variant {problem.variant!r} cannot make this copy; {possible[0].family!r} can"
+        )
     return min(choices, key=lambda alternative: alternative.seconds(device))
 
 
@@ -266,7 +285,8 @@ def copy_alternatives(problem: CopyProblem, device: DeviceInfo) -> list[CopyKern
     if problem.in_place:
         return [_in_place(problem, device)]
     modes, *offsets = canonical_modes(problem)
-    copy = _Copy(problem, device, problem.itemsize, modes or (Mode(1, 1, 1),), (offsets[0], offsets[1]))
+    copy = _Copy(problem, device, problem.itemsize, modes or (Mode(1, 1, 1),),
+                 (offsets[0], offsets[1]))
     while (wider := copy.wider()) is not None:
         copy = wider
     j = copy.permuted.orders[0][0]
@@ -282,7 +302,8 @@ def is_wide(modes: Sequence[Mode]) -> bool:
 
 # -- boxes ----------------------------------------------------------------------------------------
 def _in_boxes(copy: _Copy, j: int, tiles: CopyKernel) -> bool:
-    """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the source."""
+    """Whether boxes compete with the kernel for tiles; mode ``j`` has the smallest stride in the
+    source."""
     modes, config, elements = copy.modes, tiles.config, prod(m.extent for m in copy.modes)
     first, last = modes[0], modes[j]
     if len(modes) == 1 or elements * copy.item < _BOXED_FROM:
@@ -306,9 +327,11 @@ def _boxes(copy: _Copy) -> list[CopyKernel]:
 
 def _box(copy: _Copy, found: Boxes) -> CopyKernel:
     item, modes, config = copy.item, copy.modes, replace(found.config, wide=is_wide(copy.modes))
-    reason = (f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
-              f"{config.source.word * item} and writes of {config.target.word * item} bytes; the sectors touched hold "
-              f"{100 * (found.touched - 1):.0f} % more bytes than are moved")
+    reason = (
+        f"boxes of {' x '.join(map(str, config.box))} elements through shared memory, reads of "
+        f"{config.source.word * item} and writes of {config.target.word * item} bytes; the sectors touched hold "
+        f"{100 * (found.touched - 1):.0f} % more bytes than are moved"
+    )
     blocks = prod(-(-m.extent // n) for m, n in zip(modes, found.extents, strict=True))
     counted = [(f"N{n}", modes[q]) for n, q in enumerate(found.spanned)]
     return copy.kernel(config, counted, [modes[q] for q in found.batch], found.extents, blocks,
@@ -344,9 +367,12 @@ def _ragged_copy(copy: _Copy, q: int, rows: int) -> CopyKernel:
     beyond = {q: tile[1], 0: 1 + 2 * tile[0] * vector}
     config = CopyConfig(item, tile, modes=len(others), wide=copy.is_wide(beyond), anywhere=True)
     elements = tile[0] * vector, tile[1]
-    return copy.tiles(config, q,
-                      f"both sides run along the same mode, and rows begin anywhere: tile {elements}, "
-                      "writes of 16 bytes, each read as the 4-byte words that cover it")
+    return copy.tiles(
+        config,
+        q,
+        f"both sides run along the same mode, and rows begin anywhere: tile {elements}, "
+        "writes of 16 bytes, each read as the 4-byte words that cover it"
+    )
 
 
 # -- transposes -----------------------------------------------------------------------------------
@@ -445,9 +471,11 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
     beyond = {j: 1 + config.tile[0], 0: 1 + 2 * config.rows} if ragged else {}
     config = replace(config, wide=copy.is_wide(beyond))
     if ragged:
-        reason = (f"source and target run along different modes, and rows begin anywhere: tiles of "
-                  f"{config.tile} elements through swizzled shared memory, reads of {word} and writes of "
-                  f"16 bytes, the target's rows cut at multiples of {cut}")
+        reason = (
+            f"source and target run along different modes, and rows begin anywhere: tiles of "
+            f"{config.tile} elements through swizzled shared memory, reads of {word} and writes of "
+            f"16 bytes, the target's rows cut at multiples of {cut}"
+        )
     else:
         reason = (f"source and target run along different modes: tiles of {config.tile} elements "
                   f"through swizzled shared memory, reads of {load} and writes of {store} bytes")
@@ -455,7 +483,8 @@ def _transpose(copy: _Copy, j: int) -> CopyKernel:
 
 
 def _rows_without_gaps(item: int, mode_i: Mode, mode_j: Mode) -> Literal["", "source", "target"]:
-    """Whether short rows of the source or of the target follow each other without gaps, for which there are kernels."""
+    """Whether short rows of the source or of the target follow each other without gaps, for which
+    there are kernels."""
     rows, columns = mode_i.extent, mode_j.extent
     if item not in _SHORT_ROWS_WORDS or mode_i.dst != 1 or rows * columns * item < _SMALL_MATRIX:
         return ""
@@ -490,10 +519,13 @@ def _to_short_rows(copy: _Copy, j: int) -> CopyKernel:
 
     config = min(map(shape, (8, 4, 2, 1)), key=cost)
     config = replace(config, wide=copy.is_wide({0: 1, j: 1 + config.tile[0]}))
-    return copy.tiles(config, j,
-                      "source and target run along different modes, and rows of the target follow each "
-                      f"other: {config.tile[0]} at a time through shared memory, in the order of the "
-                      f"target, reads of {config.word}, writes of 16 bytes")
+    return copy.tiles(
+        config,
+        j,
+        "source and target run along different modes, and rows of the target follow each "
+        f"other: {config.tile[0]} at a time through shared memory, in the order of the "
+        f"target, reads of {config.word}, writes of 16 bytes"
+    )
 
 
 def _from_short_rows(copy: _Copy, j: int) -> CopyKernel:
@@ -522,11 +554,14 @@ def _from_short_rows(copy: _Copy, j: int) -> CopyKernel:
     config = replace(config,
                      wide=copy.is_wide({0: 1 + at_a_time + config.border,
                                         j: 1 + longest - columns}))
-    return copy.tiles(config, j,
-                      "source and target run along different modes, and rows of the source follow each "
-                      f"other: {at_a_time} at a time through shared memory, in the order of the source, "
-                      f"reads of 16 bytes, writes of {config.word}, the target's rows cut at multiples of "
-                      f"{_SECTOR}")
+    return copy.tiles(
+        config,
+        j,
+        "source and target run along different modes, and rows of the source follow each "
+        f"other: {at_a_time} at a time through shared memory, in the order of the source, "
+        f"reads of 16 bytes, writes of {config.word}, the target's rows cut at multiples of "
+        f"{_SECTOR}"
+    )
 
 
 # -- transposes in place --------------------------------------------------------------------------
@@ -557,8 +592,9 @@ def _ragged_square_tiling(item: int, device: DeviceInfo) -> _Tiling:
 
 
 def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]] | None:
-    """The transposition that a permutation in place amounts to: the extent of the square matrices, their strides (the smaller one
-    first) and the batch modes. ``None`` if it is none, or if nothing moves.
+    """The transposition that a permutation in place amounts to: the extent of the square matrices,
+    their strides (the smaller one first) and the batch modes. ``None`` if it is none, or if nothing
+    moves.
     """
     modes = [Mode(*mode) for mode in merged(tuple(zip(problem.shape, problem.src_strides,
                                                       problem.dst_strides, strict=True)))]
@@ -573,8 +609,10 @@ def square_modes(problem: CopyProblem) -> tuple[int, int, int, tuple[Mode, ...]]
 def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
     found = square_modes(problem)
     if found is None:
-        raise ValueError(f"only square matrices are transposed in place, got shape {problem.shape} with strides "
-                         f"{problem.src_strides} in the source and {problem.dst_strides} in the target")
+        raise ValueError(
+            f"only square matrices are transposed in place, got shape {problem.shape} with strides "
+            f"{problem.src_strides} in the source and {problem.dst_strides} in the target"
+        )
     n, inner, outer, batch = found
     item, unit, strides = problem.itemsize, inner == 1, [outer, *(m.dst for m in batch)]
     square = Mode(n, outer, inner), Mode(n, inner, outer)
@@ -595,8 +633,10 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
                              min_blocks=tiling.min_blocks if full else 1,
                              in_place=True, cut=_SECTOR if ragged else 0)
     tiles = -(-n // side)
-    reason = (f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
-              f"memory, reads of {load} and writes of {store} bytes")
+    reason = (
+        f"square matrices in place: each block exchanges two tiles of {side} x {side} elements through swizzled shared "
+        f"memory, reads of {load} and writes of {store} bytes"
+    )
     moved, *each = (_by_words(m, config.scale) for m in copy.modes)
     return copy.kernel(config, [("N", moved), ("N", each[0])], each[1:],
                        [min(n, side), min(n, side), *(1 for _ in batch)],
@@ -604,8 +644,18 @@ def _in_place(problem: CopyProblem, device: DeviceInfo) -> CopyKernel:
 
 
 VARIANTS = (
-    Variant("copy", "copy", CHOSEN, "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
-            plan_copy),
-    Variant("transpose", "copy", CHOSEN, "any permutation whose sides run along different modes, through swizzled shared memory",
-            "sm_70", plan_copy),
-    Variant("transpose_in_place", "copy", CHOSEN, "square matrices transposed in place, by pairs of tiles", "sm_70", plan_copy))
+    Variant(
+        "copy", "copy", CHOSEN,
+        "any copy whose sides run along the same mode, as vectors through registers", "sm_70",
+        plan_copy
+    ),
+    Variant(
+        "transpose", "copy", CHOSEN,
+        "any permutation whose sides run along different modes, through swizzled shared memory",
+        "sm_70", plan_copy
+    ),
+    Variant(
+        "transpose_in_place", "copy", CHOSEN,
+        "square matrices transposed in place, by pairs of tiles", "sm_70", plan_copy
+    )
+)

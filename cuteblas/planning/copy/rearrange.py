@@ -1,7 +1,8 @@
 """The boxes that a permutation is divided into, ranked by counted cost.
 
-Candidates are boxes whose runs have so many bytes in the source and so many in the target. The cost of each is the sectors
-of memory that it touches, the instructions of its threads, and the part of a box's latency that other boxes do not hide.
+Candidates are boxes whose runs have so many bytes in the source and so many in the target. The cost
+of each is the sectors of memory that it touches, the instructions of its threads, and the part of a
+box's latency that other boxes do not hide.
 """
 
 from __future__ import annotations
@@ -24,26 +25,32 @@ _BOX_BYTES = 4096, 8192, 16384                     # up to which boxes grow, onc
 _MOST_BYTES = _BOX_BYTES[-1]                       # of a box
 _MOST_SHARED = 49152                                 # bytes that it may take in shared memory
 _SECTOR, _WARP, _BANKS, _WORD = 32, 32, 32, 4
-_THREADS, _MANY = (256, 512), 32                   # of a block, and of one whose threads would move more words than so many
-_GRAIN_FROM = 64                                   # bytes of runs that begin anywhere, from which threads begin where sectors do
-_COVERING_FROM = 32                                # and from which elements that are smaller than a word are written by words
-_SCATTERED = 2.0                                   # accesses for which one of an element counts that has a place of its own
+_THREADS, _MANY = (256, 512), 32  # of a block, and of one whose threads would move more words than
+                                  # so many
+_GRAIN_FROM = 64                  # bytes of runs that begin anywhere, from which threads begin
+                                  # where sectors do
+_COVERING_FROM = 32               # and from which elements that are smaller than a word are written
+                                  # by words
+_SCATTERED = 2.0                  # accesses for which one of an element counts that has a place of
+                                  # its own
 
-# Of a multiprocessor: threads, blocks, registers, bytes of shared memory; what a block takes of them besides its box, and the
-# registers of a thread and for each word that it moves; the instructions that it issues for a clock, of 128 at best.
+# Of a multiprocessor: threads, blocks, registers, bytes of shared memory; what a block takes of
+# them besides its box, and the registers of a thread and for each word that it moves; the
+# instructions that it issues for a clock, of 128 at best.
 _RESIDENT, _BLOCKS, _REGISTERS, _SHARED = 2048, 16, 65536, 232448
 _BLOCK_BYTES, _THREAD_REGISTERS, _WORD_REGISTERS = 1024, 32, 2
 _ISSUED = 80.0
-# Rough figures of an H200: clocks of a box from its first read to its last write, and for each word of a thread; instructions for
-# a word, and for each element of it if it has several; parts of a sector that count as more traffic, in the source (others read
-# the rest soon) and in the target; bytes that a run costs besides its own; the part of the smaller of two times, of memory and of
+# Rough figures of an H200: clocks of a box from its first read to its last write, and for each word
+# of a thread; instructions for a word, and for each element of it if it has several; parts of a
+# sector that count as more traffic, in the source (others read the rest soon) and in the target;
+# bytes that a run costs besides its own; the part of the smaller of two times, of memory and of
 # multiprocessors, that the larger does not hide.
 _LATENCY, _WORD_CLOCKS, _FOR_WORD, _FOR_ELEMENT = 2600.0, 37.0, 20.0, 2.0
-# Where elements are smaller than words instructions decide, and are counted closer: of a thread for a box, and for each mode that
-# boxes are counted along; for a word; for a run that begins anywhere and is written by words, for each of these words, and for an
-# element at the ends of such a run.
+# Where elements are smaller than words instructions decide, and are counted closer: of a thread for
+# a box, and for each mode that boxes are counted along; for a word; for a run that begins anywhere
+# and is written by words, for each of these words, and for an element at the ends of such a run.
 _FOR_BOX, _FOR_MODE, _FOR_SMALL_WORD, _FOR_RUN, _FOR_COVERED, _FOR_END = 60.0, 25.0, 8.0, 20.0, 8.0, 25.0
-_ROW_WORDS = 1.0                                   # words that cost as much as where a row of them is
+_ROW_WORDS = 1.0                                 # words that cost as much as where a row of them is
 _PART_READ, _PART_WRITTEN, _RUN, _BOTH = 0.4, 1.0, 6.0, 0.1
 
 
@@ -69,7 +76,8 @@ class Permuted:
     def orders(self) -> tuple[list[int], list[int]]:
         """Modes with the smallest stride first, in the source and in the target."""
         every = range(len(self.modes))
-        return sorted(every, key=lambda q: (self.modes[q].src == 0, abs(self.modes[q].src), q)), list(every)
+        return sorted(every, key=lambda q: (self.modes[q].src == 0, abs(self.modes[q].src),
+                                            q)), list(every)
 
     def stride(self, side: int, q: int) -> int:
         """The stride of a mode in the source (0) or in the target (1)."""
@@ -84,7 +92,8 @@ class Permuted:
                    *strides)
 
     def spans(self, side: int, extents: Sequence[int]) -> tuple[int, int]:
-        """Elements of a box that no sector of other elements separates in memory, and how many it is from the first to the last."""
+        """Elements of a box that no sector of other elements separates in memory, and how many it
+        is from the first to the last."""
         elements, span = 1, 1
         for q in self.orders[side]:
             step = abs(self.stride(side, q))
@@ -96,8 +105,8 @@ class Permuted:
         return elements, span
 
     def run(self, side: int, extents: Sequence[int], *, backwards: bool = False) -> list[int]:
-        """The modes of a box that make up its runs on a side: all but the last are whole. Modes that are walked backwards are none,
-        unless that does not matter.
+        """The modes of a box that make up its runs on a side: all but the last are whole. Modes
+        that are walked backwards are none, unless that does not matter.
         """
         found, at = [], 1
         for q in self.orders[side]:
@@ -129,7 +138,8 @@ class Boxes:
     Attributes
     ----------
     config : RearrangeConfig
-        What the kernel is specialised on, but for the width of offsets, and without gaps in shared memory: see :func:`laid_out`.
+        What the kernel is specialised on, but for the width of offsets, and without gaps in shared
+        memory: see :func:`laid_out`.
     extents : tuple of int
         Those of a box along every mode of the permutation.
     spanned : tuple of int
@@ -149,7 +159,8 @@ class Boxes:
 
 def boxes_of(permuted: Permuted, device: DeviceInfo, most: int = 1) -> list[Boxes]:
     """That many boxes of the least cost, or all that are small enough, the cheapest first."""
-    ranked = sorted(sorted(_candidates(permuted)), key=lambda each: _seconds(permuted, each, device))
+    ranked = sorted(sorted(_candidates(permuted)),
+                    key=lambda each: _seconds(permuted, each, device))
     return [_boxes(permuted, extents) for extents in ranked[:most]]
 
 
@@ -167,26 +178,28 @@ def _boxes(permuted: Permuted, extents: tuple[int, ...]) -> Boxes:
         others = [permuted.stride(side, q) for q in range(len(modes)) if q not in run]
         length, before = prod(extents[q] for q in run), prod(extents[q] for q in run[:-1])
         whole = gcd(length, *(modes[q].extent * before for q in run[-1:]))
-        most = max(1, _WORD // item)                    # elements are gathered one by one: wider gains nothing
+        most = max(1, _WORD // item)         # elements are gathered one by one: wider gains nothing
         word = min(permuted.vector(side, whole, others), most)
         covering = side == 1 and word < most and length * item >= _COVERING_FROM
         odd = side == 1 and word == 1 and permuted.begins(side, extents, run) < _SECTOR and length * item >= _GRAIN_FROM
-        sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run), most if covering else word, 1, 1,
-                             _SECTOR if odd or covering else 0, covering))
+        sides.append(BoxSide(tuple(map(spanned.index, inside)), len(run),
+                             most if covering else word, 1, 1, _SECTOR if odd or covering else 0,
+                             covering))
     words = prod(box) // min(each.word for each in sides)
     threads = min(_THREADS[words > _MANY * _THREADS[0]], -(-words // _WARP) * _WARP)
     source, target = (_with_threads(side, box, item, threads) for side in sides)
     cut = tuple(n for n, q in enumerate(spanned) if extents[q] < modes[q].extent)
     partial = tuple(n for n in cut if modes[spanned[n]].extent % box[n])
-    held = tuple(prod(box[x] for x in target.order[:target.order.index(q)]) for q in range(len(box)))
+    held = tuple(prod(box[x] for x in target.order[:target.order.index(q)])
+                 for q in range(len(box)))
     config = RearrangeConfig(item, box, cut, partial, source, target, held,
-                             tuple(spanned.index(q) if q in spanned else -1 for q in raster), threads,
-                             len(batch))
+                             tuple(spanned.index(q) if q in spanned else -1 for q in raster),
+                             threads, len(batch))
     touched = sum(runs.touched() for runs in runs_of(permuted, extents)) / 2
     return Boxes(config, extents, spanned, batch, touched)
 
 
-# -- candidates -------------------------------------------------------------------------------------------------------------------
+# -- candidates ------------------------------------------------------------------------------------
 def _candidates(permuted: Permuted) -> set[tuple[int, ...]]:
     """Extents of boxes to choose from."""
     item, found = permuted.item, set()
@@ -201,15 +214,16 @@ def _candidates(permuted: Permuted) -> set[tuple[int, ...]]:
 
 
 def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
-    """Extents whose runs on a side have so many bytes, as far as modes follow each other: the last mode in equal parts, of whole
-    sectors if they can be.
+    """Extents whose runs on a side have so many bytes, as far as modes follow each other: the last
+    mode in equal parts, of whole sectors if they can be.
     """
     found = set()
     for reach in _RUN_BYTES:
         extents, at = [1] * len(permuted.modes), 1
         for q in permuted.orders[side]:
             nbytes, extent = at * permuted.item, permuted.modes[q].extent
-            if not 0 <= abs(permuted.stride(side, q)) - at < _SECTOR // permuted.item or nbytes >= reach:
+            if not 0 <= abs(permuted.stride(side,
+                                            q)) - at < _SECTOR // permuted.item or nbytes >= reach:
                 break
             wanted, unit = -(-reach // nbytes), max(1, _SECTOR // gcd(_SECTOR, nbytes))
             part = -(-extent // max(1, extent // wanted))
@@ -220,7 +234,8 @@ def _reaching(permuted: Permuted, side: int) -> set[tuple[int, ...]]:
 
 
 def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> tuple[int, ...]:
-    """The same box with more of further modes, those with the smallest strides first, up to so many bytes."""
+    """The same box with more of further modes, those with the smallest strides first, up to so many
+    bytes."""
     grown = list(extents)
     for q in (q for pair in zip(*reversed(permuted.orders), strict=True) for q in pair):
         room, extent = size // (prod(grown) * permuted.item), permuted.modes[q].extent
@@ -229,17 +244,17 @@ def _grown(permuted: Permuted, extents: Sequence[int], size: int) -> tuple[int, 
         most = grown[q] * room
         if most >= extent:
             grown[q] = extent
-        elif grown[q] == 1:                             # equal parts; else runs that are whole sectors stay it
+        elif grown[q] == 1:                  # equal parts; else runs that are whole sectors stay it
             most = -(-extent // -(-extent // most))
         grown[q] = min(extent, most)
     return tuple(grown)
 
 
-# -- what they cost ---------------------------------------------------------------------------------------------------------------
+# -- what they cost --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Runs:
-    """What a box has of a side: bytes of its runs, at multiples of how many bytes of a sector they begin, and bytes that are moved
-    of stretches of memory in which every sector is touched.
+    """What a box has of a side: bytes of its runs, at multiples of how many bytes of a sector they
+    begin, and bytes that are moved of stretches of memory in which every sector is touched.
     """
 
     length: int
@@ -248,7 +263,8 @@ class Runs:
     stretch: int
 
     def touched(self, part: float = 1.0) -> float:
-        """Bytes of sectors for each byte that is moved; sectors of which a part is moved count for so much of the rest."""
+        """Bytes of sectors for each byte that is moved; sectors of which a part is moved count for
+        so much of the rest."""
         rest = _SECTOR - self.begins if self.begins < _SECTOR else -self.stretch % _SECTOR
         return 1 + (self.stretch - self.moved + part * rest) / self.moved
 
@@ -257,7 +273,8 @@ def runs_of(permuted: Permuted, extents: Sequence[int]) -> list[Runs]:
     """The runs of a box on both sides."""
     spanned = [permuted.run(side, extents, backwards=True) for side in (0, 1)]
     return [Runs(prod(extents[q] for q in run) * permuted.item, permuted.begins(side, extents, run),
-                  *(n * permuted.item for n in permuted.spans(side, extents))) for side, run in enumerate(spanned)]
+                 *(n * permuted.item for n in permuted.spans(side, extents)))
+            for side, run in enumerate(spanned)]
 
 
 def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -> float:
@@ -265,47 +282,54 @@ def _seconds(permuted: Permuted, extents: tuple[int, ...], device: DeviceInfo) -
     item, elements = permuted.item, prod(extents)
     boxes = prod(-(-m.extent // n) for m, n in zip(permuted.modes, extents, strict=True))
     traffic = words = instructions = 0.0
-    for side, (runs, part) in enumerate(zip(runs_of(permuted, extents), (_PART_READ, _PART_WRITTEN), strict=True)):
-        traffic += prod(m.extent for m in permuted.modes) * item * (runs.touched(part) + _RUN / runs.length)
+    for side, (runs, part) in enumerate(zip(runs_of(permuted, extents), (_PART_READ, _PART_WRITTEN),
+                                            strict=True)):
+        traffic += prod(m.extent for m in permuted.modes) * item * (runs.touched(part)
+                                                                    + _RUN / runs.length)
         word = max(item, min(_WORD, gcd(runs.begins, runs.length)))
         if side == 1 and word < _WORD and runs.length >= _COVERING_FROM:
             number = elements * item / runs.length
             words += number * (runs.length + _SECTOR) / _WORD
-            instructions += number * (_FOR_RUN * _SECTOR / _WORD + (runs.length + _SECTOR) / _WORD * _FOR_COVERED
-                                      + 2 * (_WORD // item - 1) * _FOR_END)
+            instructions += number * (_FOR_RUN * _SECTOR / _WORD + (runs.length + _SECTOR) / _WORD
+                                      * _FOR_COVERED + 2 * (_WORD // item - 1) * _FOR_END)
         else:
             words += elements * item / word
-            instructions += elements * item / word * (_FOR_SMALL_WORD if item < _WORD else _FOR_WORD)
+            instructions += elements * item / word * (_FOR_SMALL_WORD if item < _WORD
+                                                      else _FOR_WORD)
             instructions += elements * _FOR_ELEMENT * (word > item)
     threads = _THREADS[words > 2 * _MANY * _THREADS[0]]
     if item < _WORD:
         counted = sum(n < m.extent for m, n in zip(permuted.modes, extents, strict=True))
         instructions += threads * (_FOR_BOX + _FOR_MODE * counted)
     each = words / threads
-    resident = max(1.0, min(_BLOCKS, _RESIDENT // threads, _SHARED // (elements * item + _BLOCK_BYTES),
+    resident = max(1.0, min(_BLOCKS, _RESIDENT // threads,
+                            _SHARED // (elements * item + _BLOCK_BYTES),
                             _REGISTERS / threads / (_THREAD_REGISTERS + each * _WORD_REGISTERS)))
     share = boxes / device.multiprocessors
-    clocks = max(share * instructions / _ISSUED, max(1.0, share / resident) * (_LATENCY + each * _WORD_CLOCKS))
+    clocks = max(share * instructions / _ISSUED,
+                 max(1.0, share / resident) * (_LATENCY + each * _WORD_CLOCKS))
     times = traffic / device.bandwidth, clocks / device.clock_hz
     return max(times) + _BOTH * min(times)
 
 
-# -- threads, and the layout in shared memory -------------------------------------------------------------------------------------
+# -- threads, and the layout in shared memory ------------------------------------------------------
 @lru_cache(maxsize=1024)
 def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: int, multiple: int,
            for_row: float) -> tuple[int, int]:
-    """Threads along a run of so many words of these extents, a multiple of some, and along rows of others, of which each costs as
-    so many words: the fewest words for each thread, rather where coordinates are a thread's own and a number.
+    """Threads along a run of so many words of these extents, a multiple of some, and along rows of
+    others, of which each costs as so many words: the fewest words for each thread, rather where
+    coordinates are a thread's own and a number.
     """
     count, at, even = prod(extents), 1, {1}
     for n in extents:
         even |= {at * f for f in divisors(n)}
         at *= n
-    inner = prod(run[:-1])                              # a multiple of it has one place in all modes but the last
+    inner = prod(run[:-1])                # a multiple of it has one place in all modes but the last
     fewest = -(-words // threads)
     wanted = [-(-words // pieces) for pieces in range(fewest, fewest + 4)]
     wanted = [-(-lanes // multiple) * multiple for lanes in wanted]
-    wanted += [lanes // inner * inner for lanes in (*wanted, threads) if multiple == 1 and lanes >= inner]
+    wanted += [lanes // inner * inner for lanes in (*wanted, threads) if multiple == 1
+               and lanes >= inner]
     first, *others = dict.fromkeys(min(threads, lanes) for lanes in wanted)
 
     def cost(choice: tuple[int, int]) -> float:
@@ -325,24 +349,27 @@ def _lanes(words: int, run: tuple[int, ...], extents: tuple[int, ...], threads: 
 
 def _with_threads(side: BoxSide, box: tuple[int, ...], item: int, threads: int) -> BoxSide:
     """A side with the threads that move it."""
-    run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run], side.order[side.run:]))
+    run, rows = (tuple(box[q] for q in modes) for modes in (side.order[:side.run],
+                                                            side.order[side.run:]))
     whole = run[:1] and run[0] % side.word == 0 and not side.covering
     of_words = (run[0] // side.word, *run[1:]) if whole else ()
     if side.covering:                                   # what a row costs is shared by its words
         words, count = side.words(item, box), prod(rows)
 
         def cost(lanes: int) -> float:
-            return -(-count // min(count, threads // lanes)) * (_FOR_RUN + -(-words // lanes) * _FOR_COVERED)
+            return -(-count // min(count, threads // lanes)) * (_FOR_RUN + -(-words // lanes)
+                                                                * _FOR_COVERED)
 
         lanes = min((lanes for lanes in (8, 16, 32, 64, 128) if lanes <= threads), key=cost)
         return replace(side, lanes=lanes, rows=min(count, threads // lanes))
-    lanes, along = _lanes(side.words(item, box), of_words, rows, threads, max(1, side.grain // item),
-                          _ROW_WORDS if item < _WORD else 0.0)
+    lanes, along = _lanes(side.words(item, box), of_words, rows, threads,
+                          max(1, side.grain // item), _ROW_WORDS if item < _WORD else 0.0)
     return replace(side, lanes=lanes, rows=along)
 
 
 def laid_out(config: RearrangeConfig) -> RearrangeConfig:
-    """The same with a layout in shared memory for which few banks are met twice: takes longer to find than all else of a box."""
+    """The same with a layout in shared memory for which few banks are met twice: takes longer to
+    find than all else of a box."""
     strides = _shared_strides(config.box, config.item, config.source, config.target)
     return replace(config, held=strides)
 
@@ -351,17 +378,18 @@ def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
                     target: BoxSide) -> tuple[int, ...]:
     """Strides of a box in shared memory: neighbours are in different banks.
 
-    They are in the order of one side, so that its words can be those of shared memory; neighbouring lanes of the other side access
-    elements that are a word of its own apart. Modes that those lie along get strides as if each continued the one before, the
-    first an odd number of banks. Of those, of strides without gaps, and of both as multiples of a word, the ones are taken by
-    which fewest lanes meet in a bank and fewest accesses are made; and rather the smaller.
+    They are in the order of one side, so that its words can be those of shared memory; neighbouring
+    lanes of the other side access elements that are a word of its own apart. Modes that those lie
+    along get strides as if each continued the one before, the first an odd number of banks. Of
+    those, of strides without gaps, and of both as multiples of a word, the ones are taken by which
+    fewest lanes meet in a bank and fewest accesses are made; and rather the smaller.
     """
-    unit = max(item, _WORD) // item                             # elements of a bank, or of an access that is wider
-    slots = _BANKS * _WORD // max(item, _WORD)                  # of these, before banks repeat
+    unit = max(item, _WORD) // item              # elements of a bank, or of an access that is wider
+    slots = _BANKS * _WORD // max(item, _WORD)   # of these, before banks repeat
 
     def strides_of(side: BoxSide, other: BoxSide, odd: int, whole: int) -> tuple[int, ...]:
-        """For a first mode of the other side that is this many banks; 0: without gaps. All after the run, or the first mode,
-        are multiples of ``whole``."""
+        """For a first mode of the other side that is this many banks; 0: without gaps. All after
+        the run, or the first mode, are multiples of ``whole``."""
         wanted, lanes = {}, 1
         for n, q in enumerate(other.order):
             word = other.word if n == 0 else 1
@@ -391,29 +419,37 @@ def _shared_strides(box: tuple[int, ...], item: int, source: BoxSide,
 
     def accesses(side: BoxSide, strides: tuple[int, ...]) -> float:
         """Of shared memory, for an element; those of lanes that meet in a bank count each."""
-        words = {sum(c * step for c, step in zip(at, strides, strict=True)) // unit for at in lanes[side]}
+        words = {sum(c * step for c, step in zip(at, strides, strict=True)) // unit
+                 for at in lanes[side]}
         meeting = max(Counter(word % slots for word in words).values())
         if side.covering:
             return 2 * meeting / side.word
         if side.whole(box, strides):
             return meeting / side.word
-        # Where words are of several modes each element has a place of its own, and those of all words at once take registers.
+        # Where words are of several modes each element has a place of its own, and those of all
+        # words at once take registers.
         return meeting * (_SCATTERED if side is source and box[side.order[0]] % side.word else 1.0)
 
     def cost(strides: tuple[int, ...]) -> float:
         reach = 1 + sum(stride * (n - 1) for stride, n in zip(strides, box, strict=True))
         if reach * item > _MOST_SHARED:
             return inf
-        return ((accesses(source, strides) if small else 1.0) + accesses(target, strides)) * (1 + reach / prod(box))
+        return ((accesses(source, strides) if small else 1.0)
+                + accesses(target, strides)) * (1 + reach / prod(box))
 
     steps = 0, *range(1, slots, 2)
-    found = {strides_of(*sides, odd, whole) for sides in ((source, target), (target, source))[target.covering:1 + small]
-             for odd in steps for whole in sorted({1, sides[0].word})}
+    found = {
+        strides_of(*sides, odd, whole)
+        for sides in ((source, target), (target, source))[target.covering : 1 + small]
+        for odd in steps
+        for whole in sorted({1, sides[0].word})
+    }
     return min(sorted(found), key=cost)
 
 
 def _raster(permuted: Permuted, extents: Sequence[int]) -> list[int]:
-    """The modes that boxes are counted along: first those that continue runs of the target, then of the source."""
+    """The modes that boxes are counted along: first those that continue runs of the target, then of
+    the source."""
     outer = [q for q in permuted.orders[1] if extents[q] < permuted.modes[q].extent]
     first = [next((q for q in order if q in outer), None) for order in reversed(permuted.orders)]
     return sorted(outer, key=lambda q: (first.index(q) if q in first else len(first), q))

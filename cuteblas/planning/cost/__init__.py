@@ -1,9 +1,10 @@
 """The numbers that planners estimate with, and the cards that they were fitted to.
 
-Every time is a sum of clocks of a multiprocessor, bytes at a share of the bandwidth of a device copy, and launches; a
-:class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them. So numbers that were fitted on one card stand in for those of
-another one: its clock, its multiprocessors and its bandwidth scale them. ``python -m cuteblas calibrate`` fits them to the card at
-hand.
+Every time is a sum of clocks of a multiprocessor, bytes at a share of the bandwidth of a device
+copy, and launches; a :class:`~cuteblas.planning.problem.DeviceInfo` makes seconds of them. So
+numbers that were fitted on one card stand in for those of another one: its clock, its
+multiprocessors and its bandwidth scale them. ``python -m cuteblas calibrate`` fits them to the card
+at hand.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class CostError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What things cost on a card, by family and name: clocks, shares of a rate, or launches, as the names say.
+    """What things cost on a card, by family and name: clocks, shares of a rate, or launches, as the
+    names say.
 
     Attributes
     ----------
@@ -54,11 +56,13 @@ class Costs:
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Costs._again, (self.device, self.command, {family: dict(own) for family, own in self.numbers.items()}, self.origin,
-                              dict(self.about))
+        return Costs._again, (self.device, self.command,
+                              {family: dict(own) for family, own in self.numbers.items()},
+                              self.origin, dict(self.about))
 
     @classmethod
-    def _again(cls, device: str, command: str, numbers: Numbers, origin: str, about: Mapping[str, Any]) -> Costs:
+    def _again(cls, device: str, command: str, numbers: Numbers, origin: str,
+               about: Mapping[str, Any]) -> Costs:
         return cls(device, command, _frozen(numbers), origin, about)
 
     def __getitem__(self, family: str) -> Mapping[str, float]:
@@ -81,7 +85,8 @@ class Costs:
 
 
 def _frozen(numbers: Numbers) -> Numbers:
-    return MappingProxyType({family: MappingProxyType(dict(own)) for family, own in numbers.items()})
+    return MappingProxyType({family: MappingProxyType(dict(own))
+                             for family, own in numbers.items()})
 
 
 @cache
@@ -107,7 +112,8 @@ def costs_of(device: str) -> Costs:
 
 
 def costs_from(text: str, name: str) -> Costs:
-    """The costs of a file; what it does not have is an H200's, and what planners do not ask for is left out.
+    """The costs of a file; what it does not have is an H200's, and what planners do not ask for is
+    left out.
 
     Parameters
     ----------
@@ -127,11 +133,15 @@ def costs_from(text: str, name: str) -> Costs:
 def _read(text: str, name: str, origin: str) -> Costs:
     try:
         data = json.loads(text)
-        version, device, command, numbers = (data[key] for key in ("version", "device", "command", "numbers"))
+        version, device, command, numbers = (data[key]
+                                             for key in ("version", "device", "command", "numbers"))
         if version != _VERSION:
-            raise CostError(f"{name} has planning numbers of version {version}, but this cuteblas reads version {_VERSION}; "
-                            "run `python -m cuteblas calibrate` to write it again")
-        found = {str(family): {str(key): float(x) for key, x in own.items()} for family, own in numbers.items()}
+            raise CostError(
+                f"{name} has planning numbers of version {version}, but this cuteblas reads version {_VERSION}; "
+                "run `python -m cuteblas calibrate` to write it again"
+            )
+        found = {str(family): {str(key): float(x) for key, x in own.items()}
+                 for family, own in numbers.items()}
         if not all(0 <= x < float("inf") for own in found.values() for x in own.values()):
             raise ValueError("a number is negative or not finite")
     except CostError:
@@ -150,6 +160,7 @@ def _completed(costs: Costs, default: Costs) -> Costs:
 
 def written(costs: Costs) -> str:
     """The text of a file."""
-    numbers = {family: {name: float(f"{x:.6g}") for name, x in own.items()} for family, own in costs.numbers.items()}
-    return json.dumps({"version": _VERSION, "device": costs.device, "command": costs.command, "about": dict(costs.about),
-                       "numbers": numbers}, indent=1) + "\n"
+    numbers = {family: {name: float(f"{x:.6g}") for name, x in own.items()}
+               for family, own in costs.numbers.items()}
+    return json.dumps({"version": _VERSION, "device": costs.device, "command": costs.command,
+                       "about": dict(costs.about), "numbers": numbers}, indent=1) + "\n"

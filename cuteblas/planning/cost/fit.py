@@ -1,8 +1,8 @@
 """Fitting a card's numbers to measured times, and what their choices cost beside the best.
 
-First least squares of logarithms, by Gauss-Newton steps with damping (Levenberg and Marquardt): errors count the more, the nearer a
-plan is to the best of its problem. Then a random search for numbers that choose better among all plans. Numbers stay within what is
-believable.
+First least squares of logarithms, by Gauss-Newton steps with damping (Levenberg and Marquardt):
+errors count the more, the nearer a plan is to the best of its problem. Then a random search for
+numbers that choose better among all plans. Numbers stay within what is believable.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from .work import Work
 __all__ = ["Measured", "Regret", "fit", "regrets"]
 
 _ROUNDS, _STEP = 30, 1e-3
-_FAR = 0.25                          # an error of a logarithm from which it counts less than its square
-_HELD = 0.05                         # of an error of 1: what it costs to move a number by a factor of e
-_TRIES, _NEAR = 3000, 2.0            # of the search, among plans whose estimates are at most so many times the least
-_PERCENTILE_COUNTS, _ERROR_COUNTS = 0.2, 0.25      # of the 95th percentile and of the error of good plans, beside the mean regret
-_UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0   # the regret of a choice that was not measured; the share of them that may be
+_FAR = 0.25                # an error of a logarithm from which it counts less than its square
+_HELD = 0.05               # of an error of 1: what it costs to move a number by a factor of e
+_TRIES, _NEAR = 3000, 2.0  # of the search, among plans whose estimates are at most so many times
+                           # the least
+# of the 95th percentile and of the error of good plans, beside the mean regret
+_PERCENTILE_COUNTS, _ERROR_COUNTS = 0.2, 0.25
+# the regret of a choice that was not measured; the share of them that may be
+_UNKNOWN, _MOST_UNKNOWN, _ABOVE = 0.1, 0.1, 3.0
 
 
 @dataclass
@@ -77,11 +80,13 @@ class Measured:
 
     def taken(self, alternative: Alternative) -> float | None:
         """What a plan took, if it was measured."""
-        return next((x for each, x in zip(self.alternatives, self.seconds, strict=True) if str(each) == str(alternative)), None)
+        return next((x for each, x in zip(self.alternatives, self.seconds, strict=True)
+                     if str(each) == str(alternative)), None)
 
 
 class Regret(NamedTuple):
-    """How much longer planning's choice took than the best plan that was measured: 0 if it is that one.
+    """How much longer planning's choice took than the best plan that was measured: 0 if it is that
+    one.
 
     ``regret`` is ``None`` if the choice was not measured.
     """
@@ -132,14 +137,16 @@ def _clipped(at: np.ndarray) -> np.ndarray:
 
 
 class _Group(NamedTuple):
-    """Alternatives whose counts have the same kinds, as arrays, and the problems that they belong to."""
+    """Alternatives whose counts have the same kinds, as arrays, and the problems that they belong
+    to."""
 
     work: Any
     rows: np.ndarray
 
 
 class _Estimates:
-    """The estimates of all plans as functions of logarithms of numbers: measured plans first, those of a problem together."""
+    """The estimates of all plans as functions of logarithms of numbers: measured plans first, those
+    of a problem together."""
 
     def __init__(self, problems: Sequence[Measured], device: DeviceInfo):
         self.device, self.problems = device, problems
@@ -149,15 +156,16 @@ class _Estimates:
         self.problem = np.array([index for index, _plan, _seconds in plans])
         self.measured = np.array([seconds for _index, _plan, seconds in plans])
         self.best = np.array([problem.best for problem in problems])[self.problem]
-        self.copies = np.array([not isinstance(plan.works[-1], Work) for _index, plan, _seconds in plans])
+        self.copies = np.array([not isinstance(plan.works[-1], Work)
+                                for _index, plan, _seconds in plans])
         self.floors = np.array([device.seconds(plan.floor) for _index, plan, _seconds in plans])
         counted: dict[tuple, list[tuple[int, Any]]] = defaultdict(list)
         for row, (_index, plan, _seconds) in enumerate(plans):
             for work in plan.works:
-                words = tuple(x for x in work if isinstance(x, str))        # type: ignore[attr-defined]
+                words = tuple(x for x in work if isinstance(x, str))  # type: ignore[attr-defined]
                 counted[type(work), words].append((row, work))
-        self._groups = [_Group(_stacked([work for _row, work in own]), np.array([row for row, _work in own]))
-                        for own in counted.values()]
+        self._groups = [_Group(_stacked([work for _row, work in own]),
+                               np.array([row for row, _work in own])) for own in counted.values()]
 
     def of(self, rows: np.ndarray) -> _Estimates:
         """Those of some plans."""
@@ -212,7 +220,8 @@ def _least_squares(everything: _Estimates, start: np.ndarray) -> np.ndarray:
     error, damping = error_of(at), 1e-3
     for _round in range(_ROUNDS):
         weight = nearness * np.sqrt(np.minimum(1, _FAR / np.maximum(abs(error), 1e-12)))
-        slopes = np.stack([(error_of(at + _STEP * unit) - error) / _STEP for unit in np.eye(len(at))], 1)
+        slopes = np.stack([(error_of(at + _STEP * unit) - error) / _STEP
+                           for unit in np.eye(len(at))], 1)
         weighted = slopes * weight[:, None]
         normal = weighted.T @ weighted + _HELD * np.eye(len(at))
         gradient, before = weighted.T @ (weight * error) + _HELD * (at - start), total(error, at)
@@ -232,8 +241,10 @@ def _least_squares(everything: _Estimates, start: np.ndarray) -> np.ndarray:
     return at
 
 
-def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers: np.ndarray, tries: int) -> np.ndarray:
-    """Some numbers so that choices are nearer to the best plans, by random steps of a few of them at a time."""
+def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers: np.ndarray,
+                    tries: int) -> np.ndarray:
+    """Some numbers so that choices are nearer to the best plans, by random steps of a few of them
+    at a time."""
     starts = np.flatnonzero(np.diff(everything.problem, prepend=-1))
     near = np.zeros(len(everything.problem), bool)
     for seconds in map(everything.seconds, begin):
@@ -250,12 +261,14 @@ def _better_choices(everything: _Estimates, begin: Sequence[np.ndarray], numbers
         chosen = np.flatnonzero(seconds == np.minimum.reduceat(seconds, starts)[estimates.problem])
         chosen = chosen[np.diff(estimates.problem[chosen], prepend=-1) > 0]
         found, unknown = regret[chosen], 1 - float(measured[chosen].mean())
-        return float(found.mean() + _PERCENTILE_COUNTS * np.percentile(found, 95) + _ABOVE * max(0, unknown - _MOST_UNKNOWN)
-                     + _ERROR_COUNTS * abs(np.log(seconds[good]) - goal).mean())
+        return float(found.mean() + _PERCENTILE_COUNTS * np.percentile(found, 95) + _ABOVE
+                     * max(0, unknown - _MOST_UNKNOWN) + _ERROR_COUNTS
+                     * abs(np.log(seconds[good]) - goal).mean())
 
     rng, at = np.random.default_rng(0), min(begin, key=cost)
     least_cost, now = cost(at), estimates.seconds(at)
-    asked = [i for i in numbers if (estimates.seconds(at + _STEP * np.eye(len(at))[i]) != now).any()]
+    asked = [i for i in numbers if (estimates.seconds(at + _STEP
+                                                      * np.eye(len(at))[i]) != now).any()]
     for _try in range(tries):
         moved = at.copy()
         some = rng.choice(asked, min(len(asked), int(rng.integers(1, 4))), replace=False)

@@ -1,7 +1,8 @@
-"""What NumPy and the way to a GPU cost on the host, as far as it is decided by that where a call on NumPy arrays runs.
+"""What NumPy and the way to a GPU cost on the host, as far as it is decided by that where a call on
+NumPy arrays runs.
 
-The numbers that come with the package were measured on the host of an NVIDIA H200, which has 16 processors; ``python -m cuteblas
-calibrate`` measures those of the host at hand.
+The numbers that come with the package were measured on the host of an NVIDIA H200, which has 16
+processors; ``python -m cuteblas calibrate`` measures those of the host at hand.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class HostCosts:
     product_bytes : float
         That are read and written in a second in products that wait for memory.
     copied_bytes : float
-        Of an array that NumPy copies in its order in a second, by one processor however many there are.
+        Of an array that NumPy copies in its order in a second, by one processor however many there
+        are.
     transposed_bytes : float
         Of an array that is copied in another order in a second, on the host.
     packed_bytes : float
@@ -53,8 +55,8 @@ class HostCosts:
 
     def changed(self, changes: Mapping[str, Any]) -> HostCosts:
         """The same with some numbers changed; of types, those that are named."""
-        merged: dict[str, Any] = {name: {**getattr(self, name), **x} if isinstance(x, Mapping) else x
-                                  for name, x in changes.items()}
+        merged: dict[str, Any] = {name: {**getattr(self, name), **x} if isinstance(x, Mapping)
+                                  else x for name, x in changes.items()}
         return replace(self, **merged)
 
     def written(self, command: str, processors: int) -> str:
@@ -62,9 +64,10 @@ class HostCosts:
         def short(x: float) -> float:
             return float(f"{x:.4g}")
 
-        numbers = {name: {key: short(y) for key, y in x.items()} if isinstance(x, Mapping) else short(x)
-                   for name, x in asdict(self).items()}
-        return json.dumps({"version": _VERSION, "command": command, "processors": processors, "numbers": numbers}, indent=1) + "\n"
+        numbers = {name: {key: short(y) for key, y in x.items()} if isinstance(x, Mapping)
+                   else short(x) for name, x in asdict(self).items()}
+        return json.dumps({"version": _VERSION, "command": command, "processors": processors,
+                           "numbers": numbers}, indent=1) + "\n"
 
     def link(self, processors: int) -> float:
         """Bytes in a second between pageable memory and the GPU, one way."""
@@ -77,25 +80,31 @@ class HostCosts:
 
     def host_copy(self, nbytes: float, transposed: bool, processors: int) -> float:
         """The seconds of a copy on the host."""
-        return nbytes / (self.transposed_bytes * min(processors, 16) if transposed else self.copied_bytes)
+        return nbytes / (self.transposed_bytes * min(processors, 16) if transposed
+                         else self.copied_bytes)
 
     def gpu_product(self, dtype: str, products: float) -> float:
         """The seconds of a sum of products on the GPU of what is there."""
-        return products / self.gpu_multiplications.get(dtype, min(self.gpu_multiplications.values()))
+        return products / self.gpu_multiplications.get(dtype,
+                                                       min(self.gpu_multiplications.values()))
 
-    def gpu_call(self, dtype: str, products: float, up: float, down: float, processors: int) -> float:
-        """The seconds of a call on the GPU, with the way there and back, where half of the results go while operands arrive."""
+    def gpu_call(self, dtype: str, products: float, up: float, down: float,
+                 processors: int) -> float:
+        """The seconds of a call on the GPU, with the way there and back, where half of the results
+        go while operands arrive."""
         return self.call + (up + down / 2) / self.link(processors) + self.gpu_product(dtype, products)
 
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
-HOST = HostCosts(
-    multiplications={"float32": 36e9, "float64": 13.4e9, "complex64": 7.9e9, "complex128": 3.9e9, "float16": 2e9,
-                     **dict.fromkeys(_INTEGERS, 6e9)},
-    gpu_multiplications={"float32": 120e12, "float64": 43e12, "complex64": 29.7e12, "complex128": 9.9e12, "float16": 200e12,
-                         **dict.fromkeys(_INTEGERS, 5e12)},
-    product_bytes=6.4e9, copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9, call=400e-6)
+HOST = HostCosts(multiplications={"float32": 36e9, "float64": 13.4e9, "complex64": 7.9e9,
+                                  "complex128": 3.9e9, "float16": 2e9,
+                                  **dict.fromkeys(_INTEGERS, 6e9)},
+                 gpu_multiplications={"float32": 120e12, "float64": 43e12, "complex64": 29.7e12,
+                                      "complex128": 9.9e12, "float16": 200e12,
+                                      **dict.fromkeys(_INTEGERS, 5e12)}, product_bytes=6.4e9,
+                 copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9,
+                 call=400e-6)
 """Of the host of an H200."""
 
 
@@ -117,9 +126,11 @@ def host_costs_from(text: str, name: str) -> HostCosts:
         numbers, known = dict(data["numbers"]), {field.name for field in fields(HostCosts)}
         if data["version"] != _VERSION:
             raise ValueError(f"its version is {data['version']}, not {_VERSION}")
-        found = {key: {str(kind): float(y) for kind, y in x.items()} if isinstance(getattr(HOST, key), Mapping) else float(x)
+        found = {key: {str(kind): float(y) for kind, y in x.items()}
+                 if isinstance(getattr(HOST, key), Mapping) else float(x)
                  for key, x in numbers.items() if key in known}
-        if not all(0 < y < float("inf") for x in found.values() for y in (x.values() if isinstance(x, Mapping) else (x,))):
+        if not all(0 < y < float("inf") for x in found.values()
+                   for y in (x.values() if isinstance(x, Mapping) else (x,))):
             raise ValueError("a number is not positive or not finite")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CostError(f"{name} has no valid host numbers: {error}; "

@@ -11,7 +11,8 @@ RANGES = {
     "units": {
         "fused multiply-adds: share of rate": _EFFICIENCY,
         "fused multiply-adds of int32: share of rate": _EFFICIENCY,
-        "fused multiply-adds of 16 bits: share of rate": (0.1, 1.0),   # with their conversions to float32
+        # with their conversions to float32
+        "fused multiply-adds of 16 bits: share of rate": (0.1, 1.0),
         "fused multiply-adds of bool: share of rate": (0.05, 1.0),     # as logical instructions
         "tensor cores: share of rate": _EFFICIENCY,
         "tensor cores, float64: share of rate": _EFFICIENCY,
@@ -19,22 +20,31 @@ RANGES = {
     },
     # What a multiprocessor takes for what it does beside products.
     "rates": {
-        "a fetch: clocks": (0.5, 4.0),                  # a wavefront of loads from global memory into registers
-        "a copy of few elements: clocks": (1.0, 10.0),  # an asynchronous copy by a warp, with its address and predicate
-        "converted: bytes in a clock": (20.0, 200.0),   # split into planes, or moved to where their words begin, in registers
-        "crowded registers: part": (0.1, 4.0),          # slower with all registers of a thread than with an easy number of them
+        # a wavefront of loads from global memory into registers
+        "a fetch: clocks": (0.5, 4.0),
+        # an asynchronous copy by a warp, with its address and predicate
+        "a copy of few elements: clocks": (1.0, 10.0),
+        # split into planes, or moved to where their words begin, in registers
+        "converted: bytes in a clock": (20.0, 200.0),
+        # slower with all registers of a thread than with an easy number of them
+        "crowded registers: part": (0.1, 4.0),
         "written: bytes in a clock": (8.0, 100.0),      # from registers to C, with alpha and beta
-        "C by elements: part": (0.05, 6.0),             # longer than by vectors: where threads have no neighbours side by side
+        # longer than by vectors: where threads have no neighbours side by side
+        "C by elements: part": (0.05, 6.0),
         "C by rows: part": (0.05, 6.0),                 # by way of shared memory
         "C by words: part": (0.05, 12.0),               # as words of 64 bits, from three sums each
-        "a divided tile: part": (0.005, 0.3),           # longer, as blocks that begin in different places share less of L2
-        "writing alone: part": (0.05, 1.0),             # of the time of C's bytes, if no other block multiplies meanwhile
+        # longer, as blocks that begin in different places share less of L2
+        "a divided tile: part": (0.005, 0.3),
+        # of the time of C's bytes, if no other block multiplies meanwhile
+        "writing alone: part": (0.05, 1.0),
     },
-    # How long blocks wait: clocks until what was asked for is there, and the warps that hide each other's instructions.
+    # How long blocks wait: clocks until what was asked for is there, and the warps that hide each
+    # other's instructions.
     "waits": {
         "TMA: clocks": (300.0, 2000.0),
         "copies: clocks": (100.0, 2000.0),              # asynchronous ones, mostly of lines in L2
-        "streams: clocks": (800.0, 4000.0),             # the same while all blocks read as fast as memory allows
+        # the same while all blocks read as fast as memory allows
+        "streams: clocks": (800.0, 4000.0),
         "loads: clocks": (500.0, 4000.0),               # into registers
         "a sum of others: clocks": (500.0, 15000.0),    # of a divided tile, until it is there
         "any unit: warps": (1.0, 10.0),                 # of a multiprocessor that keep a unit busy
@@ -44,7 +54,8 @@ RANGES = {
     "memory": {
         "share of bandwidth": (0.6, 1.15),
         "in L2: times the bandwidth": (1.0, 2.5),
-        "prepared: share of bandwidth": (0.3, 1.0),     # of kernels that split operands or make residues of them
+        # of kernels that split operands or make residues of them
+        "prepared: share of bandwidth": (0.3, 1.0),
     },
     "launch": {
         "seconds": (5e-7, 4e-6),
@@ -59,7 +70,7 @@ RANGES = {
         "a pass: instructions": (1.0, 30.0),
         "in L2: times the bandwidth": (0.8, 2.5),
         "share of bandwidth": (0.7, 1.15),
-        "others read: part": (0.02, 1.0),               # of the bytes of touched sectors that nobody asked for
+        "others read: part": (0.02, 1.0),    # of the bytes of touched sectors that nobody asked for
         "others written: part": (0.1, 6.0),
         "a run: bytes": (1.0, 100.0),                   # that a run takes beside its own
     },

@@ -1,7 +1,9 @@
-"""What a plan does, counted from its layouts, and the time of it: one estimate for all products and reductions.
+"""What a plan does, counted from its layouts, and the time of it: one estimate for all products and
+reductions.
 
-A family counts clocks of a unit, wavefronts, instructions and bytes. A card's numbers say how much of a published rate is
-reached and how long things wait; none of them belongs to a tile. docs/planning.md works through an example.
+A family counts clocks of a unit, wavefronts, instructions and bytes. A card's numbers say how much
+of a published rate is reached and how long things wait; none of them belongs to a tile.
+docs/planning.md works through an example.
 """
 
 from __future__ import annotations
@@ -12,19 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ..problem import DeviceInfo
 
-__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "divisions", "memory_seconds", "norm", "on_wgmma",
-           "persistent", "worth"]
+__all__ = ["OF_A_WARP", "Counted", "Work", "added", "blocks_in_turns", "divisions",
+           "memory_seconds", "norm", "on_wgmma", "persistent", "worth"]
 
 _BEGINNING = 2.5                     # clocks in which a block begins
 _MOST_BLOCKS = 2**31 - 1             # of a grid
 
-_RESOURCES = {
-    "the unit": ("clocks",), "shared memory": ("wavefronts",), "loads": ("fetched", "gathered"), "TMA": ("lines",),
-    "instructions": ("instructions", "modes"), "conversions": ("converted",), "crowded registers": ("crowded",),
-    "waiting": ("rounds", "passes", "latencies"), "writing": ("written", "stored"), "divided tiles": ("exchanged", "apart"),
-    "memory": ("moved", "read"), "runs": ("runs_read", "runs_written"), "parts of sectors": ("others_read", "others_written"),
-    "launches": ("launches",), "slices": ("added",), "preparing operands": ("prepared",),
-}
+_RESOURCES = {"the unit": ("clocks",), "shared memory": ("wavefronts",),
+              "loads": ("fetched", "gathered"), "TMA": ("lines",),
+              "instructions": ("instructions", "modes"), "conversions": ("converted",),
+              "crowded registers": ("crowded",), "waiting": ("rounds", "passes", "latencies"),
+              "writing": ("written", "stored"), "divided tiles": ("exchanged", "apart"),
+              "memory": ("moved", "read"), "runs": ("runs_read", "runs_written"),
+              "parts of sectors": ("others_read", "others_written"), "launches": ("launches",),
+              "slices": ("added",), "preparing operands": ("prepared",),}
 _NONE = 1e-9                         # of a resource, so that nothing is divided by zero
 
 
@@ -40,7 +43,8 @@ OF_A_WARP = 40
 
 
 def norm(power: int, *parts: float) -> float:
-    """The time of what happens at once: longer than the longest part where another one takes nearly as long."""
+    """The time of what happens at once: longer than the longest part where another one takes nearly
+    as long."""
     total = 0.0
     for part in parts:
         total += part**power
@@ -57,19 +61,22 @@ class Work(NamedTuple):
     clocks : float
         Of the unit at its published rate.
     wavefronts, fetched, instructions, lines : float
-        Clocks of shared memory; wavefronts of loads from global memory into registers; clocks in which instructions are issued;
-        clocks in which TMA asks for lines.
+        Clocks of shared memory; wavefronts of loads from global memory into registers; clocks in
+        which instructions are issued; clocks in which TMA asks for lines.
     gathered, converted, crowded : float
-        Copies of a warp of few elements each; bytes converted in registers; the part of registers above those of an easy tile.
+        Copies of a warp of few elements each; bytes converted in registers; the part of registers
+        above those of an easy tile.
     tiles, rounds, passes, ahead, beside : float
-        Of the busiest multiprocessor: tiles, how often blocks begin after each other, steps after each other, those of them that
-        are on their way at once, and blocks at once.
+        Of the busiest multiprocessor: tiles, how often blocks begin after each other, steps after
+        each other, those of them that are on their way at once, and blocks at once.
     warps, blocks : float
         Of a block, infinite where instructions do not wait for each other; of the launch.
     written, exchanged, apart : float
-        Bytes of C, and of sums that are left and added where K of tiles is divided, of a multiprocessor; tiles that are divided.
+        Bytes of C, and of sums that are left and added where K of tiles is divided, of a
+        multiprocessor; tiles that are divided.
     moved, stored : float
-        Bytes of all operands, once; those of C or its slices that are written while no other block multiplies.
+        Bytes of all operands, once; those of C or its slices that are written while no other block
+        multiplies.
     launches, added, prepared : float
         Launches; bytes of slices; bytes that preparing operands reads and writes.
     """
@@ -107,11 +114,19 @@ class Work(NamedTuple):
         rates, waits, memory = costs["rates"], costs["waits"], costs["memory"]
         cached = memory["in L2: times the bandwidth"]**(w.moved <= device.l2_bytes)
         per_byte = device.clock_hz / device.bandwidth
-        tile = norm(4, w.clocks / costs["units"][f"{w.unit}: share of rate"], w.wavefronts, w.instructions, w.lines,
-                    w.fetched * rates["a fetch: clocks"]) * (1 + w.crowded * rates["crowded registers: part"])
+        tile = norm(
+            4,
+            w.clocks / costs["units"][f"{w.unit}: share of rate"],
+            w.wavefronts,
+            w.instructions,
+            w.lines,
+            w.fetched * rates["a fetch: clocks"]
+        ) * (1 + w.crowded * rates["crowded registers: part"])
         tile = tile + w.gathered * rates["a copy of few elements: clocks"] + w.converted / rates["converted: bytes in a clock"]
-        filling = waits["float64 on tensor cores: warps" if w.unit == "tensor cores, float64" else "any unit: warps"]
-        busy = norm(3, (w.tiles + w.apart * rates["a divided tile: part"]) * tile, filling / w.warps * w.rounds * tile)
+        filling = waits["float64 on tensor cores: warps" if w.unit == "tensor cores, float64"
+                        else "any unit: warps"]
+        busy = norm(3, (w.tiles + w.apart * rates["a divided tile: part"]) * tile,
+                    filling / w.warps * w.rounds * tile)
         narrow = 1.0 if w.writes == "vectors" else 1 + rates[f"C by {w.writes}: part"]
         busy = busy + (w.written * narrow + w.exchanged) / rates["written: bytes in a clock"]
         busy = busy + (w.exchanged > 0) * waits["a sum of others: clocks"]
@@ -126,49 +141,62 @@ class Work(NamedTuple):
         return device.seconds(clocks, starting, nbytes)
 
 
-def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int, device: DeviceInfo) -> dict[str, Any]:
-    """How blocks of so many steps follow each other on the busiest multiprocessor, which has so many at once."""
+def blocks_in_turns(blocks: int, resident: int, steps: float, stages: int,
+                    device: DeviceInfo) -> dict[str, Any]:
+    """How blocks of so many steps follow each other on the busiest multiprocessor, which has so
+    many at once."""
     tiles = -(-blocks // device.multiprocessors)
     rounds = -(-tiles // resident)
-    return {"tiles": tiles, "rounds": rounds, "passes": rounds * max(0, steps - 1), "ahead": max(1, stages - 1),
-            "beside": min(resident, tiles), "blocks": blocks if blocks <= _MOST_BLOCKS else inf}
+    return {"tiles": tiles, "rounds": rounds, "passes": rounds * max(0, steps - 1),
+            "ahead": max(1, stages - 1), "beside": min(resident, tiles),
+            "blocks": blocks if blocks <= _MOST_BLOCKS else inf}
 
 
-def on_wgmma(rows: int, columns: int, steps: float, products: int = 1, planes: int = 1) -> dict[str, Any]:
-    """What a tile takes of tensor cores, shared memory and TMA, in so many steps with products of so many planes each."""
+def on_wgmma(rows: int, columns: int, steps: float, products: int = 1,
+             planes: int = 1) -> dict[str, Any]:
+    """What a tile takes of tensor cores, shared memory and TMA, in so many steps with products of
+    so many planes each."""
     instructions = 1 if columns <= 256 and not (rows == 192 and columns > 192) else 2
     return {"clocks": products * steps * rows * columns / 32,
-            "wavefronts": steps * (products * rows / 64 * (64 * instructions + columns) + planes * (rows + columns)),
+            "wavefronts": steps * (products * rows / 64 * (64 * instructions + columns) + planes
+                                   * (rows + columns)),
             "lines": 2 * steps * planes * (rows + columns)}
 
 
-def persistent(tiles: float, divided: int, nbytes: float, sums: float, device: DeviceInfo) -> dict[str, Any]:
-    """What the busiest of blocks that stay does with so many tiles, of so many bytes of C, of which some are divided."""
+def persistent(tiles: float, divided: int, nbytes: float, sums: float,
+               device: DeviceInfo) -> dict[str, Any]:
+    """What the busiest of blocks that stay does with so many tiles, of so many bytes of C, of which
+    some are divided."""
     most = device.multiprocessors
     exchanged = sums * (1 + -(-most // divided)) if divided else 0.0
-    return {"tiles": tiles, "written": ceil(tiles) * nbytes, "exchanged": exchanged, "apart": divided / most}
+    return {"tiles": tiles, "written": ceil(tiles) * nbytes, "exchanged": exchanged,
+            "apart": divided / most}
 
 
 def divisions(tiles: int, most: int) -> list[int]:
-    """How many tiles may be divided along K among so many blocks: none, those after whole waves, or these and one more wave."""
+    """How many tiles may be divided along K among so many blocks: none, those after whole waves, or
+    these and one more wave."""
     rest = tiles % most
     return [0, *(divided for divided in (rest, rest + most) if rest and divided <= tiles)]
 
 
 def added(slices: int, nbytes: float, launches: int = 1) -> dict[str, Any]:
-    """What slices of so many bytes take beside launches that multiply: to add them, and another launch."""
+    """What slices of so many bytes take beside launches that multiply: to add them, and another
+    launch."""
     return {"launches": launches + (slices > 1), "added": slices * nbytes if slices > 1 else 0.0}
 
 
 def memory_seconds(nbytes: float, device: DeviceInfo) -> float:
-    """The time of bytes that come from where other calls leave them: L2, if it has room for them."""
+    """The time of bytes that come from where other calls leave them: L2, if it has room for
+    them."""
     memory = device.fitted["memory"]
     cached = memory["in L2: times the bandwidth"]**(nbytes <= device.l2_bytes)
     return device.seconds(nbytes=nbytes / cached / memory["share of bandwidth"])
 
 
 def worth(work: Any, device: DeviceInfo) -> list[tuple[str, dict[str, float], float]]:
-    """Each resource with its counts, and by how many seconds the estimate would be less without it, the most first."""
+    """Each resource with its counts, and by how many seconds the estimate would be less without it,
+    the most first."""
     found = []
     for name, fields in _RESOURCES.items():
         counts = {field: value for field in fields if (value := getattr(work, field, 0.0))}

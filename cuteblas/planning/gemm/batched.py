@@ -1,4 +1,5 @@
-"""Plans on ``gemm_batched``: many small matrices in a block, and how a thread has a part of one, or some."""
+"""Plans on ``gemm_batched``: many small matrices in a block, and how a thread has a part of one, or
+some."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from typing import Any, NamedTuple
 
 from ..._dtypes import dtype
 from ...codegen.signature import View
-from ...kernels.gemm.batched import MATRICES, BatchedConfig, BatchedSide, BatchedTile, Box, gemm_batched
+from ...kernels.gemm.batched import (
+    MATRICES,
+    BatchedConfig,
+    BatchedSide,
+    BatchedTile,
+    Box,
+    gemm_batched,
+)
 from ...layout.banks import wavefronts
 from ..cost.alternatives import Alternative
 from ..cost.work import OF_A_WARP, Work, blocks_in_turns
@@ -43,12 +51,12 @@ _BLOCK_BYTES = 32 << 10              # of shared memory that a block should need
 _THREADS, _MOST_THREADS = 128, 256   # that should multiply in a block; that may for a single matrix
 _WARP = 32
 _THREADS_OF_MULTIPROCESSOR, _MOST_RESIDENT = 2048, 32
-_QUAD = 4                            # bytes that are multiplied together
-_WORD = 4                            # bytes
-_WORDS = 112                         # registers of operands and sums of a thread that has whole matrices
-_OTHERS = 60                         # instructions of a thread beside those that loads, products and sums take
-_LEAST_PART = 8                      # rows of C, of which there are too many for one matrix
-_DEEP = 32                           # K from which results of one or two elements are summed by several threads
+_QUAD = 4                # bytes that are multiplied together
+_WORD = 4                # bytes
+_WORDS = 112             # registers of operands and sums of a thread that has whole matrices
+_OTHERS = 60             # instructions of a thread beside those that loads, products and sums take
+_LEAST_PART = 8          # rows of C, of which there are too many for one matrix
+_DEEP = 32               # K from which results of one or two elements are summed by several threads
 
 
 def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -71,14 +79,15 @@ def why_not_batched(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def _cut(p: GemmProblem) -> GemmProblem:
-    """The problem with rows of C in parts where they are too many, or else columns: so a B that matrices share is read for many
-    rows. Where both are too many, as many parts would be read as there are blocks of C."""
+    """The problem with rows of C in parts where they are too many, or else columns: so a B that
+    matrices share is read for many rows. Where both are too many, as many parts would be read as
+    there are blocks of C."""
     return transposed(_cut_rows(transposed(p))) if p.m <= _MOST else _cut_rows(p)
 
 
 def _cut_rows(p: GemmProblem) -> GemmProblem:
-    """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole words: B is the same for
-    them."""
+    """The problem with one more batch mode, the innermost, which counts parts of the rows, of whole
+    words: B is the same for them."""
     parts = [d for d in divisors(p.m, _MOST) if d >= _LEAST_PART
              and d * dtype(p.a.dtype).bytes % _WORD == 0]
     if p.m <= _MOST or not parts:
@@ -109,8 +118,8 @@ class _Matrices:
     count, item : int
         Matrices of the batch, and bytes of an element.
     order : tuple of int
-        The modes, that of the smallest stride first, with the matrices unless they share the operand;
-        of one element everywhere, the rows.
+        The modes, that of the smallest stride first, with the matrices unless they share the
+        operand; of one element everywhere, the rows.
     run : int
         How many of them follow each other without gaps.
     """
@@ -199,7 +208,8 @@ def _places(tile: BatchedTile) -> list[tuple[int, int, int, int]]:
 
 
 def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) -> tuple[int, int]:
-    """Wavefronts in which a warp loads all that it needs of an operand, and how many loads these are."""
+    """Wavefronts in which a warp loads all that it needs of an operand, and how many loads these
+    are."""
     along, inner, each = held
     item, places = x.item, _places(tile)
     if tile.whole:
@@ -220,7 +230,8 @@ def _loads(tile: BatchedTile, mode: int, extents: Box, x: _Matrices, held: Box) 
 
 
 def _multiplies_bytes(p: GemmProblem) -> bool:
-    """Whether sums of products of signed bytes in 32 bits are those that are asked for: of as many bits, or exact ones."""
+    """Whether sums of products of signed bytes in 32 bits are those that are asked for: of as many
+    bits, or exact ones."""
     types = p.a.dtype, p.b.dtype, p.accumulator
     return types == ("int8", "int8", "int32") or all(dtype(name).bytes == 1 for name in types)
 
@@ -257,11 +268,13 @@ def _tiles(p: GemmProblem, a: _Matrices, b: _Matrices, c: _Matrices) -> Iterator
 
 
 def _instructions(p: GemmProblem, tile: BatchedTile, loads: int) -> float:
-    """Instructions that a thread issues, which loads so often from shared memory; those that take two clocks count twice."""
+    """Instructions that a thread issues, which loads so often from shared memory; those that take
+    two clocks count twice."""
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     each = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 2 if sums.kind == "b" else 1
     slower = 2 if sums.part.bytes == 8 or sums.is_integer else 1
-    m, n = (p.m, p.n) if tile.whole else (tile.rest(i, e) * tile.run[i] for i, e in enumerate((p.m, p.n)))
+    m, n = (p.m, p.n) if tile.whole else (tile.rest(i, e) * tile.run[i]
+                                          for i, e in enumerate((p.m, p.n)))
     depth, matrices = p.k // tile.depth, max(1, tile.whole)
     converted = (m + n) * depth if element.bytes < 4 else 0
     if tile.words:
@@ -287,7 +300,8 @@ class _Choice:
 
 
 class _Priced(NamedTuple):
-    """A tile, what its blocks take, all of them and one for each matrix, and distances in shared memory."""
+    """A tile, what its blocks take, all of them and one for each matrix, and distances in shared
+    memory."""
 
     cost: float
     of_matrix: float
@@ -334,7 +348,8 @@ def _priced(p: GemmProblem, one: BatchedTile, operands: tuple[_Matrices, _Matric
 
 @lru_cache(maxsize=4096)
 def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
-    """The tile with the least clocks, and the distances in shared memory with the fewest wavefronts."""
+    """The tile with the least clocks, and the distances in shared memory with the fewest
+    wavefronts."""
     p = _cut(oriented(problem, 1).problem)
     a, b, c = all_three = [_Matrices(*x, p) for x in (*p.inputs, (p.c, (p.m, p.n)))]
     if p.fusion and len(p.batch) > 1 and c.order[-1] != MATRICES:
@@ -349,7 +364,8 @@ def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
     for side, x in zip(sides, all_three, strict=True):
         box = x.box(tile.matrices)
         if MATRICES in side.order[:side.joined(box)]:
-            multiple = max(multiple, side.width // gcd(side.width, side.matrix(box)) if side.outermost else side.width)
+            multiple = max(multiple, side.width // gcd(side.width, side.matrix(box))
+                           if side.outermost else side.width)
     # Elements are counted, even those that several matrices share.
     wide = max(gemm_span(p), *(prod(x.extents) * count for x in all_three)) >= NARROW_SPAN
     needed = p.fusion is not None or any(x.outermost and not x.packed for x in sides)
@@ -360,7 +376,8 @@ def _choice(problem: GemmProblem, multiprocessors: int) -> _Choice:
 
 
 def _c_side(p: GemmProblem, c: _Matrices, tile: BatchedTile) -> BatchedSide:
-    """C, whose sums go through shared memory in their own type: a vector of them is one of C, without conflicts."""
+    """C, whose sums go through shared memory in their own type: a vector of them is one of C,
+    without conflicts."""
     sums = _QUAD if tile.words else dtype(p.accumulator).bytes
     most = c.item if p.fusion else max(c.item, VECTOR_BYTES // sums * c.item)
     unit = max(VECTOR_BYTES // sums, most // c.item)
@@ -387,19 +404,22 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
     """What :func:`plan_batched` does for a problem that :func:`why_not_batched` does not refuse."""
     choice, p = _choice(problem, device.multiprocessors), problem
     tile = choice.config.tile
-    moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides), dtype(x.dtype).bytes)
+    moved = sum(touched_bytes((*extents, *p.batch), (*x.strides, *x.batch_strides),
+                              dtype(x.dtype).bytes)
                 for x, extents in (*p.inputs, (p.c, (p.m, p.n))))
     warps, blocks = tile.threads // _WARP, -(-prod(_cut(p).batch) // tile.matrices)
-    return Work("fused multiply-adds", "copies", instructions=choice.clocks + OF_A_WARP * warps, warps=warps, moved=moved,
-                stored=p.outputs * dtype(p.c.dtype).bytes,
-                **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads, _MOST_RESIDENT)), 1, 1, device))
+    return Work("fused multiply-adds", "copies", instructions=choice.clocks + OF_A_WARP * warps,
+                warps=warps, moved=moved, stored=p.outputs * dtype(p.c.dtype).bytes,
+                **blocks_in_turns(blocks, max(1, min(_THREADS_OF_MULTIPROCESSOR // tile.threads,
+                                                     _MOST_RESIDENT)), 1, 1, device))
 
 
 def batched_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The plan, where there is one."""
     if why_not_batched(problem, device) is None:
         tile = _choice(problem, device.multiprocessors).config.tile
-        yield Alternative("gemm_batched", str(tile), (_work(problem, device),), partial(plan_batched, problem, device))
+        yield Alternative("gemm_batched", str(tile), (_work(problem, device),),
+                          partial(plan_batched, problem, device))
 
 
 def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -420,8 +440,10 @@ def plan_batched(problem: GemmProblem, device: DeviceInfo) -> Plan:
     known = with_matrices(p, lambda _role, x: settled(x, (p.m, p.n), units=True))
     each = bind(gemm_batched(config), known, blocks, roles, matrices=prod(p.batch),
                 **_views(p, config, roles))
-    reason = (f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
-              f"{facing.note}")
+    reason = (
+        f"{types(p)} on fused multiply-adds; {config.tile}: {blocks} blocks on {device.multiprocessors} multiprocessors"
+        f"{facing.note}"
+    )
     return Plan(problem, device, "gemm_batched", config, (each,), 0, reason, each.kernel.facts,
                 _work(problem, device).seconds(device))
 
@@ -430,11 +452,13 @@ def _views(p: GemmProblem, config: BatchedConfig, roles: Roles) -> dict[str, Any
     """How the kernel sees its matrices."""
     values: dict[str, Any] = {}
     for name, operand, side in (("A", p.a, config.a), ("B", p.b, config.b), ("C", p.c, config.c)):
-        rows, columns = (stride if q in side.order else 0 for q, stride in enumerate(operand.strides))
+        rows, columns = (stride if q in side.order else 0
+                         for q, stride in enumerate(operand.strides))
         if side.packed:
             values[name] = View(place(roles[name]), (1,))
         elif side.outermost or MATRICES not in side.order:
             values[name] = view(replace(operand, strides=(rows, columns)), roles[name])
         else:
-            values[name] = View(place(roles[name]), (rows, columns, _flat_stride(operand, p.batch) or 0))
+            values[name] = View(place(roles[name]),
+                                (rows, columns, _flat_stride(operand, p.batch) or 0))
     return values

@@ -1,4 +1,5 @@
-"""Products in blocks of C, one after the other in the same workspace, where one plan for all of C would need too much of it."""
+"""Products in blocks of C, one after the other in the same workspace, where one plan for all of C
+would need too much of it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ..problem import DeviceInfo, GemmProblem, Operand, with_matrices
 
 __all__ = ["Block", "Blocks", "plan_in_blocks"]
 
-_MULTIPLE = 256                      # rows and columns: offsets to blocks are multiples of any vector
+_MULTIPLE = 256                    # rows and columns: offsets to blocks are multiples of any vector
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,17 @@ class Blocks:
 
     @classmethod
     def cut(cls, p: GemmProblem, matrices: int = 1, rows: int = 1, columns: int = 1) -> Blocks:
-        """The outermost batch mode, the rows and the columns of a product in so many parts each, or fewer."""
-        m, n = (x if parts == 1 else _whole(-(-x // parts)) for x, parts in ((p.m, rows), (p.n, columns)))
+        """The outermost batch mode, the rows and the columns of a product in so many parts each, or
+        fewer."""
+        m, n = (x if parts == 1 else _whole(-(-x // parts))
+                for x, parts in ((p.m, rows), (p.n, columns)))
         return cls(-(-(p.batch[0] if p.batch else 1) // matrices), m, n)
 
     @classmethod
     def fewest(cls, p: GemmProblem, most: int,
                fits: Callable[[GemmProblem], bool]) -> Blocks | None:
-        """The fewest blocks that fit, a triangle in one; ``None`` if not even ``most`` of them do."""
+        """The fewest blocks that fit, a triangle in one; ``None`` if not even ``most`` of them
+        do."""
         matrices = p.batch[0] if p.batch else 1
         for total in range(1, 2 if p.triangle else most + 1):
             for each in divisors(total, matrices):
@@ -64,7 +68,8 @@ class Blocks:
         return None
 
     def smaller(self) -> Blocks | None:
-        """Half of them: batches first, then the longer side of C; ``None`` if there is nothing to halve."""
+        """Half of them: batches first, then the longer side of C; ``None`` if there is nothing to
+        halve."""
         if self.matrices > 1:
             return replace(self, matrices=-(-self.matrices // 2))
         longest = "m" if self.m >= self.n else "n"
@@ -72,12 +77,15 @@ class Blocks:
         return None if extent <= _MULTIPLE else replace(self, **{longest: _whole(-(-extent // 2))})
 
     def of(self, p: GemmProblem, roles: tuple[Role, Role] = ("a", "b")) -> Iterator[Block]:
-        """The blocks of a product whose A and B have some roles; those that have rows in common are neighbours."""
+        """The blocks of a product whose A and B have some roles; those that have rows in common are
+        neighbours."""
         matrices = p.batch[0] if p.batch else 1
-        for start in product(range(0, matrices, self.matrices), range(0, p.m, self.m), range(0, p.n, self.n)):
+        for start in product(range(0, matrices, self.matrices), range(0, p.m, self.m),
+                             range(0, p.n, self.n)):
             yield self._block(p, roles, start)
 
-    def _block(self, p: GemmProblem, roles: tuple[Role, Role], start: tuple[int, int, int]) -> Block:
+    def _block(self, p: GemmProblem, roles: tuple[Role, Role],
+               start: tuple[int, int, int]) -> Block:
         matrix, row, column = start
         names, places = dict(zip("ab", roles, strict=True)), dict[Role, Argument]()
 
@@ -98,8 +106,10 @@ def _whole(extent: int) -> int:
     return -(-extent // _MULTIPLE) * _MULTIPLE
 
 
-def plan_in_blocks(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmProblem, DeviceInfo], Plan]) -> Plan | None:
-    """A plan whose workspace is within the device's limit: that of the whole product, or of blocks of C.
+def plan_in_blocks(problem: GemmProblem, device: DeviceInfo,
+                   plan_of: Callable[[GemmProblem, DeviceInfo], Plan]) -> Plan | None:
+    """A plan whose workspace is within the device's limit: that of the whole product, or of blocks
+    of C.
 
     Parameters
     ----------
@@ -123,13 +133,15 @@ def plan_in_blocks(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[
     while blocks is not None:
         if plan_of(next(blocks.of(problem)).problem, device).workspace_bytes <= limit:
             joined = _joined(problem, device, plan_of, blocks, whole.workspace_bytes)
-            if joined.workspace_bytes <= limit:                # smaller blocks at the ends may need room for sums that they share
+            # smaller blocks at the ends may need room for sums that they share
+            if joined.workspace_bytes <= limit:
                 return joined
         blocks = blocks.smaller()
     return None
 
 
-def _joined(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmProblem, DeviceInfo], Plan], blocks: Blocks,
+def _joined(problem: GemmProblem, device: DeviceInfo,
+            plan_of: Callable[[GemmProblem, DeviceInfo], Plan], blocks: Blocks,
             needed: int) -> Plan:
     """The launches of all blocks; the first of each waits until the block before has ended."""
     launches: list[Launch] = []
@@ -139,7 +151,10 @@ def _joined(problem: GemmProblem, device: DeviceInfo, plan_of: Callable[[GemmPro
         launches += placed(plans[-1].launches, block.places)
     first = plans[0]
     extents = f"{min(blocks.m, problem.m)} x {min(blocks.n, problem.n)}"
-    reason = (f"{first.reason}; in {len(plans)} blocks of {extents}, as a workspace of {needed} bytes is over the limit of "
-              f"{device.workspace_limit}")
-    return Plan(problem, device, first.family, first.config, tuple(launches), max(plan.workspace_bytes for plan in plans), reason,
-                first.facts, sum(plan.seconds or 0.0 for plan in plans), first.copied, first.fallback)
+    reason = (
+        f"{first.reason}; in {len(plans)} blocks of {extents}, as a workspace of {needed} bytes is over the limit of "
+        f"{device.workspace_limit}"
+    )
+    return Plan(problem, device, first.family, first.config, tuple(launches),
+                max(plan.workspace_bytes for plan in plans), reason, first.facts,
+                sum(plan.seconds or 0.0 for plan in plans), first.copied, first.fallback)

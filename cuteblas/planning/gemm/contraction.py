@@ -1,5 +1,5 @@
-"""Tensor contractions: modes are merged; a plain GEMM if one is left of each group, else one on packed tensors or ``gemm_simt`` on
-nested modes (GETT), whichever is estimated to be faster."""
+"""Tensor contractions: modes are merged; a plain GEMM if one is left of each group, else one on
+packed tensors or ``gemm_simt`` on nested modes (GETT), whichever is estimated to be faster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,15 @@ from ..operands import (
     vector_width,
 )
 from ..plan import Argument, Launch, Plan, Role, place
-from ..problem import ContractionProblem, CopyProblem, DeviceInfo, GemmProblem, Modes, Operand, Storage
+from ..problem import (
+    ContractionProblem,
+    CopyProblem,
+    DeviceInfo,
+    GemmProblem,
+    Modes,
+    Operand,
+    Storage,
+)
 from ..variants import Variant, variant
 from .dispatch import PRECISIONS, gemm_alternatives, plan_gemm
 from .packing import Packed, Pairs, packed, with_copies
@@ -39,19 +47,21 @@ from .slices import workspace_bytes
 
 __all__ = ["VARIANTS", "canonical", "contraction_problem", "plan_contraction", "plan_gett"]
 
-_AHEAD = 256                          # a tile and the copies ahead of the end reach at most this far outside of a mode
+_AHEAD = 256       # a tile and the copies ahead of the end reach at most this far outside of a mode
 
 
-# -- from subscripts to a problem -------------------------------------------------------------------------------------------------
-def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], strides: tuple[tuple[int, ...], ...],
-                        storage: tuple[Storage, Storage, Storage], **kinds: str | bool) -> ContractionProblem:
+# -- from subscripts to a problem ------------------------------------------------------------------
+def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[int, ...]],
+                        strides: tuple[tuple[int, ...], ...],
+                        storage: tuple[Storage, Storage, Storage],
+                        **kinds: str | bool) -> ContractionProblem:
     """The problem that subscripts such as ``"abk,kbc->ac"`` describe.
 
     Parameters
     ----------
     subscripts : str
-        A letter for each mode of A, of B and of C; an index that C lacks is summed over. Without ``->``, C has the indices that
-        occur once, in alphabetical order, as in ``numpy.einsum``.
+        A letter for each mode of A, of B and of C; an index that C lacks is summed over. Without
+        ``->``, C has the indices that occur once, in alphabetical order, as in ``numpy.einsum``.
     shapes : tuple
         Shapes of A and B.
     strides : tuple
@@ -69,23 +79,35 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != 2 or not all(c.isalpha() for term in (*terms, output) for c in term):
-        raise ValueError(f"subscripts name the modes of two tensors by letters, as in 'abk,kbc->ac', got {subscripts!r}")
+        raise ValueError(
+            f"subscripts name the modes of two tensors by letters, as in 'abk,kbc->ac', got {subscripts!r}"
+        )
     if not arrow:
-        output = "".join(sorted(c for c in set(terms[0] + terms[1]) if (terms[0] + terms[1]).count(c) == 1))
+        output = "".join(sorted(c for c in set(terms[0] + terms[1])
+                                if (terms[0] + terms[1]).count(c) == 1))
     names = (*terms, output)
     for term in names:
         if len(set(term)) != len(term):
-            raise ValueError(f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are not contractions")
+            raise ValueError(
+                f"an index occurs twice in {term!r} of {subscripts!r}: traces and diagonals are not contractions"
+            )
     if missing := set(output) - set(terms[0]) - set(terms[1]):
-        raise ValueError(f"index {min(missing)!r} of the result is missing from the operands of {subscripts!r}")
+        raise ValueError(
+            f"index {min(missing)!r} of the result is missing from the operands of {subscripts!r}"
+        )
     extent: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         if len(term) != len(shape):
-            raise ValueError(f"{term!r} of {subscripts!r} names {len(term)} modes, but the tensor has shape {shape}")
+            raise ValueError(
+                f"{term!r} of {subscripts!r} names {len(term)} modes, but the tensor has shape {shape}"
+            )
         for c, size in zip(term, shape, strict=True):
             if extent.setdefault(c, size) != size:
-                raise ValueError(f"index {c!r} of {subscripts!r} has two extents, {extent[c]} and {size}")
-    in_a, in_b, in_c = (dict(zip(term, s, strict=True)) for term, s in zip(names, strides, strict=True))
+                raise ValueError(
+                    f"index {c!r} of {subscripts!r} has two extents, {extent[c]} and {size}"
+                )
+    in_a, in_b, in_c = (dict(zip(term, s, strict=True))
+                        for term, s in zip(names, strides, strict=True))
     m = tuple((extent[c], in_a[c], in_c[c]) for c in output if c not in in_b)
     n = tuple((extent[c], in_b[c], in_c[c]) for c in output if c not in in_a)
     k: Modes = tuple((extent[c], in_a.get(c, 0), in_b.get(c, 0)) for c in extent if c not in in_c)
@@ -93,25 +115,29 @@ def contraction_problem(subscripts: str, shapes: tuple[tuple[int, ...], tuple[in
     return ContractionProblem(m, n, k, *storage, batch, **kinds)  # type: ignore[arg-type]
 
 
-# -- as few modes as possible -----------------------------------------------------------------------------------------------------
+# -- as few modes as possible ----------------------------------------------------------------------
 def _ordered(modes: Modes, *preferred: int) -> Modes:
-    """The first mode is one with stride 1 in the first tensor of ``preferred`` that has one; the others follow by stride there."""
+    """The first mode is one with stride 1 in the first tensor of ``preferred`` that has one; the
+    others follow by stride there."""
     def key(mode: tuple[int, ...]) -> tuple:
-        return (*(mode[column] != 1 for column in preferred), *(abs(mode[column]) for column in preferred), mode)
+        return (*(mode[column] != 1 for column in preferred),
+                *(abs(mode[column]) for column in preferred), mode)
 
     return tuple(sorted(modes, key=key))
 
 
 def canonical(p: ContractionProblem) -> ContractionProblem:
-    """The same contraction with as few modes as possible, those that are best read or written as vectors first in their groups.
+    """The same contraction with as few modes as possible, those that are best read or written as
+    vectors first in their groups.
 
-    A and B are read many times and C is written once: their contiguous modes come first, C's only where they have none.
+    A and B are read many times and C is written once: their contiguous modes come first, C's only
+    where they have none.
     """
     empty = p.alpha == "zero" or 0 in (mode[0] for mode in p.k)
     m, n = _ordered(merged(p.m), 1, 2), _ordered(merged(p.n), 1, 2)
     k = ((0, 0, 0),) if empty else _ordered(merged(p.k), *((1, 2) if m[0][1] != 1 else (2, 1)))
     batch = _ordered(merged(p.batch), 3, 1) if any(mode[0] != 1 for mode in p.batch) else ()
-    alpha = "one" if empty else p.alpha                 # an empty sum is zero even if alpha is not finite
+    alpha = "one" if empty else p.alpha           # an empty sum is zero even if alpha is not finite
     return replace(p, m=m, n=n, k=k, batch=batch, alpha=alpha)
 
 
@@ -121,7 +147,7 @@ def _swapped(p: ContractionProblem) -> ContractionProblem:
                    batch=tuple((e, b, a, c) for e, a, b, c in p.batch))
 
 
-# -- plans ------------------------------------------------------------------------------------------------------------------------
+# -- plans -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Tensor:
     """One tensor of a contraction: its two groups of (extent, stride) and its batch modes."""
@@ -132,7 +158,8 @@ class _Tensor:
     batch: Pairs
 
     def access(self, limit: int = MAX_VECTOR) -> OperandAccess:
-        """How it can be read or written: which group starts with stride 1, vector width along the first."""
+        """How it can be read or written: which group starts with stride 1, vector width along the
+        first."""
         extent, stride = self.first[0]
         unit = 0 if stride == 1 else 1 if self.second[0][1] == 1 else None
         others = [s for e, s in (*self.first[1:], *self.second, *self.batch) if e > 1]
@@ -146,8 +173,10 @@ class _Tensor:
 
     @property
     def span(self) -> int:
-        """Largest distance between two elements, with those that copies ahead of the end would have."""
-        beyond = sum(-(-_AHEAD // prod(e for e, _s in group[:-1])) * abs(group[-1][1]) for group in (self.first, self.second))
+        """Largest distance between two elements, with those that copies ahead of the end would
+        have."""
+        beyond = sum(-(-_AHEAD // prod(e for e, _s in group[:-1])) * abs(group[-1][1])
+                     for group in (self.first, self.second))
         return span((*self.first, *self.second, *self.batch)) + beyond
 
 
@@ -191,14 +220,16 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     Returns
     -------
     Plan
-        Launches that take the addresses of roles ``a``, ``b`` and ``c``: a GEMM if the modes of each group merge, else GETT.
+        Launches that take the addresses of roles ``a``, ``b`` and ``c``: a GEMM if the modes of
+        each group merge, else GETT.
 
     Raises
     ------
     TypeError
         If kernels do not support an element type.
     ValueError
-        If the operands' types differ, the precision is unknown, or a launch needs more blocks than a grid can have.
+        If the operands' types differ, the precision is unknown, or a launch needs more blocks than
+        a grid can have.
 
     Examples
     --------
@@ -207,17 +238,21 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     >>> len(plan_contraction(problem, H200).launches)
     1
     """
-    if problem.variant is not None and (named := variant(problem.variant, "contraction", "gemm")).operation == "contraction":
+    if problem.variant is not None and (named := variant(problem.variant, "contraction",
+                                                         "gemm")).operation == "contraction":
         return named.plan(problem, device)
     p = canonical(problem)
     flat = _product_of(problem, p)
     if flat is None and problem.variant is not None:
-        raise ValueError(f"{problem.variant} multiplies matrices, but the modes {_groups(p)} of this contraction form none")
+        raise ValueError(
+            f"{problem.variant} multiplies matrices, but the modes {_groups(p)} of this contraction form none"
+        )
     if flat is None:
         direct = plan_gett(problem, device)
     else:
         plan = plan_gemm(flat, device)
-        direct = replace(plan, problem=problem, reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
+        direct = replace(plan, problem=problem,
+                         reason=f"the modes merge into one for each of M, N, K; {plan.reason}")
     if problem.variant is not None or p.precision not in ("auto", "ieee") or not direct.launches or direct.family == "reduce":
         return direct
     packed = _plan_packed(problem, p, device, direct)
@@ -225,7 +260,8 @@ def plan_contraction(problem: ContractionProblem, device: DeviceInfo) -> Plan:
 
 
 def alternatives(problem: Any, device: DeviceInfo) -> Iterable[Alternative]:
-    """Plans among which planning chooses for a copy, a product, or a contraction that is a product."""
+    """Plans among which planning chooses for a copy, a product, or a contraction that is a
+    product."""
     if isinstance(problem, CopyProblem):
         return copy_alternatives(problem, device)
     if isinstance(problem, ContractionProblem):
@@ -244,9 +280,13 @@ def _product_of(problem: ContractionProblem, p: ContractionProblem) -> GemmProbl
 
 def _check(p: ContractionProblem) -> None:
     if p.a.dtype != p.b.dtype:
-        raise ValueError(f"a contraction multiplies two tensors of the same type, got {p.a.dtype} and {p.b.dtype}")
+        raise ValueError(
+            f"a contraction multiplies two tensors of the same type, got {p.a.dtype} and {p.b.dtype}"
+        )
     if p.precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {p.precision!r}")
+        raise ValueError(
+            f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {p.precision!r}"
+        )
     dtype(p.a.dtype)
 
 
@@ -260,19 +300,24 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
     """Plan a contraction on ``gemm_simt`` with nested modes. See :func:`plan_contraction`."""
     _check(problem)
     if 0 in _extents((*problem.m, *problem.n, *problem.batch)):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
+                    seconds=0.0)
     p = canonical(problem)
     if p.precision not in ("auto", "ieee"):
-        raise ValueError(f"precision={p.precision!r} multiplies matrices, but the modes {_groups(p)} of this contraction form "
-                         "none; pass precision='ieee'")
+        raise ValueError(
+            f"precision={p.precision!r} multiplies matrices, but the modes {_groups(p)} of this contraction form "
+            "none; pass precision='ieee'"
+        )
     swapped = p.m[0][2] != 1 and p.n[0][2] == 1
-    if swapped:                                        # so that C is M-major, the order in which threads write vectors
+    if swapped:                     # so that C is M-major, the order in which threads write vectors
         p = _swapped(p)
     roles: Roles = dict(zip("ABC", "bac" if swapped else "abc", strict=True))
     (a, b, _c), flat = _tensors(p), _flat(p)
     choice = least(choices(flat, device, a.access(), b.access()), device)
-    reason = (f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
-              f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}")
+    reason = (
+        f"a contraction as a GEMM with nested modes {_groups(p)}; {types(flat)} on fused multiply-adds, tile {choice.tile}: "
+        f"{choice.blocks} blocks on {device.multiprocessors} multiprocessors{choice.in_slices}"
+    )
     if choice.slices == 1:
         launches: tuple[Launch, ...] = (_product(p, choice, roles),)
     else:
@@ -281,84 +326,103 @@ def plan_gett(problem: ContractionProblem, device: DeviceInfo) -> Plan:
                     _reduction(p, choice, flat))
     workspace = workspace_bytes(flat, choice.slices) if choice.slices > 1 else 0
     reason += "; A and B exchanged, so that C is written along its contiguous mode" if swapped else ""
-    return Plan(problem, device, "gett", choice, launches, workspace, reason, launches[0].kernel.facts,
-                choice.work.seconds(device), works=(choice.work,))
+    return Plan(problem, device, "gett", choice, launches, workspace, reason,
+                launches[0].kernel.facts, choice.work.seconds(device), works=(choice.work,))
 
 
-# -- packed tensors ---------------------------------------------------------------------------------------------------------------
-_LEAST_PACKED = 1 << 19               # bytes of a tensor whose modes merge, but of which no mode of the matrix is contiguous
-_PITCH = 16                           # elements: rows of packed tensors are multiples of it
-_SCATTERED = 8                        # a line is read or written so often, where no mode of a matrix is contiguous
+# -- packed tensors --------------------------------------------------------------------------------
+_LEAST_PACKED = 1 << 19  # bytes of a tensor whose modes merge, but of which no mode of the matrix
+                         # is contiguous
+_PITCH = 16              # elements: rows of packed tensors are multiples of it
+_SCATTERED = 8           # a line is read or written so often, where no mode of a matrix is
+                         # contiguous
 _STARTED = 4                         # launches: what it takes the host to start another kernel
 
 
 def _merged_stride(group: Pairs) -> int | None:
-    """The stride of a group of modes in this order, the first innermost, as one mode; ``None`` if they are none."""
+    """The stride of a group of modes in this order, the first innermost, as one mode; ``None`` if
+    they are none."""
     continued = all(below[0] * below[1] == above[1] for below, above in pairwise(group))
     return group[0][1] if continued else None
 
 
 def _matrices(t: _Tensor) -> Operand | Packed:
-    """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix has is contiguous."""
+    """A tensor whose groups are in order, packed if its modes do not merge or none that a matrix
+    has is contiguous."""
     item, groups = dtype(t.storage.dtype).bytes, (t.first, t.second)
     merged_strides = tuple(map(_merged_stride, groups))
     extents = tuple(prod(_extents(group)) for group in groups)
     matrices = prod(n for n, s in t.batch if s)
     small = prod(extents) * matrices * item < _LEAST_PACKED
-    contiguous = 1 in merged_strides or (1 in extents and max(extents) * matrices * item < _LEAST_PACKED)
+    contiguous = 1 in merged_strides or (1 in extents and max(extents) * matrices
+                                         * item < _LEAST_PACKED)
     if None not in merged_strides and (contiguous or small):
         return t.matrix(*merged_strides)            # type: ignore[arg-type]
-    inner = min((0, 1), key=lambda group: (extents[group] == 1, min(abs(s) for _e, s in groups[group]), group))
+    inner = min((0, 1), key=lambda group: (extents[group] == 1,
+                                           min(abs(s) for _e, s in groups[group]), group))
     return packed(t.storage, groups, t.batch, inner, row_pitch(extents[inner], _PITCH))
 
 
 def _in_orders(p: ContractionProblem) -> dict[Role, Operand | Packed]:
     """The tensors as matrices, their modes in the orders in which the fewest bytes are packed."""
     def orders(group: Modes) -> tuple[Modes, ...]:
-        return tuple(dict.fromkeys(tuple(sorted(group, key=lambda mode: (abs(mode[column]), mode))) for column in (1, 2)))
+        return tuple(dict.fromkeys(tuple(sorted(group, key=lambda mode: (abs(mode[column]), mode)))
+                                   for column in (1, 2)))
 
-    possible = (tuple(map(_matrices, _tensors(replace(p, m=m, n=n, k=k)))) for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
+    possible = (tuple(map(_matrices, _tensors(replace(p, m=m, n=n, k=k))))
+                for m, n, k in product(*map(orders, (p.m, p.n, p.k))))
     fewest = min(possible, key=lambda found: sum(x.nbytes for x in found if isinstance(x, Packed)))
     return dict(zip("abc", fewest, strict=True))
 
 
-def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: DeviceInfo, direct: Plan) -> Plan | None:
-    """The plan of a plain product of packed tensors, if it is estimated to take less time than ``direct``."""
+def _plan_packed(problem: ContractionProblem, p: ContractionProblem, device: DeviceInfo,
+                 direct: Plan) -> Plan | None:
+    """The plan of a plain product of packed tensors, if it is estimated to take less time than
+    ``direct``."""
     tensors = _in_orders(p)
     copies = {role: x for role, x in tensors.items() if isinstance(x, Packed)}
     if not copies or ("c" in copies and p.beta != "zero"):
         return None
-    moves = {role: copy_choice(_unpacking(x.problem) if role == "c" else x.problem, device) for role, x in copies.items()}
-    seconds = sum(move.seconds(device) for move in moves.values()) + device.seconds(launches=_STARTED * len(copies))
+    moves = {role: copy_choice(_unpacking(x.problem) if role == "c" else x.problem, device)
+             for role, x in copies.items()}
+    seconds = sum(move.seconds(device)
+                  for move in moves.values()) + device.seconds(launches=_STARTED * len(copies))
     least = direct.seconds or 0.0
-    if len(p.m) == len(p.n) == len(p.k) == 1:           # its estimate is that of contiguous operands
+    if len(p.m) == len(p.n) == len(p.k) == 1:          # its estimate is that of contiguous operands
         least += _SCATTERED * sum(x.nbytes for x in copies.values()) / device.bandwidth
     if seconds >= least:
         return None
-    plan = plan_gemm(_plain(p, (x.operand if isinstance(x, Packed) else x for x in tensors.values())), device)
+    plan = plan_gemm(_plain(p, (x.operand if isinstance(x, Packed) else x
+                                for x in tensors.values())), device)
     seconds += plan.seconds or 0.0
     if seconds >= least:
         return None
     whole = with_copies(plan, copies, {role: move.plan() for role, move in moves.items()})
     if device.workspace_limit is not None and whole.workspace_bytes > device.workspace_limit:
         return None
-    copied = tuple(f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
-                   "not form a matrix with a contiguous mode" for role, x in copies.items())
+    copied = tuple(
+        f"{role.upper()} is {'unpacked last' if role == 'c' else 'packed first'}, {x.nbytes} bytes, as its modes do "
+        "not form a matrix with a contiguous mode"
+        for role, x in copies.items()
+    )
     reason = f"a contraction of the modes {_groups(p)} as a product of matrices; {'; '.join((plan.reason, *copied))}"
-    return replace(whole, problem=problem, reason=reason, seconds=seconds, copied=(*plan.copied, *copied),
+    return replace(whole, problem=problem, reason=reason, seconds=seconds,
+                   copied=(*plan.copied, *copied),
                    works=sum((move.works for move in moves.values()), plan.works))
 
 
 def _unpacking(p: CopyProblem) -> CopyProblem:
     """The same copy back."""
-    return replace(p, src_strides=p.dst_strides, dst_strides=p.src_strides, src_alignment=p.dst_alignment,
-                   dst_alignment=p.src_alignment)
+    return replace(p, src_strides=p.dst_strides, dst_strides=p.src_strides,
+                   src_alignment=p.dst_alignment, dst_alignment=p.src_alignment)
 
 
 def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> ContractionProblem:
-    """The product of every slice of K into the workspace (M, N, batch, slice); slices are one more batch mode, the slowest.
+    """The product of every slice of K into the workspace (M, N, batch, slice); slices are one more
+    batch mode, the slowest.
 
-    Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate instead of the address.
+    Where K is nested, a slice is a range of its flat coordinate: the kernel moves the coordinate
+    instead of the address.
     """
     steps, below = compact(_extents((*p.m, *p.n, *p.batch)), 1)
     each = iter(steps)
@@ -366,7 +430,8 @@ def _slices(p: ContractionProblem, choice: Choice, accumulator: str) -> Contract
                    for group in (p.m, p.n, p.batch))
     (_k, in_a, in_b), *nested = p.k
     step = (0, 0) if nested else (choice.chunk * in_a, choice.chunk * in_b)
-    return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)), c=Storage(accumulator), alpha="one", beta="zero")
+    return replace(p, m=m, n=n, batch=(*batch, (choice.slices, *step, below)),
+                   c=Storage(accumulator), alpha="one", beta="zero")
 
 
 def _nested(group: Sequence[int]) -> int | tuple[int, ...]:
@@ -408,6 +473,10 @@ def _reduction(p: ContractionProblem, choice: Choice, flat: GemmProblem) -> Laun
 
 
 VARIANTS: tuple[Variant, ...] = (
-    Variant("gett", "contraction", "CuTe dense matrix-matrix multiply tutorial: GEMM as generalized tensor contraction (GETT)",
-            "a GEMM whose M, N and K are nested layouts, any strides, evaluated at flat tile coordinates", "sm_75", plan_gett),
+    Variant(
+        "gett", "contraction",
+        "CuTe dense matrix-matrix multiply tutorial: GEMM as generalized tensor contraction (GETT)",
+        "a GEMM whose M, N and K are nested layouts, any strides, evaluated at flat tile coordinates",
+        "sm_75", plan_gett
+    ),
 )

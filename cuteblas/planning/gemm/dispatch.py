@@ -1,4 +1,5 @@
-"""From a GEMM problem to a plan: the kernel families, one row each, of which that with the least estimate computes it."""
+"""From a GEMM problem to a plan: the kernel families, one row each, of which that with the least
+estimate computes it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,14 @@ from .outer import outer_alternatives, plan_outer, why_not_outer
 from .packing import packed_alternatives, packed_problem, plan_packed
 from .simt import plan_simt, simt_alternatives
 from .skinny import plan_skinny, skinny_alternatives, why_not_skinny
-from .split import plan_guarded, plan_split, planes_alternatives, split_alternatives, why_not_guarded, why_not_split
+from .split import (
+    plan_guarded,
+    plan_split,
+    planes_alternatives,
+    split_alternatives,
+    why_not_guarded,
+    why_not_split,
+)
 from .thin import plan_thin, thin_alternatives, why_not_thin
 from .wgmma import plan_wgmma, wgmma_alternatives, why_not_wgmma
 
@@ -32,21 +40,23 @@ __all__ = ["FAMILIES", "PRECISIONS", "Family", "gemm_alternatives", "gemm_choice
            "plan_of"]
 
 PRECISIONS = ("auto", "ieee", *FORMATS, "tf32", "modular")
-"""What ``precision=`` may be: the fastest algorithm that is not less accurate than native arithmetic, native arithmetic, or an
-algorithm by name. ``"tf32"``, one product of float32 rounded to 11 bits, is the only one that may be less accurate."""
+"""What ``precision=`` may be: the fastest algorithm that is not less accurate than native
+arithmetic, native arithmetic, or an algorithm by name. ``"tf32"``, one product of float32 rounded
+to 11 bits, is the only one that may be less accurate."""
 
 _NATIVE = ("auto", "ieee")
 
-# Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee" holds.
+# Types whose tensor cores round every multiply-add as the unit does, so that precision "ieee"
+# holds.
 _WIDE = ("float64", "complex128")
 
-# Families in which an element and the one opposite add the same products in another order: a high plane of A by a low one of B
-# comes before a low plane of A by a high one of B.
+# Families in which an element and the one opposite add the same products in another order: a high
+# plane of A by a low one of B comes before a low plane of A by a high one of B.
 _ANOTHER_ORDER = frozenset({"gemm_skinny", "gemm_split"})
 _ANOTHER_COMPLEX_ORDER = frozenset({"gemm_batched", "gemm_outer", "gemm_thin"})
 
 _OF_FLOOR = 0.8                      # of the time of all multiply-adds: no estimate is below it
-_REREAD = ("gemm_batched", "reduce")           # families that count elements which broadcasting repeats once
+_REREAD = ("gemm_batched", "reduce")  # families that count elements which broadcasting repeats once
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,8 @@ class Family:
     why_not : callable
         Why it does not compute a problem on a device, or ``None`` if it does.
     alternatives : callable
-        The plans among which it chooses on a device without a limit, each with the time that it is expected to take.
+        The plans among which it chooses on a device without a limit, each with the time that it is
+        expected to take.
     plan : callable
         Makes its plan within a device's limit of the workspace; ``None`` if that leaves no room.
     precisions : tuple of str
@@ -74,17 +85,20 @@ class Family:
     precisions: tuple[str, ...] = _NATIVE
 
     def timed(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-        """The alternatives; none is expected to take less than its traffic and most of its multiply-adds do."""
+        """The alternatives; none is expected to take less than its traffic and most of its
+        multiply-adds do."""
         floor = _floor(problem, self, device)[0]
         for alternative in self.alternatives(problem, device):
             yield replace(alternative, floor=floor)
 
 
 def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[float, float]:
-    """Clocks that the multiply-adds of a problem take at least, and seconds that no plan is expected to be faster than."""
+    """Clocks that the multiply-adds of a problem take at least, and seconds that no plan is
+    expected to be faster than."""
     floor = floor_of(problem, family.name, device)
     moving = 0.0 if family.name in _REREAD else memory_seconds(floor.bytes, device)
-    return _OF_FLOOR * floor.arithmetic_s * device.clock_hz, max(_OF_FLOOR * floor.arithmetic_s, moving)
+    return _OF_FLOOR * floor.arithmetic_s * device.clock_hz, max(_OF_FLOOR * floor.arithmetic_s,
+                                                                 moving)
 
 
 def _why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -94,7 +108,8 @@ def _why_not_copied(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 def _on_wgmma(p: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The products of operands as they are, or of copies where they cannot be read in place."""
-    return (wgmma_alternatives if why_not_wgmma(p, device) is None else packed_alternatives)(p, device)
+    return (wgmma_alternatives if why_not_wgmma(p, device) is None
+            else packed_alternatives)(p, device)
 
 
 def _plan_wgmma(p: GemmProblem, device: DeviceInfo) -> Plan | None:
@@ -114,9 +129,20 @@ FAMILIES = (
     Family("gemm_outer", why_not_outer, outer_alternatives, plan_outer),
     Family("gemm_batched", why_not_batched, batched_alternatives, plan_batched),
     Family("gemm_skinny", why_not_skinny, skinny_alternatives, plan_skinny, ("auto",)),
-    Family("gemm_split", why_not_guarded, split_alternatives, lambda p, d: plan_in_blocks(p, d, plan_guarded), ("auto",)),
-    Family("gemm_split", why_not_split, planes_alternatives,
-           lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)), tuple(FORMATS)),
+    Family(
+        "gemm_split",
+        why_not_guarded,
+        split_alternatives,
+        lambda p, d: plan_in_blocks(p, d, plan_guarded),
+        ("auto",)
+    ),
+    Family(
+        "gemm_split",
+        why_not_split,
+        planes_alternatives,
+        lambda p, d: plan_in_blocks(p, d, lambda x, where: plan_split(x, where, x.precision)),
+        tuple(FORMATS)
+    ),
     Family("gemm_modular", why_not_residues, modular_alternatives, plan_modular, ("auto",)),
     Family("gemm_modular", why_not_modular, modular_alternatives, plan_modular, ("modular",)),
     Family("gemm_wgmma", _why_not_copied, _on_wgmma, _plan_wgmma, (*_NATIVE, "tf32")),
@@ -127,16 +153,34 @@ FAMILIES = (
 
 _SUMMARIES = {
     "gemm_simt": ("any product, on fused multiply-adds", "sm_75"),
-    "gemm_thin": ("products with few rows or columns, at the speed of the memory that holds the larger operand", "sm_75"),
-    "gemm_outer": ("products with K up to 8, at the speed of the memory that C is written to", "sm_75"),
-    "gemm_split": ("float32 and complex64 products as sums of products of float16 on Hopper's tensor cores, where the device finds "
-                   "that accurate", oldest_with("wgmma")),
-    "gemm_modular": ("large float64 and complex128 products as products of bytes, modulo up to 15 numbers, on Hopper's tensor "
-                     "cores, where the device finds that accurate", oldest_with("wgmma")),
-    "gemm_skinny": ("float32 products with few rows or columns on Hopper's tensor cores, split in registers", oldest_with("wgmma")),
+    "gemm_thin": (
+        "products with few rows or columns, at the speed of the memory that holds the larger operand",
+        "sm_75"
+    ),
+    "gemm_outer": (
+        "products with K up to 8, at the speed of the memory that C is written to",
+        "sm_75"
+    ),
+    "gemm_split": (
+        "float32 and complex64 products as sums of products of float16 on Hopper's tensor cores, where the device finds "
+        "that accurate",
+        oldest_with("wgmma")
+    ),
+    "gemm_modular": (
+        "large float64 and complex128 products as products of bytes, modulo up to 15 numbers, on Hopper's tensor "
+        "cores, where the device finds that accurate",
+        oldest_with("wgmma")
+    ),
+    "gemm_skinny": (
+        "float32 products with few rows or columns on Hopper's tensor cores, split in registers",
+        oldest_with("wgmma")
+    ),
     "gemm_batched": ("many small matrices in a block, read and written in whole lines", "sm_75"),
-    "gemm_wgmma": ("float16, bfloat16 and integers on Hopper's tensor cores, fed by TMA; float32 as tfloat32 on request",
-                   oldest_with("wgmma"))}
+    "gemm_wgmma": (
+        "float16, bfloat16 and integers on Hopper's tensor cores, fed by TMA; float32 as tfloat32 on request",
+        oldest_with("wgmma")
+    )
+}
 
 
 @lru_cache(maxsize=4096)
@@ -172,9 +216,12 @@ def plan_gemm(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     dtype(problem.a.dtype)
     if problem.precision not in PRECISIONS:
-        raise ValueError(f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {problem.precision!r}")
+        raise ValueError(
+            f"precision is one of {', '.join(map(repr, PRECISIONS))}, got {problem.precision!r}"
+        )
     if 0 in (problem.m, problem.n, *problem.batch):
-        return Plan(problem, device, "nothing", None, (), reason="the result has no elements", seconds=0.0)
+        return Plan(problem, device, "nothing", None, (), reason="the result has no elements",
+                    seconds=0.0)
     if problem.variant is not None and (named := variant(problem.variant, "gemm")) not in VARIANTS:
         return named.plan(problem, device)
     dtype(problem.accumulator)
@@ -196,7 +243,9 @@ def _within_limit(rows: Sequence[Family], problem: GemmProblem, device: DeviceIn
         if (plan := row.plan(problem, device)) is not None:
             return _noted(_estimated(plan, least), over)
         over += f"; not {row.name}: its workspace is over the limit of {device.workspace_limit} bytes even in small blocks"
-    raise ValueError(f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes")
+    raise ValueError(
+        f"precision={problem.precision!r} needs more workspace than the limit of {device.workspace_limit} bytes"
+    )
 
 
 def plan_of(choice: Alternative) -> Plan:
@@ -229,28 +278,33 @@ def _rows(problem: GemmProblem, device: DeviceInfo) -> list[Family]:
 
 
 def _noted(plan: Plan, over: str = "") -> Plan:
-    """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps tensor cores from being used."""
+    """A plan that says why it is not by a faster family: its workspace, or, of 16 bits, what keeps
+    tensor cores from being used."""
     problem, device = plan.problem, plan.device
     if isinstance(problem, GemmProblem) and dtype(problem.a.dtype).is_stored \
             and plan.family in ("gemm_mma", "gemm_simt"):
-        faster = (("gemm_wgmma", why_not_wgmma), ("gemm_mma", why_not_mma))[:1 + (plan.family == "gemm_simt")]
+        faster = (("gemm_wgmma", why_not_wgmma),
+                  ("gemm_mma", why_not_mma))[:1 + (plan.family == "gemm_simt")]
         for name, why_not in faster:
             if (refused := why_not(problem, device)) is not None and not over.endswith(refused):
                 over += f"; not {name}: {refused}"
-    return replace(plan, reason=plan.reason + over, fallback=over.removeprefix("; ")) if over else plan
+    return replace(plan, reason=plan.reason + over,
+                   fallback=over.removeprefix("; ")) if over else plan
 
 
 def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     """The plan of one triangle of C; ``None`` if this has to be planned as any other product.
 
-    Both triangles are all of C, and planned so where that is estimated to be faster and as symmetric. One is computed in one piece.
+    Both triangles are all of C, and planned so where that is estimated to be faster and as
+    symmetric. One is computed in one piece.
     """
     limited, native = device.workspace_limit is not None, FAMILIES[-1:]
     if problem.triangle != "both":
         return _within_limit(native, problem, device) if limited else None
-    another_order = _ANOTHER_ORDER | (_ANOTHER_COMPLEX_ORDER if dtype(problem.a.dtype).is_complex else frozenset())
+    another_order = _ANOTHER_ORDER | (_ANOTHER_COMPLEX_ORDER if dtype(problem.a.dtype).is_complex
+                                      else frozenset())
     whole = replace(problem, triangle=None)
-    if limited:                                        # an algorithm that is asked for by name is not replaced
+    if limited:                             # an algorithm that is asked for by name is not replaced
         plan = plan_gemm(whole, device)
         replaced = plan.family in another_order and problem.precision in _NATIVE
         return _within_limit(native, problem, device) if replaced else plan
@@ -261,11 +315,13 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
-    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes on a device without a limit.
+    """The first of :func:`gemm_alternatives` with the least estimate, which :func:`plan_gemm` takes
+    on a device without a limit.
 
     Families whose floor is above an estimate that was found already are not asked.
     """
-    floors = [(_floor(problem, row, device)[1], index, row) for index, row in enumerate(_rows(problem, device))]
+    floors = [(_floor(problem, row, device)[1], index, row)
+              for index, row in enumerate(_rows(problem, device))]
     found: list[tuple[float, int, int, Alternative]] = []
     for floor, index, row in sorted(floors, key=lambda each: each[:2]):
         if found and floor > min(found)[0]:
@@ -276,7 +332,8 @@ def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:
 
 
 def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All plans among which :func:`plan_gemm` chooses, of every family that is accurate enough, for a device without a limit.
+    """All plans among which :func:`plan_gemm` chooses, of every family that is accurate enough, for
+    a device without a limit.
 
     Parameters
     ----------
@@ -289,4 +346,5 @@ def gemm_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
         yield from row.timed(problem, device)
 
 
-VARIANTS = tuple(Variant(name, "gemm", CHOSEN, *words, plan_gemm) for name, words in _SUMMARIES.items())
+VARIANTS = tuple(Variant(name, "gemm", CHOSEN, *words, plan_gemm)
+                 for name, words in _SUMMARIES.items())

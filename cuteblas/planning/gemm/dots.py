@@ -1,4 +1,5 @@
-"""Dot products: a product with one row and one column, or a batch of them, as a reduction of the products of elements."""
+"""Dot products: a product with one row and one column, or a batch of them, as a reduction of the
+products of elements."""
 
 from __future__ import annotations
 
@@ -24,19 +25,23 @@ def why_not_dots(p: GemmProblem, _device: DeviceInfo) -> str | None:
 
 
 def _reduction(p: GemmProblem) -> tuple[ReductionProblem, tuple[Role, Role]]:
-    """The reduction along K, and the roles of X and Y: X is the operand whose elements are closer together."""
+    """The reduction along K, and the roles of X and Y: X is the operand whose elements are closer
+    together."""
     def scattered(x: Operand) -> tuple[bool, int]:
-        steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides), strict=True) if n > 1]
+        steps = [abs(s) for n, s in zip((p.k, *p.batch), (x.strides[1], *x.batch_strides),
+                                        strict=True) if n > 1]
         return 0 in steps, min((s for s in steps if s), default=1)
 
     x, y, roles = (p.a, p.b, ("a", "b")) if scattered(p.a) <= scattered(p.b) else (p.b, p.a, ("b", "a"))
-    return ReductionProblem(1, p.k, replace(x, strides=(0, x.strides[1])), replace(p.c, strides=(0, 0)), p.batch,
-                            compute=p.accumulator, y=replace(y, strides=(0, y.strides[1]))), roles
+    return ReductionProblem(1, p.k, replace(x, strides=(0, x.strides[1])),
+                            replace(p.c, strides=(0, 0)), p.batch, compute=p.accumulator,
+                            y=replace(y, strides=(0, y.strides[1]))), roles
 
 
 def dots_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The one way of :func:`plan_dots`."""
-    yield Alternative("reduce", "dot products", (reducing(_reduction(problem)[0], device),), partial(plan_dots, problem, device))
+    yield Alternative("reduce", "dot products", (reducing(_reduction(problem)[0], device),),
+                      partial(plan_dots, problem, device))
 
 
 def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -49,4 +54,5 @@ def plan_dots(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """
     p, (first, second) = _reduction(problem)
     plan = plan_reduction(p, device)
-    return replace(plan, problem=problem, launches=placed(plan.launches, {"a": place(first), "b": place(second)}))
+    return replace(plan, problem=problem, launches=placed(plan.launches,
+                                                          {"a": place(first), "b": place(second)}))

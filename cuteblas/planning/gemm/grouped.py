@@ -1,7 +1,9 @@
-"""Many differently sized products in one launch: a common kernel, and the table from which its blocks read what to compute.
+"""Many differently sized products in one launch: a common kernel, and the table from which its
+blocks read what to compute.
 
-Products of the same types share a kernel. It fixes what they have in common (which strides are 1, how wide vectors are, what is
-known of alpha and beta); all else is in the table. Products of different types, or conjugated differently, take a launch each.
+Products of the same types share a kernel. It fixes what they have in common (which strides are 1,
+how wide vectors are, what is known of alpha and beta); all else is in the table. Products of
+different types, or conjugated differently, take a launch each.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ from ...kernels.gemm.mma import MmaConfig, gemm_mma
 from ...kernels.gemm.simt import SimtConfig, gemm_simt
 from ..cost.work import Work, blocks_in_turns
 from ..floors import compulsory_bytes
-from ..operands import Roles, alpha_kind, gemm_span, gemm_values, launch, specialised, tiles_of_c, vector_access
+from ..operands import (
+    Roles,
+    alpha_kind,
+    gemm_span,
+    gemm_values,
+    launch,
+    specialised,
+    tiles_of_c,
+    vector_access,
+)
 from ..plan import Argument, Plan, aligned
 from ..problem import DeviceInfo, GemmProblem, GroupedProblem, Operand, transposed, with_matrices
 from .dispatch import plan_gemm
@@ -36,8 +47,9 @@ from .simt import tile_work as simt_work
 __all__ = ["Form", "GroupedChoice", "Member", "Part", "plan_grouped", "table_of", "why_alone"]
 
 _NUMBERS = {"zero": 0, "one": 1}
-_MOST_MEMBERS = 64                      # of a batch: more of them are a launch by themselves
-_BUSY = 16                              # launches: a product that keeps a device busy for so long saves nothing by sharing one
+_MOST_MEMBERS = 64  # of a batch: more of them are a launch by themselves
+_BUSY = 16          # launches: a product that keeps a device busy for so long saves nothing by
+                    # sharing one
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,8 @@ class Member:
     roles : tuple of str
         Roles of its A and B.
     offsets : tuple of (str, int)
-        The offsets of its operands from those of the problem, in bytes, by role: an index of a batch.
+        The offsets of its operands from those of the problem, in bytes, by role: an index of a
+        batch.
     """
 
     index: int
@@ -77,7 +90,8 @@ class Part:
     members : tuple of Member
         The rows.
     start, entries, row_words : int
-        Where its part of the table starts, how many words come before the rows, and how long a row is, in words.
+        Where its part of the table starts, how many words come before the rows, and how long a row
+        is, in words.
     blocks : int
         Blocks of all members.
     seconds : float
@@ -156,7 +170,8 @@ class GroupedChoice:
         addresses: list[Address] = []
         numbers: list[Number] = []
         for part in self.parts:
-            first, _total = first_blocks([_blocks(member.problem, part.tile) for member in part.members])
+            first, _total = first_blocks([_blocks(member.problem, part.tile)
+                                          for member in part.members])
             blank[part.start:part.start + part.entries] = first
             offsets, _words = word_offsets(part.kernel.row)
             for row, member in enumerate(part.members):
@@ -166,7 +181,8 @@ class GroupedChoice:
                     if param.kind == "pointer":
                         addresses.append(Address(word, member.index, value.role, value.offset))
                         continue
-                    number = Number(word, param.dtype.bytes, param.dtype.name, member.index, param.name)
+                    number = Number(word, param.dtype.bytes, param.dtype.name, member.index,
+                                    param.name)
                     if isinstance(value, Argument):
                         numbers.append(number)
                     else:
@@ -174,10 +190,11 @@ class GroupedChoice:
         return Form(blank, tuple(addresses), tuple(numbers))
 
     def __str__(self) -> str:
-        return "; ".join(f"{len(part.members)} products by {part.family}, tile {part.tile}" for part in self.parts)
+        return "; ".join(f"{len(part.members)} products by {part.family}, tile {part.tile}"
+                         for part in self.parts)
 
 
-# -- the values of a call --------------------------------------------------------------------------------------------------------
+# -- the values of a call --------------------------------------------------------------------------
 def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """The table for a call of a plan that :func:`plan_grouped` made.
 
@@ -186,8 +203,9 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     plan : Plan
         The plan.
     values : sequence of mapping
-        For each problem what its roles stand for: addresses of ``a``, ``b``, ``c`` and of the matrices of an epilogue; numbers for
-        ``alpha`` and ``beta`` where the problem knows only that they are values, and for those of an epilogue.
+        For each problem what its roles stand for: addresses of ``a``, ``b``, ``c`` and of the
+        matrices of an epilogue; numbers for ``alpha`` and ``beta`` where the problem knows only
+        that they are values, and for those of an epilogue.
 
     Returns
     -------
@@ -201,10 +219,14 @@ def table_of(plan: Plan, values: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """
     problems: tuple[GemmProblem, ...] = plan.problem.problems  # type: ignore[union-attr,assignment]
     if len(values) != len(problems):
-        raise ValueError(f"the plan computes {len(problems)} products, but the call passes operands for {len(values)}")
+        raise ValueError(
+            f"the plan computes {len(problems)} products, but the call passes operands for {len(values)}"
+        )
     form: Form = plan.config.form  # type: ignore[attr-defined]
     table = form.blank.copy()
-    table[[address.word for address in form.addresses]] = [values[i][role] + shift for _word, i, role, shift in form.addresses]
+    table[[address.word for address in form.addresses]] = [
+        values[i][role] + shift for _word, i, role, shift in form.addresses
+    ]
     for number in form.numbers:
         number.write(table, values[number.problem][number.name])
     return table
@@ -214,7 +236,8 @@ def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
     """What a row takes; alpha and beta may be numbers that the problem knows."""
     p, shifts = member.problem, dict(member.offsets)
     fused_roles = p.fusion.roles if p.fusion else ()
-    named = (*zip("ABC", (*member.roles, "c"), strict=True), *zip(fused_roles, fused_roles, strict=True))
+    named = (*zip("ABC", (*member.roles, "c"), strict=True),
+             *zip(fused_roles, fused_roles, strict=True))
     places: Roles = {name: Argument(role=role, offset=shifts.get(role, 0)) for name, role in named}
     kinds = {"alpha": p.alpha, "beta": p.beta}
     numbers = {name: _NUMBERS[kind] for name, kind in kinds.items() if kind in _NUMBERS}
@@ -222,7 +245,7 @@ def _values(member: Member, kernel: GeneratedKernel) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in kernel.row_signature}
 
 
-# -- plans -----------------------------------------------------------------------------------------------------------------------
+# -- plans -----------------------------------------------------------------------------------------
 @lru_cache(maxsize=256)
 def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     """Plan a group of products.
@@ -237,14 +260,16 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     Returns
     -------
     Plan
-        Its launches take the address of role ``table``; :func:`table_of` makes it from the values of a call.
+        Its launches take the address of role ``table``; :func:`table_of` makes it from the values
+        of a call.
 
     Raises
     ------
     TypeError
         If kernels have no such element types.
     ValueError
-        For alpha or beta in device memory, an unknown precision, a variant, or more blocks than a grid can have.
+        For alpha or beta in device memory, an unknown precision, a variant, or more blocks than a
+        grid can have.
     """
     groups: dict[tuple, list[Member]] = {}
     for index, p in enumerate(problem.problems):
@@ -258,15 +283,19 @@ def plan_grouped(problem: GroupedProblem, device: DeviceInfo) -> Plan:
     for (family, *_types), members in groups.items():
         parts.append(_part(family, tuple(members), device, parts[-1].end if parts else 0))
     if not parts:
-        return Plan(problem, device, "nothing", GroupedChoice(()), (), reason="the results have no elements", seconds=0.0)
+        return Plan(problem, device, "nothing", GroupedChoice(()), (),
+                    reason="the results have no elements", seconds=0.0)
     choice = GroupedChoice(tuple(parts))
-    launches = tuple(launch(part.kernel, (part.blocks, 1, 1), table=Argument(role="table", offset=part.start * WORD_BYTES),
-                            entries=part.entries, levels=part.entries.bit_length() - 1, row_words=part.row_words)
-                     for part in parts)
-    reason = (f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
-              f"{', '.join(str(part.blocks) for part in parts)} blocks; each block finds its product in a table")
-    return Plan(problem, device, parts[0].family, choice, launches, 0, reason, parts[0].kernel.facts,
-                sum(part.seconds for part in parts))
+    launches = tuple(launch(part.kernel, (part.blocks, 1, 1),
+                            table=Argument(role="table", offset=part.start * WORD_BYTES),
+                            entries=part.entries, levels=part.entries.bit_length() - 1,
+                            row_words=part.row_words) for part in parts)
+    reason = (
+        f"{len(problem.problems)} products in {len(parts)} launch{'es' * (len(parts) > 1)} of "
+        f"{', '.join(str(part.blocks) for part in parts)} blocks; each block finds its product in a table"
+    )
+    return Plan(problem, device, parts[0].family, choice, launches, 0, reason,
+                parts[0].kernel.facts, sum(part.seconds for part in parts))
 
 
 def _refusal(p: GemmProblem) -> str | None:
@@ -281,7 +310,8 @@ def _refusal(p: GemmProblem) -> str | None:
 
 
 def why_alone(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why a product cannot be one of a group, or is faster on its own; ``None`` if it should be one."""
+    """Why a product cannot be one of a group, or is faster on its own; ``None`` if it should be
+    one."""
     if (refusal := _refusal(p)) is not None or 0 in (p.m, p.n, *p.batch):
         return refusal
     if prod(p.batch) > _MOST_MEMBERS:
@@ -325,24 +355,29 @@ def _blocks(p: GemmProblem, tile: Any) -> int:
 def _meet(problems: Sequence[GemmProblem]) -> GemmProblem:
     """A product that is read and written as all of these can be.
 
-    Its extents and strides divide theirs, but for those that are 1 where not all are; strides of modes of extent 1 do not count.
+    Its extents and strides divide theirs, but for those that are 1 where not all are; strides of
+    modes of extent 1 do not count.
     """
     every = dict[str, list[Operand]]()
     for p in problems:
-        with_matrices(p, lambda role, x: every.setdefault(role, []).append(x) or x)       # type: ignore[func-returns-value]
+        with_matrices(p, lambda role, x: every.setdefault(role, []).append(x) or x)  # type: ignore[func-returns-value]
 
     def common(role: str, first: Operand) -> Operand:
-        extents = [(p.n if role == "b" else p.m, p.k if role in ("a", "b") else p.n) for p in problems]
-        steps = ({x.strides[mode] for x, sizes in zip(every[role], extents, strict=True) if sizes[mode] > 1} for mode in (0, 1))
-        strides = tuple(-gcd(*found) if len(found) > 1 else min(found, default=0) for found in steps)
+        extents = [(p.n if role == "b" else p.m, p.k if role in ("a", "b") else p.n)
+                   for p in problems]
+        steps = ({x.strides[mode] for x, sizes in zip(every[role], extents, strict=True)
+                  if sizes[mode] > 1} for mode in (0, 1))
+        strides = tuple(-gcd(*found) if len(found) > 1 else min(found, default=0)
+                        for found in steps)
         alignment = min(x.alignment for x in every[role])
-        return replace(first, strides=strides, batch_strides=(), alignment=alignment)       # type: ignore[arg-type]
+        return replace(first, strides=strides, batch_strides=(), alignment=alignment)  # type: ignore[arg-type]
 
     def divisor(extents: Sequence[int]) -> int:
         return gcd(*extents) if gcd(*extents) > 1 else max(extents) | 1
 
     m, n, k = map(divisor, zip(*((p.m, p.n, p.k) for p in problems), strict=True))
-    alpha, beta = (_scalar(kinds) for kinds in ({alpha_kind(p.alpha) for p in problems}, {p.beta for p in problems}))
+    alpha, beta = (_scalar(kinds) for kinds in ({alpha_kind(p.alpha) for p in problems},
+                                                {p.beta for p in problems}))
     return replace(with_matrices(problems[0], common), m=m, n=n, k=k, alpha=alpha, beta=beta)
 
 
@@ -353,8 +388,10 @@ def _scalar(kinds: Collection[str]) -> Any:
 
 def _key(family: _Simt, p: GemmProblem) -> tuple:
     """Products with the same key share a kernel."""
-    matrices = tuple((name, x.dtype) for name, x in (*p.fusion.operands, *p.fusion.outputs)) if p.fusion else ()
-    return (family, p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, p.a.conj, p.b.conj, p.fusion and p.fusion.graph, matrices)
+    matrices = tuple((name, x.dtype) for name, x in (*p.fusion.operands,
+                                                     *p.fusion.outputs)) if p.fusion else ()
+    return (family, p.a.dtype, p.b.dtype, p.c.dtype, p.accumulator, p.a.conj, p.b.conj,
+            p.fusion and p.fusion.graph, matrices)
 
 
 def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
@@ -364,22 +401,26 @@ def _family(p: GemmProblem, device: DeviceInfo) -> _Simt:
 
 
 class _Choice(NamedTuple):
-    """A tile, what multiplying one of so many steps of K does, and blocks that a multiprocessor has at once."""
+    """A tile, what multiplying one of so many steps of K does, and blocks that a multiprocessor has
+    at once."""
 
     tile: Any
     of_depth: Callable[[int], Work]
     resident: int
 
     def seconds(self, members: Sequence[Member], device: DeviceInfo) -> float:
-        """The estimated time of a launch: of all blocks, as if each had as much to do, or of the longest one alone."""
+        """The estimated time of a launch: of all blocks, as if each had as much to do, or of the
+        longest one alone."""
         tile, blocks = self.tile, [_blocks(member.problem, self.tile) for member in members]
-        depths, moved = [member.problem.depth for member in members], sum(compulsory_bytes(x.problem) for x in members)
+        depths, moved = [member.problem.depth
+                         for member in members], sum(compulsory_bytes(x.problem) for x in members)
         mean = sum(n * depth for n, depth in zip(blocks, depths, strict=True)) // sum(blocks)
         of_c = tile.m * tile.n * dtype(members[0].problem.c.dtype).bytes
 
         def expected(depth: int, count: int, nbytes: int) -> float:
             turns = blocks_in_turns(count, self.resident, -(-depth // tile.k), tile.stages, device)
-            return self.of_depth(depth)._replace(**turns, moved=nbytes, written=turns["tiles"] * of_c).seconds(device)
+            return self.of_depth(depth)._replace(**turns, moved=nbytes,
+                                                 written=turns["tiles"] * of_c).seconds(device)
 
         return max(expected(mean, sum(blocks), moved), expected(max(depths), 1, 0))
 
@@ -394,8 +435,10 @@ class _Simt:
     def oriented(self, member: Member) -> Member:
         """A product as the kernel writes C best."""
         p = member.problem
-        runs, across = (p.c.strides[mode] == 1 or (p.m, p.n)[mode] <= 1 for mode in (self.run_mode, 1 - self.run_mode))
-        return member if runs or not across else replace(member, problem=transposed(p), roles=member.roles[::-1])
+        runs, across = (p.c.strides[mode] == 1 or (p.m, p.n)[mode] <= 1
+                        for mode in (self.run_mode, 1 - self.run_mode))
+        return member if runs or not across else replace(member, problem=transposed(p),
+                                                         roles=member.roles[::-1])
 
     def choices(self, members: Sequence[Member], device: DeviceInfo) -> Iterator[_Choice]:
         """The tiles."""
@@ -411,7 +454,8 @@ class _Simt:
                           partial(simt_work, p, t, a=a, b=b, device=device), resident_blocks(t))
 
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
-        """The kernel with a tile for products that meet in one, whose offsets reach so many elements."""
+        """The kernel with a tile for products that meet in one, whose offsets reach so many
+        elements."""
         a, b = p.map_inputs(simt_access)
         c = simt_access(p.c, (p.m, p.n), tile.values[0])
         return gemm_simt(specialised(SimtConfig, p, c, reach, 0, tile=tile, a=a, b=b, grouped=True))
@@ -429,14 +473,16 @@ class _Mma(_Simt):
         atom = mma_atom(members[0].problem.a.dtype, device.arch)
         assert atom is not None
         for tile in mma_tiles(atom, device):
-            yield _Choice(tile, partial(mma_work, members[0].problem, tile, device=device), resident_on_mma(tile, device))
+            yield _Choice(tile, partial(mma_work, members[0].problem, tile, device=device),
+                          resident_on_mma(tile, device))
 
     def kernel(self, p: GemmProblem, tile: Any, reach: int) -> GeneratedKernel:
         """The kernel with a tile."""
         a, b = p.map_inputs(vector_access)
         c = vector_access(p.c, (p.m, p.n), 2 * dtype(p.c.dtype).bytes)
         c = c if c.unit == 1 else replace(c, width=1)
-        return gemm_mma(specialised(MmaConfig, p, c, reach, accumulator=None, tile=tile, a=a, b=b, grouped=True))
+        return gemm_mma(specialised(MmaConfig, p, c, reach, accumulator=None, tile=tile, a=a, b=b,
+                                    grouped=True))
 
 
 def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start: int) -> Part:
@@ -447,4 +493,5 @@ def _part(family: _Simt, members: tuple[Member, ...], device: DeviceInfo, start:
     problems = [member.problem for member in members]
     kernel = family.kernel(_meet(problems), tile, max(map(gemm_span, problems)))
     first, blocks = first_blocks([_blocks(member.problem, tile) for member in members])
-    return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1], blocks, seconds)
+    return Part(kernel, family.name, tile, members, start, len(first), word_offsets(kernel.row)[1],
+                blocks, seconds)

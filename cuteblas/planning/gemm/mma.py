@@ -41,60 +41,95 @@ from .slices import (
     numbers_of_slices,
 )
 
-__all__ = ["along", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices", "mma_launches",
-           "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work", "why_not_mma"]
+__all__ = ["along", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices",
+           "mma_launches", "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work",
+           "why_not_mma"]
 
 _PAIR = 2                            # elements of C along N that a thread has side by side
 _STAGES = 4
-_LEAST_COPIED = 4                    # bytes that an asynchronous copy moves; narrower reads go through registers
-# Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where tensor cores do more by other means:
-# enough to weigh tiles against slices of K.
+_LEAST_COPIED = 4       # bytes that an asynchronous copy moves; narrower reads go through registers
+# Multiply-adds of a multiprocessor in a clock through mma.sync, by bytes of an element, where
+# tensor cores do more by other means: enough to weigh tiles against slices of K.
 _PER_CLOCK = {1: 2048, 2: 1024}
 _PRODUCTS_OF_PLANES = 6              # of bfloat16 for one of float32
 
 # float64 and complex128.
-_UNPREDICATED_FROM = 2**16           # bytes of a tile of C that has a kernel without predicates where it divides the problem
+# bytes of a tile of C that has a kernel without predicates where it divides the problem
+_UNPREDICATED_FROM = 2**16
 
-# Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits; others, a gate and rows of C together.
+# Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits; others,
+# a gate and rows of C together.
 _CROWDED = ((128, 64, (2, 2)), (96, 80, (2, 2)))
 
-_ROOM_OF_A_ROW = 16                  # bytes of shared memory that a row which is covered by words takes more than another
-_FEW = 64                            # rows, columns or products of a sum: there one operand is most of what is read or written
-_LINE = 128                          # bytes
-_FULL = (1, 2, 4)                    # times the blocks that fit on the device at once: into so many blocks thin products are cut
-_THREADS, _SUMS = 512, 2**15         # of all blocks of 16 bits that a multiprocessor has registers for
-_MOST_ALONG = 64                     # threads that add the slices of an element
-_FEW_RESULTS, _ADDING_THREADS = 2**17, 256     # elements whose slices are added by several threads each; threads of a block
+_ROOM_OF_A_ROW = 16           # bytes of shared memory that a row which is covered by words takes
+                              # more than another
+_FEW = 64                     # rows, columns or products of a sum: there one operand is most of
+                              # what is read or written
+_LINE = 128                   # bytes
+_FULL = (1, 2, 4)             # times the blocks that fit on the device at once: into so many blocks
+                              # thin products are cut
+_THREADS, _SUMS = 512, 2**15  # of all blocks of 16 bits that a multiprocessor has registers for
+_MOST_ALONG = 64              # threads that add the slices of an element
+# elements whose slices are added by several threads each; threads of a block
+_FEW_RESULTS, _ADDING_THREADS = 2**17, 256
 
 _WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
 # (M, N), warps along each, blocks on a multiprocessor; the step along K is 64 bytes.
-_SHAPES: _WideShapes = (((128, 256), (2, 4), 1), ((128, 128), (2, 2), 1), ((128, 64), (2, 2), 1), ((64, 128), (2, 2), 1),
-                        ((64, 64), (2, 2), 1), ((32, 32), (1, 1), 1))
-# By type and oldest architecture of the instruction; the step along K is 128 bytes, or two instructions if they need more.
+_SHAPES: _WideShapes = (((128, 256), (2, 4), 1), ((128, 128), (2, 2), 1), ((128, 64), (2, 2), 1),
+                        ((64, 128), (2, 2), 1), ((64, 64), (2, 2), 1), ((32, 32), (1, 1), 1))
+# By type and oldest architecture of the instruction; the step along K is 128 bytes, or two
+# instructions if they need more.
 _WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
-    ("float64", "sm_80"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1),
-                           ((64, 64), (2, 2), 2), ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
-    ("float64", "sm_90"): (((128, 128), (4, 2), 1), ((128, 64), (2, 2), 2), ((128, 64), (4, 2), 1), ((96, 96), (2, 4), 1),
-                           ((96, 80), (2, 2), 2), ((96, 64), (2, 2), 2), ((64, 80), (2, 2), 2), ((96, 48), (2, 2), 2),
-                           ((64, 64), (2, 2), 2), ((64, 48), (2, 2), 2), ((64, 32), (4, 2), 1), ((64, 32), (2, 2), 2),
-                           ((32, 48), (2, 2), 3), ((32, 32), (2, 2), 2)),
-    ("complex128", "sm_80"): (((128, 64), (4, 2), 1), ((64, 128), (2, 4), 1), ((64, 64), (2, 2), 2),
-                              ((64, 32), (2, 2), 2), ((32, 32), (2, 2), 2)),
+    ("float64", "sm_80"): (
+        ((128, 128), (4, 2), 1),
+        ((128, 64), (2, 2), 2),
+        ((128, 64), (4, 2), 1),
+        ((64, 128), (2, 4), 1),
+        ((64, 64), (2, 2), 2),
+        ((64, 32), (2, 2), 2),
+        ((32, 32), (2, 2), 2)
+    ),
+    ("float64", "sm_90"): (
+        ((128, 128), (4, 2), 1),
+        ((128, 64), (2, 2), 2),
+        ((128, 64), (4, 2), 1),
+        ((96, 96), (2, 4), 1),
+        ((96, 80), (2, 2), 2),
+        ((96, 64), (2, 2), 2),
+        ((64, 80), (2, 2), 2),
+        ((96, 48), (2, 2), 2),
+        ((64, 64), (2, 2), 2),
+        ((64, 48), (2, 2), 2),
+        ((64, 32), (4, 2), 1),
+        ((64, 32), (2, 2), 2),
+        ((32, 48), (2, 2), 3),
+        ((32, 32), (2, 2), 2)
+    ),
+    ("complex128", "sm_80"): (
+        ((128, 64), (4, 2), 1),
+        ((64, 128), (2, 4), 1),
+        ((64, 64), (2, 2), 2),
+        ((64, 32), (2, 2), 2),
+        ((32, 32), (2, 2), 2)
+    ),
     ("complex128", "sm_90"): (((64, 64), (4, 2), 1), ((64, 32), (4, 1), 2), ((32, 32), (2, 2), 2)),
 }
 
 
 def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words that cover them.
+    """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words
+    that cover them.
 
-    The first word of a row may hold what is before it, which is memory of the array where none of its rows is before its first one
-    and that one begins at a word.
+    The first word of a row may hold what is before it, which is memory of the array where none of
+    its rows is before its first one and that one begins at a word.
     """
     access = vector_access(operand, extents)
     anywhere = access.unit is not None and access.width * dtype(operand.dtype).bytes == _LEAST_COPIED // 2
-    forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides, *operand.batch_strides)) >= 0
-    matrix = min(extents) > 1                            # a vector has one row, which begins where it begins
-    return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward and matrix)
+    forward = operand.alignment >= _LEAST_COPIED and min((*operand.strides,
+                                                          *operand.batch_strides)) >= 0
+    matrix = min(extents) > 1                   # a vector has one row, which begins where it begins
+    return replace(access, covering=anywhere and dtype(operand.dtype).bytes == 2 and forward
+                   and matrix)
 
 
 def _by_words(p: GemmProblem) -> bool:
@@ -103,17 +138,20 @@ def _by_words(p: GemmProblem) -> bool:
 
 
 def _by_rows(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> bool:
-    """Whether C goes to its rows by way of shared memory: by words, or by elements where threads cannot write pairs."""
+    """Whether C goes to its rows by way of shared memory: by words, or by elements where threads
+    cannot write pairs."""
     item, room = dtype(p.c.dtype).bytes, tile.rows_bytes(p.c.dtype) <= device.shared_bytes_per_block
     elements = _LEAST_COPIED <= item < VECTOR_BYTES and p.n >= LEAST_ROW and p.c.strides[1] == 1 and p.triangle is None
-    return room and (_by_words(p) or (elements and vector_access(p.c, (p.m, p.n), _PAIR * item).width == 1))
+    return room and (_by_words(p) or (elements and vector_access(p.c, (p.m, p.n),
+                                                                 _PAIR * item).width == 1))
 
 
 def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_mma``, or ``None`` if it can."""
     atom = mma_atom(p.a.dtype, device.arch)
     if atom is None or p.b.dtype != p.a.dtype:
-        return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype else f" and {p.b.dtype}")
+        return f"{device.arch} has no mma.sync for {p.a.dtype}" + ("" if p.b.dtype == p.a.dtype
+                                                                   else f" and {p.b.dtype}")
     if atom.accumulator == "int32" and p.c.dtype != "int32" and not p.compute:
         return f"mma.sync sums {p.a.dtype} in int32, but C is {p.c.dtype}"
     if p.accumulator != atom.accumulator:
@@ -129,25 +167,34 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     return None
 
 
-# Of products with few columns or rows: (M, N), warps along each, blocks on a multiprocessor. A warp has all columns, or all rows,
-# so that no other warp reads its part of the larger operand; the step along K is a line, and stages and blocks are as many as
-# keep memory busy.
+# Of products with few columns or rows: (M, N), warps along each, blocks on a multiprocessor. A warp
+# has all columns, or all rows, so that no other warp reads its part of the larger operand; the step
+# along K is a line, and stages and blocks are as many as keep memory busy.
 _TALL, _BROAD, _ALONE = (4, 1), (1, 4), (1, 1)
-_THIN_SHAPES: dict[str, _WideShapes] = {
-    "16-bit": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3), ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2), ((64, 64), (2, 2), 3),
-               ((16, 16), _ALONE, 12)),
-    "float64": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3), ((64, 16), _TALL, 4), ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2)),
-    "complex128": (((64, 16), _TALL, 2), ((16, 64), _BROAD, 2), ((32, 16), _TALL, 3)),
-    "float32": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3), ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2), ((64, 64), (2, 2), 2),
-                ((16, 16), _ALONE, 12), ((32, 32), _ALONE, 8)),
-    "complex64": (((64, 16), _TALL, 3), ((16, 64), _BROAD, 3), ((128, 16), _TALL, 2), ((16, 128), _BROAD, 2), ((64, 32), _TALL, 2),
-                  ((32, 64), _BROAD, 2), ((16, 16), _ALONE, 12), ((32, 16), _ALONE, 8)),
-}
+_THIN_SHAPES: dict[str, _WideShapes] = {"16-bit": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
+                                                   ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2),
+                                                   ((64, 64), (2, 2), 3), ((16, 16), _ALONE, 12)),
+                                        "float64": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
+                                                    ((64, 16), _TALL, 4), ((128, 32), _TALL, 2),
+                                                    ((32, 128), _BROAD, 2)),
+                                        "complex128": (((64, 16), _TALL, 2), ((16, 64), _BROAD, 2),
+                                                       ((32, 16), _TALL, 3)),
+                                        "float32": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
+                                                    ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2),
+                                                    ((64, 64), (2, 2), 2), ((16, 16), _ALONE, 12),
+                                                    ((32, 32), _ALONE, 8)),
+                                        "complex64": (((64, 16), _TALL, 3), ((16, 64), _BROAD, 3),
+                                                      ((128, 16), _TALL, 2), ((16, 128), _BROAD, 2),
+                                                      ((64, 32), _TALL, 2), ((32, 64), _BROAD, 2),
+                                                      ((16, 16), _ALONE, 12),
+                                                      ((32, 16), _ALONE, 8)),}
 
 
-# Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep, and only blocks beside each other
-# hide that each waits for its operands. There are no registers for offsets of 64 bits.
-_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6), ((32, 32), (2, 1), 6))
+# Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep,
+# and only blocks beside each other hide that each waits for its operands. There are no registers
+# for offsets of 64 bits.
+_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6),
+                                ((32, 32), (2, 1), 6))
 
 
 def _wide_shapes(atom: MmaAtom) -> _WideShapes:
@@ -173,16 +220,19 @@ def _thin_step(atom: MmaAtom) -> int:
 
 
 def thin_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
-    """The tiles for products with few columns or rows, with no more stages than the depth has use for."""
+    """The tiles for products with few columns or rows, with no more stages than the depth has use
+    for."""
     return _by_lines(_THIN_SHAPES.get(_kind(atom), ()), atom, device, depth)
 
 
 def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
-    """Those beside them for operands that are read by covering words, in matrices of a batch or with few columns or rows."""
+    """Those beside them for operands that are read by covering words, in matrices of a batch or
+    with few columns or rows."""
     return _by_lines(_COVERED_SHAPES, atom, device, depth)
 
 
-def _by_lines(shapes: _WideShapes, atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[MmaTile]:
+def _by_lines(shapes: _WideShapes, atom: MmaAtom, device: DeviceInfo,
+              depth: int) -> Iterator[MmaTile]:
     """Tiles whose step along K is a line."""
     for tile in _fitting(shapes, atom, _thin_step(atom), device):
         yield _with_useful_stages(tile, depth)
@@ -196,7 +246,8 @@ def _with_useful_stages(tile: MmaTile, depth: int) -> MmaTile:
 def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
     """The tiles that planning chooses among on a device, the largest first."""
     item = dtype(atom.element).bytes
-    return _fitting(_wide_shapes(atom) or _SHAPES, atom, max((128 if item >= 8 else 64) // item, 2 * atom.shape[2]), device)
+    return _fitting(_wide_shapes(atom) or _SHAPES, atom,
+                    max((128 if item >= 8 else 64) // item, 2 * atom.shape[2]), device)
 
 
 def _fitting(shapes: _WideShapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
@@ -236,7 +287,8 @@ def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[C
 
     if min(p.m, p.n, p.k) <= _FEW and not p.triangle and not _narrow_reads(p):
         narrow = covered and gemm_span(p, p.k) < NARROW_SPAN
-        for tile in map(fitted, (*thin_tiles(atom, device, p.k), *(covered_tiles(atom, device, p.k) if narrow else ()))):
+        for tile in map(fitted, (*thin_tiles(atom, device, p.k),
+                                 *(covered_tiles(atom, device, p.k) if narrow else ()))):
             for chunk in _thin_chunks(p, device, tile):
                 yield _choice(p, tile, chunk, device)
     if atom.splits:
@@ -253,17 +305,19 @@ def _covered(p: GemmProblem) -> tuple[bool, bool]:
 
 
 def _with_room(p: GemmProblem, tile: MmaTile, device: DeviceInfo) -> MmaTile:
-    """A tile with no more stages than there is room for beside what covered rows take more than others."""
+    """A tile with no more stages than there is room for beside what covered rows take more than
+    others."""
     more = sum(_ROOM_OF_A_ROW * (extent if x.strides[1] == 1 else tile.k)
-               for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True) if covered)
+               for x, extent, covered in zip((p.a, p.b), (tile.m, tile.n), _covered(p), strict=True)
+               if covered)
     room = device.shared_bytes_per_block // (tile.min_blocks * (tile.stage_bytes + more))
     return replace(tile, stages=max(2, min(tile.stages, room)))
 
 
 def _narrow_reads(p: GemmProblem) -> bool:
     """Whether an operand cannot be copied asynchronously."""
-    return any(not (access := _read(x, extents)).covering and access.width * dtype(x.dtype).bytes < _LEAST_COPIED
-               for x, extents in p.inputs)
+    return any(not (access := _read(x, extents)).covering and access.width
+               * dtype(x.dtype).bytes < _LEAST_COPIED for x, extents in p.inputs)
 
 
 def _thin_chunks(p: GemmProblem, device: DeviceInfo, tile: MmaTile) -> list[int]:
@@ -285,11 +339,16 @@ def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Ch
     pair = min(VECTOR_BYTES, _PAIR * of_c)
     access, kept = vector_access(p.c, (p.m, p.n), pair), of_c if slices == 1 else sums
     whole = slices > 1 or (access.unit == 1 and access.width * of_c >= pair)
-    work = tile_work(p, tile, chunk, device)._replace(
-        **turns, reads="streams" if thin else "copies", moved=compulsory_bytes(p), stored=outputs * slices * kept,
-        writes="rows" if slices == 1 and _by_rows(p, tile, device) else "vectors" if whole else "elements",
-        written=turns["tiles"] * min(tile.m, p.m) * min(tile.n, p.n) * max(4, kept),
-        **added(slices, outputs * sums, 1 + tile.atom.splits))
+    work = tile_work(p, tile, chunk, device)._replace(**turns, reads="streams" if thin
+                                                      else "copies", moved=compulsory_bytes(p),
+                                                      stored=outputs * slices * kept,
+                                                      writes="rows" if slices == 1
+                                                      and _by_rows(p, tile, device) else "vectors"
+                                                      if whole else "elements",
+                                                      written=turns["tiles"] * min(tile.m, p.m)
+                                                      * min(tile.n, p.n) * max(4, kept),
+                                                      **added(slices, outputs * sums,
+                                                              1 + tile.atom.splits))
     if _wide_shapes(tile.atom) and not thin:
         tile = _apart(tile, int(turns["tiles"]), device)
     return Choice(tile, slices, chunk, blocks, work)
@@ -299,8 +358,11 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
     """What multiplying a tile of such a depth does."""
     element, warps = dtype(tile.atom.element), prod(tile.warps)
     item, depth, wide = element.bytes, -(-depth // tile.k) * tile.k, element.bytes >= 8 and not tile.atom.splits
-    rate = multiply_adds_per_clock("gemm_mma", "float64" if wide else element.name if item < 4 else "float16", device)
-    rate = min(_PER_CLOCK.get(item, rate if wide else _PER_CLOCK[2]), rate) / (4 if element.is_complex else 1)
+    rate = multiply_adds_per_clock("gemm_mma",
+                                   "float64" if wide else element.name if item < 4 else "float16",
+                                   device)
+    rate = min(_PER_CLOCK.get(item, rate if wide else _PER_CLOCK[2]),
+               rate) / (4 if element.is_complex else 1)
     rate /= _PRODUCTS_OF_PLANES if tile.atom.splits else 1
     reads = [(_read(*x), extent) for x, extent in zip(p.inputs, (tile.m, tile.n), strict=True)]
     words = sum(extent / (_LEAST_COPIED / item if x.covering else x.width) for x, extent in reads)
@@ -308,26 +370,32 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
     if tile.atom.splits:                                   # each warp splits what it loads
         converted += tile.m * tile.warps[1] + tile.n * tile.warps[0]
     fragments = warps * (tile.m // tile.warps[0] + tile.n // tile.warps[1])
-    return Work("tensor cores, float64" if wide else "tensor cores", "copies", clocks=tile.m * tile.n * depth / rate,
-                wavefronts=fragments * depth * item / 128, instructions=OF_A_WARP * warps, gathered=words * depth / 32,
+    return Work("tensor cores, float64" if wide else "tensor cores", "copies",
+                clocks=tile.m * tile.n * depth / rate, wavefronts=fragments * depth * item / 128,
+                instructions=OF_A_WARP * warps, gathered=words * depth / 32,
                 converted=converted * depth * item, warps=warps)
 
 
 def along(p: GemmProblem, slices: int) -> int:
-    """Threads that add the slices of an element: several where elements are few, and rows of them fill a block."""
+    """Threads that add the slices of an element: several where elements are few, and rows of them
+    fill a block."""
     threads = min(_MOST_ALONG, max(2, 1 << (-(-slices // 4) - 1).bit_length()))
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
 
 
 def _apart(tile: MmaTile, busiest: int, device: DeviceInfo) -> MmaTile:
-    """The tile with so long a ring that no more blocks fit on a multiprocessor than the busiest one has to compute.
+    """The tile with so long a ring that no more blocks fit on a multiprocessor than the busiest one
+    has to compute.
 
-    A launch begins while the one before it ends. Its blocks would go, several at once, where there is room first, and stay there.
+    A launch begins while the one before it ends. Its blocks would go, several at once, where there
+    is room first, and stay there.
     """
     if busiest > tile.min_blocks:
         return tile
-    return replace(tile, stages=max(tile.stages, device.shared_bytes_per_block // ((busiest + 1) * tile.stage_bytes) + 1))
+    return replace(tile, stages=max(tile.stages,
+                                    device.shared_bytes_per_block // ((busiest + 1)
+                                                                      * tile.stage_bytes) + 1))
 
 
 def facing_rows(problem: GemmProblem) -> Oriented:
@@ -346,9 +414,11 @@ def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alter
     for choice in mma_choices(p, device, atom):
         lines = f" by {choice.tile.k} of K" if is_thin(choice.tile) else ""
         tile = choice.tile
-        blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps, tile.min_blocks) in _COVERED_SHAPES else ""
+        blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps,
+                                                      tile.min_blocks) in _COVERED_SHAPES else ""
         name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{blocks}, K by {choice.chunk}"
-        yield Alternative("gemm_mma", name, (choice.work,), partial(plan_mma, problem, device, choice=choice))
+        yield Alternative("gemm_mma", name, (choice.work,),
+                          partial(plan_mma, problem, device, choice=choice))
 
 
 def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile] | None = None,
@@ -364,7 +434,8 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     choice : Choice, optional
         Overrules that of the least estimated time.
     gate : int, optional
-        The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
+        The verdict without which kernels do nothing: the plan is a fallback of
+        :class:`~cuteblas.planning.guard.Guarded`.
 
     Raises
     ------
@@ -378,41 +449,55 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     facing = facing_rows(problem)
     p, roles = facing.problem, facing.by_name
     choice = choice or _choose(p, device, atom, gate is not None)
-    if not _wide_shapes(atom):                         # the others keep blocks apart by their stages
+    if not _wide_shapes(atom):                        # the others keep blocks apart by their stages
         choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
-    reason = (f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
-              f"blocks on {device.multiprocessors} multiprocessors")
+    reason = (
+        f"{p.a.dtype} on tensor cores by mma.sync, {atom.accumulator} accumulation; tile {choice.tile}: {choice.blocks} "
+        f"blocks on {device.multiprocessors} multiprocessors"
+    )
     covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
     if covered:
         reason += f"; {' and '.join(covered)} read as the words that cover their rows"
     launches, workspace = mma_launches(p, device, choice, roles, gate)
     reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason, launches[0].kernel.facts,
-                choice.work.seconds(device))
+    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason,
+                launches[0].kernel.facts, choice.work.seconds(device))
 
 
 def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
                  gate: int | None = None) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a product whose C is written along its rows, and bytes of workspace: of slices, and their sum."""
+    """The launches of a product whose C is written along its rows, and bytes of workspace: of
+    slices, and their sum."""
     # Slices are N-major, as the kernel writes: for the sum of slices they are those of C^T.
-    return in_slices(transposed(p), choice, lambda part, c: mma_product(transposed(part), device, choice, {**roles, "C": c}, gate),
-                     gate=gate, along=along(p, choice.slices))
+    return in_slices(
+        transposed(p),
+        choice,
+        lambda part, c: mma_product(transposed(part), device, choice, {**roles, "C": c}, gate),
+        gate=gate,
+        along=along(p, choice.slices)
+    )
 
 
 def _aligned(p: GemmProblem, choice: Choice[MmaTile]) -> bool:
-    """Whether a product is computed without predicates: a large tile of float64 or complex128 divides it, and every slice of K."""
+    """Whether a product is computed without predicates: a large tile of float64 or complex128
+    divides it, and every slice of K."""
     tile = choice.tile
     large = bool(_wide_shapes(tile.atom)) and tile.m * tile.n * dtype(tile.atom.element).bytes >= _UNPREDICATED_FROM
-    return large and not p.triangle and not (p.m % tile.m or p.n % tile.n or p.k % tile.k or choice.chunk % tile.k)
+    return large and not p.triangle and not (p.m % tile.m or p.n % tile.n or p.k % tile.k
+                                             or choice.chunk % tile.k)
 
 
-def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles, gate: int | None = None) -> Launch:
-    """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are several."""
+def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
+                gate: int | None = None) -> Launch:
+    """The launch of ``gemm_mma``; the outermost batch mode walks over slices if there are
+    several."""
     run = choice.tile.run(p.c.dtype, p.triangle)
     c = vector_access(p.c, (p.m, p.n), min(VECTOR_BYTES, run * dtype(p.c.dtype).bytes))
     c = c if c.unit == 1 else OperandAccess(c.unit)
     reach = gemm_span(p, choice.chunk)
-    crowded = gate is not None or (reach >= NARROW_SPAN and (choice.tile.m, choice.tile.n, choice.tile.warps) in _CROWDED)
+    crowded = gate is not None or (reach >= NARROW_SPAN
+                                   and (choice.tile.m, choice.tile.n,
+                                        choice.tile.warps) in _CROWDED)
     c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
     a, b = p.map_inputs(_read)
     config = specialised(MmaConfig, p, c, reach, accumulator=None, tile=choice.tile, a=a, b=b,

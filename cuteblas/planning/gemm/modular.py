@@ -1,4 +1,5 @@
-"""Plans of float64 and complex128 products on tensor cores that multiply bytes: operands become residues modulo small numbers."""
+"""Plans of float64 and complex128 products on tensor cores that multiply bytes: operands become
+residues modulo small numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from ...kernels.common import OperandAccess
 from ...kernels.gemm.modular import MOST_DEPTH, GemmModularConfig, gemm_modular
 from ...kernels.gemm.staged import StagedC
 from ...kernels.guard import NATIVE
-from ...kernels.modular.residues import K_MULTIPLE, ResiduesConfig, ResiduesOperand, planes_of, residues
+from ...kernels.modular.residues import (
+    K_MULTIPLE,
+    ResiduesConfig,
+    ResiduesOperand,
+    planes_of,
+    residues,
+)
 from ...kernels.modular.restore import N_MULTIPLE, RestoreConfig, restore
 from ...kernels.modular.survey import (
     MOST,
@@ -58,16 +65,18 @@ from .simt import plan_simt
 
 __all__ = ["modular_alternatives", "plan_modular", "why_not_modular", "why_not_residues"]
 
-_LEAST_DEPTH = 256                   # real products of a sum; with fewer the bound of native arithmetic is nearly as small
+# real products of a sum; with fewer the bound of native arithmetic is nearly as small
+_LEAST_DEPTH = 256
 
 _MODULI = 14                         # of random numbers, by which the time is estimated
 
-_BESIDE = 80 << 20                   # bytes of workspace beside 1.5 times those of A, B and C
-_LINE = 128                          # bytes
-_MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
-_MOST_BLOCKS = 64                    # of C
-_WORDS = 1                           # of the verdict
-_LEAST_COSINE = 0.125                # of the angles of rows of A and B together, for 14 moduli; twice as much for complex numbers
+_BESIDE = 80 << 20     # bytes of workspace beside 1.5 times those of A, B and C
+_LINE = 128            # bytes
+_MOST_BATCH_MODES = 2  # a tensor map has five modes: rows, K, planes and these
+_MOST_BLOCKS = 64      # of C
+_WORDS = 1             # of the verdict
+_LEAST_COSINE = 0.125  # of the angles of rows of A and B together, for 14 moduli; twice as much for
+                       # complex numbers
 _UNROLL = 4
 _STEPS = 8                           # that a block reads, at most: the last ones end together
 _LEAST_BLOCKS = 256                  # that read an operand, if there are as many
@@ -78,23 +87,28 @@ def why_not_modular(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_modular``, or ``None`` if it can."""
     if p.triangle not in (None, "both"):
         return "it computes all of C, not a triangle"
-    if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype, p.accumulator} != {p.a.dtype}:
-        return (f"it multiplies float64 by float64 or complex128 by complex128, not {p.a.dtype} by {p.b.dtype} "
-                f"summed in {p.accumulator}")
+    if p.a.dtype not in ("float64", "complex128") or {p.b.dtype, p.c.dtype,
+                                                      p.accumulator} != {p.a.dtype}:
+        return (
+            f"it multiplies float64 by float64 or complex128 by complex128, not {p.a.dtype} by {p.b.dtype} "
+            f"summed in {p.accumulator}"
+        )
     if (refused := why_not_on_wgmma(p, device)) is not None:
         return refused
     if p.k > MOST_DEPTH:
         return f"sums of more than {MOST_DEPTH} products of bytes do not fit into 31 bits"
     if len(p.batch) > _MOST_BATCH_MODES:
         return f"it takes at most {_MOST_BATCH_MODES} batch modes"
-    largest = max(max(p.m, p.n) * _pitch(p.k, K_MULTIPLE), p.m * _pitch(p.n, N_MULTIPLE)) * prod(p.batch)
+    largest = max(max(p.m, p.n) * _pitch(p.k, K_MULTIPLE),
+                  p.m * _pitch(p.n, N_MULTIPLE)) * prod(p.batch)
     if planes_of(p.a.dtype) * MOST * largest >= MAPPED_STRIDE:
         return "planes would lie 2^40 bytes apart or more, out of reach of tensor maps"
     return None
 
 
 def why_not_residues(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_modular`` is not taken for a problem unless a caller names its precision, or ``None`` if it may be."""
+    """Why ``gemm_modular`` is not taken for a problem unless a caller names its precision, or
+    ``None`` if it may be."""
     if (refused := why_not_modular(p, device)) is None and parts_of(p.a.dtype) * p.k < _LEAST_DEPTH:
         return f"the error bound of native arithmetic is no larger for sums of fewer than {_LEAST_DEPTH} products"
     return refused
@@ -141,11 +155,13 @@ class _Side:
     exponents: Argument = _FRONT
 
     @classmethod
-    def within(cls, workspace: Workspace, operand: Operand, role: Role, rows: int, p: GemmProblem) -> _Side:
+    def within(cls, workspace: Workspace, operand: Operand, role: Role, rows: int,
+               p: GemmProblem) -> _Side:
         """An operand with its parts of the workspace."""
         own = tuple(i for i in range(len(p.batch) - 1, -1, -1) if operand.batch_strides[i])
         side = cls(operand, role, rows, p.k, own, tuple(p.batch[i] for i in own))
-        partials, norms, lowest, exponents = (workspace.take(nbytes * side.all_rows) for nbytes in (20 * side.parts, 8, 4, 4))
+        partials, norms, lowest, exponents = (workspace.take(nbytes * side.all_rows)
+                                              for nbytes in (20 * side.parts, 8, 4, 4))
         return replace(side, partials=partials, norms=norms, lowest=lowest, exponents=exponents)
 
     @property
@@ -153,7 +169,8 @@ class _Side:
         """How it is read before it becomes residues."""
         access = replace(vector_access(self.operand, (self.rows, self.k)), conj=False)
         reading = SurveyOperand(access, self.operand.dtype, len(self.own), _UNROLL, _STEPS)
-        while reading.steps > 1 and prod(reading.blocks(self.rows, self.k)) * prod(self.batch) < _LEAST_BLOCKS:
+        while reading.steps > 1 and prod(reading.blocks(self.rows,
+                                                        self.k)) * prod(self.batch) < _LEAST_BLOCKS:
             reading = replace(reading, steps=reading.steps // 2)
         return reading
 
@@ -181,14 +198,15 @@ class _Side:
     def values(self) -> dict[str, Any]:
         """What kernels take that read it."""
         steps = tuple(self.operand.batch_strides[i] for i in self.own)
-        return {"X": View(place(self.role), self.operand.strides, steps), "M": self.rows, "K": self.k,
-                **({"L": self.batch} if self.batch else {})}
+        return {"X": View(place(self.role), self.operand.strides, steps), "M": self.rows,
+                "K": self.k, **({"L": self.batch} if self.batch else {})}
 
     @property
     def partial_sums(self) -> dict[str, Argument]:
         """Where the sums of parts of rows are."""
         count = self.all_rows * self.parts
-        return {name: place(self.partials, nbytes * count) for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
+        return {name: place(self.partials, nbytes * count)
+                for name, nbytes in (("T", 0), ("S", 8), ("E", 16))}
 
     def row_strides(self, modes: int) -> tuple[int, ...]:
         """Rows from a matrix to the next, for all batch modes, innermost first."""
@@ -204,7 +222,8 @@ class _Side:
 _STATE = {"words": _FRONT, "numbers": _FRONT}          # of a product
 
 
-def _of_sides(sides: tuple[_Side, _Side], values: Callable[[_Side], Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _of_sides(sides: tuple[_Side, _Side],
+              values: Callable[[_Side], Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """What a kernel takes of both operands."""
     for letter, side in zip("AB", sides, strict=True):
         yield {f"{name}{letter}": value for name, value in values(side).items()}
@@ -212,15 +231,16 @@ def _of_sides(sides: tuple[_Side, _Side], values: Callable[[_Side], Mapping[str,
 
 def _survey(a: _Side, b: _Side, batch: tuple[int, ...], records: Argument) -> Iterator[Launch]:
     """What reads both operands and chooses the number of moduli."""
-    wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts) for x in (a, b)) >= NARROW_SPAN
+    wide = max(max(operand_span(x.operand, (x.rows, x.k), batch), x.all_rows * x.parts)
+               for x in (a, b)) >= NARROW_SPAN
     kernel = survey(SurveyConfig(a.reading, b.reading, wide))
     yield launch(kernel, (a.blocks + b.blocks, 1, 1), {"blocks_A": a.blocks, "words": _FRONT},
                  *_of_sides((a, b), lambda x: {**x.values, **x.partial_sums}))
     yield launch(choice(wide), (a.row_blocks + b.row_blocks, 1, 1),
                  {"blocks_A": a.row_blocks, "length": a.k, "R": records, "status": place(VERDICT),
                   "least": _LEAST_COSINE * parts_of(a.operand.dtype), **_STATE},
-                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": x.norms, "D": x.lowest, "rows_": x.all_rows,
-                                               "parts_": x.parts}))
+                 *_of_sides((a, b), lambda x: {**x.partial_sums, "Q": x.norms, "D": x.lowest,
+                                               "rows_": x.all_rows, "parts_": x.parts}))
 
 
 class _Memory(NamedTuple):
@@ -233,13 +253,15 @@ class _Memory(NamedTuple):
     @classmethod
     def of_a(cls, p: GemmProblem, workspace: Workspace) -> Argument:
         """The part for planes of A."""
-        return workspace.take(planes_of(p.a.dtype) * MOST * p.m * _pitch(p.k, K_MULTIPLE) * matrices_of(p, p.a))
+        return workspace.take(planes_of(p.a.dtype) * MOST * p.m * _pitch(p.k, K_MULTIPLE)
+                              * matrices_of(p, p.a))
 
     @classmethod
     def beside(cls, a: Argument, p: GemmProblem, workspace: Workspace) -> _Memory:
         """The parts for a block of C whose planes of A are there."""
         planes = planes_of(p.a.dtype) * MOST
-        b = a if p.triangle else workspace.take(planes * p.n * _pitch(p.k, K_MULTIPLE) * matrices_of(p, p.b))
+        b = a if p.triangle else workspace.take(planes * p.n * _pitch(p.k, K_MULTIPLE)
+                                                * matrices_of(p, p.b))
         return cls(a, b, workspace.take(planes * p.m * _pitch(p.n, N_MULTIPLE) * prod(p.batch)))
 
 
@@ -271,42 +293,50 @@ class _Made:
 
 
 def _residues(made: Sequence[_Made], p: GemmProblem, block: Block) -> Launch:
-    """The launch that makes residues of one or two operands of a block of C: first of what is turned, whose blocks take longest."""
+    """The launch that makes residues of one or two operands of a block of C: first of what is
+    turned, whose blocks take longest."""
     pitch, planes = _pitch(p.k, K_MULTIPLE), planes_of(p.a.dtype) * MOST
     operands: list[ResiduesOperand] = []
     values, blocks, spans = [], [], []
     for x in sorted(made, key=lambda x: vector_access(x.operand, (x.rows, p.k)).unit != 0):
         batch = tuple(p.batch[i] for i in x.side.own)
-        reading = ResiduesOperand(vector_access(x.operand, (x.rows, p.k)), x.operand.dtype, len(batch))
+        reading = ResiduesOperand(vector_access(x.operand, (x.rows, p.k)), x.operand.dtype,
+                                  len(batch))
         first = x.side.first_row(block, x.row, len(p.batch))
         steps = tuple(x.operand.batch_strides[i] for i in x.side.own)
-        own = {"X": View(place(x.side.role), x.operand.strides, steps), "M": x.rows, "K": p.k, **({"L": batch} if batch else {}),
-               "matrix_rows_": x.side.rows, "P": x.planes, "Q": place(x.side.norms, 8 * first),
-               "D": place(x.side.lowest, 4 * first), "E": place(x.side.exponents, 4 * first)}
+        own = {"X": View(place(x.side.role), x.operand.strides, steps), "M": x.rows, "K": p.k,
+               **({"L": batch} if batch else {}), "matrix_rows_": x.side.rows, "P": x.planes,
+               "Q": place(x.side.norms, 8 * first), "D": place(x.side.lowest, 4 * first),
+               "E": place(x.side.exponents, 4 * first)}
         values.append({f"{name}{len(operands)}": value for name, value in own.items()})
         operands.append(reading)
         blocks.append(reading.blocks(x.rows, pitch) * prod(batch))
-        spans.append(max(operand_span(x.operand, (x.rows, p.k), p.batch), planes * x.rows * pitch * prod(batch)))
+        spans.append(max(operand_span(x.operand, (x.rows, p.k), p.batch),
+                         planes * x.rows * pitch * prod(batch)))
     config = ResiduesConfig(tuple(operands), max(spans) >= NARROW_SPAN)
     of_first = {"blocks_0": blocks[0]} if len(blocks) > 1 else {}
-    return launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first}, *values, _STATE)
+    return launch(residues(config), (sum(blocks), 1, 1), {"pitch": pitch // WORD, **of_first},
+                  *values, _STATE)
 
 
-def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side], memory: _Memory) -> tuple[Launch, GemmModularConfig]:
+def _product(p: GemmProblem, device: DeviceInfo, sides: tuple[_Side, _Side],
+             memory: _Memory) -> tuple[Launch, GemmModularConfig]:
     """The launch that multiplies planes."""
     groups, columns, stages = _tile(p, device)
     config = specialised(GemmModularConfig, p, OperandAccess(), groups=groups, columns=columns,
                          stages=stages)
     planes, pitch = planes_of(p.a.dtype) * MOST, _pitch(p.k, K_MULTIPLE)
     values: dict[str, Any] = {"words": _FRONT}
-    for name, box, side, rows, there in zip("AB", config.boxes, sides, (p.m, p.n), memory[:2], strict=True):
+    for name, box, side, rows, there in zip("AB", config.boxes, sides, (p.m, p.n), memory[:2],
+                                            strict=True):
         batch = tuple(p.batch[i] for i in side.own)
         steps, plane = compact(batch, rows * pitch)
         spec = box.map((rows, p.k, *batch, planes), (pitch, 1, *steps, plane))
         values[name] = View(map=replace(there, tensor_map=spec))
     across = _pitch(p.n, N_MULTIPLE)
     steps, plane = compact(p.batch[::-1], p.m * across)
-    spec = StagedC.box_of("uint8", columns).map((p.m, across, *p.batch[::-1], planes), (across, 1, *steps, plane))
+    spec = StagedC.box_of("uint8", columns).map((p.m, across, *p.batch[::-1], planes),
+                                                (across, 1, *steps, plane))
     values["R"] = View(map=replace(memory.c, tensor_map=spec))
     tiles = tiles_of_c(p, config.tile) * planes
     return bind(gemm_modular(config), p, min(tiles, device.multiprocessors), **values), config
@@ -341,7 +371,8 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
 
 
 def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
-    """The work where elements are random numbers; of endless time if the workspace has no room for planes."""
+    """The work where elements are random numbers; of endless time if the workspace has no room for
+    planes."""
     p = oriented(problem, 1).problem
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
@@ -356,10 +387,11 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
         made = part.outputs + of_b * (not p.triangle) + of_a * (block.start[:2] != rows)
         rows, prepared = block.start[:2], prepared + (item + planes) * made
         launches, waves = launches + 3, waves + -(-tiles // most)
-        for name, count in {**on_wgmma(64 * groups, columns, steps), "written": 64 * groups * columns, "passes": steps}.items():
+        for name, count in {**on_wgmma(64 * groups, columns, steps),
+                            "written": 64 * groups * columns, "passes": steps}.items():
             whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count
-    return Work("tensor cores, bytes", "TMA", **whole, ahead=_TILES[0][2] - 1, blocks=most, moved=compulsory_bytes(p),
-                launches=launches, prepared=prepared)
+    return Work("tensor cores, bytes", "TMA", **whole, ahead=_TILES[0][2] - 1, blocks=most,
+                moved=compulsory_bytes(p), launches=launches, prepared=prepared)
 
 
 def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
@@ -373,10 +405,11 @@ def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[A
 
 
 def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
-    """The plan that is never less accurate than native arithmetic: the device itself decides how many moduli the elements need.
+    """The plan that is never less accurate than native arithmetic: the device itself decides how
+    many moduli the elements need.
 
-    Where they need more than pays, and for infinities and NaNs, native arithmetic runs. ``None`` if the limit of the workspace
-    leaves no room.
+    Where they need more than pays, and for infinities and NaNs, native arithmetic runs. ``None`` if
+    the limit of the workspace leaves no room.
 
     Raises
     ------
@@ -389,8 +422,10 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     p = facing.problem
     workspace = Workspace()
     workspace.take(STATE_BYTES)
-    a, b = (_Side.within(workspace, x, role, rows, p) for x, role, rows in zip((p.a, p.b), facing.roles, (p.m, p.n), strict=True))
-    launches = list(_survey(a, b, p.batch, workspace.take(4 * RECORD.size * (a.row_blocks + b.row_blocks))))
+    a, b = (_Side.within(workspace, x, role, rows, p)
+            for x, role, rows in zip((p.a, p.b), facing.roles, (p.m, p.n), strict=True))
+    launches = list(_survey(a, b, p.batch, workspace.take(4 * RECORD.size
+                                                          * (a.row_blocks + b.row_blocks))))
     if (cut := _cut(p, aligned(workspace.nbytes), device)) is None:
         return None
     if p.triangle:
@@ -399,7 +434,7 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     for _rows, blocks in groupby(cut.of(p, facing.roles), key=lambda block: block.start[:2]):
         with workspace.lent():
             there = None
-            for block in blocks:                            # the residues of their rows of A are made once
+            for block in blocks:                     # the residues of their rows of A are made once
                 part, made = block.problem, list[_Made]()
                 if there is None:
                     there = _Memory.of_a(part, workspace)
@@ -409,20 +444,27 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
                 if b is not a:
                     made.append(_Made(b, part.b, part.n, block.start[2], memory.b))
                 product, own = _product(part, device, (a, b), memory)
-                launches += placed((_residues(made, part, block), product, _restore(part, block, (a, b), memory)), block.places)
+                launches += placed((_residues(made, part, block), product,
+                                    _restore(part, block, (a, b), memory)), block.places)
                 config = config or own
     native = _native(problem, device)
-    fallback = otherwise("elements differ too much in size, or are infinite or NaN", "fused multiply-adds")
+    fallback = otherwise("elements differ too much in size, or are infinite or NaN",
+                         "fused multiply-adds")
     everything, nbytes = natively(tuple(launches), workspace.nbytes, native, _WORDS)
     many = sum(1 for _block in cut.of(p))
     parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
     products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
-    reason = (f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
-              f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}")
-    return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason, launches[-2].kernel.facts,
-                _work(problem, device).seconds(device), fallback=fallback)
+    reason = (
+        f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
+        f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}"
+    )
+    return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason,
+                launches[-2].kernel.facts, _work(problem, device).seconds(device),
+                fallback=fallback)
 
 
 def _native(problem: GemmProblem, device: DeviceInfo) -> Plan:
     """Native arithmetic, if the device decides for it."""
-    return (plan_mma if why_not_mma(problem, device) is None else plan_simt)(problem, device, gate=NATIVE)
+    return (plan_mma if why_not_mma(problem, device) is None else plan_simt)(
+        problem, device, gate=NATIVE
+    )

@@ -26,17 +26,24 @@ from ..plan import Plan
 from ..problem import DeviceInfo, GemmProblem
 from .simt import simt_access, types
 
-__all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives", "plan_outer", "why_not_outer"]
+__all__ = ["DEEPEST", "OuterChoice", "choices", "config_of", "outer_alternatives", "plan_outer",
+           "why_not_outer"]
 
 DEEPEST = 8
-"""The largest K: with more, too few elements of B are in registers for vectors that fill sectors."""
-_WORDS, _FEWER = 32, 24              # registers of a thread for B; where bytes, loaded scalars or wide offsets need others
-_WIDEST_GAP = 2                      # rows of C are at most so many times as far apart as they are long
-_STRETCHES = (1, 2, 4, 8, 16, 32)    # of a block
-_BLOCKS_OF_A_STRETCH = 8             # that are to have work for all threads
-_LOOP, _ANYWHERE = 11, 22            # instructions of a stretch beside its products, and where vectors may be of two rows
-_LOADS, _OF_L2 = 3, 4                # elements of A from L1 in the time of a line of L2; lines of L2 in that of one of memory
-_REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8     # of a multiprocessor, of a thread beside B and sums; blocks at once
+"""The largest K: with more, too few elements of B are in registers for vectors that fill
+sectors."""
+_WORDS, _FEWER = 32, 24            # registers of a thread for B; where bytes, loaded scalars or
+                                   # wide offsets need others
+_WIDEST_GAP = 2                    # rows of C are at most so many times as far apart as they are
+                                   # long
+_STRETCHES = (1, 2, 4, 8, 16, 32)  # of a block
+_BLOCKS_OF_A_STRETCH = 8           # that are to have work for all threads
+_LOOP, _ANYWHERE = 11, 22          # instructions of a stretch beside its products, and where
+                                   # vectors may be of two rows
+_LOADS, _OF_L2 = 3, 4              # elements of A from L1 in the time of a line of L2; lines of L2
+                                   # in that of one of memory
+# of a multiprocessor, of a thread beside B and sums; blocks at once
+_REGISTERS, _OWN, _FEWEST, _MOST = 65536, 28, 4, 8
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,8 @@ def _pitch(p: GemmProblem) -> int:
 
 
 def _width(p: GemmProblem) -> int:
-    """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many for the registers."""
+    """Elements of a vector of C: 16 bytes of it, or fewer where their elements of B are too many
+    for the registers."""
     item = dtype(p.c.dtype).bytes
     crowded = item == 1 or "device" in (p.alpha, p.beta) or gemm_span(p) >= NARROW_SPAN
     width, words = VECTOR_BYTES // item, _FEWER if crowded else _WORDS
@@ -112,8 +120,11 @@ def _sector(p: GemmProblem, width: int) -> int:
 
 
 def _whole(p: GemmProblem, width: int) -> bool:
-    """Whether vectors are of one row each, and aligned where rows begin; and matrices of a batch begin at sectors."""
-    aligned = p.c.alignment % (width * dtype(p.c.dtype).bytes) == 0 and not any(x % _sector(p, width) for x in p.c.batch_strides)
+    """Whether vectors are of one row each, and aligned where rows begin; and matrices of a batch
+    begin at sectors."""
+    aligned = p.c.alignment % (width * dtype(p.c.dtype).bytes) == 0 and not any(
+        x % _sector(p, width) for x in p.c.batch_strides
+    )
     return aligned and p.n % width == _pitch(p) % width == 0
 
 
@@ -124,19 +135,24 @@ class _Model:
         self.p, self.device = p, device
         self._width = _width(p)
         self.tile, self._is_whole = OuterTile(p.k, self._width), _whole(p, self._width)
-        self._once = compulsory_bytes(p) + (p.outputs * dtype(p.c.dtype).bytes if p.beta != "zero" else 0)
+        self._once = compulsory_bytes(p) + (p.outputs * dtype(p.c.dtype).bytes if p.beta != "zero"
+                                            else 0)
 
     @property
     def rows(self) -> int:
-        """Rows of a stretch: whole sectors, and as few as leave few threads of its last block, and of the last stretch, idle."""
+        """Rows of a stretch: whole sectors, and as few as leave few threads of its last block, and
+        of the last stretch, idle."""
         p, width, threads = self.p, self._width, self.tile.threads
         pitch, sector = _pitch(p), _sector(p, width)
         fewest = sector // gcd(pitch, sector)
-        most = max(1, min(_BLOCKS_OF_A_STRETCH * threads * width // (fewest * pitch), -(-p.m // fewest)))
+        most = max(1, min(_BLOCKS_OF_A_STRETCH * threads * width // (fewest * pitch),
+                          -(-p.m // fewest)))
 
         def idle(times: int) -> tuple[float, int]:
-            vectors, stretches = min(times * fewest, p.m) * pitch // width, -(-p.m // (times * fewest))
-            return round(-(-vectors // threads) * threads * width * stretches / (p.m * pitch), 2), times
+            vectors, stretches = min(times * fewest,
+                                     p.m) * pitch // width, -(-p.m // (times * fewest))
+            return round(-(-vectors // threads) * threads * width * stretches / (p.m * pitch),
+                         2), times
 
         return fewest * min(range(1, most + 1), key=idle)
 
@@ -144,24 +160,29 @@ class _Model:
         """A block with so many stretches."""
         p, device, tile = self.p, self.device, self.tile
         rows, threads = self.rows, tile.threads
-        sector, memory = _sector(p, tile.width), p.m * _pitch(p) + (0 if self._is_whole else _sector(p, tile.width) - 1)
-        length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector      # one stretch ends with C
+        sector, memory = _sector(p, tile.width), p.m * _pitch(p) + (0 if self._is_whole
+                                                                    else _sector(p, tile.width) - 1)
+        # one stretch ends with C
+        length = rows * _pitch(p) if rows < p.m else -(-memory // sector) * sector
         vectors, count = length // tile.width, -(-memory // length)
         stretches = min(stretches, count)
         blocks = -(-vectors // threads) * -(-count // stretches) * prod(p.batch)
         kept = tile.width * (p.k + 2) * max(4, dtype(p.accumulator).bytes) // 4
         resident = max(_FEWEST, min(_MOST, _REGISTERS // (threads * (_OWN + kept))))
         own, each = self._instructions()
-        warps = -(-vectors // (-(-vectors // threads) * 32))        # of a block, those with a vector
+        warps = -(-vectors // (-(-vectors // threads) * 32))       # of a block, those with a vector
         waits = stretches * max(1.0, p.k * max(1.0, dtype(p.a.dtype).bytes / 8) / _LOADS)
-        work = Work("fused multiply-adds", "loads", instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP),
-                    fetched=warps * (self._fetched + stretches * p.k), warps=warps, moved=self._once,
-                    **blocks_in_turns(blocks, resident, waits, 1 + _OF_L2, device))
+        work = Work("fused multiply-adds", "loads",
+                    instructions=warps * ((own + stretches * each) / 4 + OF_A_WARP),
+                    fetched=warps * (self._fetched + stretches * p.k), warps=warps,
+                    moved=self._once, **blocks_in_turns(blocks, resident, waits, 1 + _OF_L2,
+                                                        device))
         return OuterChoice(tile, rows, length, stretches, blocks, work)
 
     @property
     def _fetched(self) -> float:
-        """Wavefronts of a warp that loads its elements of B: by vectors where they lie together in whole stretches."""
+        """Wavefronts of a warp that loads its elements of B: by vectors where they lie together in
+        whole stretches."""
         p, width, item = self.p, self._width, dtype(self.p.b.dtype).bytes
         by = width if self._is_whole and p.b.strides[0] == 1 else 1
         sectors = min(32, -(-width * item * abs(p.b.strides[0]) * 32 // SECTOR))
@@ -169,12 +190,14 @@ class _Model:
 
     @property
     def _edges(self) -> float:
-        """Of warps, those with a vector at the edge of a gap between rows, whose elements are written one by one."""
+        """Of warps, those with a vector at the edge of a gap between rows, whose elements are
+        written one by one."""
         gaps = not self._is_whole and _pitch(self.p) > self.p.n
         return min(1.0, 2 * 32 * self._width / _pitch(self.p)) if gaps else 0.0
 
     def _instructions(self) -> tuple[float, float]:
-        """Instructions of a thread before the first stretch, and for each; those that take two clocks count twice."""
+        """Instructions of a thread before the first stretch, and for each; those that take two
+        clocks count twice."""
         p, width, sums, item = self.p, self._width, dtype(self.p.accumulator), dtype(self.p.c.dtype).bytes
         multiply = 5 if sums.is_integer and sums.bytes == 8 else 4 if sums.is_complex else 1
         multiply *= 2 if sums.part.bytes == 8 or sums.kind in "iub" else 1
@@ -182,9 +205,12 @@ class _Model:
         each = _LOOP + p.k * (2 + width * multiply) + width * packing
         if self._is_whole:
             return 80 + 2 * width * p.k, each
-        crossing = min(1.0, 32 * width / _pitch(p))         # of warps, those that have a vector of two rows
+        # of warps, those that have a vector of two rows
+        crossing = min(1.0, 32 * width / _pitch(p))
         each += _ANYWHERE + crossing * (p.k * (2 + width * multiply) + 2 * width)
-        return 160 + 8 * width + 4 * width * p.k, each + self._edges * width * (20 + p.k * (8 + multiply))
+        return 160 + 8 * width + 4 * width * p.k, each + self._edges * width * (
+            20 + p.k * (8 + multiply)
+        )
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
@@ -196,10 +222,12 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[OuterChoice]:
 def outer_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The same as alternatives."""
     for choice in choices(problem, device):
-        yield Alternative("gemm_outer", str(choice), (choice.work,), partial(plan_outer, problem, device, choice=choice))
+        yield Alternative("gemm_outer", str(choice), (choice.work,),
+                          partial(plan_outer, problem, device, choice=choice))
 
 
-def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice | None = None) -> Plan:
+def plan_outer(problem: GemmProblem, device: DeviceInfo, *,
+               choice: OuterChoice | None = None) -> Plan:
     """Plan a product with a short K.
 
     Parameters
@@ -223,18 +251,22 @@ def plan_outer(problem: GemmProblem, device: DeviceInfo, *, choice: OuterChoice 
     choice = choice or least(choices(problem, device), device)
     each = bind(gemm_outer(config_of(p, choice)), p, choice.blocks, facing.by_name,
                 rows=choice.rows, length=choice.length, stretches=choice.stretches)
-    reason = (f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
-              f"{device.multiprocessors} multiprocessors{facing.note}")
-    return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts, choice.work.seconds(device))
+    reason = (
+        f"{types(p)} on fused multiply-adds as C lies in memory; {choice}: {choice.blocks} blocks on "
+        f"{device.multiprocessors} multiprocessors{facing.note}"
+    )
+    return Plan(problem, device, "gemm_outer", choice, (each,), 0, reason, each.kernel.facts,
+                choice.work.seconds(device))
 
 
 def config_of(p: GemmProblem, choice: OuterChoice) -> OuterConfig:
     """What the kernel is specialised on, of a problem with C along its rows."""
     tile = choice.tile
     whole = _whole(p, tile.width)
-    reached = max(gemm_span(p), (p.m * _pitch(p) + choice.length) // 2)         # the last stretch may end after C
+    # the last stretch may end after C
+    reached = max(gemm_span(p), (p.m * _pitch(p) + choice.length) // 2)
     most = tile.width if whole else 1
     a = replace(simt_access(p.a, (p.m, p.k)), width=1)
     return specialised(OuterConfig, p, OperandAccess(1, tile.width), reached, tile=tile, a=a,
-                       b=simt_access(p.b, (p.n, p.k), most), epilogue=fused(p, 1, most), whole=whole,
-                       dense=_pitch(p) == p.n)
+                       b=simt_access(p.b, (p.n, p.k), most), epilogue=fused(p, 1, most),
+                       whole=whole, dense=_pitch(p) == p.n)

@@ -1,6 +1,8 @@
-"""Products on ``gemm_wgmma`` of operands that it cannot read in place: they are packed, copied first to rows that it can read.
+"""Products on ``gemm_wgmma`` of operands that it cannot read in place: they are packed, copied
+first to rows that it can read.
 
-No tensor map describes them, they are float32 or bytes that do not run along K, or longer integers, whose bytes become planes.
+No tensor map describes them, they are float32 or bytes that do not run along K, or longer integers,
+whose bytes become planes.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ from ..plan import Argument, Launch, Plan, Role, Workspace, place, placed
 from ..problem import CopyProblem, DeviceInfo, GemmProblem, Operand, Storage
 from .wgmma import is_exact, plan_wgmma, wgmma_alternatives, why_not_read
 
-__all__ = ["Packed", "packed", "packed_alternatives", "packed_matrices", "packed_problem", "plan_packed", "with_copies"]
+__all__ = ["Packed", "packed", "packed_alternatives", "packed_matrices", "packed_problem",
+           "plan_packed", "with_copies"]
 
 Pairs = tuple[tuple[int, int], ...]
 
 _SECTOR = 16                         # elements: rows are multiples of it
 _LINE = 128
-_PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel, TransposeConfig: transpose_kernel}
+_PAIRED: dict[type, Callable[[Any], GeneratedKernel]] = {CopyConfig: copy_kernel,
+                                                         TransposeConfig: transpose_kernel}
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Packed:
     nbytes: int
 
 
-def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inner: int, pitch: int) -> Packed:
+def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inner: int,
+           pitch: int) -> Packed:
     """A copy of a tensor as matrices, one after the other, none of them twice.
 
     Parameters
@@ -68,11 +73,13 @@ def packed(x: Operand | Storage, groups: tuple[Pairs, Pairs], batch: Pairs, inne
     own = [(n, s) for n, s in batch if s and n > 1]
     steps, elements = compact((n for n, _s in own), pitch * extents[1 - inner])
     strides = (1, pitch) if inner == 0 else (pitch, 1)
-    here = (compact((n for n, _s in group), first)[0] for group, first in zip(groups, strides, strict=True))
+    here = (compact((n for n, _s in group), first)[0]
+            for group, first in zip(groups, strides, strict=True))
     shape, there = zip(*own, *groups[0], *groups[1], strict=True)
     each = iter(steps)
     apart = tuple(next(each) if s and n > 1 else 0 for n, s in batch)
-    copy = CopyProblem(shape, there, (*steps, *(step for group in here for step in group)), item, x.alignment)
+    copy = CopyProblem(shape, there, (*steps, *(step for group in here for step in group)), item,
+                       x.alignment)
     return Packed(Operand(x.dtype, strides, apart[::-1], x.conj), copy, elements * item)
 
 
@@ -96,21 +103,24 @@ def with_copies(product: Plan, copies: Mapping[Role, Packed], moves: Mapping[Rol
         if role == "c":
             after = placed(move.launches, {"dst": place(role), "src": places[role]})
         else:
-            before += ((each, move.config) for each in placed(move.launches, {"src": place(role), "dst": places[role]}))
+            before += ((each, move.config) for each in placed(move.launches,
+                                                              {"src": place(role),
+                                                               "dst": places[role]}))
     launches = *_paired(before), *placed(product.launches, places), *after
     return replace(product, launches=launches, workspace_bytes=workspace.nbytes)
 
 
 def _packed_operands(p: GemmProblem) -> dict[Role, Packed]:
     """Copies of the operands that cannot be read in place."""
-    return {role: _pack(p, *x) for role, x in zip("ab", p.inputs, strict=True) if why_not_read(p, role.upper()) is not None}
+    return {role: _pack(p, *x) for role, x in zip("ab", p.inputs, strict=True)
+            if why_not_read(p, role.upper()) is not None}
 
 
 def packed_problem(p: GemmProblem) -> GemmProblem:
     """The product that :func:`plan_packed` plans; the same if no operand needs to be copied."""
     operands = {role: copy.operand for role, copy in _packed_operands(p).items()}
     if is_exact(p) and dtype(p.a.dtype).bytes > 1:
-        return replace(p, **operands, digits=dtype(p.a.dtype).bytes, compute=p.accumulator)       # type: ignore[arg-type]
+        return replace(p, **operands, digits=dtype(p.a.dtype).bytes, compute=p.accumulator)  # type: ignore[arg-type]
     return replace(p, **operands)       # type: ignore[arg-type]
 
 
@@ -132,12 +142,14 @@ def _pack(p: GemmProblem, x: Operand, extents: tuple[int, int]) -> Packed:
         return found
     copy, planes = found.problem, (*found.problem.dst_strides, pitch // digits)
     read = *(s * digits for s in copy.src_strides), 1
-    return replace(found, problem=replace(copy, shape=(*copy.shape, digits), src_strides=read, dst_strides=planes))
+    return replace(found, problem=replace(copy, shape=(*copy.shape, digits), src_strides=read,
+                                          dst_strides=planes))
 
 
 @lru_cache(maxsize=4096)
 def _moving(copy: CopyProblem, device: DeviceInfo) -> CopyKernel:
-    """A copy: by tiles, of which two may be one launch, unless boxes are expected to save more than a launch."""
+    """A copy: by tiles, of which two may be one launch, unless boxes are expected to save more than
+    a launch."""
     tiles, *boxes = copy_alternatives(copy, device)
     best = min(boxes, key=lambda choice: choice.seconds(device), default=tiles)
     gained = tiles.seconds(device) - best.seconds(device)
@@ -147,7 +159,8 @@ def _moving(copy: CopyProblem, device: DeviceInfo) -> CopyKernel:
 def _moves(copies: Mapping[Role, Packed], device: DeviceInfo) -> dict[Role, CopyKernel]:
     """What packs operands; a second copy begins while the first one ends."""
     moves = {role: _moving(copy.problem, device) for role, copy in copies.items()}
-    return {role: replace(each, work=each.work._replace(beside=i > 0)) for i, (role, each) in enumerate(moves.items())}
+    return {role: replace(each, work=each.work._replace(beside=i > 0))
+            for i, (role, each) in enumerate(moves.items())}
 
 
 def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
@@ -158,24 +171,31 @@ def packed_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
                           partial(plan_packed, problem, device, product.plan))
 
 
-def plan_packed(problem: GemmProblem, device: DeviceInfo, product: Callable[[], Plan] | None = None) -> Plan:
-    """The plan on ``gemm_wgmma`` of a product that takes :func:`packed_problem`; ``product`` overrules how that is planned."""
-    plan, copies = plan_wgmma(packed_problem(problem), device) if product is None else product(), _packed_operands(problem)
+def plan_packed(problem: GemmProblem, device: DeviceInfo,
+                product: Callable[[], Plan] | None = None) -> Plan:
+    """The plan on ``gemm_wgmma`` of a product that takes :func:`packed_problem`; ``product``
+    overrules how that is planned."""
+    plan, copies = plan_wgmma(packed_problem(problem),
+                              device) if product is None else product(), _packed_operands(problem)
     moves = _moves(copies, device)
-    copied = tuple(f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}" for role in copies)
+    copied = tuple(f"{role.upper()} is copied first: {why_not_read(problem, role.upper())}"
+                   for role in copies)
     whole = with_copies(plan, copies, {role: each.plan() for role, each in moves.items()})
     return replace(whole, problem=problem, reason="; ".join((plan.reason, *copied)), copied=copied,
-                   seconds=(plan.seconds or 0.0) + sum(each.work.seconds(device) for each in moves.values()))
+                   seconds=(plan.seconds or 0.0)
+                   + sum(each.work.seconds(device) for each in moves.values()))
 
 
 def _paired(copying: list[tuple[Launch, object]]) -> list[Launch]:
-    """Launches that copy, given with their configurations: two of one kernel as one, which costs the host less."""
+    """Launches that copy, given with their configurations: two of one kernel as one, which costs
+    the host less."""
     launches = [launch for launch, _config in copying]
     configs = [config for _launch, config in copying]
     if len(launches) != 2 or configs[0] != configs[1] or (kernel := _PAIRED.get(type(configs[0]))) is None:
         return launches
     first, second = launches
-    each = (argument for pair in zip(first.arguments, second.arguments, strict=True) for argument in pair)
+    each = (argument for pair in zip(first.arguments, second.arguments, strict=True)
+            for argument in pair)
     config: Any = configs[0]
     return [Launch(kernel(replace(config, paired=True)), (first.grid[0] + second.grid[0], 1, 1),
                    (Argument(value=first.grid[0]), *each))]

@@ -1,4 +1,5 @@
-"""Plans of ``gemm_skinny`` on ``gemm_mma``: float32 and complex64, split in registers as fragments are loaded."""
+"""Plans of ``gemm_skinny`` on ``gemm_mma``: float32 and complex64, split in registers as fragments
+are loaded."""
 
 from __future__ import annotations
 
@@ -22,11 +23,13 @@ from .simt import plan_simt
 from .slices import Choice
 from .split import parts_of
 
-__all__ = ["LEAST_K", "plan_planes", "planes_alternatives", "planes_choice", "why_not_planes", "why_not_twice"]
+__all__ = ["LEAST_K", "plan_planes", "planes_alternatives", "planes_choice", "why_not_planes",
+           "why_not_twice"]
 
-_MOST_BLOCKS = 2**11                 # each leaves a verdict, which all blocks of the fallback read
-_FEW = 64                            # rows, columns or products of a sum
-LEAST_K = 16                         # sums of their own are added in float32: of so many products on, errors are below native ones
+_MOST_BLOCKS = 2**11  # each leaves a verdict, which all blocks of the fallback read
+_FEW = 64             # rows, columns or products of a sum
+LEAST_K = 16          # sums of their own are added in float32: of so many products on, errors are
+                      # below native ones
 
 
 def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -34,8 +37,10 @@ def why_not_planes(p: GemmProblem, device: DeviceInfo) -> str | None:
     if (refused := why_not_twice(p, device, _MOST_BLOCKS)) is not None:
         return refused
     if len({p.a.dtype, p.b.dtype, p.accumulator}) > 1 or split_atom(p.a.dtype, device.arch) is None:
-        return (f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
-                f"summed in {p.accumulator}")
+        return (
+            f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
+            f"summed in {p.accumulator}"
+        )
     if not capabilities(device.arch).wgmma:
         return why_lacking("wgmma", device.arch)
     if not p.depth:
@@ -73,7 +78,8 @@ def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
     """All that :func:`plan_planes` chooses among."""
     for choice in _choices(problem, device):
         name = f"{choice.tile.m}x{choice.tile.n} in {prod(choice.tile.warps)} warps, K by {choice.chunk}"
-        yield Alternative("gemm_skinny", name, (choice.work,), partial(plan_planes, problem, device, choice))
+        yield Alternative("gemm_skinny", name, (choice.work,),
+                          partial(plan_planes, problem, device, choice))
 
 
 def planes_choice(p: GemmProblem, device: DeviceInfo) -> Choice[MmaTile]:
@@ -81,8 +87,10 @@ def planes_choice(p: GemmProblem, device: DeviceInfo) -> Choice[MmaTile]:
     return least(_choices(p, device), device)
 
 
-def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None) -> Plan:
-    """The plan on planes in registers; where elements are out of range, the device itself takes native arithmetic.
+def plan_planes(problem: GemmProblem, device: DeviceInfo,
+                choice: Choice[MmaTile] | None = None) -> Plan:
+    """The plan on planes in registers; where elements are out of range, the device itself takes
+    native arithmetic.
 
     ``choice`` overrules that of the least estimated time.
 
@@ -102,8 +110,11 @@ def plan_planes(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile
     launches, nbytes = natively(primary, nbytes, native, _MOST_BLOCKS, blocks)
     low, high = RANGE
     parts = "elements" if not dtype(problem.a.dtype).is_complex else "parts of elements"
-    fallback = otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite", "fused multiply-adds")
-    reason = (f"{problem.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 "
-              f"added in float32; tile {choice}{facing.note}; {fallback}")
-    return Plan(problem, device, "gemm_skinny", choice, launches, nbytes, reason, launches[0].kernel.facts,
-                choice.work.seconds(device), fallback=fallback)
+    fallback = otherwise(f"{parts} are smaller than 2^{low}, at least 2^{high} or not finite",
+                         "fused multiply-adds")
+    reason = (
+        f"{problem.a.dtype} as three bfloat16 on tensor cores by mma.sync, split in registers, six products, sums of 16 "
+        f"added in float32; tile {choice}{facing.note}; {fallback}"
+    )
+    return Plan(problem, device, "gemm_skinny", choice, launches, nbytes, reason,
+                launches[0].kernel.facts, choice.work.seconds(device), fallback=fallback)

@@ -34,48 +34,46 @@ from .slices import (
     numbers_of_slices,
 )
 
-__all__ = ["MAX_VECTOR", "Choice", "candidates", "choice_of", "choices", "fused_unit", "plan_simt", "resident_blocks",
-           "simt_access", "simt_alternatives", "simt_product", "simt_seconds", "summing", "tile_work", "types"]
+__all__ = ["MAX_VECTOR", "Choice", "candidates", "choice_of", "choices", "fused_unit", "plan_simt",
+           "resident_blocks", "simt_access", "simt_alternatives", "simt_product", "simt_seconds",
+           "summing", "tile_work", "types"]
 
 MAX_VECTOR = 4                      # elements of a vector access: what a thread owns side by side
 
 
 _T = TileShape
-_TILES = {
-    "float32": (
-        _T(256, 128, 8, warps=(4, 2), stages=4, in_order=True, totals="shared"),
-        _T(128, 256, 8, stages=4, totals="shared"),
-        _T(128, 128, 8, stages=4, totals="registers"),
-        _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3, totals="shared"),
-        _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4, totals="registers"),
-        _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4, totals="registers"),
-        _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=6, totals="registers", chains=4),
-        _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4, totals="registers"),
-        _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4, totals="registers"),
-    ),
-    "float64": (
-        _T(128, 64, 8, warps=(2, 2), values=(2, 2), stages=3, min_blocks=2),
-        _T(128, 128, 8, warps=(2, 4), values=(2, 2), stages=3),
-        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3),
-        _T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2),
-    ),
-    "complex64": (
-        _T(128, 64, 8, values=(2, 2), stages=3, totals="registers"),
-        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2, totals="registers"),
-        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=3, totals="registers", chains=4),
-    ),
-    "complex128": (
-        _T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2),
-        _T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4),
-        _T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3),
-    ),
-}
-_ALONE = 256 * 128                   # tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
-_MOST_CHAINS, _THREADS_OF_MOST_REGISTERS = 8, 256      # of small tiles; threads of a multiprocessor that have 255 registers
+_TILES = {"float32": (_T(256, 128, 8, warps=(4, 2), stages=4, in_order=True, totals="shared"),
+                      _T(128, 256, 8, stages=4, totals="shared"),
+                      _T(128, 128, 8, stages=4, totals="registers"),
+                      _T(128, 64, 8, warps=(2, 2), stages=4, min_blocks=3, totals="shared"),
+                      _T(64, 64, 16, warps=(2, 2), stages=3, min_blocks=4, totals="registers"),
+                      _T(64, 32, 16, warps=(2, 1), stages=3, min_blocks=4, totals="registers"),
+                      _T(32, 32, 16, warps=(1, 2), stages=3, min_blocks=6, totals="registers",
+                         chains=4), _T(128, 16, 16, warps=(4, 1), stages=3, min_blocks=4,
+                                       totals="registers"),
+                      _T(16, 128, 16, warp=(4, 8), warps=(1, 4), stages=3, min_blocks=4,
+                         totals="registers"),),
+          "float64": (_T(128, 64, 8, warps=(2, 2), values=(2, 2), stages=3, min_blocks=2),
+                      _T(128, 128, 8, warps=(2, 4), values=(2, 2), stages=3),
+                      _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3),
+                      _T(32, 32, 16, warps=(2, 2), values=(2, 4), stages=4, min_blocks=2),),
+          "complex64": (_T(128, 64, 8, values=(2, 2), stages=3, totals="registers"),
+                        _T(64, 64, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=2,
+                           totals="registers"),
+                        _T(32, 32, 8, warps=(2, 2), values=(2, 4), stages=4, min_blocks=3,
+                           totals="registers", chains=4),),
+          "complex128": (_T(64, 64, 4, warps=(2, 2), values=(1, 1), stages=4, min_blocks=2),
+                         _T(32, 32, 8, warps=(1, 2), values=(2, 2), stages=4, min_blocks=4),
+                         _T(32, 32, 8, warps=(2, 2), values=(2, 2), stages=4, min_blocks=3),),}
+# tiles of a block that has a multiprocessor to itself: nothing else hides what predicates cost
+_ALONE = 256 * 128
+# of small tiles; threads of a multiprocessor that have 255 registers
+_MOST_CHAINS, _THREADS_OF_MOST_REGISTERS = 8, 256
 _SHORT, _LONG = 32, 512               # elements of K between which so many chains are added
 _LONGEST_CHAIN, _FEW = 2048, 2        # elements of K; blocks for each multiprocessor
-_MOST_SUMS = 64                      # registers of a thread for sums, with which it has others for writing C by rows
-_TURN = 64                           # elements of K that a slice takes at a time: lines of 128 bytes, of any type, are read whole
+_MOST_SUMS = 64  # registers of a thread for sums, with which it has others for writing C by rows
+_TURN = 64       # elements of K that a slice takes at a time: lines of 128 bytes, of any type, are
+                 # read whole
 
 
 def candidates(sums: str) -> tuple[TileShape, ...]:
@@ -86,18 +84,21 @@ def candidates(sums: str) -> tuple[TileShape, ...]:
     return _TILES["float64" if accumulator.bytes == 8 else "float32"]
 
 
-def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo, slices: int = 1) -> TileShape:
-    """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few blocks have a long K, or half as
-    long a slice of it, and room for them. There, other libraries cut K; elsewhere they add in one chain too, and totals in shared
-    memory take 3 % of the time.
+def summing(tile: TileShape, depth: int, blocks: int, item: int, device: DeviceInfo,
+            slices: int = 1) -> TileShape:
+    """The tile as so many blocks (0: unknown) add along a depth: large ones have totals where few
+    blocks have a long K, or half as long a slice of it, and room for them. There, other libraries
+    cut K; elsewhere they add in one chain too, and totals in shared memory take 3 % of the time.
 
-    Small ones have more chains of K up to 512 where all blocks run at once with the registers for them: of a K of 65, cuBLAS adds
-    nine chains of 8 one after the other, so that the first term is rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
+    Small ones have more chains of K up to 512 where all blocks run at once with the registers for
+    them: of a K of 65, cuBLAS adds nine chains of 8 one after the other, so that the first term is
+    rounded 16 times; in 4 chains it was 19 times, in 8 it is 12.
     """
     if tile.chains > 1:
         resident = _THREADS_OF_MOST_REGISTERS // tile.threads
         at_once = 0 < blocks <= resident * device.multiprocessors
-        return replace(tile, chains=_MOST_CHAINS, min_blocks=resident) if at_once and _SHORT < depth <= _LONG else tile
+        return replace(tile, chains=_MOST_CHAINS,
+                       min_blocks=resident) if at_once and _SHORT < depth <= _LONG else tile
     deep = depth > _LONGEST_CHAIN // min(slices, 2) and blocks <= _FEW * device.multiprocessors
     if tile.totals != "shared" or tile.m * tile.n < _ALONE or (deep and tile.shared_bytes(item) <= device.shared_bytes_per_block):
         return tile
@@ -141,30 +142,42 @@ def choice_of(p: GemmProblem, a: OperandAccess, b: OperandAccess, tile: TileShap
     c, of_c = _written(p, tile, device), dtype(p.c.dtype).bytes if slices == 1 else sums
     whole = slices > 1 or c.width >= max(1, min(MAX_VECTOR, 16 // sums))
     turns = blocks_in_turns(blocks, resident_blocks(tile), -(-chunk // tile.k), tile.stages, device)
-    work = tile_work(p, tile, chunk, a, b, device)._replace(
-        **turns, writes="vectors" if whole else "rows" if c.covering else "elements",
-        written=turns["tiles"] * min(tile.m, p.m) * min(tile.n, p.n) * max(4, of_c), moved=compulsory_bytes(p),
-        stored=outputs * slices * of_c, **added(slices, outputs * sums))
+    work = tile_work(p, tile, chunk, a, b, device)._replace(**turns, writes="vectors" if whole
+                                                            else "rows" if c.covering
+                                                            else "elements",
+                                                            written=turns["tiles"]
+                                                            * min(tile.m, p.m) * min(tile.n, p.n)
+                                                            * max(4, of_c),
+                                                            moved=compulsory_bytes(p),
+                                                            stored=outputs * slices * of_c,
+                                                            **added(slices, outputs * sums))
     return Choice(summing(tile, chunk, blocks, sums, device, slices), slices, chunk, blocks, work)
 
 
-def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess, device: DeviceInfo) -> Work:
+def tile_work(p: GemmProblem, tile: TileShape, depth: int, a: OperandAccess, b: OperandAccess,
+              device: DeviceInfo) -> Work:
     """What multiplying a tile of such a depth does."""
     sums, element = dtype(p.accumulator), dtype(p.a.dtype)
     depth, warps = -(-depth // tile.k) * tile.k, prod(tile.warps)
     rate = multiply_adds_per_clock("gemm_simt", sums.name, device) / (4 if sums.is_complex else 1)
-    rows, columns = (n // (lanes * across) for n, lanes, across in zip((tile.m, tile.n), tile.warp, tile.warps, strict=True))
+    rows, columns = (
+        n // (lanes * across)
+        for n, lanes, across in zip((tile.m, tile.n), tile.warp, tile.warps, strict=True)
+    )
     loads = warps * depth * (rows + columns) * max(4, sums.bytes) / 16
-    words = sum(extent / (x.width if x.unit == 0 else 1) for x, extent in ((a, tile.m), (b, tile.n)))
-    return Work(fused_unit(element, sums), "copies", clocks=tile.m * tile.n * depth / rate, wavefronts=2 * loads,
-                instructions=loads / 4 + OF_A_WARP * warps, gathered=words * depth / 32, warps=warps)
+    words = sum(extent / (x.width if x.unit == 0 else 1)
+                for x, extent in ((a, tile.m), (b, tile.n)))
+    return Work(fused_unit(element, sums), "copies", clocks=tile.m * tile.n * depth / rate,
+                wavefronts=2 * loads, instructions=loads / 4 + OF_A_WARP * warps,
+                gathered=words * depth / 32, warps=warps)
 
 
 def _turn(p: GemmProblem, choice: Choice[TileShape]) -> int:
     """Elements of K that a slice takes before the next one does; 0: slices are ranges of K.
 
-    A sum that grows along K is rounded as if it were the last slice's alone where slices are ranges. Chunks that have totals make
-    that small; slices of a tile with one chain take turns, as cuBLAS's do, which costs 4 instructions of 1100.
+    A sum that grows along K is rounded as if it were the last slice's alone where slices are
+    ranges. Chunks that have totals make that small; slices of a tile with one chain take turns, as
+    cuBLAS's do, which costs 4 instructions of 1100.
     """
     sums = dtype(p.accumulator)
     single = choice.tile.totals is None and sums.kind in "fc" and sums.bytes <= (8 if sums.is_complex else 4)
@@ -173,10 +186,12 @@ def _turn(p: GemmProblem, choice: Choice[TileShape]) -> int:
 
 def _aligned(p: GemmProblem, tile: TileShape) -> bool:
     """Whether a product is computed without predicates: a large tile divides it."""
-    return not p.triangle and tile.m * tile.n >= _ALONE and not (p.m % tile.m or p.n % tile.n or p.k % tile.k)
+    return not p.triangle and tile.m * tile.n >= _ALONE and not (p.m % tile.m or p.n % tile.n
+                                                                 or p.k % tile.k)
 
 
-def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VECTOR) -> OperandAccess:
+def simt_access(operand: Operand, extents: tuple[int, int],
+                limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
     unit = unit_mode(operand)
     width = width_along(0, operand, extents, limit) if unit == 0 else 1
@@ -184,12 +199,14 @@ def simt_access(operand: Operand, extents: tuple[int, int], limit: int = MAX_VEC
 
 
 def _written(p: GemmProblem, tile: TileShape, device: DeviceInfo) -> OperandAccess:
-    """How C is written: by way of shared memory where rows are long and vectors would be narrower than what a thread has."""
+    """How C is written: by way of shared memory where rows are long and vectors would be narrower
+    than what a thread has."""
     c, item = simt_access(p.c, (p.m, p.n), tile.values[0]), dtype(p.c.dtype).bytes
     narrow = c.unit == 0 and c.width < min(tile.values[0], 16 // item)
     room = tile.m * tile.n * max(4, dtype(p.accumulator).bytes) // (4 * tile.threads) <= _MOST_SUMS \
         and tile.rows_bytes(item) <= device.shared_bytes_per_block
-    return replace(c, width=1, covering=True) if narrow and room and p.m >= LEAST_ROW and not p.triangle else c
+    return replace(c, width=1,
+                   covering=True) if narrow and room and p.m >= LEAST_ROW and not p.triangle else c
 
 
 def types(p: GemmProblem) -> str:
@@ -207,8 +224,8 @@ def simt_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alte
     """All that :func:`plan_simt` chooses among."""
     for choice in _choices(problem, device):
         t = choice.tile
-        yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}", (choice.work,),
-                          partial(plan_simt, problem, device, choice=choice))
+        yield Alternative("gemm_simt", f"{t.m}x{t.n} in {prod(t.warps)} warps, K by {choice.chunk}",
+                          (choice.work,), partial(plan_simt, problem, device, choice=choice))
 
 
 def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
@@ -222,7 +239,8 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     device : DeviceInfo
         The device to plan for.
     gate : int, optional
-        The verdict without which kernels do nothing: the plan is a fallback of :class:`~cuteblas.planning.guard.Guarded`.
+        The verdict without which kernels do nothing: the plan is a fallback of
+        :class:`~cuteblas.planning.guard.Guarded`.
     choice : Choice, optional
         Overrules that of the least estimated time.
 
@@ -237,17 +255,18 @@ def plan_simt(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     reason = (f"{types(p)} on fused multiply-adds; tile {choice.tile}: {choice.blocks} blocks on "
               f"{device.multiprocessors} multiprocessors")
     aligned, turn = _aligned(p, choice.tile), _turn(p, choice)
-    launches, workspace = in_slices(
-        p, choice, lambda part, c: simt_product(part, device, choice, {**roles, "C": c}, aligned=aligned, gate=gate), gate=gate,
-        step=turn)
+    launches, workspace = in_slices(p, choice,
+                                    lambda part, c: simt_product(part, device, choice,
+                                                                 {**roles, "C": c}, aligned=aligned,
+                                                                 gate=gate), gate=gate, step=turn)
     reason += choice.in_slices.replace(", added", f" that take turns of {turn}, added") if turn else choice.in_slices
     reason += of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason, launches[0].kernel.facts,
-                choice.work.seconds(device))
+    return Plan(problem, device, "gemm_simt", choice, launches, workspace, reason,
+                launches[0].kernel.facts, choice.work.seconds(device))
 
 
-def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *, aligned: bool = False,
-                 gate: int | None = None) -> Launch:
+def simt_product(p: GemmProblem, device: DeviceInfo, choice: Choice[TileShape], roles: Roles, *,
+                 aligned: bool = False, gate: int | None = None) -> Launch:
     """The launch of ``gemm_simt``; the outermost batch mode walks over slices if there are several.
 
     Parameters

@@ -1,6 +1,8 @@
-"""Plans of float32 and complex64 products with few rows or columns on 16-bit tensor cores, without planes in memory.
+"""Plans of float32 and complex64 products with few rows or columns on 16-bit tensor cores, without
+planes in memory.
 
-Long sums of float32 are for a kernel of its own, on ``wgmma``; others for ``gemm_mma``: :mod:`~cuteblas.planning.gemm.planes`.
+Long sums of float32 are for a kernel of its own, on ``wgmma``; others for ``gemm_mma``:
+:mod:`~cuteblas.planning.gemm.planes`.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def _unmapped(p: GemmProblem) -> tuple[str | None, str | None]:
 
 
 def _access(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
-    """How threads read an operand: along the mode with stride 1, in vectors if rows, strides and address allow it."""
+    """How threads read an operand: along the mode with stride 1, in vectors if rows, strides and
+    address allow it."""
     unit = majorness(operand, extents)
     return OperandAccess() if unit is None else OperandAccess(unit, width_along(unit, operand, extents, 4))
 
@@ -98,26 +101,40 @@ def _choose(p: GemmProblem, device: DeviceInfo) -> Choice[int]:
 def _choices(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[int]]:
     """Columns of a tile and numbers of slices to choose from."""
     by_threads, stages = [why is not None for why in _unmapped(p)], -(-p.k // DEPTH)
-    most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs), 2 * device.multiprocessors)
-    numbers = sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})       # none is empty
+    most = min(stages // 4, (most_workspace(device) - _VERDICT_BYTES) // (4 * p.outputs),
+               2 * device.multiprocessors)
+    # none is empty
+    numbers = sorted({-(-stages // -(-stages // slices)) for slices in range(1, max(most, 1) + 1)})
     for columns, slices in product(STAGES, numbers):
         yield _choice(p, columns, slices, by_threads, device)
 
 
-def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool], device: DeviceInfo) -> Choice[int]:
+def _choice(p: GemmProblem, columns: int, slices: int, by_threads: Sequence[bool],
+            device: DeviceInfo) -> Choice[int]:
     """Columns of a tile, slices of K, and what that does."""
     steps, sums = -(-p.k // (DEPTH * slices)), 4 * p.outputs
     blocks, extents = tiles_of_c(p, (_ROWS, columns)) * slices, (_ROWS, columns)
     tiles = -(-blocks // device.multiprocessors)
     counted = on_wgmma(_ROWS, columns, steps, _PRODUCTS)
-    # Both operands come as float32, A is split into registers, B into three planes of shared memory.
+    # Both operands come as float32, A is split into registers, B into three planes of shared
+    # memory.
     counted["lines"], counted["wavefronts"] = 4 * steps * sum(extents), counted["wavefronts"] + steps * (_ROWS + 2 * columns)
     work = Work(
-        "tensor cores", "TMA", **counted, converted=4 * steps * DEPTH * sum(extents), passes=tiles * steps,
+        "tensor cores",
+        "TMA",
+        **counted,
+        converted=4 * steps * DEPTH * sum(extents),
+        passes=tiles * steps,
         ahead=STAGES[columns] - 1,
-        gathered=steps * DEPTH / 32 * sum(n for n, threads in zip(extents, by_threads, strict=True) if threads),
-        blocks=blocks, moved=compulsory_bytes(p), **persistent(tiles, 0, 4 * _ROWS * columns, 0, device),
-        **added(slices, sums, _LAUNCHES))
+        gathered=steps
+        * DEPTH
+        / 32
+        * sum(n for n, threads in zip(extents, by_threads, strict=True) if threads),
+        blocks=blocks,
+        moved=compulsory_bytes(p),
+        **persistent(tiles, 0, 4 * _ROWS * columns, 0, device),
+        **added(slices, sums, _LAUNCHES)
+    )
     return Choice(columns, slices, steps * DEPTH, blocks, work)
 
 
@@ -129,12 +146,14 @@ def skinny_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Al
         return
     p = _facing(problem).problem
     for choice in _choices(p, device):
-        yield Alternative("gemm_skinny", f"128x{choice.tile}, {choice.slices} slices", (choice.work,),
-                          partial(plan_skinny, problem, device, choice))
+        yield Alternative("gemm_skinny", f"128x{choice.tile}, {choice.slices} slices",
+                          (choice.work,), partial(plan_skinny, problem, device, choice))
 
 
-def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | None = None) -> Plan:
-    """The plan on ``gemm_skinny``; where elements are out of range, the device itself takes native arithmetic.
+def plan_skinny(problem: GemmProblem, device: DeviceInfo,
+                choice: Choice[int] | None = None) -> Plan:
+    """The plan on ``gemm_skinny``; where elements are out of range, the device itself takes native
+    arithmetic.
 
     ``choice`` overrules that of the least estimated time, among those of the kernel of its own.
 
@@ -164,12 +183,15 @@ def plan_skinny(problem: GemmProblem, device: DeviceInfo, choice: Choice[int] | 
     low, high = RANGE
     by = ", ".join(f"{name} by " + (f"threads, as {why}" if why else "TMA")
                    for name, why in zip("AB", _unmapped(facing.problem), strict=True))
-    fallback = otherwise(f"elements are smaller than 2^{low}, at least 2^{high} or not finite", "fused multiply-adds")
-    reason = (f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
-              f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
-              f"{fallback}")
-    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason, primary[0].kernel.facts,
-                choice.work.seconds(device), fallback=fallback)
+    fallback = otherwise(f"elements are smaller than 2^{low}, at least 2^{high} or not finite",
+                         "fused multiply-adds")
+    reason = (
+        f"float32 as three bfloat16 on tensor cores, split in registers, six products, sums of {DEPTH} added in float32; "
+        f"reads {by}; tile {config.rows}x{config.columns}x{DEPTH}{str(choice).removeprefix(str(choice.tile))}{facing.note}; "
+        f"{fallback}"
+    )
+    return Plan(problem, device, "gemm_skinny", config, launches, nbytes, reason,
+                primary[0].kernel.facts, choice.work.seconds(device), fallback=fallback)
 
 
 def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyConfig:
@@ -183,13 +205,15 @@ def _config(whole: GemmProblem, p: GemmProblem, choice: Choice[int]) -> SkinnyCo
                        stages=STAGES[choice.tile], a=a, b=b, tma=by_tma, slices=choice.slices > 1)
 
 
-def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: SkinnyConfig, device: DeviceInfo,
-             output: Role) -> Launch:
+def _product(facing: Oriented, p: GemmProblem, choice: Choice[int], config: SkinnyConfig,
+             device: DeviceInfo, output: Role) -> Launch:
     """The launch that multiplies into the memory of a role."""
     whole = facing.problem
     values: dict[str, Any] = {}
-    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes, whole.inputs, config.tma, strict=True):
-        values[name] = view(operand, role, operand_map(box, operand, extents, whole.batch) if tma else None)
+    for name, role, box, (operand, extents), tma in zip("AB", facing.roles, config.boxes,
+                                                        whole.inputs, config.tma, strict=True):
+        values[name] = view(operand, role, operand_map(box, operand, extents, whole.batch) if tma
+                            else None)
     blocks = min(choice.blocks, device.multiprocessors, _MOST_BLOCKS)
     return bind(gemm_skinny(config), p, blocks, {"C": output}, chunk=choice.chunk,
                 status=View(place(VERDICT)), **values)

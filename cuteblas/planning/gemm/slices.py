@@ -22,8 +22,8 @@ from ..operands import (
 from ..plan import Launch, Role, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 
-__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "in_slices", "most_workspace", "numbers_of_slices", "reduction", "sliced",
-           "workspace_bytes"]
+__all__ = ["MIN_SLICE", "UNCOUNTED", "Choice", "in_slices", "most_workspace", "numbers_of_slices",
+           "reduction", "sliced", "workspace_bytes"]
 
 MIN_SLICE = 128
 """A slice of K is at least this deep."""
@@ -65,7 +65,8 @@ class Choice(Generic[Tile]):
         return f", K in {self.slices} slices of {self.chunk}, added in order" if self.slices > 1 else ""
 
     def __str__(self) -> str:
-        return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1 else "")
+        return f"{self.tile}" + (f"; K in {self.slices} slices of {self.chunk}" if self.slices > 1
+                                 else "")
 
 
 def _with_mode(operand: Operand, stride: int) -> Operand:
@@ -81,11 +82,14 @@ def _slice_of_workspace(p: GemmProblem) -> Operand:
 
 def most_workspace(device: DeviceInfo) -> int:
     """Bytes that slices may take."""
-    return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES, device.workspace_limit)
+    return _MOST_BYTES if device.workspace_limit is None else min(_MOST_BYTES,
+                                                                  device.workspace_limit)
 
 
-def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: DeviceInfo) -> Iterator[int]:
-    """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full waves."""
+def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str,
+                      device: DeviceInfo) -> Iterator[int]:
+    """Into how many slices ``depth`` elements of K may be split: 1, 2, 3, 4, 6, 8, 12 ..., for full
+    waves."""
     most = min(depth // MIN_SLICE, most_workspace(device) // (p.outputs * dtype(accumulator).bytes))
     yield 1
     count, after = 2, 3
@@ -95,10 +99,12 @@ def numbers_of_slices(p: GemmProblem, depth: int, accumulator: str, device: Devi
 
 
 def sliced(p: GemmProblem, count: int, chunk: int) -> GemmProblem:
-    """The product of every slice of K, which begins ``chunk`` after the one before, into the workspace; also of a triangle all."""
-    return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]), b=_with_mode(p.b, chunk * p.b.strides[1]),
-                   c=_slice_of_workspace(p), batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator, fusion=None,
-                   triangle=None, hermitian=False)
+    """The product of every slice of K, which begins ``chunk`` after the one before, into the
+    workspace; also of a triangle all."""
+    return replace(p, a=_with_mode(p.a, chunk * p.a.strides[1]),
+                   b=_with_mode(p.b, chunk * p.b.strides[1]), c=_slice_of_workspace(p),
+                   batch=(count, *p.batch), alpha="one", beta="zero", compute=p.accumulator,
+                   fusion=None, triangle=None, hermitian=False)
 
 
 def workspace_bytes(p: GemmProblem, count: int) -> int:
@@ -106,12 +112,20 @@ def workspace_bytes(p: GemmProblem, count: int) -> int:
     return count * p.outputs * dtype(p.accumulator).bytes
 
 
-def in_slices(p: GemmProblem, choice: Choice, multiply: Callable[[GemmProblem, Role], Launch], *, gate: int | None = None,
-              along: int = 1, step: int = 0) -> tuple[tuple[Launch, ...], int]:
-    """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace that they share.
+def in_slices(
+    p: GemmProblem,
+    choice: Choice,
+    multiply: Callable[[GemmProblem, Role], Launch],
+    *,
+    gate: int | None = None,
+    along: int = 1,
+    step: int = 0
+) -> tuple[tuple[Launch, ...], int]:
+    """The launches of a product, of all of K or of slices and their sum, and the bytes of workspace
+    that they share.
 
-    ``multiply`` launches a product whose C is in the memory of a role. Slices begin ``step`` elements of K apart, by default a
-    chunk.
+    ``multiply`` launches a product whose C is in the memory of a role. Slices begin ``step``
+    elements of K apart, by default a chunk.
     """
     if choice.slices == 1:
         return (multiply(p, "c"),), 0

@@ -1,4 +1,5 @@
-"""Plans of float32 and complex64 products on 16-bit tensor cores: both operands are split, then multiplied plane by plane."""
+"""Plans of float32 and complex64 products on 16-bit tensor cores: both operands are split, then
+multiplied plane by plane."""
 
 from __future__ import annotations
 
@@ -51,45 +52,53 @@ from ..problem import DeviceInfo, GemmProblem, Operand, transposed
 from .blocks import Blocks
 from .simt import plan_simt, simt_seconds
 
-__all__ = ["LEAST_K", "STAGES", "guarded_seconds", "parts_of", "plan_guarded", "plan_split", "planes_alternatives",
-           "split_alternatives", "why_not_guarded", "why_not_split"]
+__all__ = ["LEAST_K", "STAGES", "guarded_seconds", "parts_of", "plan_guarded", "plan_split",
+           "planes_alternatives", "split_alternatives", "why_not_guarded", "why_not_split"]
 
-_BESIDE = 80 << 20                   # bytes of workspace beside as many as A and B have
-_ROW_MULTIPLE = 8                    # elements of planes: strides of tensor maps are multiples of 16 bytes
-_ALONG = ((512, 2), (512, 1))        # threads of a block that splits rows, and blocks that share a multiprocessor: rows along K,
+_BESIDE = 80 << 20             # bytes of workspace beside as many as A and B have
+_ROW_MULTIPLE = 8              # elements of planes: strides of tensor maps are multiples of 16
+                               # bytes
+_ALONG = ((512, 2), (512, 1))  # threads of a block that splits rows, and blocks that share a
+                               # multiprocessor: rows along K,
 _ACROSS = ((256, 3), (256, 2), (256, 1))      # rows across K
-_CLUSTERS = (1, 2, 4, 8)             # blocks that share rows across K
-_NUMBERS = 16                        # real numbers that a thread splits at a time
-_AGAIN = 0.3                         # of long rows, the part that may be read twice so that two blocks share a multiprocessor
-_RESERVED = 1 << 10                  # bytes of shared memory that the driver takes of each block's
-_MOST_ROWS = 16                      # threads along rows that are contiguous
-_BYTES_ACROSS = 128                  # of each k that a block reads where rows are across K; half as many of few rows
+_CLUSTERS = (1, 2, 4, 8)  # blocks that share rows across K
+_NUMBERS = 16             # real numbers that a thread splits at a time
+_AGAIN = 0.3              # of long rows, the part that may be read twice so that two blocks share a
+                          # multiprocessor
+_RESERVED = 1 << 10       # bytes of shared memory that the driver takes of each block's
+_MOST_ROWS = 16           # threads along rows that are contiguous
+_BYTES_ACROSS = 128       # of each k that a block reads where rows are across K; half as many of
+                          # few rows
 _MANY_ROWS = 768
-_MOST_PLANE_BYTES = 6                # of all planes of a real number
-_FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
-_LAUNCHES = 4                        # of a split and a product, and of two that return at once
-_THIRD = 160                         # launches: what a third algorithm, which costs two of them in every call, has to win at least
-_MOST_BLOCKS = 64                    # of C, each with a verdict
+_MOST_PLANE_BYTES = 6  # of all planes of a real number
+_FEWEST_STEPS = 3      # along K, of each block, where tiles are divided
+_LAUNCHES = 4          # of a split and a product, and of two that return at once
+_THIRD = 160           # launches: what a third algorithm, which costs two of them in every call,
+                       # has to win at least
+_MOST_BLOCKS = 64      # of C, each with a verdict
 _VERDICT_BYTES = verdict_bytes(_MOST_BLOCKS)
 _MOST_BATCH_MODES = 2                # a tensor map has five modes: rows, K, planes and these
 STAGES = {("fp16x3", 2, 128): 3, ("fp16x3", 2, 64): 4, ("fp16x3", 1, 64): 5,
           ("bf16x6", 2, 128): 2, ("bf16x6", 2, 64): 2, ("bf16x6", 1, 64): 3}
 """Stages of the ring by format, multiplying warpgroups of 64 rows and columns of a tile."""
 
-_TILES = ((2, 128), (2, 64), (1, 64))     # warpgroups and columns: narrow instructions read more of shared memory
+# warpgroups and columns: narrow instructions read more of shared memory
+_TILES = ((2, 128), (2, 64), (1, 64))
 
 _SPLIT_TYPES = ("float32", "complex64")
 
 LEAST_K = 256
-"""With fewer real products in a sum, native arithmetic can be more accurate: in sums of one sign, what tensor cores cut off within
-a stage counts as much as the rounding of some 200 sums."""
+"""With fewer real products in a sum, native arithmetic can be more accurate: in sums of one sign,
+what tensor cores cut off within a stage counts as much as the rounding of some 200 sums."""
 
 
 def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     """Why a problem cannot run on ``gemm_split``, or ``None`` if it can."""
     if p.a.dtype not in _SPLIT_TYPES or {p.b.dtype, p.accumulator} != {p.a.dtype}:
-        return (f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
-                f"summed in {p.accumulator}")
+        return (
+            f"it multiplies float32 by float32 or complex64 by complex64, not {p.a.dtype} by {p.b.dtype} "
+            f"summed in {p.accumulator}"
+        )
     if (refused := why_not_on_wgmma(p, device, parts_of(p))) is not None:
         return refused
     for name, (operand, (rows, _k)) in zip("AB", p.inputs, strict=True):
@@ -102,7 +111,8 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
 
 
 def why_not_guarded(p: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why ``gemm_split`` is not taken for a problem unless a caller names its precision, or ``None`` if it may be."""
+    """Why ``gemm_split`` is not taken for a problem unless a caller names its precision, or
+    ``None`` if it may be."""
     if (refused := why_not_split(p, device)) is None and parts_of(p) * p.k < LEAST_K:
         return f"sums of fewer than {LEAST_K} products are more accurate in native arithmetic"
     return refused
@@ -114,9 +124,11 @@ def parts_of(p: GemmProblem) -> int:
 
 
 def _facing(p: GemmProblem) -> Oriented:
-    """The problem whose C is written along its rows; of complex numbers, that whose B, the operand that is doubled, is the smaller.
+    """The problem whose C is written along its rows; of complex numbers, that whose B, the operand
+    that is doubled, is the smaller.
 
-    Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: either is whole sectors.
+    Elements of 8 bytes are written in runs of 32 bytes along N and of 64 along M: either is whole
+    sectors.
     """
     in_a, in_b = stored_elements(p)
     if parts_of(p) == 1 or in_a == in_b:
@@ -136,7 +148,8 @@ class _Planes:
     values : dict
         What the kernel that splits it takes, by name without the side.
     blocks, records : int
-        Blocks that split it, and what they say of their rows: as many records, or one from each cluster that shares rows.
+        Blocks that split it, and what they say of their rows: as many records, or one from each
+        cluster that shares rows.
     extents : tuple of int
         Of the planes: rows, K, plane, then the batch modes that the operand has, innermost first.
     strides : tuple of int
@@ -144,7 +157,8 @@ class _Planes:
     row_strides : tuple of int
         Of the exponents of the rows, for each batch mode of the problem, innermost first.
     exponents, said, planes : Argument
-        The parts of the workspace with the exponents of rows, the records of blocks, and the planes.
+        The parts of the workspace with the exponents of rows, the records of blocks, and the
+        planes.
     span : int
         The largest distance between two elements of the operand or of its planes.
     """
@@ -170,10 +184,12 @@ def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperan
     """How an operand is read, before it is divided among blocks."""
     element = dtype(operand.dtype)
     own = [stride for stride in operand.batch_strides if stride]
-    return SplitOperand(vector_access(operand, (rows, k)), (1, 1), VECTOR_BYTES // element.bytes, len(own), element.name, doubled)
+    return SplitOperand(vector_access(operand, (rows, k)), (1, 1), VECTOR_BYTES // element.bytes,
+                        len(own), element.name, doubled)
 
 
-def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: SplitOperand, workspace: Workspace) -> _Planes:
+def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: SplitOperand,
+           workspace: Workspace) -> _Planes:
     """An operand, A or B, that is split into the workspace."""
     operand, rows = (p.a, p.m) if name == "A" else (p.b, p.n)
     k, batch = p.k, p.batch
@@ -198,8 +214,9 @@ def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: Spl
     spread = tuple(of_mode.get(i, 0) for i in range(len(batch) - 1, -1, -1))
     extents = (1 + doubled) * rows, parts * k, form.planes, *lengths
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
-    return _Planes(config, values, records * config.cluster, records, extents, (*strides, *batch_strides), spread,
-                   exponents, said, planes, max(operand_span(operand, (rows, k), batch), elements))
+    return _Planes(config, values, records * config.cluster, records, extents,
+                   (*strides, *batch_strides), spread, exponents, said, planes,
+                   max(operand_span(operand, (rows, k), batch), elements))
 
 
 class _Readings(NamedTuple):
@@ -211,33 +228,39 @@ class _Readings(NamedTuple):
 
 
 def _readings(p: GemmProblem, device: DeviceInfo) -> _Readings:
-    """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex rows of B are doubled.
+    """How blocks look at rows of A and of B twice, and how many share a multiprocessor; complex
+    rows of B are doubled.
 
-    The more share it, the better some load rows while others split them. Fewer have more of the shared memory: the part of a row
-    that does not fit there has to be read again. With rows across K, which need shared memory in every block, the other operand
-    uses it too.
+    The more share it, the better some load rows while others split them. Fewer have more of the
+    shared memory: the part of a row that does not fit there has to be read again. With rows across
+    K, which need shared memory in every block, the other operand uses it too.
     """
     most = device.shared_bytes_per_block
-    operands = [_accessed(x, rows, p.k, doubled) for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
+    operands = [_accessed(x, rows, p.k, doubled)
+                for x, rows, doubled in ((p.a, p.m, False), (p.b, p.n, parts_of(p) == 2))]
     along = all(x.k_major for x in operands)
     for threads, resident in _ALONG if along else _ACROSS:
         limit = (most + _RESERVED) // resident - _RESERVED
         read = partial(_reading, k=p.k, threads=threads, limit=limit, short=along and resident > 1)
-        alone = [read(x, rows, clusters=_CLUSTERS) for x, rows in zip(operands, (p.m, p.n), strict=True)]
+        alone = [read(x, rows, clusters=_CLUSTERS)
+                 for x, rows in zip(operands, (p.m, p.n), strict=True)]
         size = max(x.cluster for x in alone)               # a launch has clusters of one size
         a, b = (found if found.cluster in (1, size) else read(x, rows, clusters=(size,))
                 for found, x, rows in zip(alone, operands, (p.m, p.n), strict=True))
-        if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster for x in (a, b)):
+        if all(x.slots == 0 or p.k * (1 - _AGAIN * x.k_major) <= x.slots * x.tile[1] * x.cluster
+               for x in (a, b)):
             break
     return _Readings(a, b, resident)
 
 
 def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: int, short: bool,
              clusters: tuple[int, ...]) -> SplitOperand:
-    """An operand whose blocks read whole rows well: threads along rows and K, and how much is in flight or kept at a time.
+    """An operand whose blocks read whole rows well: threads along rows and K, and how much is in
+    flight or kept at a time.
 
-    Short rows stay in registers if they may; where they cannot be read as whole runs, they get there through shared memory. Others
-    are in shared memory, of which a block has at most ``limit`` bytes.
+    Short rows stay in registers if they may; where they cannot be read as whole runs, they get
+    there through shared memory. Others are in shared memory, of which a block has at most ``limit``
+    bytes.
     """
     run, item = operand.run, dtype(operand.element).bytes
     operand = replace(operand, unroll=max(1, _NUMBERS // (run * operand.parts)))
@@ -251,8 +274,10 @@ def _reading(operand: SplitOperand, rows: int, *, k: int, threads: int, limit: i
     return _kept(replace(operand, threads=(along, threads // along)), k, limit)
 
 
-def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, clusters: tuple[int, ...]) -> SplitOperand:
-    """An operand whose rows are across K: as few blocks share them as can keep them, two at least if there are few rows."""
+def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int,
+            clusters: tuple[int, ...]) -> SplitOperand:
+    """An operand whose rows are across K: as few blocks share them as can keep them, two at least
+    if there are few rows."""
     few = rows < _MANY_ROWS
     lanes = _BYTES_ACROSS // (operand.run * dtype(operand.element).bytes) >> few
     for cluster in clusters:
@@ -267,8 +292,10 @@ def _across(operand: SplitOperand, rows: int, k: int, threads: int, limit: int, 
 
 def _kept(operand: SplitOperand, k: int, limit: int) -> SplitOperand:
     """An operand with as many slots as there are steps, as far as they fit."""
-    fixed, step = operand.shared_bytes, replace(operand, slots=2).shared_bytes - operand.shared_bytes
-    wanted = 1 << (-(-k // (operand.tile[1] * operand.cluster)) - 1).bit_length()       # few different kernels
+    fixed, step = operand.shared_bytes, replace(operand,
+                                                slots=2).shared_bytes - operand.shared_bytes
+    # few different kernels
+    wanted = 1 << (-(-k // (operand.tile[1] * operand.cluster)) - 1).bit_length()
     return replace(operand, slots=max(2, min((limit - fixed) // (step // 2), wanted)))
 
 
@@ -278,7 +305,8 @@ def _power_of_two(limit: int) -> int:
 
 
 def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
-    """The plan on ``gemm_split`` for a problem that :func:`why_not_split` does not refuse, whatever its elements are.
+    """The plan on ``gemm_split`` for a problem that :func:`why_not_split` does not refuse, whatever
+    its elements are.
 
     Parameters
     ----------
@@ -303,35 +331,42 @@ def plan_split(problem: GemmProblem, device: DeviceInfo, name: str) -> Plan:
     launches = tuple(launch for block in blocks for launch in block)
     reason = f"{_described(form, problem)}; {launches[-1].grid[0]} persistent blocks{of_triangle(problem)}{facing.note}"
     reason += _parts(facing.problem, cut)
-    return Plan(problem, device, "gemm_split", config, launches, workspace.nbytes, reason, launches[-1].kernel.facts,
-                _seconds(problem, device, form))
+    return Plan(problem, device, "gemm_split", config, launches, workspace.nbytes, reason,
+                launches[-1].kernel.facts, _seconds(problem, device, form))
 
 
 def planes_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """What :func:`plan_split` plans in the format that a caller names as the precision."""
     name = problem.precision
-    yield Alternative("gemm_split", name, (_tiling(_facing(problem).problem, device, FORMATS[name]).work,),
+    yield Alternative("gemm_split", name, (_tiling(_facing(problem).problem, device,
+                                                   FORMATS[name]).work,),
                       partial(plan_split, problem, device, name))
 
 
 def split_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_guarded` chooses among where fp16x3 is taken; of products in blocks, its own choice alone."""
+    """All that :func:`plan_guarded` chooses among where fp16x3 is taken; of products in blocks, its
+    own choice alone."""
     form, p = FORMATS["fp16x3"], _facing(problem).problem
     if len(list(_cut(form, p, device, _room(problem) - _VERDICT_BYTES).of(p))) > 1:
-        yield Alternative("gemm_split", "in blocks", (_tiling(p, device, form).work,), partial(plan_guarded, problem, device))
+        yield Alternative("gemm_split", "in blocks", (_tiling(p, device, form).work,),
+                          partial(plan_guarded, problem, device))
         return
     for tiling in _tilings(p, device, form):
         name = f"{64 * tiling.tile[0]}x{tiling.tile[1]}, {tiling.divided} divided"
-        yield Alternative("gemm_split", name, (tiling.work,), partial(plan_guarded, problem, device, tiling))
+        yield Alternative("gemm_split", name, (tiling.work,),
+                          partial(plan_guarded, problem, device, tiling))
 
 
 def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | None = None) -> Plan:
-    """The plan that is never less accurate than native arithmetic: the device itself decides what the elements allow.
+    """The plan that is never less accurate than native arithmetic: the device itself decides what
+    the elements allow.
 
-    fp16x3 if no row of an operand needs more than a row of the other one offers (:data:`~cuteblas.kernels.split.planes.RECORD`);
-    bf16x6 if that fails, where it is faster than native arithmetic; native arithmetic if elements of a row lie more than 2^100
-    apart, and for infinities and NaNs. Kernels that are not chosen return at once. Where the planes of a format would take too much
-    of the workspace, C is computed in blocks, for each of which the device decides.
+    fp16x3 if no row of an operand needs more than a row of the other one offers
+    (:data:`~cuteblas.kernels.split.planes.RECORD`); bf16x6 if that fails, where it is faster than
+    native arithmetic; native arithmetic if elements of a row lie more than 2^100 apart, and for
+    infinities and NaNs. Kernels that are not chosen return at once. Where the planes of a format
+    would take too much of the workspace, C is computed in blocks, for each of which the device
+    decides.
 
     Raises
     ------
@@ -342,10 +377,12 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
         raise ValueError(f"gemm_split cannot compute this: {refused}")
     facing, room = _facing(problem), _room(problem) - _VERDICT_BYTES
     narrow, broad = FORMATS["fp16x3"], FORMATS["bf16x6"]
-    third = _seconds(problem, device, broad) + device.seconds(launches=_THIRD) < simt_seconds(problem, device)
+    third = _seconds(problem, device,
+                     broad) + device.seconds(launches=_THIRD) < simt_seconds(problem, device)
     cut = _cut(narrow, facing.problem, device, room)
     workspace = Workspace()
-    primary, config = _Splitting(narrow, device, workspace, fallback=NEXT if third else NATIVE).in_blocks(facing, cut, tiling)
+    primary, config = _Splitting(narrow, device, workspace,
+                                 fallback=NEXT if third else NATIVE).in_blocks(facing, cut, tiling)
     parts = []
     for block, launches in zip(cut.of(facing.problem, facing.roles), primary, strict=True):
         fallbacks: list[Launch] = []
@@ -354,26 +391,30 @@ def plan_guarded(problem: GemmProblem, device: DeviceInfo, tiling: _Tiling | Non
             splitting = _Splitting(broad, device, workspace, gate=NEXT)
             again, _config = splitting.in_blocks(part, _cut(broad, part.problem, device, room))
             fallbacks += (launch for each in again for launch in each)
-        native = plan_simt(transposed(part.problem) if facing.swapped else part.problem, device, gate=NATIVE)
+        native = plan_simt(transposed(part.problem) if facing.swapped else part.problem, device,
+                           gate=NATIVE)
         fallbacks += native.within(workspace).launches
         parts.append(Guarded(launches, placed(fallbacks, block.places), workspace.nbytes))
     last = f" (sizes more than 2^{broad.span} apart, infinities, NaNs)" if third else ""
-    fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third, f"fused multiply-adds{last}")
+    fallback = otherwise("elements of a row or column differ too much in size", *["bf16x6"] * third,
+                         f"fused multiply-adds{last}")
     everything, nbytes = guarded(parts, device, _MOST_BLOCKS)
     multiply = primary[-1][-1]
     reason = (f"{_described(narrow, problem)}; {fallback}; {multiply.grid[0]} persistent blocks"
               f"{of_triangle(problem)}{facing.note}{_parts(facing.problem, cut)}")
-    return Plan(problem, device, "gemm_split", config, everything, nbytes, reason, multiply.kernel.facts,
-                guarded_seconds(problem, device), fallback=fallback)
+    return Plan(problem, device, "gemm_split", config, everything, nbytes, reason,
+                multiply.kernel.facts, guarded_seconds(problem, device), fallback=fallback)
 
 
 def _room(p: GemmProblem) -> int:
-    """The workspace that a product may have if it can be cut so: as many bytes as its operands, and a few more."""
+    """The workspace that a product may have if it can be cut so: as many bytes as its operands, and
+    a few more."""
     return sum(stored_elements(p)) * dtype(p.a.dtype).bytes + _BESIDE
 
 
 def _cut(form: SplitFormat, p: GemmProblem, device: DeviceInfo, room: int) -> Blocks:
-    """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that share them."""
+    """The fewest blocks of C whose planes have room. Rows of A are split once for all blocks that
+    share them."""
     def fits(part: GemmProblem) -> bool:
         return p.triangle is not None or _Splitting(form, device, Workspace()).nbytes(part) <= room
 
@@ -395,7 +436,8 @@ class _Tiling:
     tile : tuple of int
         Warpgroups and columns of a tile.
     divided : int
-        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
+        whole tiles.
     blocks : int
         Blocks that multiply.
     work : Work
@@ -419,7 +461,8 @@ def _tiling(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> _Tiling:
 
 
 def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[_Tiling]:
-    """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which no tile is cut twice."""
+    """Whole tiles; or the tiles after whole waves are divided, or these and one more wave, in which
+    no tile is cut twice."""
     parts, most, item = parts_of(p), device.multiprocessors, dtype(p.a.dtype).bytes
     steps, products = -(-parts * p.k // DEPTH), len(form.main) + len(form.corrections)
     sides = [*zip(stored_elements(p), (parts, parts**2), strict=True)][:1 if _one_operand(p) else 2]
@@ -428,12 +471,15 @@ def _tilings(p: GemmProblem, device: DeviceInfo, form: SplitFormat) -> Iterator[
         rows, columns = 64 * tile[0], tile[1]
         tiles = tiles_of_c(p, (rows, columns // parts))
         work = Work("tensor cores", "TMA", **on_wgmma(rows, columns, steps, products, form.planes),
-                    ahead=STAGES[form.name, *tile] - 1, moved=compulsory_bytes(p), launches=_LAUNCHES, prepared=prepared)
+                    ahead=STAGES[form.name, *tile] - 1, moved=compulsory_bytes(p),
+                    launches=_LAUNCHES, prepared=prepared)
         for divided in divisions(tiles, most):
             if not divided or _FEWEST_STEPS * most <= divided * steps < 2**31:
-                own, blocks = (tiles / most, most) if divided else (-(-tiles // most), min(tiles, most))
+                own, blocks = (tiles / most, most) if divided else (-(-tiles // most),
+                                                                    min(tiles, most))
                 counted = persistent(own, divided, 4 * rows * columns, 4 * rows * columns, device)
-                yield _Tiling(tile, divided, blocks, work._replace(passes=own * steps, blocks=min(tiles, most), **counted))
+                yield _Tiling(tile, divided, blocks,
+                              work._replace(passes=own * steps, blocks=min(tiles, most), **counted))
 
 
 def _seconds(problem: GemmProblem, device: DeviceInfo, form: SplitFormat) -> float:
@@ -448,13 +494,16 @@ def guarded_seconds(p: GemmProblem, device: DeviceInfo) -> float:
 
 def _described(form: SplitFormat, p: GemmProblem) -> str:
     real = "" if parts_of(p) == 1 else " as a real product with twice the N and K"
-    return (f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
-            f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32")
+    return (
+        f"{p.a.dtype} as {form.name} on tensor cores{real}: rows scaled by powers of two and split into {form.planes} planes "
+        f"of {form.element}, {len(form.main) + len(form.corrections)} products of planes, sums of {DEPTH} added in float32"
+    )
 
 
 @dataclass(frozen=True)
 class _Memory:
-    """The contents of the workspace: the planes of both operands, the flags of divided tiles and their sums.
+    """The contents of the workspace: the planes of both operands, the flags of divided tiles and
+    their sums.
 
     Attributes
     ----------
@@ -494,7 +543,8 @@ class _Splitting:
     workspace : Workspace
         Where the planes are.
     fallback, gate : int, optional
-        The verdict that each block leaves on its rows if another algorithm has to compute it; that under which all of them run.
+        The verdict that each block leaves on its rows if another algorithm has to compute it; that
+        under which all of them run.
     """
 
     form: SplitFormat
@@ -504,14 +554,16 @@ class _Splitting:
     gate: int | None = None
 
     def in_blocks(self, facing: Oriented, cut: Blocks,
-                  tiling: _Tiling | None = None) -> tuple[list[tuple[Launch, ...]], GemmSplitConfig]:
+                  tiling: _Tiling | None = None) -> tuple[list[tuple[Launch, ...]],
+                                                          GemmSplitConfig]:
         """The launches of each block; the tiling may be given."""
         found: list[tuple[Launch, ...]] = []
         configs = []
-        for _rows, blocks in groupby(cut.of(facing.problem, facing.roles), key=lambda block: block.start[:2]):
+        for _rows, blocks in groupby(cut.of(facing.problem, facing.roles),
+                                     key=lambda block: block.start[:2]):
             a: _Planes | None = None
             with self.workspace.lent():
-                for block in blocks:                    # the first one's launch splits their rows of A
+                for block in blocks:                 # the first one's launch splits their rows of A
                     p, readings = block.problem, _readings(block.problem, self.device)
                     splits = a.done(readings.a) if a else None
                     a = a or _split(self.form, p, "A", facing.roles[0], readings.a, self.workspace)
@@ -528,9 +580,11 @@ class _Splitting:
         self._memory(p, _split(self.form, p, "A", "a", readings.a, self.workspace), readings)
         return self.workspace.nbytes
 
-    def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings, role: Role = "b", tiling: _Tiling | None = None) -> _Memory:
+    def _memory(self, p: GemmProblem, a: _Planes, readings: _Readings, role: Role = "b",
+                tiling: _Tiling | None = None) -> _Memory:
         """Take planes of B, and flags and sums of divided tiles, of the workspace."""
-        b = a.done() if _one_operand(p) else _split(self.form, p, "B", role, readings.b, self.workspace)
+        b = a.done() if _one_operand(p) else _split(self.form, p, "B", role, readings.b,
+                                                    self.workspace)
         memory = _Memory(a, b, readings.resident, tiling or _tiling(p, self.device, self.form))
         if not (flags := memory.tiling.flags):
             return memory
@@ -541,14 +595,16 @@ class _Splitting:
         """The launch that splits both operands and clears the flags of divided tiles."""
         b, flags, recorded = memory.b, memory.flags, self.fallback is not None
         wide = max(a.span, b.span) >= NARROW_SPAN
-        config = SplitConfig(self.form.name, a.config, b.config, wide, self.gate, recorded, flags is not None, memory.resident)
+        config = SplitConfig(self.form.name, a.config, b.config, wide, self.gate, recorded,
+                             flags is not None, memory.resident)
         kernel = split_planes(config)
         blocks = -(-(a.blocks + b.blocks) // config.cluster) * config.cluster
-        values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks, **gate_values(self.gate)}
+        values: dict[str, Any] = {"blocks_first": (a if config.sides[0] == "A" else b).blocks,
+                                  **gate_values(self.gate)}
         if flags is not None:
             values |= {"flags": flags, "flags_count": memory.tiling.flags}
-        sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded or name != "S"}
-                 for side, planes in (("A", a), ("B", b)))
+        sides = ({f"{name}{side}": value for name, value in planes.values.items() if recorded
+                  or name != "S"} for side, planes in (("A", a), ("B", b)))
         return launch(kernel, (blocks, 1, 1), values, *sides)
 
     def _product(self, p: GemmProblem, memory: _Memory) -> tuple[Launch, GemmSplitConfig]:
@@ -563,10 +619,12 @@ class _Splitting:
         kernel = gemm_split(config)
         staged = staged_map(p, config.tile[1]) if config.staged == "tma" else None
         values: dict[str, Any] = {"C": view(p.c, "c", staged), "status": place(VERDICT),
-                                  "divided": tiling.divided, "flags": memory.flags, "sums": memory.sums}
+                                  "divided": tiling.divided, "flags": memory.flags,
+                                  "sums": memory.sums}
         for name, planes, box in zip("AB", (a, b), config.boxes, strict=True):
             spec: TensorMapSpec = box.map(planes.extents, planes.strides)
             values[name] = View(map=replace(planes.planes, tensor_map=spec))
-            values[f"R{name}"] = View(planes.exponents, (1, 0) if name == "A" else (0, 1), planes.row_strides)
+            values[f"R{name}"] = View(planes.exponents, (1, 0) if name == "A" else (0, 1),
+                                      planes.row_strides)
             values |= {f"S{name}": planes.said, f"S{name}_count": planes.records}
         return bind(kernel, p, tiling.blocks, gate=self.gate, **values), config

@@ -1,4 +1,5 @@
-"""Plans on ``gemm_thin``: products with few rows or columns, bound by the memory that the larger operand is in."""
+"""Plans on ``gemm_thin``: products with few rows or columns, bound by the memory that the larger
+operand is in."""
 
 from __future__ import annotations
 
@@ -39,21 +40,25 @@ MOST_COLUMNS = _COLUMNS[-1]
 """With more, sums take so many registers that too little is on its way from memory."""
 _MANY = 8                                   # columns from which sums take most registers
 _WARPS = ((4, 1), (2, 2), (1, 4), (1, 1), (1, 8))
-_STEP_BYTES = 32, 128                       # the least and the most that a thread loads of A before it multiplies: into registers,
-_STAGE_BYTES = 32, 64                       # or into a stage of the ring
+_STEP_BYTES = 32, 128  # the least and the most that a thread loads of A before it multiplies: into
+                       # registers,
+_STAGE_BYTES = 32, 64  # or into a stage of the ring
 _STAGES = 4
-_RINGED_FROM = 4                            # columns: with fewer, registers have room for what is on its way
-_LEAST_COPIED = 4                           # bytes that an asynchronous copy moves; narrower reads go through registers
-_REGISTERS, _OWN = 168, 32                  # of 4 bytes: what a thread may use, and what addresses and predicates take of them
-_EASY = 104                                 # registers with which it is not slower
-_OF_MULTIPROCESSOR = 65536, 2048            # registers and threads
-_SHARED = 224 << 10                         # bytes of shared memory on a multiprocessor
-_LINE = 128                                 # bytes of a line, and of a wavefront
-_FULL = (1, 2, 4, 8)                        # blocks on each multiprocessor for which K is cut into slices
-_LEAST_STEPS = 2                            # of a slice
-_FOLDING = 1.5                              # clocks in which the instructions are issued that lanes add a word with
-_MOST_ALONG = 64                            # threads that add the slices of an element
-_PADDING = 2                                # a tile is at most so many times the matrix
+_RINGED_FROM = 4                  # columns: with fewer, registers have room for what is on its way
+_LEAST_COPIED = 4                 # bytes that an asynchronous copy moves; narrower reads go through
+                                  # registers
+_REGISTERS, _OWN = 168, 32        # of 4 bytes: what a thread may use, and what addresses and
+                                  # predicates take of them
+_EASY = 104                       # registers with which it is not slower
+_OF_MULTIPROCESSOR = 65536, 2048  # registers and threads
+_SHARED = 224 << 10               # bytes of shared memory on a multiprocessor
+_LINE = 128                       # bytes of a line, and of a wavefront
+_FULL = (1, 2, 4, 8)              # blocks on each multiprocessor for which K is cut into slices
+_LEAST_STEPS = 2                  # of a slice
+_FOLDING = 1.5                    # clocks in which the instructions are issued that lanes add a
+                                  # word with
+_MOST_ALONG = 64                  # threads that add the slices of an element
+_PADDING = 2                      # a tile is at most so many times the matrix
 
 
 @dataclass(frozen=True)
@@ -120,10 +125,12 @@ class _Model:
         self.p, self.device, self.read = p, device, _read(p)
         self._kind = dtype(p.accumulator)
         self._items = dtype(p.a.dtype).bytes, dtype(p.b.dtype).bytes, self._kind.bytes
-        self._wide = tuple(max(4, item) for item in self._items)       # short elements are converted in registers
+        # short elements are converted in registers
+        self._wide = tuple(max(4, item) for item in self._items)
         self._depth, self._result, self._once = p.depth, p.outputs * self._kind.bytes, compulsory_bytes(p)
         self._unit = fused_unit(dtype(p.a.dtype), self._kind)
-        self._products = multiply_adds_per_clock("gemm_simt", p.accumulator, device) / (4 if self._kind.is_complex else 1)
+        self._products = multiply_adds_per_clock("gemm_simt", p.accumulator,
+                                                 device) / (4 if self._kind.is_complex else 1)
 
     def registers(self, tile: ThinTile) -> int:
         """What a thread needs."""
@@ -156,19 +163,23 @@ class _Model:
         # Of a warp in a step: loads, and wavefronts of them.
         loads_a, loads_b = rm * rk * vm * vk // read.a.width, tile.n * rk * vk // read.b.width
         spread = 32 * a if read.a.unit is not None or read.fast == 1 else 32 * 32
-        lines_a, lines_b = (max(1, -(-x // _LINE)) for x in (spread * read.a.width, tile.lanes[1] * b * read.b.width))
+        lines_a, lines_b = (max(1, -(-x // _LINE))
+                            for x in (spread * read.a.width, tile.lanes[1] * b * read.b.width))
         wavefronts = loads_a * lines_a * (2 if tile.stages > 1 else 1) + loads_b * lines_b
         registers, threads = _OF_MULTIPROCESSOR
-        resident = max(1, min(registers // (tile.threads * (self.registers(tile) + 8)), threads // tile.threads, 32,
+        resident = max(1, min(registers // (tile.threads * (self.registers(tile) + 8)),
+                              threads // tile.threads, 32,
                               _SHARED // max(self._shared_bytes(tile), 1)))
         folded = _FOLDING * _folded(tile) * max(1, self._kind.bytes // 4)
-        work = Work(
-            self._unit, "streams" if tile.stages > 1 else "loads",
-            clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / self._products,
-            fetched=warps * steps * wavefronts, instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
-            crowded=max(0, self.registers(tile) - _EASY) / _REGISTERS, warps=warps, moved=self._once,
-            stored=p.outputs * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
-            **blocks_in_turns(blocks, resident, steps, tile.stages, self.device), **added(slices, self._result))
+        work = Work(self._unit, "streams" if tile.stages > 1 else "loads",
+                    clocks=warps * steps * 32 * tile.n * vm * vk * rm * rk / self._products,
+                    fetched=warps * steps * wavefronts,
+                    instructions=warps * (steps * (loads_a + loads_b) / 4 + folded + OF_A_WARP),
+                    crowded=max(0, self.registers(tile) - _EASY) / _REGISTERS, warps=warps,
+                    moved=self._once, stored=p.outputs
+                    * (dtype(p.c.dtype).bytes if slices == 1 else slices * self._kind.bytes),
+                    **blocks_in_turns(blocks, resident, steps, tile.stages, self.device),
+                    **added(slices, self._result))
         return Choice(tile, slices, chunk, blocks, work)
 
 
@@ -190,19 +201,22 @@ def _tiles(model: _Model) -> Iterator[ThinTile]:
             lanes = {(along, 32 // along)}
         else:
             line = max(1, _LINE // (item * width))
-            lanes = {(32 // x, x) for x in (32, line) if x <= 32 and x <= max(1, whole[1])} or {(32 // whole[1], whole[1])}
+            lanes = {(32 // x, x) for x in (32, line) if x <= 32
+                     and x <= max(1, whole[1])} or {(32 // whole[1], whole[1])}
         ringed = n >= _RINGED_FROM and width * item >= _LEAST_COPIED and capabilities(device.arch).async_copies
         rows = sorted({1, 2, 4, *({p.m} if p.m == 3 else ())})
         for (lm, lk), warps, rm, rk in product(sorted(lanes), _WARPS, rows, (1, 2, 4, 8, 16)):
             tile = ThinTile(n, (lm, lk), warps, values, (rm, rk), read.fast)
             stages = _STAGES if ringed and p.k >= _STAGES * tile.k else 1
             tile = replace(tile, stages=stages)
-            nbytes = prod(values) * rm * rk * max(item, 4 if stages == 1 else 1)       # short ones are converted
+            # short ones are converted
+            nbytes = prod(values) * rm * rk * max(item, 4 if stages == 1 else 1)
             least, most = _STEP_BYTES if stages == 1 else _STAGE_BYTES
             least = least if n < _MANY else 1
             fits = ((tile.m < _PADDING * p.m or (warps[0] == 1 and rm == 1))
                     and (tile.k < _PADDING * p.k or (warps[1] == 1 and rk == 1))
-                    and (least <= nbytes <= most or (nbytes < least and tile.k >= p.k) or (nbytes > most and rm == rk == 1)))
+                    and (least <= nbytes <= most or (nbytes < least and tile.k >= p.k)
+                         or (nbytes > most and rm == rk == 1)))
             if fits and model.registers(tile) <= _REGISTERS:
                 found = True
                 yield tile
@@ -220,7 +234,8 @@ def _folded(tile: ThinTile) -> int:
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice[ThinTile]]:
-    """The tiles and numbers of slices that :func:`plan_thin` chooses among, each with its estimated time."""
+    """The tiles and numbers of slices that :func:`plan_thin` chooses among, each with its estimated
+    time."""
     model = _Model(_facing(problem).problem, device)
     for tile in _tiles(model):
         for slices in model.slices(tile):
@@ -231,14 +246,16 @@ def _narrowed(read: _Read, tile: ThinTile) -> _Read:
     """The same with vectors that a tile has."""
     a, b = read.a, read.b
     a = replace(a, width=gcd(a.width, tile.values[a.unit])) if a.unit is not None else a
-    b = replace(b, width=gcd(b.width, (tile.n, tile.values[1])[b.unit])) if b.unit is not None else b
+    b = replace(b,
+                width=gcd(b.width, (tile.n, tile.values[1])[b.unit])) if b.unit is not None else b
     return replace(read, a=a, b=b)
 
 
 def thin_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """All that :func:`plan_thin` chooses among."""
     for choice in choices(problem, device):
-        yield Alternative("gemm_thin", str(choice), (choice.work,), partial(plan_thin, problem, device, choice=choice))
+        yield Alternative("gemm_thin", str(choice), (choice.work,),
+                          partial(plan_thin, problem, device, choice=choice))
 
 
 def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = None,
@@ -266,17 +283,21 @@ def plan_thin(problem: GemmProblem, device: DeviceInfo, *, gate: int | None = No
     facing = _facing(problem)
     p, roles = facing.problem, facing.by_name
     choice = choice or least(choices(problem, device), device)
-    reason = (f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
-              f"{device.multiprocessors} multiprocessors{choice.in_slices}")
+    reason = (
+        f"{types(p)} on fused multiply-adds, A straight into registers; tile {choice.tile}: {choice.blocks} blocks on "
+        f"{device.multiprocessors} multiprocessors{choice.in_slices}"
+    )
     along = min(_MOST_ALONG, max(2, power_of_two(-(-choice.slices // 4))))
-    launches, workspace = in_slices(p, choice, lambda part, c: _product(part, choice, {**roles, "C": c}, gate), gate=gate,
-                                    along=along)
-    return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note, launches[0].kernel.facts,
-                choice.work.seconds(device))
+    launches, workspace = in_slices(p, choice,
+                                    lambda part, c: _product(part, choice, {**roles, "C": c}, gate),
+                                    gate=gate, along=along)
+    return Plan(problem, device, "gemm_thin", choice, launches, workspace, reason + facing.note,
+                launches[0].kernel.facts, choice.work.seconds(device))
 
 
 def config_of(p: GemmProblem, choice: Choice[ThinTile], gate: int | None = None) -> ThinConfig:
-    """What the kernel is specialised on; the outermost batch mode walks over slices if there are several."""
+    """What the kernel is specialised on; the outermost batch mode walks over slices if there are
+    several."""
     tile = choice.tile
     read = _narrowed(_read(p), tile)
     c = _access(p.c, (p.m, p.n))

@@ -41,8 +41,8 @@ from ..plan import Argument, Launch, Plan, Workspace, place
 from ..problem import DeviceInfo, GemmProblem, Operand
 from .slices import MIN_SLICE, UNCOUNTED, most_workspace, reduction, sliced, workspace_bytes
 
-__all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WgmmaTile", "is_exact", "plan_wgmma",
-           "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
+__all__ = ["TILES", "TILES_ACROSS_SECTORS", "TILES_OF_TWO_WORDS", "WgmmaTile", "is_exact",
+           "plan_wgmma", "wgmma_alternatives", "why_not_read", "why_not_wgmma"]
 
 
 def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
@@ -50,7 +50,8 @@ def why_not_wgmma(p: GemmProblem, device: DeviceInfo) -> str | None:
     if p.precision == "tf32" and {p.a.dtype, p.b.dtype} != {"float32"}:
         return f"precision='tf32' multiplies float32 by float32, not {p.a.dtype} by {p.b.dtype}"
     exact = is_exact(p)
-    if not exact and p.precision != "tf32" and (not dtype(p.a.dtype).is_stored or p.b.dtype != p.a.dtype):
+    if not exact and p.precision != "tf32" and (not dtype(p.a.dtype).is_stored
+                                                or p.b.dtype != p.a.dtype):
         return f"it multiplies float16 by float16 or bfloat16 by bfloat16, not {p.a.dtype} by {p.b.dtype}"
     if exact and (refused := _why_not_bytes(p)) is not None:
         return refused
@@ -73,7 +74,8 @@ def _why_not_bytes(p: GemmProblem) -> str | None:
     if p.b.dtype != p.a.dtype:
         return f"it multiplies integers of one type, not {p.a.dtype} by {p.b.dtype}"
     sums = dtype(p.accumulator)
-    if sums.kind not in "iub" or (sums.bytes > _BYTES_OF_SUMS and p.digits * dtype(p.a.dtype).bytes < sums.bytes):
+    if sums.kind not in "iub" or (sums.bytes > _BYTES_OF_SUMS and p.digits
+                                  * dtype(p.a.dtype).bytes < sums.bytes):
         return f"wgmma sums bytes in int32, not in {p.accumulator}"
     if max(dtype(p.a.dtype).bytes, p.digits) > 1 and len(p.batch) > _MOST_BATCH_MODES - 1:
         return f"planes of digits have at most {_MOST_BATCH_MODES - 1} batch modes"
@@ -106,12 +108,14 @@ def _products(p: GemmProblem) -> int:
 
 @dataclass(frozen=True)
 class WgmmaTile:
-    """What a block works on: a tile of C of 64 rows for each multiplying warpgroup, in a cluster, with stages of K.
+    """What a block works on: a tile of C of 64 rows for each multiplying warpgroup, in a cluster,
+    with stages of K.
 
     Attributes
     ----------
     groups, columns, stages : int
-        Those of :class:`~cuteblas.kernels.gemm.wgmma.WgmmaConfig`; of stages, as many as there is shared memory for.
+        Those of :class:`~cuteblas.kernels.gemm.wgmma.WgmmaConfig`; of stages, as many as there is
+        shared memory for.
     cluster : Cluster
         Blocks that share operands.
     """
@@ -136,28 +140,34 @@ class WgmmaTile:
     def described(self, depth: int) -> str:
         """The tile with that much of K in a stage, in words."""
         shape = f"tile {64 * self.groups}x{self.columns}x{depth}, {self.stages} stages"
-        return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks" if self.cluster.size > 1 else "")
+        return shape + (f", clusters of {self.cluster.m} x {self.cluster.n} blocks"
+                        if self.cluster.size > 1 else "")
 
 
 _PAIR = Cluster(2, 1)                # blocks that share a tile of B, which is the wider one
 
-TILES = (WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(3, 192, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 256, 4, _PAIR),
-         WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4), WgmmaTile(3, 96, 5), WgmmaTile(2, 128, 6), WgmmaTile(1, 192, 6),
-         WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
+TILES = (WgmmaTile(2, 320, 3), WgmmaTile(3, 224, 3), WgmmaTile(3, 192, 3), WgmmaTile(2, 256, 4),
+         WgmmaTile(2, 256, 4, _PAIR), WgmmaTile(2, 224, 4), WgmmaTile(2, 192, 4),
+         WgmmaTile(3, 96, 5), WgmmaTile(2, 128, 6), WgmmaTile(1, 192, 6), WgmmaTile(1, 128, 8),
+         WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
 """What planning chooses among."""
 
-TILES_ACROSS_SECTORS = (
-    WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4), WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8),
-    WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8), WgmmaTile(2, 320, 3, _PAIR), WgmmaTile(3, 192, 3, _PAIR), WgmmaTile(2, 256, 4, _PAIR),
-    WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR), WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
-"""The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks alone, and for pairs."""
+TILES_ACROSS_SECTORS = (WgmmaTile(2, 320, 3), WgmmaTile(2, 256, 4), WgmmaTile(2, 192, 4),
+                        WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
+                        WgmmaTile(1, 64, 8), WgmmaTile(2, 320, 3, _PAIR),
+                        WgmmaTile(3, 192, 3, _PAIR), WgmmaTile(2, 256, 4, _PAIR),
+                        WgmmaTile(2, 224, 4, _PAIR), WgmmaTile(2, 192, 4, _PAIR),
+                        WgmmaTile(2, 128, 6, _PAIR), WgmmaTile(1, 128, 8, _PAIR))
+"""The same where rows of operands begin inside of sectors, so that L2 delivers less: for blocks
+alone, and for pairs."""
 
-TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8), WgmmaTile(1, 64, 8))
+TILES_OF_TWO_WORDS = (WgmmaTile(2, 128, 6), WgmmaTile(1, 128, 8), WgmmaTile(2, 64, 8),
+                      WgmmaTile(1, 64, 8))
 """For 64-bit integers and a K for which their sums take three registers each."""
 
-_PAIRED_WAVES = 3                    # from which on pairs are worth it where L2 delivers enough: they save energy
-_SECTOR = 32                         # bytes
-_MULTIPLIED = 32                     # of a tile's elements, a stage deep, in a clock of the tensor cores
+_PAIRED_WAVES = 3      # from which on pairs are worth it where L2 delivers enough: they save energy
+_SECTOR = 32           # bytes
+_MULTIPLIED = 32       # of a tile's elements, a stage deep, in a clock of the tensor cores
 _BYTES_OF_SUMS = 4
 _MOST_BATCH_MODES = 3                # a tensor map has five modes
 _FEWEST_STEPS = 3                    # along K, of each block, where tiles are divided
@@ -174,7 +184,8 @@ class _Tiling:
     slices, chunk : int
         Number of slices of K, each a product of its own, and the depth of each.
     divided : int
-        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has whole tiles.
+        Tiles whose K is divided between blocks, so that all have as much to do; 0 if each block has
+        whole tiles.
     work : Work
         Of the launches, as counted, if planning chose them.
     """
@@ -187,7 +198,8 @@ class _Tiling:
 
 
 def _choose(p: GemmProblem, device: DeviceInfo, *, may_split_k: bool) -> _Tiling:
-    """The tiling with the least estimated time; K is neither sliced nor divided unless it ``may_split_k``."""
+    """The tiling with the least estimated time; K is neither sliced nor divided unless it
+    ``may_split_k``."""
     return least(_tilings(p, device, may_split_k=may_split_k), device)
 
 
@@ -206,14 +218,15 @@ def _tiles(p: GemmProblem, device: DeviceInfo) -> list[WgmmaTile]:
         tiles = list(TILES_OF_TWO_WORDS)
     elif _across_sectors(p):
         tiles = [tile for tile in TILES_ACROSS_SECTORS if not _narrow(p, tile)]
-    else:                                   # pairs of tf32 save too little energy, and with bytes they are slower
+    else:                     # pairs of tf32 save too little energy, and with bytes they are slower
         pairs = p.precision != "tf32" and not is_exact(p)
         tiles = [tile for tile in TILES
                  if tile.cluster == ALONE or (pairs and tile.clusters(p) >= fewest)]
     return [tile for tile in tiles if not p.triangle or max(tile.extents) % min(tile.extents) == 0]
 
 
-def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: DeviceInfo) -> _Tiling:
+def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int,
+            device: DeviceInfo) -> _Tiling:
     """A tiling and what it does."""
     chunk, most, size, outputs = p.k // slices, device.multiprocessors, tile.cluster.size, p.outputs
     rows, columns, steps = 64 * tile.groups, tile.columns, -(-chunk // depth_of(_element(p))) * _products(p)
@@ -222,19 +235,21 @@ def _tiling(p: GemmProblem, tile: WgmmaTile, slices: int, divided: int, device: 
     of_c = max(_BYTES_OF_SUMS, dtype(p.c.dtype).bytes if slices == 1 else sums)
     counted = on_wgmma(rows, columns, steps)
     counted["lines"] = 2 * steps * sum(extent * (1 + _begins_inside(*x))
-                                       for x, extent in zip(p.inputs, (rows, columns / size), strict=True))
-    work = Work(
-        "tensor cores, bytes" if is_exact(p) else "tensor cores", "TMA",
-        "words" if p.digits > _BYTES_OF_SUMS else "vectors" if slices > 1 or why_not_staged(p) is None else "elements",
-        **counted, passes=tiles * steps, ahead=max(1, tile.stages - 1), blocks=min(clusters * size, most),
-        moved=compulsory_bytes(p),
-        **persistent(tiles, divided, rows * columns * of_c, 4 * rows * columns, device),
-        **added(slices, outputs * sums, 1 + (divided > 0)))
+                                       for x, extent in zip(p.inputs, (rows, columns / size),
+                                                            strict=True))
+    work = Work("tensor cores, bytes" if is_exact(p) else "tensor cores", "TMA",
+                "words" if p.digits > _BYTES_OF_SUMS else "vectors" if slices > 1
+                or why_not_staged(p) is None else "elements", **counted, passes=tiles * steps,
+                ahead=max(1, tile.stages - 1), blocks=min(clusters * size, most),
+                moved=compulsory_bytes(p), **persistent(tiles, divided, rows * columns * of_c,
+                                                        4 * rows * columns, device),
+                **added(slices, outputs * sums, 1 + (divided > 0)))
     return _Tiling(tile, slices, chunk, divided, work)
 
 
 def _narrow(p: GemmProblem, tile: WgmmaTile) -> bool:
-    """Whether B is loaded in lines of less than 128 bytes: more TMA boxes, each of which takes as long."""
+    """Whether B is loaded in lines of less than 128 bytes: more TMA boxes, each of which takes as
+    long."""
     return tile.columns % DEPTH > 0 and majorness(*p.inputs[1]) == 0
 
 
@@ -244,12 +259,14 @@ def _across_sectors(p: GemmProblem) -> bool:
 
 
 def _begins_inside(x: Operand, extents: tuple[int, int]) -> bool:
-    """Whether rows of an operand begin inside of sectors, so that TMA asks for each of its lines twice."""
+    """Whether rows of an operand begin inside of sectors, so that TMA asks for each of its lines
+    twice."""
     other = 1 - (majorness(x, extents) or 0)
     return extents[other] > 1 and x.strides[other] * dtype(x.dtype).bytes % _SECTOR > 0
 
 
-def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bool) -> Iterator[_Tiling]:
+def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile,
+            may_split_k: bool) -> Iterator[_Tiling]:
     """Each block has whole tiles, of all of K or of slices."""
     item, slices = dtype(p.accumulator).bytes, 1
     depth, most_modes = depth_of(_element(p)), _MOST_BATCH_MODES - (p.digits > 1)
@@ -262,15 +279,20 @@ def _sliced(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile, may_split_k: bo
 
 
 def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_Tiling]:
-    """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut twice.
+    """What whole waves of tiles leave is divided, or that and a wave more, of which no tile is cut
+    twice.
 
-    Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that begin in different places are slow.
-    A B in narrow lines comes in more boxes than a thread has registers for that also divides tiles.
+    Blocks of clusters share no sums; and where rows begin inside of sectors, blocks alone that
+    begin in different places are slow. A B in narrow lines comes in more boxes than a thread has
+    registers for that also divides tiles.
     """
     tiles, depth, most = tile.clusters(p), -(-p.k // depth_of(_element(p))), device.multiprocessors
-    if tile.cluster.size > 1 or p.digits > 1 or (tiles > most and _across_sectors(p)) or _narrow(p, tile):
+    if tile.cluster.size > 1 or p.digits > 1 or (tiles > most
+                                                 and _across_sectors(p)) or _narrow(p, tile):
         return
-    if max(tiles * depth, output_span(p)) >= NARROW_SPAN or sum(_shared_bytes(tile, device)) > most_workspace(device):
+    if max(tiles * depth,
+           output_span(p)) >= NARROW_SPAN or sum(_shared_bytes(tile,
+                                                               device)) > most_workspace(device):
         return
     for divided in divisions(tiles, most)[1:]:
         if divided * depth >= _FEWEST_STEPS * most:
@@ -278,17 +300,24 @@ def _divided(p: GemmProblem, device: DeviceInfo, tile: WgmmaTile) -> Iterator[_T
 
 
 def _clipped(p: GemmProblem, config: WgmmaConfig) -> bool:
-    """Whether whole TMA boxes are outside of A or B, and TMA, which loads a line in two clocks, is what a stage waits for."""
+    """Whether whole TMA boxes are outside of A or B, and TMA, which loads a line in two clocks, is
+    what a stage waits for."""
     short = replace(config, clipped=True).boxes
-    beyond = any(-extent % size >= box.rows for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True))
-    return beyond and 2 * sum(box.nbytes // box.swizzle for box in short) >= prod(config.mma.tile) // _MULTIPLIED
+    beyond = any(
+        -extent % size >= box.rows
+        for extent, size, box in zip((p.m, p.n), config.mma.tile, short, strict=True)
+    )
+    return beyond and 2 * sum(box.nbytes // box.swizzle
+                              for box in short) >= prod(config.mma.tile) // _MULTIPLIED
 
 
 def _numbers(p: GemmProblem) -> str:
     """What is multiplied, and how it is summed."""
     if p.digits > 1:
-        return (f"integers of {p.digits} bytes, exactly, on tensor cores: {p.digits} planes of bytes, {_products(p)} products of "
-                "planes in one sum")
+        return (
+            f"integers of {p.digits} bytes, exactly, on tensor cores: {p.digits} planes of bytes, {_products(p)} products of "
+            "planes in one sum"
+        )
     if is_exact(p):
         return f"{p.a.dtype} on tensor cores, sums exact in int32, modulo 2^32"
     numbers_are = p.a.dtype if p.precision != "tf32" else f"{p.a.dtype}, rounded to tfloat32 by TMA,"
@@ -307,14 +336,16 @@ def wgmma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alt
     for tiling in _tilings(p, device, may_split_k=True):
         tile, how = tiling.tile, f"{tiling.divided} divided" if tiling.divided else f"{tiling.slices} slices"
         paired = " in pairs" if tile.cluster.size > 1 else ""
-        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}", (tiling.work,),
-                          partial(_planned, problem, device, tiling))
+        yield Alternative("gemm_wgmma", f"{64 * tile.groups}x{tile.columns}{paired}, {how}",
+                          (tiling.work,), partial(_planned, problem, device, tiling))
 
 
-def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None, divided: int | None = None) -> Plan:
+def plan_wgmma(problem: GemmProblem, device: DeviceInfo, tile: WgmmaTile | None = None,
+               divided: int | None = None) -> Plan:
     """The plan on ``gemm_wgmma`` for a problem that :func:`why_not_wgmma` does not refuse.
 
-    ``tile`` overrules its choice, and then ``divided`` says of how many tiles K is divided between blocks.
+    ``tile`` overrules its choice, and then ``divided`` says of how many tiles K is divided between
+    blocks.
     """
     p = oriented(problem, 1).problem
     if tile is not None:
@@ -332,8 +363,9 @@ def _planned(problem: GemmProblem, device: DeviceInfo, choice: _Tiling) -> Plan:
         output = workspace.take(workspace_bytes(problem, choice.slices))
         adding, in_slices = (reduction(problem, choice.slices),), f"; K in {choice.slices} slices of {choice.chunk}, added in order"
     launches, config, reason = _product(part, device, tiling, output, workspace)
-    return Plan(problem, device, "gemm_wgmma", config, (*launches, *adding), workspace.nbytes, reason + in_slices,
-                launches[-1].kernel.facts, None if choice.work is UNCOUNTED else choice.work.seconds(device))
+    return Plan(problem, device, "gemm_wgmma", config, (*launches, *adding), workspace.nbytes,
+                reason + in_slices, launches[-1].kernel.facts,
+                None if choice.work is UNCOUNTED else choice.work.seconds(device))
 
 
 def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: Argument,
@@ -350,7 +382,8 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
         parked=p.digits > _BYTES_OF_SUMS and p.k <= MOST_PARKED)
     config = replace(config, clipped=_clipped(p, config))
     kernel = gemm_wgmma(config)
-    while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:         # C takes twice as much in float32
+    # C takes twice as much in float32
+    while kernel.shared_bytes > device.shared_bytes_per_block and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
         config = replace(config, stages=tile.stages)
         kernel = gemm_wgmma(config)
@@ -365,14 +398,20 @@ def _product(problem: GemmProblem, device: DeviceInfo, choice: _Tiling, output: 
     if choice.divided:
         blocks = most
         sums, flags = (workspace.take(nbytes) for nbytes in _shared_bytes(tile, device))
-        before = launch(clear_words(), (1, 1, 1), words=flags, count=_shared_bytes(tile, device)[1] // 4),
+        before = launch(clear_words(), (1, 1, 1), words=flags,
+                        count=_shared_bytes(tile, device)[1] // 4),
         divided = f", {choice.divided} of them divided along K between all blocks"
         values |= {"divided": choice.divided, "sums": sums, "flags": flags}
     if config.parked:
-        values["parked"] = workspace.take(ParkedSums.nbytes(GROUP * tile.groups, tile.columns, p.digits, blocks))
+        values["parked"] = workspace.take(ParkedSums.nbytes(GROUP * tile.groups, tile.columns,
+                                                            p.digits, blocks))
     multiply = bind(kernel, p, blocks, **values)
     described = tile.described(depth_of(config.element))
-    reason = (f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
-              f"{device.multiprocessors} multiprocessors{divided}; C is written "
-              + ("by TMA" if unstaged is None else f"by threads: {unstaged}") + of_triangle(p) + facing.note)
+    reason = (
+        f"{_numbers(p)}; {described}: {clusters * tile.cluster.size} tiles on "
+        f"{device.multiprocessors} multiprocessors{divided}; C is written "
+        + ("by TMA" if unstaged is None else f"by threads: {unstaged}")
+        + of_triangle(p)
+        + facing.note
+    )
     return (*before, multiply), config, reason

@@ -1,4 +1,5 @@
-"""Named kernels of CuTe's GEMM tutorial and of the naive tiled product, and the plans that launch them."""
+"""Named kernels of CuTe's GEMM tutorial and of the naive tiled product, and the plans that launch
+them."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ from ..variants import Variant
 
 __all__ = ["VARIANTS", "plan_tutorial", "seconds_of_blocks"]
 
-# Of the rate of fused multiply-adds, of blocks with few threads and with many, and the time to start and to drain, in blocks: of
-# docs/performance/data/h200-gemm-variants.json.
+# Of the rate of fused multiply-adds, of blocks with few threads and with many, and the time to
+# start and to drain, in blocks: of docs/performance/data/h200-gemm-variants.json.
 _RATES, _MANY_THREADS, _RAMP = (0.22, 0.42), 256, 0.5
 _MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 
 
-def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
+def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: GemmProblem,
+                  device: DeviceInfo) -> Plan:
     """Plan a GEMM on ``gemm_tutorial``.
 
     Parameters
@@ -41,7 +43,8 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
     Raises
     ------
     ValueError
-        If the kernel cannot sum the types, the extents do not divide for a kernel without predicates, or the grid is too large.
+        If the kernel cannot sum the types, the extents do not divide for a kernel without
+        predicates, or the grid is too large.
     """
     # the order in which neighbouring threads own it
     facing = replace(oriented(problem, 0), purpose="C is M-major")
@@ -52,8 +55,10 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
         raise ValueError(f"{name}: {error}") from None
     extents = (p.m, p.n, p.depth)
     if not predicated and any(e % b for e, b in zip(extents, shape.block, strict=True)):
-        raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not multiples of the block "
-                         f"{shape.block}")
+        raise ValueError(
+            f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not multiples of the block "
+            f"{shape.block}"
+        )
     tiles = -(-p.m // shape.block[0]), -(-p.n // shape.block[1])
     grid = (*(tiles if shape.raster == "mn" else tiles[::-1]), prod(p.batch))
     if any(blocks > most for blocks, most in zip(grid, _MAX_GRID, strict=True)):
@@ -65,9 +70,13 @@ def plan_tutorial(name: str, shape: TutorialShape, predicated: bool, problem: Ge
                             len(p.batch),
                             gemm_span(p) >= NARROW_SPAN)
     kernel = gemm_tutorial(config)
-    reason = (f"variant {name}: block {shape.block}, {shape.threads} threads, {p.a.dtype} and {p.b.dtype} summed in {accumulator} "
-              f"to {p.c.dtype}{facing.note}")
-    rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock("gemm_tutorial", accumulator, device)
+    reason = (
+        f"variant {name}: block {shape.block}, {shape.threads} threads, {p.a.dtype} and {p.b.dtype} summed in {accumulator} "
+        f"to {p.c.dtype}{facing.note}"
+    )
+    rate = _RATES[shape.threads >= _MANY_THREADS] * multiply_adds_per_clock(
+        "gemm_tutorial", accumulator, device
+    )
     return Plan(problem, device, "gemm_tutorial", config,
                 (replace(bind(kernel, p, 1, facing.by_name), grid=grid),), reason=reason,
                 facts=kernel.facts, seconds=seconds_of_blocks(prod(shape.block[:2]) * p.k,
@@ -83,21 +92,48 @@ def seconds_of_blocks(products: int, blocks: int, accumulator: str, rate: float,
     return of_block * (-(-blocks // device.multiprocessors) + _RAMP) + device.seconds(launches=1)
 
 
-def _variant(name: str, shape: TutorialShape, predicated: bool, source: str, summary: str) -> Variant:
-    return Variant(name, "gemm", source, summary, "sm_75", partial(plan_tutorial, name, shape, predicated))
+def _variant(name: str, shape: TutorialShape, predicated: bool, source: str,
+             summary: str) -> Variant:
+    return Variant(name, "gemm", source, summary, "sm_75",
+                   partial(plan_tutorial, name, shape, predicated))
 
 
 _TUTORIAL, _NAIVE = "CuTe dense matrix-matrix multiply tutorial", "GEMM with CuTe 1: a naive GEMM"
 
 VARIANTS: tuple[Variant, ...] = (
-    _variant("gemm_tutorial", TUTORIAL, True, f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
-             "blocks (128,128,8), threads 32x8, 32x8, 16x16; NT, TN, NN, TT by strides, mixed types, ragged sizes by predication"),
-    _variant("gemm_tutorial_unpredicated", TUTORIAL, False, f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
-             "gemm_tutorial without predicates, for extents that the block divides"),
-    _variant("gemm_naive_tiled", NAIVE_TILED, True, f"{_NAIVE}, 2: tiles, partitions, slice-k",
-             "blocks (64,64,16), 8x8 threads, each with 8x8 interleaved elements of C: no bank conflicts"),
-    _variant("gemm_naive_tiled_dense", replace(NAIVE_TILED, owned="dense"), True, f"{_NAIVE}, 2.2.4: bank conflicts",
-             "each thread owns a dense 8x8 block, as the analysis assumes: reads of A meet banks twice"),
-    _variant("gemm_naive_tiled_rolled", replace(NAIVE_TILED, unroll=False), True, f"{_NAIVE}, 1: #pragma unroll",
-             "without #pragma unroll, to compare"),
+    _variant(
+        "gemm_tutorial",
+        TUTORIAL,
+        True,
+        f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
+        "blocks (128,128,8), threads 32x8, 32x8, 16x16; NT, TN, NN, TT by strides, mixed types, ragged sizes by predication"
+    ),
+    _variant(
+        "gemm_tutorial_unpredicated",
+        TUTORIAL,
+        False,
+        f"{_TUTORIAL}: a simple dense matrix-matrix multiply example",
+        "gemm_tutorial without predicates, for extents that the block divides"
+    ),
+    _variant(
+        "gemm_naive_tiled",
+        NAIVE_TILED,
+        True,
+        f"{_NAIVE}, 2: tiles, partitions, slice-k",
+        "blocks (64,64,16), 8x8 threads, each with 8x8 interleaved elements of C: no bank conflicts"
+    ),
+    _variant(
+        "gemm_naive_tiled_dense",
+        replace(NAIVE_TILED, owned="dense"),
+        True,
+        f"{_NAIVE}, 2.2.4: bank conflicts",
+        "each thread owns a dense 8x8 block, as the analysis assumes: reads of A meet banks twice"
+    ),
+    _variant(
+        "gemm_naive_tiled_rolled",
+        replace(NAIVE_TILED, unroll=False),
+        True,
+        f"{_NAIVE}, 1: #pragma unroll",
+        "without #pragma unroll, to compare"
+    ),
 )

@@ -1,7 +1,8 @@
 """Named kernels of CUTLASS's first article: tiles by problem shape, dp4a, warp-level tensor cores.
 
-A policy is what the article calls one: extents of the block tile and of the thread tile, and the step along K. Everything else
-follows: how many threads, how warps tile the block, how a thread's tile is cut into quadrants of 4 x 4 whose operands are vectors.
+A policy is what the article calls one: extents of the block tile and of the thread tile, and the
+step along K. Everything else follows: how many threads, how warps tile the block, how a thread's
+tile is cut into quadrants of 4 x 4 whose operands are vectors.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Policy:
         along_m, along_n = m // tm, n // tn
         warp = (8, 4) if along_m % 8 == 0 and along_m >= along_n else (4, 8)
         warps = along_m // warp[0], along_n // warp[1]
-        return TileShape(m, n, self.depth, warp, warps, (min(_QUADRANT, tm), min(_QUADRANT, tn)), _STAGES)
+        return TileShape(m, n, self.depth, warp, warps, (min(_QUADRANT, tm), min(_QUADRANT, tn)),
+                         _STAGES)
 
     @property
     def transposed(self) -> Policy:
@@ -61,19 +63,23 @@ class Policy:
 
 
 _P = Policy
-_SINGLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 8), "large": _P((64, 64), (8, 8), 8),
-           "tall": _P((128, 32), (8, 4), 8), "wide": _P((32, 128), (4, 8), 8), "huge": _P((128, 128), (8, 8), 8)}
+_SINGLE = {"small": _P((16, 16), (2, 2), 16), "medium": _P((32, 32), (4, 4), 8),
+           "large": _P((64, 64), (8, 8), 8), "tall": _P((128, 32), (8, 4), 8),
+           "wide": _P((32, 128), (4, 8), 8), "huge": _P((128, 128), (8, 8), 8)}
 _DOUBLE = {**_SINGLE, "medium": _P((32, 32), (4, 4), 16), "large": _P((64, 64), (4, 4), 8),
            "huge": _P((64, 128), (8, 8), 8)}
-_HALF = {"small": _P((32, 32), (4, 4), 8), "medium": _P((32, 32), (8, 4), 16), "large": _P((64, 64), (16, 8), 8),
-         "tall": _P((128, 32), (16, 4), 8), "wide": _P((32, 128), (8, 8), 8), "huge": _P((128, 128), (16, 8), 8)}
-_BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32), "large": _P((64, 64), (8, 4), 32),
-          "tall": _P((128, 64), (8, 4), 64), "wide": _P((64, 128), (4, 8), 64), "huge": _P((128, 128), (8, 8), 32)}
+_HALF = {"small": _P((32, 32), (4, 4), 8), "medium": _P((32, 32), (8, 4), 16),
+         "large": _P((64, 64), (16, 8), 8), "tall": _P((128, 32), (16, 4), 8),
+         "wide": _P((32, 128), (8, 8), 8), "huge": _P((128, 128), (16, 8), 8)}
+_BYTES = {"small": _P((16, 32), (4, 4), 32), "medium": _P((32, 32), (4, 4), 32),
+          "large": _P((64, 64), (8, 4), 32), "tall": _P((128, 64), (8, 4), 64),
+          "wide": _P((64, 128), (4, 8), 64), "huge": _P((128, 128), (8, 8), 32)}
 
 POLICIES: dict[str, dict[str, Policy]] = {
     "float32": _SINGLE, "float64": _DOUBLE, "float16": _HALF, "bfloat16": _HALF, "int8": _BYTES,
 }
-"""By element type and by the shape of the problem: those of CUTLASS 0.1, which the article describes (dispatch_policies.h)."""
+"""By element type and by the shape of the problem: those of CUTLASS 0.1, which the article
+describes (dispatch_policies.h)."""
 
 
 def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
@@ -86,7 +92,8 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
     aligned : bool
         Leave out predicates; extents must then be multiples of the block tile.
     problem : GemmProblem
-        What to compute. int8 operands are summed in int32 by dp4a, and C is int32; float16 and bfloat16 are summed in float32.
+        What to compute. int8 operands are summed in int32 by dp4a, and C is int32; float16 and
+        bfloat16 are summed in float32.
     device : DeviceInfo
         The device to plan for.
 
@@ -103,7 +110,8 @@ def plan_policy(shape: str, aligned: bool, problem: GemmProblem, device: DeviceI
 
 
 def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """Plan an int8 product with an int32 result on dp4a: the largest policy that gives every multiprocessor a block.
+    """Plan an int8 product with an int32 result on dp4a: the largest policy that gives every
+    multiprocessor a block.
 
     Raises
     ------
@@ -114,7 +122,8 @@ def plan_dp4a(problem: GemmProblem, device: DeviceInfo) -> Plan:
     if types != ("int8", "int8", "int32"):
         raise ValueError("igemm_dp4a multiplies int8 by int8 to int32, "
                          "got {} by {} to {}".format(*types))
-    shape = next((s for s in ("huge", "large", "medium") if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
+    shape = next((s for s in ("huge", "large", "medium")
+                  if _blocks(problem, _BYTES[s]) >= device.multiprocessors), "small")
     return _plan("igemm_dp4a", _BYTES[shape], False, problem, device)
 
 
@@ -122,18 +131,23 @@ def _blocks(p: GemmProblem, policy: Policy) -> int:
     return tiles_of_c(replace(p, triangle=None), policy.block)
 
 
-def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem, device: DeviceInfo) -> Plan:
+def _plan(name: str, policy: Policy, aligned: bool, problem: GemmProblem,
+          device: DeviceInfo) -> Plan:
     facing = oriented(problem, 0)
     p, roles = facing.problem, facing.by_name
     extents, by = (problem.m, problem.n, p.depth), (*policy.block, policy.depth)
     if aligned and any(e % b for e, b in zip(extents, by, strict=True)):
-        raise ValueError(f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not "
-                         f"multiples of the tile {'x'.join(map(str, by))}")
+        raise ValueError(
+            f"{name} has no predicates: M, N, K = {', '.join(map(str, extents))} are not "
+            f"multiples of the tile {'x'.join(map(str, by))}"
+        )
     policy = policy.transposed if facing.swapped else policy
     blocks, tile = _blocks(p, policy), policy.tile
-    reason = (f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
-              f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
-              f"memory and of registers, {'no predicates' if aligned else 'predicated'}")
+    reason = (
+        f"variant {name}: block tile {policy.block[0]}x{policy.block[1]}x{policy.depth}, {tile.threads} threads in "
+        f"{tile.warps} warps of {tile.warp}, thread tile {policy.thread[0]}x{policy.thread[1]}, {_STAGES} stages of shared "
+        f"memory and of registers, {'no predicates' if aligned else 'predicated'}"
+    )
     workspace, copies, words = Workspace(), dict[str, Plan](), p.a.dtype == "int8"
     if words:
         tile = replace(tile, k=tile.k // _PACKED)
@@ -166,7 +180,8 @@ def _in_words(p: GemmProblem, roles: Roles, workspace: Workspace, device: Device
             found = packed_matrices(p, operand, rows, 1, p.k)
             source, operand = roles[pointer], found.operand
             roles[pointer] = there = workspace.take(found.nbytes)
-            copies[pointer] = plan_copy(found.problem, device).within(Workspace(), src=source, dst=there)
+            copies[pointer] = plan_copy(found.problem, device).within(Workspace(), src=source,
+                                                                      dst=there)
         words.append(replace(operand, dtype="int8x4", strides=(operand.strides[0] // _PACKED, 1),
                              batch_strides=tuple(s // _PACKED for s in operand.batch_strides)))
     return replace(p, k=p.k // _PACKED, a=words[0], b=words[1]), copies
@@ -180,16 +195,25 @@ def _plan_mma(problem: GemmProblem, device: DeviceInfo) -> Plan:
 def _variant(shape: str, policy: Policy, aligned: bool) -> Variant:
     (m, n), (tm, tn) = policy.block, policy.thread
     extents = "extents that the tile divides" if aligned else "ragged extents by predicates"
-    return Variant(f"gemm_{shape}{'_aligned' if aligned else ''}", "gemm",
-                   f"{_SOURCE}: CUTLASS GEMM policies",
-                   f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), "
-                   f"double buffering, {extents}", "sm_75", partial(plan_policy, shape, aligned))
+    return Variant(
+        f"gemm_{shape}{'_aligned' if aligned else ''}",
+        "gemm",
+        f"{_SOURCE}: CUTLASS GEMM policies",
+        f"block tile {m}x{n}x{policy.depth}, thread tile {tm}x{tn} (float32; others by type), "
+        f"double buffering, {extents}",
+        "sm_75",
+        partial(plan_policy, shape, aligned)
+    )
 
 
 VARIANTS: tuple[Variant, ...] = (
     *(_variant(*policy, aligned) for aligned in (False, True) for policy in _SINGLE.items()),
-    Variant("igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)", "int8 by int8 to int32, four products an instruction",
-            "sm_75", plan_dp4a),
-    Variant("gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
-            "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma),
+    Variant(
+        "igemm_dp4a", "gemm", f"{_SOURCE}: Complete GEMM (IGEMM)",
+        "int8 by int8 to int32, four products an instruction", "sm_75", plan_dp4a
+    ),
+    Variant(
+        "gemm_mma", "gemm", f"{CHOSEN}; {_SOURCE}: WMMA GEMM",
+        "warp-level tensor cores: mma.sync, ldmatrix, swizzled multi-stage ring", "sm_75", _plan_mma
+    ),
 )

@@ -1,4 +1,5 @@
-"""Copies and transposes by TMA as variants: which problems the hardware takes, and the tensor maps for them."""
+"""Copies and transposes by TMA as variants: which problems the hardware takes, and the tensor maps
+for them."""
 
 from __future__ import annotations
 
@@ -24,12 +25,15 @@ __all__ = ["VARIANTS", "plan_tma_copy", "plan_tma_transpose"]
 _SOURCE = 'CUTLASS documentation, "CuTe TMA Tensors"'
 _ALIGNMENT = 16                      # bytes, of addresses and strides
 _MOST_MODES, _MOST_BOX, _TILE_BYTES = 5, 256, 16 << 10
-_MOST_EXTENT = 2**31 - _MOST_BOX     # coordinates have 32 bits, and those of the last box end beyond the extent
+# coordinates have 32 bits, and those of the last box end beyond the extent
+_MOST_EXTENT = 2**31 - _MOST_BOX
 
 
 def _check_device(problem: CopyProblem, device: DeviceInfo) -> None:
     if not capabilities(device.arch).tma:
-        raise ValueError(f"{problem.variant} needs the tensor memory accelerator of sm_90 and later, got {device.arch}")
+        raise ValueError(
+            f"{problem.variant} needs the tensor memory accelerator of sm_90 and later, got {device.arch}"
+        )
     if problem.itemsize not in (1, 2, 4, 8):
         raise ValueError(f"TMA moves elements of 1, 2, 4 or 8 bytes, got {problem.itemsize}")
 
@@ -42,12 +46,16 @@ def _source_or_target(problem: CopyProblem, side: int, offset: int,
     item, what = problem.itemsize, ("source", "target")[side]
     alignment = (problem.src_alignment, problem.dst_alignment)[side]
     if alignment % _ALIGNMENT or offset * item % _ALIGNMENT:
-        raise ValueError(f"TMA needs addresses that are multiples of {_ALIGNMENT} bytes; that of the {what} is a multiple of "
-                         f"{gcd(alignment, offset * item, _ALIGNMENT)}")
+        raise ValueError(
+            f"TMA needs addresses that are multiples of {_ALIGNMENT} bytes; that of the {what} is a multiple of "
+            f"{gcd(alignment, offset * item, _ALIGNMENT)}"
+        )
     for stride in (m.strides[side] for m in others):
         if stride <= 0 or stride * item % _ALIGNMENT or stride * item >= MAPPED_STRIDE:
-            raise ValueError(f"TMA needs strides that are positive multiples of {_ALIGNMENT} bytes, "
-                             f"below 2^40, got {stride} elements of {item} bytes in the {what}")
+            raise ValueError(
+                f"TMA needs strides that are positive multiples of {_ALIGNMENT} bytes, "
+                f"below 2^40, got {stride} elements of {item} bytes in the {what}"
+            )
     return Argument(("src", "dst")[side], offset=offset * item)
 
 
@@ -87,24 +95,31 @@ def plan_tma_copy(problem: CopyProblem, device: DeviceInfo) -> Plan:
     Raises
     ------
     ValueError
-        For a problem that TMA does not take: on an older device, elements of 16 bytes, no common contiguous mode, more than 5
-        modes, addresses, strides or rows that are not multiples of 16 bytes.
+        For a problem that TMA does not take: on an older device, elements of 16 bytes, no common
+        contiguous mode, more than 5 modes, addresses, strides or rows that are not multiples of 16
+        bytes.
     """
     _check_device(problem, device)
     modes, *offsets = canonical_modes(problem)
     item = problem.itemsize
     if modes and modes[0].strides != (1, 1):
-        raise ValueError(f"{problem.variant} moves rows: one mode has stride 1 in source and target, got strides "
-                         f"{problem.src_strides} and {problem.dst_strides}")
+        raise ValueError(
+            f"{problem.variant} moves rows: one mode has stride 1 in source and target, got strides "
+            f"{problem.src_strides} and {problem.dst_strides}"
+        )
     i, j, batch = _split(modes, item)
     if len(modes) > _MOST_MODES or any(m.extent > _MOST_EXTENT for m in (i, j, *batch)):
-        raise ValueError(f"a tensor map has at most {_MOST_MODES} modes of at most 2^31 - {_MOST_BOX} elements, "
-                         f"got shape {problem.shape}")
+        raise ValueError(
+            f"a tensor map has at most {_MOST_MODES} modes of at most 2^31 - {_MOST_BOX} elements, "
+            f"got shape {problem.shape}"
+        )
     memory = [_source_or_target(problem, side, offset, (j, *batch))
               for side, offset in enumerate(offsets)]
     if i.extent * item % _ALIGNMENT:
-        raise ValueError(f"TMA stores whole pieces of {_ALIGNMENT} bytes, so rows are multiples of that, got {i.extent} elements "
-                         f"of {item} bytes")
+        raise ValueError(
+            f"TMA stores whole pieces of {_ALIGNMENT} bytes, so rows are multiples of that, got {i.extent} elements "
+            f"of {item} bytes"
+        )
     columns = max(_ALIGNMENT // item, min(_MOST_BOX, power_of_two(i.extent)))
     rows = min(_MOST_BOX, _TILE_BYTES // (columns * item), power_of_two(j.extent))
     config = TmaCopyConfig(item, (columns, rows), len(batch))
@@ -124,8 +139,9 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
     Raises
     ------
     ValueError
-        For a problem that is not a transpose of a matrix, or whose source TMA does not take: on an older device, elements of 16
-        bytes, an address or a stride that is not a multiple of 16 bytes.
+        For a problem that is not a transpose of a matrix, or whose source TMA does not take: on an
+        older device, elements of 16 bytes, an address or a stride that is not a multiple of 16
+        bytes.
     """
     _check_device(problem, device)
     m, n, (src_offset, dst_offset) = matrix_modes(problem)
@@ -134,7 +150,9 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
         m = Mode(1, _row_stride(n.extent, item), 1)
     source = _source_or_target(problem, 0, src_offset, (m,))
     if max(m.extent, n.extent) > _MOST_EXTENT:
-        raise ValueError(f"a tensor map has modes of at most 2^31 - {_MOST_BOX} elements, got shape {problem.shape}")
+        raise ValueError(
+            f"a tensor map has modes of at most 2^31 - {_MOST_BOX} elements, got shape {problem.shape}"
+        )
     vector = gcd(VECTOR_BYTES // item, max(1, problem.dst_alignment // item), dst_offset, m.extent,
                  n.dst if n.extent > 1 else 0)
     config = TmaTransposeConfig(item, vector * item, wide=is_wide((m, n)))
@@ -142,8 +160,10 @@ def plan_tma_transpose(problem: CopyProblem, device: DeviceInfo) -> Plan:
     spec = config.box.map((vector, m.extent // vector, n.extent), (m.src, vector * m.src, 1))
     target = View(Argument("dst", offset=dst_offset * item),
                   (1, vector // config.packed, n.dst // config.packed))
-    reason = (f"TMA loads tiles of {vector * vectors} lines of {line} elements, swizzled; threads read their columns and write "
-              f"vectors of {config.store} bytes")
+    reason = (
+        f"TMA loads tiles of {vector * vectors} lines of {line} elements, swizzled; threads read their columns and write "
+        f"vectors of {config.store} bytes"
+    )
     return _planned(problem, device, config,
                     -(-m.extent // (vector * vectors)) * -(-n.extent // line),
                     {"S": View(map=replace(source, tensor_map=spec)), "D": target,
@@ -156,9 +176,20 @@ def _described(spec: TensorMapSpec) -> str:
 
 
 VARIANTS = (
-    Variant("tma_copy", "copy", f"{_SOURCE}: Introduction to TMA instructions, Building a TMA Tensor",
-            "one thread of a block has TMA bring a box into shared memory and take it out again", oldest_with("tma"),
-            plan_tma_copy),
-    Variant("tma_transpose", "copy", f"{_SOURCE}: Application to TMA Tensors",
-            "TMA brings a swizzled tile; threads read it across and write wide vectors", oldest_with("tma"), plan_tma_transpose),
+    Variant(
+        "tma_copy",
+        "copy",
+        f"{_SOURCE}: Introduction to TMA instructions, Building a TMA Tensor",
+        "one thread of a block has TMA bring a box into shared memory and take it out again",
+        oldest_with("tma"),
+        plan_tma_copy
+    ),
+    Variant(
+        "tma_transpose",
+        "copy",
+        f"{_SOURCE}: Application to TMA Tensors",
+        "TMA brings a swizzled tile; threads read it across and write wide vectors",
+        oldest_with("tma"),
+        plan_tma_transpose
+    ),
 )

@@ -2,7 +2,8 @@
 
     python pca.py [ROWS [COLUMNS [COMPONENTS [DEVICES]]]]
 
-200,000 samples of 4,000 features by default. DEVICES names GPUs, like 0 or 0,1; without, two processes of this host compute.
+200,000 samples of 4,000 features by default. DEVICES names GPUs, like 0 or 0,1; without, two
+processes of this host compute.
 """
 
 import sys
@@ -31,7 +32,9 @@ def main(rows=200_000, columns=4000, components=32, devices=""):
         seconds = perf_counter() - start
         scores = on_host((x[:1000] @ place(da.from_array(directions.astype("float32")))).compute())
     error = float(np.abs(directions.T @ directions - np.eye(components)).max())
-    print(f"{components} components of {rows} samples: variances {variances[0]:.6g} to {variances[-1]:.6g}")
+    print(
+        f"{components} components of {rows} samples: variances {variances[0]:.6g} to {variances[-1]:.6g}"
+    )
     print(f"orthogonal to {error:.1e}")
     print(f"{seconds:.2f} s")
     return directions, variances, scores

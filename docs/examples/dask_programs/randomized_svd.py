@@ -1,8 +1,10 @@
-"""The largest singular values of a large matrix from few random combinations of its columns, on Dask.
+"""The largest singular values of a large matrix from few random combinations of its columns, on
+Dask.
 
     python randomized_svd.py [ROWS [COLUMNS [COMPONENTS [DEVICES]]]]
 
-A matrix of 200,000 x 4,000 by default. DEVICES names GPUs, like 0 or 0,1; without, two processes of this host compute.
+A matrix of 200,000 x 4,000 by default. DEVICES names GPUs, like 0 or 0,1; without, two processes of
+this host compute.
 """
 
 import sys
@@ -16,7 +18,8 @@ import cuteblas.dask  # noqa: F401 - the products of Dask's arrays are its from 
 
 
 def randomized_svd(x, place, components, rounds=3):
-    """Singular values, and right singular vectors as rows: Halko, Martinsson and Tropp's subspace iteration, with Gram matrices."""
+    """Singular values, and right singular vectors as rows: Halko, Martinsson and Tropp's subspace
+    iteration, with Gram matrices."""
     rng = np.random.default_rng(0)
     basis = rng.standard_normal((x.shape[1], components + 8))
     for _ in range(rounds):

@@ -2,8 +2,8 @@
 
     python tensor_network.py [SITES [BOND [CHUNK [DEVICES]]]]
 
-Each tensor has two bonds of extent BOND and an axis of extent 2. DEVICES names GPUs, like 0 or 0,1; without, two processes of
-this host compute.
+Each tensor has two bonds of extent BOND and an axis of extent 2. DEVICES names GPUs, like 0 or 0,1;
+without, two processes of this host compute.
 """
 
 import sys
@@ -18,16 +18,19 @@ import cuteblas.dask  # noqa: F401 - the products of Dask's arrays are its from 
 
 def tensor(block: np.ndarray, site=0, block_info=None):
     """A part of a tensor, the same for the same place, whoever makes it."""
-    rng = np.random.default_rng((site, *(start for start, _stop in block_info[0]["array-location"])))
+    rng = np.random.default_rng((site,
+                                 *(start for start, _stop in block_info[0]["array-location"])))
     return rng.standard_normal(block.shape, dtype=np.float32)
 
 
 def squared_norm(sites):
-    """<psi|psi> of the chain that begins and ends in the first index of its outer bonds, from left to right."""
+    """<psi|psi> of the chain that begins and ends in the first index of its outer bonds, from left
+    to right."""
     first, *others = sites
     left = da.tensordot(first[0], first[0], axes=((0,), (0,)))
     for site in others:
-        half = da.tensordot(left, site, axes=((1,), (0,)))              # a bond of one chain, two axes of the other
+        # a bond of one chain, two axes of the other
+        half = da.tensordot(left, site, axes=((1,), (0,)))
         left = da.tensordot(site, half, axes=((0, 1), (0, 1)))
     return left[0, 0]
 
@@ -35,8 +38,17 @@ def squared_norm(sites):
 def main(sites=6, bond=4096, chunk=2048, devices=""):
     with workers(devices) as place:
         shape, chunks = (bond, 2, bond), (chunk, 2, chunk)
-        chain = held(*(place(da.zeros(shape, chunks=chunks, dtype="float32").map_blocks(tensor, site=i, dtype="float32"))
-                       / np.float32((2 * bond) ** 0.5) for i in range(sites)))
+        chain = held(
+            *(
+                place(
+                    da.zeros(shape, chunks=chunks, dtype="float32").map_blocks(
+                        tensor, site=i, dtype="float32"
+                    )
+                )
+                / np.float32((2 * bond) ** 0.5)
+                for i in range(sites)
+            )
+        )
         start = perf_counter()
         found = float(on_host(squared_norm(chain).compute()))
         seconds = perf_counter() - start

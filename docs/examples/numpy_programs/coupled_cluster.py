@@ -1,4 +1,5 @@
-"""Contractions like those of coupled-cluster theory, by einsum and tensordot, in plain NumPy: nothing here knows of cuteblas.
+"""Contractions like those of coupled-cluster theory, by einsum and tensordot, in plain NumPy:
+nothing here knows of cuteblas.
 
     python coupled_cluster.py [OCCUPIED [VIRTUAL [STEPS]]]
     python -m cuteblas --numpy --compare coupled_cluster.py
@@ -13,7 +14,8 @@ import numpy as np
 def main(occupied=10, virtual=40, steps=3):
     rng = np.random.default_rng(0)
     o, v = occupied, virtual
-    ladder, rings, holes = (rng.standard_normal(shape) / (o * v) for shape in ((v, v, v, v), (o, v, v, o), (o, o, o, o)))
+    ladder, rings, holes = (rng.standard_normal(shape) / (o * v)
+                            for shape in ((v, v, v, v), (o, v, v, o), (o, o, o, o)))
     gaps = 4 + rng.random((o, o, v, v))
     driving = rng.standard_normal((o, o, v, v)) / (o * v)
     start = perf_counter()

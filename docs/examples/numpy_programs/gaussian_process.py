@@ -29,7 +29,9 @@ def main(points=1000, queries=1000, samples=500):
     drawn = mean[:, None] + root @ rng.standard_normal((queries, samples))
     seconds = perf_counter() - start
     error = np.abs(mean - np.sin(3 * unseen).sum(axis=1)).mean()
-    print(f"checksum {np.abs(mean).sum():.6g} {error:.4g} {np.abs(drawn - mean[:, None]).mean():.3g}")
+    print(
+        f"checksum {np.abs(mean).sum():.6g} {error:.4g} {np.abs(drawn - mean[:, None]).mean():.3g}"
+    )
     print(f"{seconds:.3f} s")
 
 

@@ -1,4 +1,5 @@
-"""Images resampled by separable filters, batch after batch, in plain NumPy: nothing here knows of cuteblas.
+"""Images resampled by separable filters, batch after batch, in plain NumPy: nothing here knows of
+cuteblas.
 
     python image_warps.py [IMAGES [EXTENT [BATCHES]]]
     python -m cuteblas --numpy --compare image_warps.py

@@ -1,4 +1,5 @@
-"""Distributions of a Markov chain after many steps, by powers of its matrix, in plain NumPy: nothing here knows of cuteblas.
+"""Distributions of a Markov chain after many steps, by powers of its matrix, in plain NumPy:
+nothing here knows of cuteblas.
 
     python markov_chains.py [STATES [DOUBLINGS [STARTS]]]
     python -m cuteblas --numpy --compare markov_chains.py
@@ -12,7 +13,8 @@ import numpy as np
 
 def main(states=1000, doublings=10, starts=200):
     rng = np.random.default_rng(0)
-    chain = rng.random((states, states)) ** 8 + states * np.eye(states)       # which mostly stays where it is
+    # which mostly stays where it is
+    chain = rng.random((states, states)) ** 8 + states * np.eye(states)
     chain /= chain.sum(axis=1, keepdims=True)
     first = np.eye(states)[rng.integers(0, states, starts)]
     start = perf_counter()

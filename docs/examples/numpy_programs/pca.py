@@ -12,7 +12,8 @@ import numpy as np
 
 def samples(count, features, rng):
     """Numbers with a spectrum that falls off: mixtures of few sources, and noise."""
-    sources = rng.standard_normal((count, 32), dtype=np.float32) * 0.8 ** np.arange(32, dtype=np.float32)
+    sources = rng.standard_normal((count, 32),
+                                  dtype=np.float32) * 0.8 ** np.arange(32, dtype=np.float32)
     noise = rng.standard_normal((count, features), dtype=np.float32)
     return sources @ rng.standard_normal((32, features), dtype=np.float32) + np.float32(0.1) * noise
 

@@ -1,4 +1,5 @@
-"""Norm and correlation of a chain of tensors (a matrix product state) by einsum, in plain NumPy: nothing here knows of cuteblas.
+"""Norm and correlation of a chain of tensors (a matrix product state) by einsum, in plain NumPy:
+nothing here knows of cuteblas.
 
     python tensor_network.py [SITES [BOND [STATES]]]
     python -m cuteblas --numpy --compare tensor_network.py
@@ -14,12 +15,14 @@ import numpy as np
 def chain(sites, bond, states, rng):
     """Tensors (left bond, state, right bond)."""
     widths = [1, *[bond] * (sites - 1), 1]
-    return [(rng.standard_normal((m, states, n)) + 1j * rng.standard_normal((m, states, n))) / (2 * states * max(m, n)) ** 0.5
+    return [(rng.standard_normal((m, states, n)) + 1j
+             * rng.standard_normal((m, states, n))) / (2 * states * max(m, n)) ** 0.5
             for m, n in pairwise(widths)]
 
 
 def expectation(tensors, operators):
-    """The product of one operator for each site, between the state and itself; ``None`` is the identity."""
+    """The product of one operator for each site, between the state and itself; ``None`` is the
+    identity."""
     left = np.ones((1, 1), complex)
     for tensor, operator in zip(tensors, operators, strict=True):
         if operator is None:
@@ -34,7 +37,8 @@ def main(sites=12, bond=24, states=2):
     spin = np.diag(np.linspace(1, -1, states)).astype(complex)
     start = perf_counter()
     norm = expectation(tensors, [None] * sites)
-    pair = expectation(tensors, [spin if site in (sites // 3, 2 * sites // 3) else None for site in range(sites)])
+    pair = expectation(tensors, [spin if site in (sites // 3, 2 * sites // 3) else None
+                                 for site in range(sites)])
     seconds = perf_counter() - start
     print(f"checksum {norm.real:.8g} {(pair / norm).real:.8g}")
     print(f"{seconds:.3f} s")

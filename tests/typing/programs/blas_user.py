@@ -28,7 +28,8 @@ if __name__ == "__main__":
     products: list[Matrix] = blas.gemm_batched(1.0, [a, a], [a.T, a.T])
     assert all((product == 3).all() for product in products)
     assert (planned(a, a.T.copy(), 2) == 6).all()
-    assert blas.ssyrk(1.0, a, lower=1).shape == (4, 4) and blas.sgemv(2.0, a, a[0]).tolist() == [6.0] * 4
+    assert blas.ssyrk(1.0, a, lower=1).shape == (4, 4) and blas.sgemv(2.0, a,
+                                                                      a[0]).tolist() == [6.0] * 4
     assert [x.shape for x in blas.gemm_grouped(1.0, [a, c], [a.T, c])] == [(4, 4), (4, 4)]
     z = np.ones((2, 2), np.complex128)
     assert (blas.zgemm(1.0, z, z, trans_a="C", epilogue=None) == 2).all()

@@ -11,7 +11,8 @@ Tensor = NDArray[np.float64]
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = cuteblas.einsum("bthd,bshd->bhts", q, k, optimize="optimal") / np.sqrt(q.shape[-1])
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return cuteblas.einsum("bhts,bshd->bthd", weights / weights.sum(axis=-1, keepdims=True), v, order="C")
+    return cuteblas.einsum("bhts,bshd->bthd", weights / weights.sum(axis=-1, keepdims=True), v,
+                           order="C")
 
 
 def norm(chain: list[Tensor]) -> float:

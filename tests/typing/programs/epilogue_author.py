@@ -1,4 +1,5 @@
-"""An author of epilogues: functions of the accumulator, with operands and scalars, fused into products."""
+"""An author of epilogues: functions of the accumulator, with operands and scalars, fused into
+products."""
 
 import numpy as np
 from numpy.typing import NDArray

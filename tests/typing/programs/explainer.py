@@ -20,4 +20,5 @@ if __name__ == "__main__":
     with cuteblas.record() as calls, cuteblas.backend("numpy"):
         cuteblas.matmul(a, a.T, precision="auto")
     cuteblas.reset_stats()
-    print(calls, cuteblas.current_backend(), cuteblas.set_workspace_limit(None), sum(len(x) for x in cuteblas.stats().values()))
+    print(calls, cuteblas.current_backend(), cuteblas.set_workspace_limit(None),
+          sum(len(x) for x in cuteblas.stats().values()))

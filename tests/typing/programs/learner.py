@@ -3,7 +3,16 @@
 import numpy as np
 
 import cuteblas
-from cuteblas.layout import Layout, LayoutError, Swizzle, composition, make_tensor, print_layout, size, zipped_divide
+from cuteblas.layout import (
+    Layout,
+    LayoutError,
+    Swizzle,
+    composition,
+    make_tensor,
+    print_layout,
+    size,
+    zipped_divide,
+)
 
 
 def conflicts(layout: Layout) -> str:

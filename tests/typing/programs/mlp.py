@@ -1,4 +1,5 @@
-"""A network with one hidden layer learns to tell two clouds of points apart: its products have fused epilogues."""
+"""A network with one hidden layer learns to tell two clouds of points apart: its products have
+fused epilogues."""
 
 from collections.abc import Iterator
 

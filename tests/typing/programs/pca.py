@@ -1,4 +1,5 @@
-"""Principal components by the Gram matrix of centred columns, on NumPy arrays and on those of cuteblas."""
+"""Principal components by the Gram matrix of centred columns, on NumPy arrays and on those of
+cuteblas."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,5 @@
-# What the programs and pages use of CuPy, which has no types of its own and is not installed where types are checked.
+# What the programs and pages use of CuPy, which has no types of its own and is not installed where
+# types are checked.
 from typing import Any, SupportsIndex
 
 class ndarray:
