@@ -117,12 +117,6 @@ MUTATIONS = [
             "kernels/test_gemm_thin.py"
         ),
         (
-            "planning/gemm/thin.py",
-            "tile.threads * prod(tile.values) * prod(tile.rest) * a if tile.stages > 1",
-            "tile.threads * prod(tile.values) * a if tile.stages > 1",
-            "kernels/test_gemm_thin.py gates"
-        ),
-        (
             "planning/floors.py",
             "if self.arithmetic_s > self.traffic_s",
             "if self.arithmetic_s < self.traffic_s",

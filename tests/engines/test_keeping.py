@@ -623,6 +623,7 @@ def test_shrink_drops_no_more_than_it_has_to(memories):
     arrays = [kept(keeper, array(2 * MIB)) for _ in range(6)]
     assert keeper.shrink(3 * MIB) == 4 * MIB
     assert [keeper.find(x) is not None for x in arrays] == [False] * 2 + [True] * 4
+    assert keeper.shrink(2 * MIB) == 2 * MIB
     keeper.release()
     assert memories.live == 0
 

@@ -56,3 +56,12 @@ def test_threads_that_multiply_and_copy_at_the_same_time():
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(32)))
+
+
+def test_a_piece_that_is_too_small_is_replaced_and_two_wait_at_most():
+    one = Scratch.taken()
+    short = one.array("a", (4,), np.int8)
+    assert one.array("a", (400,), np.int8).nbytes == 400 and short.nbytes == 4
+    for each in [Scratch.taken() for _ in range(3)]:
+        each.give_back()
+    assert len(scratch._waiting) == 2

@@ -310,3 +310,12 @@ def test_fragments_are_compact_and_keep_the_order():
     assert str(make_fragment_like(make_tensor(counting_iterator(0), swizzled))) == "(4,8):(1,4)"
     with pytest.raises(LayoutError, match="expected a layout"):
         make_fragment_like(4)
+
+
+def test_extents_are_not_negative_and_modes_are_not_endless():
+    for shape in (-1, (2, -1), (2, (3, -1))):
+        with pytest.raises(LayoutError):
+            Layout(shape)
+    with pytest.raises(LayoutError, match="at most 65536 modes"):
+        append(Layout(2), n=(1 << 16) + 1)
+    assert rank(append(Layout(2), n=1 << 16)) == 1 << 16

@@ -15,7 +15,7 @@ from cuteblas.planning.gemm.mma import mma_alternatives
 from cuteblas.planning.gemm.simt import candidates, plan_simt, simt_alternatives, simt_seconds
 from cuteblas.planning.gemm.wgmma import plan_wgmma, why_not_wgmma
 from cuteblas.planning.operands import bind, fused, oriented, span, why_not_mapped
-from cuteblas.planning.plan import place
+from cuteblas.planning.plan import Workspace, place
 from cuteblas.planning.problem import Fusion, transposed
 
 
@@ -388,3 +388,13 @@ def test_element_wise_copies_do_not_count_against_small_tiles():
     copied element by element."""
     plan = plan_gemm(square(256, precision="ieee"), H200)
     assert (plan.config.tile.m, plan.config.tile.n) == (32, 32) and plan.config.slices <= 2 and plan.seconds < 10.8e-6
+
+
+def test_parts_of_a_workspace_are_aligned_and_do_not_meet():
+    workspace = Workspace()
+    first, second = workspace.take(1), workspace.take(300)
+    with workspace.lent():
+        third = workspace.take(1)
+    fourth = workspace.take(10)
+    assert [each.offset for each in (first, second, third, fourth)] == [0, 256, 768, 768]
+    assert workspace.nbytes == 778
