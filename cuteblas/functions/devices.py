@@ -165,10 +165,10 @@ def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarra
               parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Exchange | None:
     """How devices share the operand that all of them need, where they reach each other faster than
     the host."""
-    from ..engines.settings import keeps_arrays
+    from ..engines.keeping import is_on
     from ..planning.streaming import passing
 
-    if len(parts) < 2 or c.ndim > 2 or keeps_arrays():
+    if len(parts) < 2 or c.ndim > 2 or is_on():
         return None
     by_rows = parts[0][1] is b
     shared = b if by_rows else a
