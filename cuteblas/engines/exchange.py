@@ -48,7 +48,7 @@ class Exchange:
         return _identity(x) == _identity(self._operand)
 
     def schedule(self, x: Extents, limit: int) -> Schedule | None:
-        """What a device does, all of whose panels stay; ``None`` if they need more memory."""
+        """The schedule of a device, whose panels all stay; ``None`` if they need more memory."""
         if 2 * (x.a + x.b) + x.c > limit:
             return None
         return Schedule(self._tiles, len(self._tiles), x.a + x.b + x.c, x.a + x.b, x.c)

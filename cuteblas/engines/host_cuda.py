@@ -268,19 +268,18 @@ class Crossing:
             self.send(bytes_at(low, high - low), memory)
         return memory
 
-    def copied(self, x: np.ndarray, there: Any = None) -> Any:
-        """A small array without gaps on the device, for kernels that are launched from now on; or
-        what they made ``there``, on the host: by the stream of kernels itself, which saves threads
-        and events."""
-        link = self.ring.link
-        if there is None:
-            there = cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
-            link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
-        else:
-            wait_from_now_on()
-            self.bytes_down += x.nbytes
-            link.copy_down(_span(x)[0], there.data.ptr, x.nbytes)
+    def copy_up(self, x: np.ndarray) -> Any:
+        """A small array without gaps on the device, by the stream of kernels itself, which saves
+        threads and events."""
+        there = cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
+        self.ring.link.copy_up(there.data.ptr, _span(x)[0], x.nbytes)
         return there
+
+    def copy_down(self, there: Any, here: np.ndarray) -> None:
+        """Bring a small result without gaps in the same way, and wait for it."""
+        wait_from_now_on()
+        self.bytes_down += here.nbytes
+        self.ring.link.copy_down(_span(here)[0], there.data.ptr, here.nbytes)
 
     def _send_packed(self, x: np.ndarray) -> Any:
         memory = cupy.cuda.alloc(x.nbytes)
@@ -460,12 +459,12 @@ def straight(x1: np.ndarray, x2: np.ndarray, c: np.ndarray,
             found = [(x, cupy.ndarray(x.shape, x.dtype, way.send_bytes(*_span(x)), x.strides)
                       if there is None else there) for x, there in found]
             way.arrived([*way.uploads], helps=True)
-        a, b = (there if there is not None else way.copied(x) for x, there in found)
+        a, b = (there if there is not None else way.copy_up(x) for x, there in found)
         way.keeper.leave(c)
         there = cupy.ndarray(c.shape, c.dtype, cupy.cuda.alloc(c.nbytes), c.strides)
         multiply(a, b, there)
         if c.nbytes <= _FEW_BYTES:
-            way.copied(c, there)
+            way.copy_down(there, c)
         else:
             way.ring.link.downloads_follow_kernels()
             way.fetch_bytes(there, *_span(c))

@@ -3,7 +3,7 @@
 ``backend("auto")`` compares the times that both are expected to take. Imports, the start of CUDA,
 planning and compilation are jobs of other threads (:mod:`.background`), while calls stay on the
 host: CUDA starts when the GPU would have saved :data:`_GAIN`, or at once where a program asked for
-it. A call waits for such a job if that is expected to take less than the GPU saves it. The times of
+it. A call waits for such a job if the GPU is expected to save more than the wait. The times of
 longer calls correct what is expected of others.
 """
 
@@ -51,7 +51,7 @@ _GAIN = 4e-3
 but idle processors."""
 
 _START = 1.0
-"""Seconds that CUDA takes to start, with the import of CuPy."""
+"""Seconds after which CUDA is expected to have started, on any machine."""
 
 
 @dataclass(frozen=True)
@@ -253,9 +253,9 @@ def may_move(*arrays: Any) -> bool:
 def _prepare() -> None:
     """Import the modules that compare times."""
     global _ready
-    from . import emulator, problems
+    from . import emulator, keeping, problems
 
-    assert emulator and problems
+    assert emulator and keeping and problems
     _costs(), _processors()
     _ready = True
 

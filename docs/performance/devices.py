@@ -1,8 +1,8 @@
 """``python docs/performance/devices.py``: products over two GPUs of a host and more, beside one.
 
 CuPy arrays on the first GPU, and in equal parts; NumPy arrays. It needs CuPy and two GPUs. Times
-are from a call to the end of all work on all GPUs; the names of arrays that are computed on fewer
-GPUs than were offered are followed by how many.
+are from a call to the end of all work on all GPUs. Where a product used fewer GPUs than it was
+offered, their number follows in parentheses.
 """
 
 from __future__ import annotations

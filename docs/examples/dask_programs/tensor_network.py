@@ -38,17 +38,9 @@ def squared_norm(sites):
 def main(sites=6, bond=4096, chunk=2048, devices=""):
     with workers(devices) as place:
         shape, chunks = (bond, 2, bond), (chunk, 2, chunk)
-        chain = held(
-            *(
-                place(
-                    da.zeros(shape, chunks=chunks, dtype="float32").map_blocks(
-                        tensor, site=i, dtype="float32"
-                    )
-                )
-                / np.float32((2 * bond) ** 0.5)
-                for i in range(sites)
-            )
-        )
+        nothing = da.zeros(shape, chunks=chunks, dtype="float32")
+        tensors = (nothing.map_blocks(tensor, site=i, dtype="float32") for i in range(sites))
+        chain = held(*(place(x) / np.float32((2 * bond) ** 0.5) for x in tensors))
         start = perf_counter()
         found = float(on_host(squared_norm(chain).compute()))
         seconds = perf_counter() - start
