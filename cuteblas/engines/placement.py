@@ -50,7 +50,7 @@ _GAIN = 4e-3
 """Seconds that the GPU would save, from which CUDA is started: its start costs a program nothing
 but idle processors."""
 
-_START = 1.0
+_START = 0.6
 """Seconds after which CUDA is expected to have started, on any machine."""
 
 

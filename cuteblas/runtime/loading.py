@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .._forks import BACKGROUND, refuse_orphans, surviving
+from .._forks import refuse_orphans, surviving
 from .architectures import target_architecture
 from .compiler import compile, is_compiled
 from .devices import capturing, device_info
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Loadable", "LoadedKernel", "are_compiled", "is_loaded", "load", "load_all",
            "load_cubin"]
 
-_NICE = 5                    # with 10, threads of a BLAS that wait for work leave it almost nothing
 _SHARED_BYTES_WITHOUT_ASKING = 48 * 1024
 _PORTABLE_CLUSTER = 8
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 13     # CUfunction_attribute
@@ -93,20 +90,12 @@ def load_all(kernels: Sequence[GeneratedKernel], ordinal: int) -> list[LoadedKer
 
 
 def _compiled(kernels: Sequence[GeneratedKernel], ordinal: int) -> Iterable[bytes]:
-    waits = threading.current_thread().name != BACKGROUND
-    if len(kernels) < 1 + waits:
+    if len(kernels) < 2:
         return [compile(kernel, _target(kernel, ordinal)) for kernel in kernels]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(len(kernels), initializer=None if waits else _step_back) as pool:
+    with ThreadPoolExecutor(len(kernels)) as pool:
         return list(pool.map(lambda kernel: compile(kernel, _target(kernel, ordinal)), kernels))
-
-
-def _step_back() -> None:
-    """Leave processors to others, where threads have priorities of their own: the compiler does not
-    hold the interpreter's lock."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def _target(kernel: GeneratedKernel, ordinal: int) -> str:
