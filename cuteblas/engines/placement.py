@@ -100,6 +100,10 @@ class Work:
         beside = _corrections[True, name + _BESIDE] if perf_counter() < _alternating else 1
         return here * _corrections[False, name], there * _corrections[True, name] * beside
 
+    def over_devices(self, count: int) -> float:
+        """The expected time by so many GPUs."""
+        return _costs().over_devices(self.seconds()[1], self.up + self.down, count)
+
     @property
     def kind(self) -> str:
         """The kind of calls whose times say something about this one: by type, or by the order of a

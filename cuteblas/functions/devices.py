@@ -33,8 +33,6 @@ __all__ = ["as_devices", "contraction_over", "matmul_of_host", "matmul_over", "n
            "on_host_alone", "put", "shares_memory", "spread_product", "stand_in_of"]
 
 _ROWS = 128                 # of which parts have a multiple
-_EACH = 7e-3                # seconds that a further device costs: its thread, and copies that begin
-_HOST_BYTES = 88e9          # that a host moves to and from several devices in a second
 
 
 def as_devices(function: str, devices: Any) -> tuple[int, ...]:
@@ -156,9 +154,7 @@ def _worth(most: int, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> int:
     from ..engines.placement import work_of
 
     work = work_of(c.size * a.shape[-1], c.dtype, [a, b], None, c.shape)
-    alone, least = work.seconds()[1], (work.up + work.down) / _HOST_BYTES
-    return min(range(1, most + 1), key=lambda count: (max(alone / count, least) if count > 1
-                                                      else alone) + count * _EACH)
+    return min(range(1, most + 1), key=work.over_devices)
 
 
 def _exchange(devices: Sequence[int], a: np.ndarray, b: np.ndarray, c: np.ndarray,

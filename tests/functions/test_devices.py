@@ -12,6 +12,7 @@ from cuteblas import blas
 from cuteblas.engines import peer_copies, spread
 from cuteblas.engines.cuda import CUDA
 from cuteblas.planning import sharding
+from cuteblas.planning.cost.hosts import HOST, HostCosts
 
 from . import host_cupy
 from .late_peers import at, several
@@ -271,8 +272,7 @@ def test_arrays_of_the_host(monkeypatch, shapes, count):
 
     monkeypatch.setattr(peers, "peers", lambda: SimpleNamespace(count=lambda: count))
     monkeypatch.setattr(cupy.cuda, "Device", lambda device: nullcontext())
-    monkeypatch.setattr("cuteblas.functions.devices._EACH", 0.0)
-    monkeypatch.setattr("cuteblas.functions.devices._HOST_BYTES", 1e30)
+    monkeypatch.setattr(HostCosts, "over_devices", lambda costs, alone, nbytes, count: -count)
     monkeypatch.setattr("cuteblas.functions.devices._exchange", lambda *arguments: None)
     rng = np.random.default_rng(6)
     a, b = (integers(rng, shape) for shape in shapes)
@@ -287,6 +287,15 @@ def test_arrays_of_the_host(monkeypatch, shapes, count):
         np.testing.assert_array_equal(out, a @ b)
         if a.shape == b.shape[::-1] and a.ndim == 2 and a.shape[0] == a.shape[1]:
             assert cuteblas.matmul(a, b, a, devices="all") is a
+
+
+@pytest.mark.parametrize(("dtype", "n", "count"), [
+    ("float32", 2048, 1), ("float32", 8192, 1), ("float64", 8192, 1), ("float32", 16384, 2),
+    ("float64", 16384, 2), ("float64", 32768, 3)])
+def test_as_many_devices_as_end_first(dtype, n, count):
+    size = n * n * np.dtype(dtype).itemsize
+    alone = HOST.gpu_call(dtype, n**3, 2 * size, size, 16)
+    assert min((1, 2, 3, 4), key=lambda each: HOST.over_devices(alone, 3 * size, each)) == count
 
 
 class Together:
@@ -321,8 +330,7 @@ class Together:
         monkeypatch.setattr(cupy, "get_default_memory_pool", lambda: pool)
         for module in (host_cuda, tiles, streamed):
             monkeypatch.setattr(module, "current_ring", lambda: self.rings[self.current.device])
-        monkeypatch.setattr(devices, "_EACH", 0.0)
-        monkeypatch.setattr(devices, "_HOST_BYTES", 1e30)
+        monkeypatch.setattr(HostCosts, "over_devices", lambda costs, alone, nbytes, count: -count)
         monkeypatch.setattr(devices, "_ROWS", 2)
         monkeypatch.setattr(tiles, "_STRAIGHT_BYTES", 0)
         monkeypatch.setattr("cuteblas.planning.streaming._PANEL_BYTES", 1 << 7)

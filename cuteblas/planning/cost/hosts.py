@@ -42,6 +42,10 @@ class HostCosts:
         That the link moves one way at most, with pinned memory at both ends.
     call : float
         Seconds that a call takes which moves next to nothing.
+    shared_bytes : float
+        That the host moves to and from several GPUs in a second, one after the other.
+    each_device : float
+        Seconds that each GPU costs of several: its thread, and copies that begin.
     """
 
     multiplications: Mapping[str, float]
@@ -52,6 +56,8 @@ class HostCosts:
     packed_bytes: float
     link_bytes: float
     call: float
+    shared_bytes: float
+    each_device: float
 
     def changed(self, changes: Mapping[str, Any]) -> HostCosts:
         """The same with some numbers changed; of types, those that are named."""
@@ -90,9 +96,15 @@ class HostCosts:
 
     def gpu_call(self, dtype: str, products: float, up: float, down: float,
                  processors: int) -> float:
-        """The seconds of a call on the GPU, with the way there and back, where half of the results
-        go while operands arrive."""
-        return self.call + (up + down / 2) / self.link(processors) + self.gpu_product(dtype, products)
+        """The seconds of a call on the GPU: of the way there and back, where half of the results go
+        while operands arrive, or of its products meanwhile, if these take longer."""
+        return self.call + max((up + down / 2) / self.link(processors),
+                               self.gpu_product(dtype, products))
+
+    def over_devices(self, alone: float, nbytes: float, count: int) -> float:
+        """The seconds of a call that takes ``alone`` on one GPU, over several: the host moves
+        ``nbytes`` to them and back."""
+        return alone if count < 2 else max(alone / count, nbytes / self.shared_bytes) + count * self.each_device
 
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
@@ -104,7 +116,7 @@ HOST = HostCosts(multiplications={"float32": 36e9, "float64": 13.4e9, "complex64
                                       "complex128": 9.9e12, "float16": 200e12,
                                       **dict.fromkeys(_INTEGERS, 5e12)}, product_bytes=6.4e9,
                  copied_bytes=9e9, transposed_bytes=0.51e9, packed_bytes=6.1e9, link_bytes=55e9,
-                 call=400e-6)
+                 call=400e-6, shared_bytes=88e9, each_device=7e-3)
 """Of the host of an H200."""
 
 
