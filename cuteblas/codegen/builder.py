@@ -10,7 +10,7 @@ and global-memory sectors of the accesses that it writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -23,7 +23,7 @@ from .engine import CodegenError, Element, Lines, Pointer, static_extents
 from .intrinsics import Argument, called, intrinsic
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
-from .signature import Declarations, GlobalTensor, TensorParam, declare
+from .signature import Declarations, declare
 from .values import Operand, Rendered, Term, Use, Value, local, rendered
 
 __all__ = ["CopyAtom", "GemmAtom", "Guard", "KernelBuilder"]
@@ -36,8 +36,8 @@ _CONDITION = 2                      # how strongly the condition of ?: binds
 _Named = TypeVar("_Named", bound=IntLike | Element | Tensor)
 
 
-class CopyAtom(Protocol):
-    """Copies tensors with certain instructions and predicates.
+class CopyAtom:
+    """Copies tensors with certain instructions, and predicates if it has any.
 
     Examples
     --------
@@ -53,7 +53,21 @@ class CopyAtom(Protocol):
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
              when: Expr | bool) -> None:
-        """Write the copy of all of ``source``."""
+        """Write the copy of all of ``source``. An atom that only has ``write`` takes no predicates.
+
+        Raises
+        ------
+        CodegenError
+            If there is a guard or a condition, and the atom takes none.
+        """
+        if guard is not None or when is not True:
+            raise CodegenError(
+                f"{type(self).__name__} takes no predicates: put the copy under KernelBuilder.when"
+            )
+        self.write(k, source, target)
+
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
+        """Write the copy of all of ``source``: hardware checks bounds, or all elements exist."""
 
 
 class GemmAtom(Protocol):
@@ -191,6 +205,7 @@ class KernelBuilder:
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
         self._summary, self._unroll, self._waits = summary, unroll, waits
         self._gated = self._in_loop = False
+        self._block_index = ""                         # the block's, if it is one among others
         self._rest = ExitStack()                       # what ends with the kernel
         self._notes: list[str] = []
         self._params: list[Param] = []
@@ -210,43 +225,7 @@ class KernelBuilder:
         self._access.thread = self.thread
 
     # -- parameters --------------------------------------------------------------------------------
-    def tensors(
-        self,
-        *tensors: TensorParam,
-        modes: Iterable[str] = "",
-        batch: int = 0,
-        multiples: Mapping[str, int] | None = None,
-        nested: Mapping[str, int] | None = None,
-        typical: Mapping[str, int] | None = None,
-        suffix: str = ""
-    ) -> tuple[GlobalTensor, ...]:
-        """Declare the tensors that the kernel works on, and with them their parameters.
-
-        Parameters have this order: tensor maps; addresses of tensors that the kernel reads, then of
-        those that it writes; extents of ``modes``; unknown strides, tensor by tensor; extents of
-        the ``batch`` modes, unless an earlier declaration made them; batch strides, tensor by
-        tensor.
-
-        Parameters
-        ----------
-        *tensors : TensorParam
-            The tensors. They may share modes with those that were declared before.
-        modes : iterable of str
-            Modes whose extents become parameters, unless an earlier declaration made them. A name
-            that is not a mode of a tensor becomes a parameter with that name.
-        batch : int
-            Number of batch modes.
-        multiples : mapping of str to int, optional
-            Powers of two that divide the extents of modes, in addition to the vectors along them.
-        nested : mapping of str to int, optional
-            The number of modes nested in a mode, if it is more than one.
-        typical : mapping of str to int, optional
-            Extents of modes for which the builder counts the costs of accesses.
-        suffix : str
-            Ends the names of extents: ``M`` becomes ``M<suffix>``.
-        """
-        return declare(self, tensors, modes=modes, batch=batch, multiples=multiples, nested=nested,
-                       typical=typical, suffix=suffix)
+    tensors = declare
 
     def extent(self, mode: str) -> IntLike:
         """The extent of a declared mode: the product of the extents nested in it."""
@@ -256,18 +235,18 @@ class KernelBuilder:
                 alignment: int = 16) -> Pointer:
         """A pointer parameter to elements of a type, aligned to ``alignment`` bytes."""
         dt = dtype(element)
-        self._params.append(Param(self._fresh(name), "pointer", dt, const))
+        self._pass_pointer(name, dt, f"{dt.ctype}{' const' if const else ''}*", const)
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
-    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
+    def integer(self, name: str, *, lo: int | None = 0, multiple: int = 1,
                 typical: int | None = None) -> Expr:
-        """An integer parameter in ``lo .. hi`` that is a multiple of ``multiple`` (a power of two).
+        """An integer parameter from ``lo`` on that is a multiple of ``multiple`` (a power of two).
 
         The builder counts the costs of accesses for a ``typical`` value.
         """
-        self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
         self._access.parameter(name, extent=lo is not None, value=typical)
-        return Var(name, lo, hi, -multiple)
+        self._pass_integer(name)
+        return Var(name, lo, bits=-multiple)
 
     def scalar(self, name: str, element: str) -> Term:
         """A parameter that holds one value of an element type."""
@@ -399,9 +378,9 @@ class KernelBuilder:
             return value
         return self._declare(name, self._c(given), given)  # type: ignore[return-value]
 
-    def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
+    def block_index(self, name: str, axis: str) -> Expr:
         """The block's index along ``axis`` (x, y or z)."""
-        return self._declare(name, f"blockIdx.{axis}", Var(name, 0, hi))
+        return self._declare(name, self._block_index or f"blockIdx.{axis}", Var(name, 0))
 
     def grid_size(self, name: str, axis: str) -> Expr:
         """The number of blocks along ``axis`` (x, y or z)."""
@@ -687,6 +666,14 @@ class KernelBuilder:
                                shared=tuple(self._shared_tensors),
                                registers=tuple(self._registers.items()),
                                parts=self.declarations.parts, tensors=self.declarations.tensors)
+
+    def _pass_pointer(self, name: str, dt: DType, ctype: str, const: bool) -> None:
+        """Add the parameter of a pointer."""
+        self._params.append(Param(self._fresh(name), "pointer", dt, const))
+
+    def _pass_integer(self, name: str) -> None:
+        """Add the parameter of an integer."""
+        self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:

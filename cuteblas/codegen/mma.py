@@ -196,6 +196,11 @@ SPLIT_ATOMS = (
 (:class:`RegisterPlanes`)."""
 
 
+def _best(atoms: tuple[MmaAtom, ...], element: str, arch: str) -> MmaAtom | None:
+    return next((a for a in atoms if a.element == element
+                 and number_of(a.arch) <= number_of(arch)), None)
+
+
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
     """The instruction for a type on an architecture, or ``None`` if there is none.
 
@@ -217,8 +222,7 @@ def mma_atom(element: str, arch: str) -> MmaAtom | None:
     >>> mma_atom("float16", "sm_90").shape, mma_atom("float32", "sm_90") is None
     ((16, 8, 16), True)
     """
-    return next((a for a in MMA_ATOMS if a.element == element
-                 and number_of(a.arch) <= number_of(arch)), None)
+    return _best(MMA_ATOMS, element, arch)
 
 
 def split_atom(element: str, arch: str) -> MmaAtom | None:
@@ -243,8 +247,7 @@ def split_atom(element: str, arch: str) -> MmaAtom | None:
     >>> split_atom("complex64", "sm_90").shape, split_atom("float64", "sm_90") is None
     ((16, 8, 8), True)
     """
-    return next((a for a in SPLIT_ATOMS if a.element == element
-                 and number_of(a.arch) <= number_of(arch)), None)
+    return _best(SPLIT_ATOMS, element, arch)
 
 
 def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
