@@ -34,6 +34,7 @@ _CONDITION = 2                      # how strongly the condition of ?: binds
 
 
 _Named = TypeVar("_Named", bound=IntLike | Element | Tensor)
+_Variable = TypeVar("_Variable", bound=Value)
 
 
 class CopyAtom:
@@ -265,8 +266,7 @@ class KernelBuilder:
         self._gated = True
         opens = self.declare("gate_opens", "bool", False)
         with self.loop("i", count, start=self.thread, step=self.threads) as i:
-            word = self.declare("word", "uint32")
-            self.do("load_global", word, words[i], of=1)
+            word = self.load(self.declare("word", "uint32"), words[i])
             self.assign(opens, opens | word.equals(value))
         self.stop(~self.call("syncthreads_or", opens))
 
@@ -565,16 +565,28 @@ class KernelBuilder:
         of_source, of_target = (x.run() if isinstance(x, Element) else x for x in (source, target))
         atom.copy(self, of_source, of_target, guard, when)
 
+    def load(self, variable: _Variable, source: Element | Pointer) -> _Variable:
+        """Load an element of memory to a variable, which is returned."""
+        place = source.pointer if isinstance(source, Element) else source
+        self.do("load_global" if place.space == "gmem" else "load_shared", variable, source, of=1)
+        return variable
+
+    def store(self, target: Element, variable: Value) -> None:
+        """Store a variable to an element of memory."""
+        in_global = target.pointer.space == "gmem"
+        self.do("store_global" if in_global else "store_shared", target, variable, of=1)
+
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
         """Count the cost of an access to ``width`` elements at ``element`` with a device
         function."""
         self._access.count(element, width, call, tensor)
 
-    def fill(self, fragment: Tensor, value: Value | None = None) -> None:
-        """Set every element of a fragment (to zero by default)."""
+    def fill(self, fragment: Tensor, value: Operand | Callable[..., Operand] | None = None) -> None:
+        """Set every element of a fragment: to zero, a value, or a function of its coordinates."""
+        zero = self.call("zero", of=fragment.engine.dtype.name)
         with self.loops(static_extents(fragment)) as at:
-            self.assign(fragment(*at), self.call("zero", of=fragment.engine.dtype.name)
-                        if value is None else value)
+            self.assign(fragment(*at), zero if value is None
+                        else value(*at) if callable(value) else value)
 
     def gemm(self, atom: GemmAtom, c: Tensor, a: Tensor, b: Tensor) -> None:
         """``c += a b^T`` on the operands of an atom: fragments, or tiles in shared memory."""
@@ -585,8 +597,7 @@ class KernelBuilder:
         two values."""
         if static_extents(total) != static_extents(part):
             raise CodegenError(f"fold: extents differ: {part.layout} into {total.layout}")
-        with self.loops(static_extents(total)) as at:
-            self.assign(total(*at), self.call(by, total(*at), part(*at)))
+        self.fill(total, lambda *at: self.call(by, total(*at), part(*at)))
 
     def fold_lanes(self, x: Value, by: str, masks: Iterable[int]) -> None:
         """Combine a variable with that of the lane whose number differs by a mask, for one mask

@@ -127,8 +127,7 @@ class TableBuilder(KernelBuilder):
         kind = dtype(element)
         member = self._member(Param(name, "scalar", kind))
         number, there = self.declare(name, element), f"reinterpret_cast<{kind.ctype} const*>({member.address})"
-        self.do("load_global", number, Pointer("gmem", there, kind, const=True), of=1)
-        return number
+        return self.load(number, Pointer("gmem", there, kind, const=True))
 
     def build(self) -> GeneratedKernel:
         """The finished kernel, which knows what its rows hold."""
@@ -143,9 +142,7 @@ class TableBuilder(KernelBuilder):
 
     def _word(self, name: str, member: Element) -> Term:
         """A word that is loaded."""
-        word = self.declare(f"{name}_word", "int64")
-        self.do("load_global", word, member, of=1)
-        return word
+        return self.load(self.declare(f"{name}_word", "int64"), member)
 
 
 def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:

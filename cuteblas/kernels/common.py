@@ -15,7 +15,7 @@ from ..codegen.engine import CodegenError, Element, Pointer
 from ..codegen.signature import TensorParam
 from ..codegen.tiled import TiledCopy
 from ..codegen.values import Value, cast
-from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, rank, size
+from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
@@ -165,7 +165,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
     A block is as many words of 4 bytes as a word has elements, 2 or 4: mode 0 of both fragments.
     Element ``i`` of word ``j`` becomes element ``j`` of word ``i``.
     """
-    packed, *rest = (size(source.layout[i]) for i in range(rank(source.layout)))
+    packed, *rest = source.extents
     atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
     with k.loops(rest) as at:
         word = k.words(name, [source(r, *at) for r in range(packed)])

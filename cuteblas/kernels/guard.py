@@ -192,8 +192,8 @@ class Verdict:
         verdict = k.declare("verdict", "uint32", condition(folded), const=True)
         with k.when(equal(lane, 0)):
             with k.when(equal(k.block_index("judge", "x"), 0)):
-                k.do("store_global", self._status[0], verdict, of=1)
-            k.do("store_shared", self._of_block(0), verdict, of=1)
+                k.store(self._status[0], verdict)
+            k.store(self._of_block(0), verdict)
             self._barrier.arrive(0)
 
     def leave_unless_it_holds(self) -> None:
@@ -212,4 +212,4 @@ def leave_verdict(k: KernelBuilder, words: Pointer, fails: Value, fallback: int)
     word = k.declare("word", "uint32", choose(k.call("syncthreads_or", fails), fallback, HOLDS,
                                               "uint32"), const=True)
     with k.when(equal(k.thread, 0)):
-        k.do("store_global", words[k.block_index("reporting", "x")], word, of=1)
+        k.store(words[k.block_index("reporting", "x")], word)

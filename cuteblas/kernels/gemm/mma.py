@@ -21,7 +21,7 @@ from ...codegen.engine import CodegenError
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
 from ...codegen.signature import TensorParam
-from ...layout import Layout, Tensor, _, make_layout, size
+from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import IntLike
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
@@ -185,7 +185,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
             operand.fetch(step, stage, buffer)
 
     planes = [RegisterPlanes(k, f"planes_of_{name}", atom,
-                             *(size(operand.registers.layout[i]) for i in range(2)))
+                             *operand.registers.extents[:2])
               for name, operand in zip("ab", operands, strict=True) if atom.splits]
 
     def multiply(step: IntLike) -> None:

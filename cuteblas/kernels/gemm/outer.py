@@ -194,8 +194,7 @@ class _Vector:
         k, extents = self.k, static_extents(source)
         loaded = k.registers(name, source.engine.dtype.name, Layout(extents))
         k.copy(Vector(width), source, loaded, when=exists)
-        with k.loops(extents) as at:
-            k.assign(target(*at), k.convert(loaded(*at), target.engine.dtype.name))
+        k.fill(target, lambda *at: k.convert(loaded(*at), target.engine.dtype.name))
 
     def _of_a(self, name: str, m: IntLike) -> Tensor:
         """A row of A, if it exists."""

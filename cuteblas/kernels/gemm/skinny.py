@@ -173,7 +173,7 @@ class _Source:
         tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}",
                                                               copy.partition(ring, lane))
         exists = existing(k, f"tXc{name}", mine, matrix.shape)
-        _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
+        _least, (most, mode) = sorted((tXsX.extents[i], i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
             some = (_, i, _) if mode == 1 else (_, _, i)
             k.copy(CpAsync(access.width), tXgX[some], tXsX[(*some, stage)], guard=exists[some])
@@ -265,7 +265,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order),
                                                            layout[2]))
         tPsW = k.pin("tPsW", of_words.partition(ordered, lane))   # ((1, 1), N, K, buffer and plane)
-        across, along = (size(tPsB.layout.inner[i]) for i in (1, 2))
+        across, along = tPsB.extents[1:3]
         pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
         planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
         stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()

@@ -140,7 +140,7 @@ class StagedC:
 
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = existing(k, "tWcC", mine, extents)
-        _value, steps, across = (size(tWsC.layout.inner[i]) for i in range(3))
+        _value, steps, across = tWsC.extents
         taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
             with k.loops((_ROWS_AT_ONCE,)) as (j,):

@@ -260,8 +260,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             k.copy(Vector(width), tAsA[_, _, _, read.index], tArA)
             ahead(k_tile + (tile.stages - 1), write.index)
             multiply()
-            with k.loops((columns * vk, n // columns, rk)) as at:
-                k.assign(tBrB(*at), tBrN(*at))
+            k.fill(tBrB, tBrN)
             read.advance()
             write.advance()
         k.wait(0)

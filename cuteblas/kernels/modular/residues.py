@@ -213,9 +213,8 @@ class _Multipliers:
         k = self._k
         k.do("residue_weights", self._group + _MODULI * moduli,
              *(self._own(word) for word in range(2)))
-        with k.loops((2, _LANES)) as (word, lane):
-            k.assign(self.weights(word, lane),
-                     choose(equal(self._lane, lane), self._own(word), 0, "uint32"))
+        k.fill(self.weights, lambda word, lane: choose(equal(self._lane, lane), self._own(word), 0,
+                                                       "uint32"))
         for i in range(_EACH):
             k.do("residue_factors", _EACH * self._lane + i + _MODULI * moduli, self.starts(i),
                  self.inverses(i), self.minus(i))
@@ -253,17 +252,17 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         norms, squares, lowest = (k.declare(name, kind)
                                   for name, kind in (("norms", "float64"), ("squares", "float64"),
                                                      ("lowest", "int32")))
-        k.do("load_global", norms, product.norms, of=1)
+        k.load(norms, product.norms)
         k.assign(squares, 0.0)
         k.assign(lowest, 0)
         flat = k.let("flat", row + side.matrix_rows * item)
         with k.when(less(row, M)):
-            k.do("load_global", squares, side.squares[flat], of=1)
-            k.do("load_global", lowest, side.lowest[flat], of=1)
+            k.load(squares, side.squares[flat])
+            k.load(lowest, side.lowest[flat])
         scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, product.chosen,
                                                    norms), const=True)
         with k.when(all_of(less(row, M), first)):
-            k.do("store_global", side.exponents[flat], scale, of=1)
+            k.store(side.exponents[flat], scale)
         return scale
 
     mX, exists_x = X.at(item), existing(k, "tXcX", mine, (M, K))
@@ -278,8 +277,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
         scales = k.shared(f"scales{side.letter}", "int32", Layout(rows))
         with k.when(less(k.thread, rows)):
-            scale = scale_of(first * rows + k.thread, equal(second, 0))
-            k.do("store_shared", scales(k.thread), scale, of=1)
+            k.store(scales(k.thread), scale_of(first * rows + k.thread, equal(second, 0)))
         k.wait(0)
         k.barrier()
     read = k.registers("tXrX", element, Layout((WORD, runs)))
@@ -316,8 +314,8 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
             row, along = exists_x.coordinates(0, line, 0)
             scale = scale_of(row, equal(along, 0))
         else:
-            scale = k.declare("scale", "int32")
-            k.do("load_shared", scale, scales(k.thread // WARP + worker.tile[0] * line), of=1)
+            scale = k.load(k.declare("scale", "int32"),
+                           scales(k.thread // WARP + worker.tile[0] * line))
         factor = k.declare("factor", "float64", k.call("power_of_two_f64", scale), const=True)
         with k.loops((WORD, runs)) as (i, run):
             for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):
@@ -332,8 +330,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                 by.load(moduli)
                 with k.loops((runs,)) as (run,):
                     with k.loops((_LANES,)) as (lane,):
-                        with k.loops((_EACH, 2, WORD // 2)) as (m, i, pair):
-                            k.assign(sums(m, i, pair), by.starts(m))
+                        k.fill(sums, lambda m, _i, _pair: by.starts(m))
                         with k.loops((WORD // 2,)) as (pair,):
                             k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run),
                                  by.weights(0, lane), of=SIGNED_BYTES.element)

@@ -176,16 +176,15 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
                      for name, kind in (("parts", "uint64"), ("belows", "uint32")))
     most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
     for number, offset in ((most, 0), (rest, 1)):
-        k.do("load_global", number, numbers[PRODUCT // 8 + offset], of=1)
+        k.load(number, numbers[PRODUCT // 8 + offset])
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32",
                                                                       Layout(many))
     with k.when(less(guard.coordinates(0, 0)[0], M)):
-        k.do("load_global", row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]), of=1)
+        k.load(row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]))
     k.fill(columns_of)
     for word in range(many):
         with k.when(less(guard.coordinates(0, word)[1], N)):
-            k.do("load_global", columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]),
-                 of=1)
+            k.load(columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]))
     for plane in range(planes):
         k.comment(f"Fractions of plane {plane}")
         k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found,

@@ -159,9 +159,7 @@ def parts_of(element: str) -> int:
 
 def load_choice(k: KernelBuilder, words: Pointer) -> Value:
     """The choice that the state of a product has: 0 leaves it to native arithmetic."""
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
-    return chosen
+    return k.load(k.declare("chosen", "uint32"), words[CHOICE // 4])
 
 
 def count_moduli(k: KernelBuilder, chosen: Value) -> Expr:
@@ -200,7 +198,7 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
     words, nobody = k.pointer("words", "uint32", const=False, alignment=16), k.declare("nobody", "uint32", 0, const=True)
     block = k.block_index("block", "x")
     with k.when(all_of(equal(block, 0), equal(k.thread, 0))):
-        k.do("store_global", words[ARRIVED // 4], nobody, of=1)
+        k.store(words[ARRIVED // 4], nobody)
     with k.when(less(block, blocks_a)):
         _survey(k, "A", config.a, *of_a, block)
     with k.otherwise():
@@ -263,8 +261,7 @@ def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
     own = [k.registers(name, element, Layout(rows)) for name, (_letter, element) in
            zip(("sums", "squares", "lowest"), _PARTIALS, strict=True)]
     for total, start in zip(own, (0.0, 0.0, _LOWEST), strict=True):
-        with k.loops((rows,)) as (v,):
-            k.assign(total(v), start)
+        k.fill(total, start)
     return own
 
 
@@ -277,8 +274,7 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
                   k.registers(f"of_{name}", element, Layout(warps))) for name, element in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
             with k.loops((values,)) as (v,):
-                k.do("store_shared", shared(k.thread % WARP * values + v, k.thread // WARP),
-                     total(v), of=1)
+                k.store(shared(k.thread % WARP * values + v, k.thread // WARP), total(v))
         k.barrier()
         with k.when(less(k.thread, rows)):
             for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
@@ -368,8 +364,8 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
     sums, squares, lowest = (total(0) for total in own)
     with k.when(all_of(less(k.thread, WARP), less(row, side.rows))):
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
-        k.do("store_global", side.squares[row], squares, of=1)
-        k.do("store_global", side.lowest[row], lowest, of=1)
+        k.store(side.squares[row], squares)
+        k.store(side.lowest[row], lowest)
 
 
 def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike,
@@ -405,15 +401,14 @@ def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Point
     with k.when(equal(k.thread, 0)):
         verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"),
                             const=True)
-        k.do("store_global", status[0], verdict, of=1)
-        k.do("store_global", words[CHOICE // 4], chosen, of=1)
+        k.store(status[0], verdict)
+        k.store(words[CHOICE // 4], chosen)
         most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
         k.do("product_of_moduli", count, most, rest)
-        k.do("store_global", numbers[NORMS // 8],
-             k.declare("norms", "float64", k.call("most_of_norms", most)), of=1)
+        k.store(numbers[NORMS // 8], k.declare("norms", "float64", k.call("most_of_norms", most)))
         for at, value in enumerate((most, rest)):
             k.assign(value, value * 2.0**-64)
-            k.do("store_global", numbers[PRODUCT // 8 + at], value, of=1)
+            k.store(numbers[PRODUCT // 8 + at], value)
     weights = Tensor(words, Layout((2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2)))
     weight = k.registers("weight", "uint32", Layout(2))
     with k.when(less(k.thread, (MOST + 1) // WORD * LIMBS // 2)):

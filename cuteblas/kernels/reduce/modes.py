@@ -211,7 +211,6 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
 
     tRgR, last = k.pin("tRgR", owned(R.at(item, (I, tj)))), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
     result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
-    with k.loops((vi, 1, 1)) as at:
-        k.assign(result(*at), k.convert(total(*at), config.output))
+    k.fill(result, lambda *at: k.convert(total(*at), config.output))
     k.copy(Vector(1), result, tRgR, guard=last)
     return k.build()
