@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import or_
+from typing import Any
 
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
@@ -18,13 +19,17 @@ from ..codegen.values import Value, cast
 from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
-__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
-           "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster",
-           "join_words", "mapped", "operand", "packed_strides", "split_words", "tile_and_item",
-           "tile_from", "tile_of_block", "transpose_words", "vectors_along"]
+__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "Partition", "batch_letters",
+           "butterfly", "clear", "combine", "copy_element", "cut_words", "existing",
+           "fold_halves", "grouped_raster", "join_words", "mapped", "operand",
+           "packed_strides", "part_of_tile", "split_words", "tile_from",
+           "tile_of_block", "transpose_words", "unravel", "vectors_along"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
+
+Partition = Callable[[Tensor], Tensor]
+"""Gives a part of a tensor, whatever its elements are."""
 
 _RASTER_GROUP = 8       # tiles along M that run one after the other before the next column of tiles
 
@@ -108,7 +113,13 @@ def tile_from(corner: tuple[IntLike, IntLike], matrix: Tensor, extents: tuple[in
     return local_tile(domain_offset(corner, matrix), extents, (0, 0))
 
 
-def existing(k: KernelBuilder, name: str, partition: Callable[[Tensor], Tensor],
+def part_of_tile(copy: TiledCopy, tile: tuple[IntLike, ...], at: tuple[Any, ...],
+                 thread: IntLike) -> Partition:
+    """Gives a thread's part of the tile of a tensor at some coordinates."""
+    return lambda tensor: copy.partition(local_tile(tensor, tile, at), thread)
+
+
+def existing(k: KernelBuilder, name: str, partition: Partition,
              extents: tuple[IntLike, ...]) -> Guard:
     """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the
     first."""
@@ -132,15 +143,14 @@ def tile_of_block(
     block = k.each_block("block")
     tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
     if not group:
-        tile_0 = k.let("tile_0", block % tiles_0)
+        tile_0, rest = unravel(k, block, tiles_0, ("tile_0", "above" if batched else "tile_1"))
         if not batched:
-            return tile_0, k.let("tile_1", block // tiles_0), 0
-        rest, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1",
-                                                                ceil_div(extents[1], tile[1]))
-        return tile_0, k.let("tile_1", rest % tiles_1), k.let("batch", rest // tiles_1)
+            return tile_0, rest, 0
+        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
+        return tile_0, *unravel(k, rest, tiles_1, ("tile_1", "batch"))
     tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
     if group == 1:
-        tile_1, rest = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)
+        tile_1, rest = unravel(k, block, tiles_1, ("tile_1", "above"))
         if not batched:
             return rest, tile_1, 0
         strip = k.let("strip", rest // inner)
@@ -153,10 +163,14 @@ def tile_of_block(
                            group), k.let("batch", block // tiles)
 
 
-def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike,
-                  batched: bool) -> tuple[IntLike, IntLike]:
-    """The tile of a block among those of a matrix, and its flat batch index."""
-    return (k.let("tile", block % tiles), k.let("item", block // tiles)) if batched else (block, 0)
+def unravel(k: KernelBuilder, index: IntLike, extent: IntLike,
+            names: tuple[str, str] = ("tile", "item"),
+            several: bool = True) -> tuple[IntLike, IntLike]:
+    """The place of an index along a mode of this extent, and along the next mode, if there are
+    several indices of it; by default those of a block's tile, and of its matrix in the batch."""
+    if not several:
+        return index, 0
+    return k.let(names[0], index % extent), k.let(names[1], index // extent)
 
 
 def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str = "word") -> None:

@@ -21,7 +21,7 @@ from ..codegen.signature import GlobalTensor, TensorParam
 from ..codegen.values import Value, local
 from ..layout import Layout, Tensor, _, composition, flatten
 from ..layout.symbolic import Expr, IntLike, equal, select
-from .common import combine
+from .common import Partition, combine
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
@@ -145,8 +145,8 @@ class OutputTile:
     """
 
     c: Tensor
-    partition: Callable[[Tensor], Tensor]
-    tile_of: Callable[[Tensor], Tensor]
+    partition: Partition
+    tile_of: Partition
     extents: tuple[IntLike, IntLike]
     item: IntLike | tuple[IntLike, ...]
     guard: Guard | None = None

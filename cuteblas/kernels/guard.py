@@ -31,9 +31,9 @@ from ..codegen.engine import CodegenError, Pointer
 from ..codegen.mbarrier import Mbarriers
 from ..codegen.signature import TensorParam
 from ..codegen.values import Term, Value, choose
-from ..layout import Layout, Tensor, _, local_tile
+from ..layout import Layout, Tensor, _
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
-from .common import WARP, butterfly, existing, vectors_along
+from .common import WARP, butterfly, existing, part_of_tile, vectors_along
 
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
@@ -165,10 +165,7 @@ class Verdict:
         reader = vectors_along(0, (1, WARP), len(fields))
         step = len(fields), WARP * _RECORDS_AT_ONCE
         at_once = Layout((len(fields), 1, _RECORDS_AT_ONCE))
-
-        def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
-            return reader.partition(local_tile(tensor, step, (0, _)), lane)
-
+        mine = part_of_tile(reader, step, (0, _), lane)     # (record, 1, records at once, step)
         found, sources, exist, folded = [], [], [], []
         for pointer, count in self._records:
             name = pointer.name

@@ -21,9 +21,9 @@ from ...codegen.paired import PairBuilder
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
-from ...layout import Layout, Tensor, local_tile, make_identity_tensor
+from ...layout import Layout, Tensor, make_identity_tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import cut_words, existing, tile_of_block, vectors_along
+from ..common import cut_words, existing, part_of_tile, tile_of_block, vectors_along
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -123,9 +123,7 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
     extents = k.extent("i"), k.extent("j")
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
 
-    def mine(tensor: Tensor) -> Tensor:
-        return tiled.partition(local_tile(tensor, config.tile, (bi, bj)), k.thread)
-
+    mine = part_of_tile(tiled, config.tile, (bi, bj), k.thread)
     tSgS, tSgD = k.pin("tSgS", mine(S.at(index))), k.pin("tSgD", mine(D.at(index)))
     guard = existing(k, "tScS", mine, extents)
     rest = tuple(t // p for t, p in zip(config.tile, tiled.tile, strict=True))

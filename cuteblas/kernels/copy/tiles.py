@@ -54,6 +54,7 @@ from ..common import (
     tile_from,
     tile_of_block,
     transpose_words,
+    unravel,
     vectors_along,
 )
 
@@ -359,13 +360,11 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
     rows = k.let("rows", (tiles + odd) // 2)
     if config.group:
         pairs = k.let("pairs", columns * rows)
-        pair, index = (k.let("pair", block % pairs),
-                       k.let("batch", block // pairs)) if batched else (block, 0)
+        pair, index = unravel(k, block, pairs, ("pair", "batch"), batched)
         column, row = grouped_raster(k, pair, columns, rows, config.group)
     else:
-        column, above = k.let("column", block % columns), k.let("above", block // columns)
-        row, index = (k.let("row", above % rows),
-                      k.let("batch", above // rows)) if batched else (above, 0)
+        column, above = unravel(k, block, columns, ("column", "above"))
+        row, index = unravel(k, above, rows, ("row", "batch"), batched)
     p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
     with k.when(less(row + (-odd), column)):
         k.assign(p, row)

@@ -7,7 +7,6 @@ differ in how a tile is multiplied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,7 +28,7 @@ from ...layout import (
     make_layout,
 )
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
-from ..common import OperandAccess, grouped_raster, operand
+from ..common import OperandAccess, Partition, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
 from ..guard import gate_tag
 from .triangle import Triangle, output_triangle
@@ -277,7 +276,7 @@ class GemmBlock:
         the end write zeros."""
         return less(k_tile, self.k_tiles) if self.config.aligned else True
 
-    def guard(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Guard | None:
+    def guard(self, name: str, modes: str, partition: Partition) -> Guard | None:
         """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``);
         ``None`` if it always holds."""
         if self.config.aligned:
@@ -285,14 +284,14 @@ class GemmBlock:
         return Guard(self.coordinates(name, modes, partition),
                      tuple(self.extents[mode] for mode in modes))
 
-    def coordinates(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Tensor:
+    def coordinates(self, name: str, modes: str, partition: Partition) -> Tensor:
         """The coordinates of the elements of such a partition."""
         tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
         at = tuple({"m": self.at[0], "n": self.at[1], "k": _}[mode] for mode in modes)
         identity = make_identity_tensor(tuple(self.extents[mode] for mode in modes))
         return self.k.pin(name, partition(local_tile(identity, tile, at)))
 
-    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor],
+    def store(self, accumulators: Tensor, partition: Partition,
               pieces: Pieces | None = None, single: bool = False) -> None:
         """The end of the kernel: C from the sums, rounded once. See
         :class:`~cuteblas.kernels.epilogue.OutputTile`."""

@@ -43,9 +43,18 @@ from ...codegen.wgmma import (
     wgmma_fence,
     wgmma_wait,
 )
-from ...layout import Layout, Tensor, _, composition, local_tile, make_layout, size
+from ...layout import Layout, Tensor, _, composition, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import GROUP, WARP, OperandAccess, existing, mapped, operand, vectors_along
+from ..common import (
+    GROUP,
+    WARP,
+    OperandAccess,
+    existing,
+    mapped,
+    operand,
+    part_of_tile,
+    vectors_along,
+)
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .persistent import PersistentConfig
@@ -165,10 +174,7 @@ class _Source:
         along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
         copy = vectors_along(along, threads, access.width)
         tile = size(ring.layout.inner[0]), DEPTH
-
-        def mine(tensor: Tensor) -> Tensor:
-            return copy.partition(local_tile(tensor, tile, at), lane)
-
+        mine = part_of_tile(copy, tile, at, lane)
         matrix = self.tensor.at(index[:len(self.tensor.batch)])
         tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}",
                                                               copy.partition(ring, lane))

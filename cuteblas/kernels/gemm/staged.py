@@ -27,7 +27,7 @@ from ...layout import (
     size,
 )
 from ...layout.symbolic import IntLike, equal
-from ..common import GROUP, WARP, existing, vectors_along
+from ..common import GROUP, WARP, existing, part_of_tile, vectors_along
 from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
 from .roles import Finish, Sums
@@ -134,10 +134,7 @@ class StagedC:
         """Take a piece away, each warp a line of it at a time."""
         k, lanes = self._k, min(WARP, self._columns)
         rows = vectors_along(1, (GROUP // lanes, lanes))
-
-        def mine(tensor: Tensor) -> Tensor:
-            return rows.partition(local_tile(tensor, (64, self._columns), at), lane)
-
+        mine = part_of_tile(rows, (64, self._columns), at, lane)
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = existing(k, "tWcC", mine, extents)
         _value, steps, across = tWsC.extents

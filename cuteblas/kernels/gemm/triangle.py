@@ -3,12 +3,12 @@ they are walked through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import lcm
 
 from ...codegen.builder import KernelBuilder
 from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, ceil_div, equal, less, select
+from ..common import Partition
 from ..epilogue import OutputTriangle
 
 __all__ = ["TRIANGLES", "Triangle", "output_triangle", "tiles_of_triangle"]
@@ -37,7 +37,7 @@ def _mirrored(matrix: Tensor) -> Tensor:
 
 
 def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor,
-                    tile_of: Callable[[Tensor], Tensor],
+                    tile_of: Partition,
                     hermitian: bool = False) -> OutputTriangle | None:
     """The part of a tile that is written if C has a triangle ``part``."""
     if part is None:

@@ -13,7 +13,7 @@ left of the sums takes two instructions. One launch takes A and B, or one of the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from math import prod
 
 from ...codegen.builder import KernelBuilder
@@ -24,9 +24,9 @@ from ...codegen.mma import SIGNED_BYTES
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Term, Value, choose
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile
+from ...layout import ComposedLayout, Layout, Swizzle, _
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import WARP, existing, operand, vectors_along
+from ..common import WARP, existing, operand, part_of_tile, unravel, vectors_along
 from .survey import (
     MOST,
     NORMS,
@@ -239,13 +239,11 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     (M, K), matrices = (k.extent(f"{mode}{side.letter}") for mode in "mk"), prod(X.batch, start=1)
     tiles, steps = k.let("tiles", ceil_div(M, rows)), k.let("steps", ceil_div(pitch, depth // WORD))
     inner, others = (steps, tiles) if config.k_major else (tiles, steps)
-    first, above = k.let("first", block % inner), k.let("above", block // inner)
-    second, item = (k.let("second", above % others),
-                    k.let("item", above // others)) if X.batch else (above, 0)
+    first, above = unravel(k, block, inner, ("first", "above"))
+    second, item = unravel(k, above, others, ("second", "item"), bool(X.batch))
     at = (second, first) if config.k_major else (first, second)
-
-    def mine(tensor: Tensor, who: TiledCopy = worker) -> Tensor:        # (elements, rows, runs)
-        return who.partition(local_tile(tensor, (rows, depth), at), k.thread)
+    mine, brought = (part_of_tile(who, (rows, depth), at, k.thread)     # (elements, rows, runs)
+                     for who in (worker, config.bringer))
 
     def scale_of(row: IntLike, first: Expr | bool) -> Term:
         """The power of two that scales a row, which whoever is the first of its block leaves."""
@@ -270,8 +268,8 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         tXgX = k.pin("tXgX", mine(mX))
     else:
         sX = k.shared(f"sX{side.letter}", element, config.turned)
-        there = existing(k, "tBcX", partial(mine, who=config.bringer), (M, K))
-        source = k.pin("tBgX", mine(mX, config.bringer))
+        there = existing(k, "tBcX", brought, (M, K))
+        source = k.pin("tBgX", brought(mX))
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
         tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
@@ -291,10 +289,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                        (1, _LANES, _EACH))
 
     # (words and moduli, rows, runs, blocks of moduli, ...)
-    def mine_of_planes(tensor: Tensor) -> Tensor:
-        return writer.partition(local_tile(tensor, (rows, depth // WORD, MOST + 1), (*at, 0)),
-                                k.thread)
-
+    mine_of_planes = part_of_tile(writer, (rows, depth // WORD, MOST + 1), (*at, 0), k.thread)
     mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
     exists = replace(existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1)),

@@ -28,6 +28,7 @@ from ..common import (
     batch_letters,
     existing,
     operand,
+    part_of_tile,
     tile_of_block,
     transpose_words,
 )
@@ -153,8 +154,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, many, WORD))
     residues = plane_rows(R, (M, pitch, MOST + 1, planes, prod(batch, start=1)))
 
-    def mine(tensor: Tensor) -> Tensor:
-        return reader.partition(local_tile(tensor, reader.tile, (*at, 0)), k.thread)
+    mine = part_of_tile(reader, reader.tile, (*at, 0), k.thread)
 
     def tile_of(matrix: Tensor) -> Tensor:
         return local_tile(matrix, tile, at)

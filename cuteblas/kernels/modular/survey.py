@@ -24,7 +24,7 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value, cast, choose, integer
 from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum
-from ..common import WARP, OperandAccess, butterfly, existing, operand, vectors_along
+from ..common import WARP, OperandAccess, butterfly, existing, operand, unravel, vectors_along
 from ..guard import HOLDS, NATIVE, Field, Record
 
 __all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS",
@@ -221,8 +221,8 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     M, K = k.extent(f"m{side}"), k.extent(f"k{side}")
     tiles, chunks = k.let("tiles", ceil_div(M, rows)), k.let("chunks",
                                                              ceil_div(K, depth * config.steps))
-    tile, above = k.let("tile", block % tiles), k.let("above", block // tiles)
-    chunk, item = k.let("chunk", above % chunks), k.let("item", above // chunks)
+    tile, above = unravel(k, block, tiles, ("tile", "above"))
+    chunk, item = unravel(k, above, chunks, ("chunk", "item"))
     k.note(f"{side}: threads {reader.threads}, vectors of {width}")
 
     def mine(tensor: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
-from ...layout import Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor
+from ...layout import Layout, _, idx2crd, make_identity_tensor
 from ...layout.symbolic import IntLike, ceil_div, minimum
 from ..common import (
     WARP,
@@ -30,7 +30,8 @@ from ..common import (
     existing,
     fold_halves,
     operand,
-    tile_and_item,
+    part_of_tile,
+    unravel,
     vectors_along,
 )
 
@@ -158,15 +159,13 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     (I, J), batch = map(k.extent, "ij"), X.batch
 
     block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(I, config.tile[0]))
-    tile, item = tile_and_item(k, block, tiles, bool(batch))
+    tile, item = unravel(k, block, tiles, several=bool(batch))
     depth: IntLike = J
     if config.sliced:
         chunk = k.integer("chunk", multiple=X.param.along("j"))
         depth = k.let("depth", minimum(chunk, J - idx2crd(item, batch)[-1] * chunk))
 
-    def mine(tensor: Tensor) -> Tensor:          # this thread's part of the tile of X, step by step
-        return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
-
+    mine = part_of_tile(reader, config.tile, (tile, _), k.thread)       # of X, step by step
     parts = [k.pin(f"tXg{x.param.name}", mine(x.at(item, (I, depth)))) for x in inputs]
     exists = existing(k, "tXcX", mine, (I, depth))
     read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL)))
@@ -205,10 +204,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
                     width)
 
     k.comment("The first threads along j have the results")
-
-    def owned(tensor: Tensor) -> Tensor:
-        return folder.partition(local_tile(tensor, results, (tile, 0)), k.thread)
-
+    owned = part_of_tile(folder, results, (tile, 0), k.thread)
     tRgR, last = k.pin("tRgR", owned(R.at(item, (I, tj)))), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
     result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
     k.fill(result, lambda *at: k.convert(total(*at), config.output))

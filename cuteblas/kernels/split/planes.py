@@ -59,7 +59,8 @@ from ..common import (
     clear,
     existing,
     operand,
-    tile_and_item,
+    part_of_tile,
+    unravel,
     vectors_along,
 )
 from ..guard import gate_tag
@@ -431,9 +432,9 @@ class _Operand:
         )
         rank: IntLike = 0
         if config.cluster > 1:
-            rank, block = k.let("rank", block % config.cluster), k.let("group", block // config.cluster)
-        tile, item = tile_and_item(k, block, k.let("tiles", ceil_div(M, config.tile[0])),
-                                   bool(batch))
+            rank, block = unravel(k, block, config.cluster, ("rank", "group"))
+        tile, item = unravel(k, block, k.let("tiles", ceil_div(M, config.tile[0])),
+                             several=bool(batch))
 
         # this block's steps of its rows
         def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:
@@ -481,11 +482,7 @@ class _Operand:
             fold.to_all(top, "max")
 
             k.comment("Exponents of the rows")
-
-            def owned(tensor: Tensor) -> Tensor:
-                rows = local_tile(tensor, (config.tile[0], tj), (tile, 0))
-                return config.folder.partition(rows, k.thread)
-
+            owned = part_of_tile(config.folder, (config.tile[0], tj), (tile, 0), k.thread)
             shift, factor, again = (k.registers(name, element, mine_alone)
                                     for name, element in (("shift", "int32"), ("factor", "float32"),
                                                           ("again", "float32")))
