@@ -250,7 +250,7 @@ class Epilogue:
             return
         with k.when(triangle.crossed):
             if triangle.hermitian and isinstance(sums, Tensor):
-                with k.loops(sums.layout.extents) as at, k.when(equal(*tile.guard.coordinates(*at))):
+                with k.loops(sums.extents) as at, k.when(equal(*tile.guard.coordinates(*at))):
                     k.assign(sums(*at).im, 0)
             self._store(sums, tile.within("upper" if triangle.part == "upper" else "lower"))
         with k.otherwise():

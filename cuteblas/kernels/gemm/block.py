@@ -27,7 +27,7 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
 )
-from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
+from ...layout.symbolic import Expr, IntLike, ceil_div, maximum, minimum
 from ..common import OperandAccess, Partition, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
 from ..guard import gate_tag
@@ -270,11 +270,6 @@ class GemmBlock:
     def k_tiles(self) -> IntLike:
         """Steps along K; named in the source where this is first used."""
         return self.k.let("k_tiles", ceil_div(self.extents["k"], self._tile[2]))
-
-    def exists(self, k_tile: IntLike) -> Any:
-        """Whether a step along K exists, where no element has a predicate of its own: copies beyond
-        the end write zeros."""
-        return less(k_tile, self.k_tiles) if self.config.aligned else True
 
     def guard(self, name: str, modes: str, partition: Partition) -> Guard | None:
         """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``);
