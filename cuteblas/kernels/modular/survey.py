@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import NamedTuple
 
 from ..._dtypes import dtype
 from ...codegen.builder import KernelBuilder
@@ -23,7 +24,7 @@ from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value, cast, choose, integer
 from ...layout import Layout, Tensor, _, local_tile
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import WARP, OperandAccess, butterfly, existing, operand, unravel, vectors_along
 from ..guard import HOLDS, NATIVE, Field, Record
 
@@ -58,9 +59,22 @@ THREADS, ROWS = 256, 32
 """Threads of a block, and how many rows those of ``modular_choice`` have."""
 
 _LOWEST = 4096
-_PARTIALS = (("T", "float64"), ("S", "float64"), ("E", "int32"))
-_COMBINES = "add", "add", "min"
-_RECORDS_AT_ONCE = 4                # that a lane asks for before it looks at them
+
+
+class _Partial(NamedTuple):
+    """A number of a row in parts: its letter and name, its type, how two are combined, and that of
+    no element."""
+
+    letter: str
+    name: str
+    element: str
+    combine: str
+    start: float
+
+
+_PARTIALS = (_Partial("T", "sums", "float64", "add", 0.0),
+             _Partial("S", "squares", "float64", "add", 0.0),
+             _Partial("E", "lowest", "int32", "min", _LOWEST))
 
 
 @dataclass(frozen=True)
@@ -211,8 +225,12 @@ def _survey_tensors(
 ) -> tuple[GlobalTensor, list[Pointer]]:
     (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
                      batch=config.batch_modes, suffix=side)
-    return x, [k.pointer(f"{name}{side}", element, const=False, alignment=8)
-               for name, element in _PARTIALS]
+    return x, _partials(k, side, const=False)
+
+
+def _partials(k: KernelBuilder, side: str, const: bool = True) -> list[Pointer]:
+    return [k.pointer(f"{each.letter}{side}", each.element, const=const, alignment=8)
+            for each in _PARTIALS]
 
 
 def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
@@ -242,8 +260,8 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
             k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own))
     k.let_next_launch_begin()
     if config.k_major:
-        for total, by in zip(own, _COMBINES, strict=True):
-            k.fold_lanes(total(0), by, butterfly(WARP))
+        for total, each in zip(own, _PARTIALS, strict=True):
+            k.fold_lanes(total(0), each.combine, butterfly(WARP))
     # Rows of all matrices one after the other, part after part.
     if config.k_major:
         row, mine_alone = k.let("row", tile * rows + k.thread // WARP), equal(k.thread % WARP, 0)
@@ -258,10 +276,9 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
 
 def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
     """Sums of a thread's rows that nothing has been added to."""
-    own = [k.registers(name, element, Layout(rows)) for name, (_letter, element) in
-           zip(("sums", "squares", "lowest"), _PARTIALS, strict=True)]
-    for total, start in zip(own, (0.0, 0.0, _LOWEST), strict=True):
-        k.fill(total, start)
+    own = [k.registers(each.name, each.element, Layout(rows)) for each in _PARTIALS]
+    for total, each in zip(own, _PARTIALS, strict=True):
+        k.fill(total, each.start)
     return own
 
 
@@ -270,18 +287,19 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
     k.comment("Warps have parts of K: a thread for each row adds them up")
     warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
-        found = [(k.shared(f"s_{name}", element, Layout((rows, warps))),
-                  k.registers(f"of_{name}", element, Layout(warps))) for name, element in _PARTIALS]
+        found = [(k.shared(f"s_{each.letter}", each.element, Layout((rows, warps))),
+                  k.registers(f"of_{each.letter}", each.element, Layout(warps)))
+                 for each in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
             with k.loops((values,)) as (v,):
                 k.store(shared(k.thread % WARP * values + v, k.thread // WARP), total(v))
         k.barrier()
         with k.when(less(k.thread, rows)):
-            for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
+            for (shared, parts), total, each in zip(found, own, _PARTIALS, strict=True):
                 k.copy(Vector(1), shared[k.thread, _], parts)
                 k.assign(total(0), parts(0))
                 for warp in range(1, warps):
-                    k.assign(total(0), k.call(by, total(0), parts(warp)))
+                    k.assign(total(0), k.call(each.combine, total(0), parts(warp)))
 
 
 @cache
@@ -301,9 +319,7 @@ def choice(wide: bool = False) -> GeneratedKernel:
         summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow"
     )
     blocks_a, length = k.integer("blocks_A"), k.integer("length")
-    of_a, of_b = (_Surveyed([k.pointer(f"{name}{side}", element, alignment=8)
-                             for name, element in _PARTIALS],
-                            k.pointer(f"Q{side}", "float64", const=False, alignment=8),
+    of_a, of_b = (_Surveyed(_partials(k, side), k.pointer(f"Q{side}", "float64", const=False, alignment=8),
                             k.pointer(f"D{side}", "int32", const=False, alignment=4),
                             k.integer(f"rows_{side}"), k.integer(f"parts_{side}")) for side in "AB")
     records = k.pointer("R", "float32", const=False, alignment=8)
@@ -353,13 +369,13 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
     with (k.when(less(row, side.rows)), k.loop("part", side.parts, start=k.thread // WARP,
                                                step=THREADS // WARP, unroll=False) as part):
-        found = [k.registers(f"found_{letter}", element, Layout(1))
-                 for letter, element in _PARTIALS]
+        found = [k.registers(f"found_{each.letter}", each.element, Layout(1))
+                 for each in _PARTIALS]
         for pointer, fragment in zip(side.partials, found, strict=True):
             k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
                    fragment(0))
-        for total, fragment, by in zip(own, found, _COMBINES, strict=True):
-            k.assign(total(0), k.call(by, total(0), fragment(0)))
+        for total, fragment, each in zip(own, found, _PARTIALS, strict=True):
+            k.fold(total, fragment, each.combine)
     _add_up(k, own, ROWS)
     sums, squares, lowest = (total(0) for total in own)
     with k.when(all_of(less(k.thread, WARP), less(row, side.rows))):
@@ -371,27 +387,10 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
 def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike,
             least: Value) -> Value:
     """The choice of all records, by the first warp of a block."""
-    seen = [RECORD.registers(k, f"seen_{side}") for side in "AB"]
-    for of_side in seen:
-        RECORD.clear(k, of_side)
-    found = k.registers("found", "float32", Layout((RECORD.size, _RECORDS_AT_ONCE)))
-    tensor = Tensor(records, Layout((RECORD.size, blocks)))
-    with k.loop("first", blocks, start=k.thread, step=WARP * _RECORDS_AT_ONCE,
-                unroll=False) as first:
-        # The last one again where there are no more.
-        indices = [k.let(f"record_{i}", minimum(first + WARP * i, maximum(blocks - 1, 0)))
-                   for i in range(_RECORDS_AT_ONCE)]
-        for i, index in enumerate(indices):
-            k.copy(Vector(RECORD.size), tensor[_, index], found[_, i])
-        for i, index in enumerate(indices):
-            with k.when(less(index, blocks_a)):
-                RECORD.add(k, seen[0], found[_, i])
-            with k.otherwise():
-                RECORD.add(k, seen[1], found[_, i])
-    for of_side in seen:
-        RECORD.fold_lanes(k, of_side, [*butterfly(WARP)])
-    bounds = (of_side(at) for of_side in seen for at in range(RECORD.size))
-    return k.declare("chosen", "uint32", k.call("choose_moduli", *bounds, least), const=True)
+    of_a, of_b = RECORD.folded(k, {"A": (records, blocks_a),
+                                   "B": (records + RECORD.size * blocks_a,
+                                         maximum(blocks - blocks_a, 0))}, k.thread)
+    return k.declare("chosen", "uint32", k.call("choose_moduli", *of_a, *of_b, least), const=True)
 
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
