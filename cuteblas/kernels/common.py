@@ -10,6 +10,7 @@ from math import prod
 from operator import or_
 from typing import Any
 
+from .._dtypes import dtype
 from ..codegen.builder import Guard, KernelBuilder
 from ..codegen.copies import Vector
 from ..codegen.engine import CodegenError, Element, Pointer
@@ -21,9 +22,9 @@ from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "Partition", "batch_letters",
            "butterfly", "clear", "combine", "copy_element", "cut_words", "existing",
-           "fold_halves", "grouped_raster", "join_words", "mapped", "operand",
-           "packed_strides", "part_of_tile", "split_words", "tile_from",
-           "tile_of_block", "transpose_words", "unravel", "vectors_along"]
+           "fold_halves", "grouped_raster", "join_words", "mapped", "numbers_of",
+           "operand", "packed_strides", "part_of_tile", "parts_of", "split_words",
+           "tile_from", "tile_of_block", "transpose_words", "unravel", "vectors_along"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
@@ -247,6 +248,16 @@ def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) 
     single = k.registers(name, source.dtype.name, Layout(1))
     k.copy(Vector(1), source, single)
     k.copy(Vector(1), single, target)
+
+
+def parts_of(element: str) -> int:
+    """Real numbers of an element."""
+    return 2 if dtype(element).is_complex else 1
+
+
+def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
+    """The real numbers of an element."""
+    return [x] if parts_of(element) == 1 else [x.re, -x.im if conj else x.im]
 
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:

@@ -26,7 +26,16 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Term, Value, choose
 from ...layout import ComposedLayout, Layout, Swizzle, _
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import WARP, existing, operand, part_of_tile, unravel, vectors_along
+from ..common import (
+    WARP,
+    existing,
+    numbers_of,
+    operand,
+    part_of_tile,
+    parts_of,
+    unravel,
+    vectors_along,
+)
 from .survey import (
     MOST,
     NORMS,
@@ -35,8 +44,6 @@ from .survey import (
     ModularOperand,
     count_moduli,
     load_choice,
-    numbers_of,
-    parts_of,
     plane_rows,
 )
 

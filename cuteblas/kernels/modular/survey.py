@@ -25,12 +25,22 @@ from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value, cast, choose, integer
 from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import WARP, OperandAccess, butterfly, existing, operand, unravel, vectors_along
+from ..common import (
+    WARP,
+    OperandAccess,
+    butterfly,
+    existing,
+    numbers_of,
+    operand,
+    parts_of,
+    unravel,
+    vectors_along,
+)
 from ..guard import HOLDS, NATIVE, Field, Record
 
 __all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS",
            "STATE_BYTES", "THREADS", "WEIGHTS", "WORD", "ModularOperand", "SurveyConfig",
-           "SurveyOperand", "choice", "count_moduli", "load_choice", "numbers_of", "parts_of",
+           "SurveyOperand", "choice", "count_moduli", "load_choice", "parts_of",
            "plane_rows", "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
@@ -166,11 +176,6 @@ class SurveyConfig:
         return f"modular_survey_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
 
 
-def parts_of(element: str) -> int:
-    """Real numbers of an element."""
-    return 2 if dtype(element).is_complex else 1
-
-
 def load_choice(k: KernelBuilder, words: Pointer) -> Value:
     """The choice that the state of a product has: 0 leaves it to native arithmetic."""
     return k.load(k.declare("chosen", "uint32"), words[CHOICE // 4])
@@ -189,11 +194,6 @@ def plane_rows(planes: Pointer, shape: tuple[IntLike, IntLike, int, int, IntLike
     rows, pitch, _moduli, of_modulus, matrices = shape
     plane = pitch * rows * matrices
     return Tensor(planes, Layout(shape, (pitch, 1, of_modulus * plane, plane, pitch * rows)))
-
-
-def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
-    """The real numbers of an element."""
-    return [x] if parts_of(element) == 1 else [x.re, -x.im if conj else x.im]
 
 
 @cache

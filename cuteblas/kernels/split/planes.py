@@ -58,8 +58,10 @@ from ..common import (
     butterfly,
     clear,
     existing,
+    numbers_of,
     operand,
     part_of_tile,
+    parts_of,
     unravel,
     vectors_along,
 )
@@ -72,7 +74,6 @@ _WORD = 4                           # bytes
 # of a row, by each block of a cluster
 _PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
-_PARTS = {"float32": 1, "complex64": 2}
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class SplitOperand:
             raise CodegenError(
                 f"blocks of a cluster need a thread for each warp and row of a tile, got {self}"
             )
-        if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
+        if self.element not in ("float32", "complex64") or (self.parts == 1 and (self.doubled or self.x.conj)):
             raise CodegenError(
                 f"only float32 and complex64 are split, and only complex64 is doubled or conjugated, got {self}"
             )
@@ -174,7 +175,7 @@ class SplitOperand:
     @property
     def parts(self) -> int:
         """Real numbers of an element, side by side along K of the planes."""
-        return _PARTS[self.element]
+        return parts_of(self.element)
 
     @property
     def copies(self) -> int:
@@ -417,15 +418,13 @@ class _Operand:
     def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
         """Split the rows of a block; with a ``surplus``, there may be blocks after the last
         rows."""
-        if not surplus:
-            return self._split(block, arrivals)
-        k, rows = self._k, self._config.tile[0]
-        with k.when(less(block, prod(self._batch, start=ceil_div(self._extents[0], rows)))):
+        tiles = ceil_div(self._extents[0], self._config.tile[0])
+        with self._k.when(less(block, prod(self._batch, start=tiles)) if surplus else True):
             self._split(block, arrivals)
 
     def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
-        k, form, config, batch, (M,
-                                 K) = self._k, self._form, self._config, self._batch, self._extents
+        k, form, config, batch = self._k, self._form, self._config, self._batch
+        M, K = self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
         k.note(
             f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}"
@@ -461,9 +460,7 @@ class _Operand:
         def of_row(v: IntLike) -> tuple[IntLike, int, int]:
             return (v if vi > 1 else 0), 0, 0
 
-        def parts_of(value: Value) -> list[Value]:
-            return [value] if config.parts == 1 else [value.re,
-                                                      -value.im if config.x.conj else value.im]
+        numbers = partial(numbers_of, element=config.element, conj=config.x.conj)
 
         fold = _Fold(k, config, rank, arrivals,
                      ["top", *(("zeros", "small", "sums") if self._s else ())])
@@ -477,7 +474,7 @@ class _Operand:
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
             with strip.steps(), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
-                for part in parts_of(read(v, i, j)):
+                for part in numbers(read(v, i, j)):
                     k.do("largest_magnitude", part, top(*of_row(v)))
             fold.to_all(top, "max")
 
@@ -534,7 +531,7 @@ class _Operand:
                 # is no larger than the result.
                 with k.when(far), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                     x = read(v, i, j)
-                    for number in (x,) if config.parts == 1 else (x.re, x.im):
+                    for number in numbers_of(x, config.element):
                         k.assign(number, k.call("scaled", number, again(*of_row(v))))
                 now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True)
                        for at, name in names.items()}
@@ -550,7 +547,7 @@ class _Operand:
                         values = [pair * pairs + i for i in range(pairs)]
                         rests: list[Value] = []
                         for i, number in enumerate(part for v in values
-                                                   for part in parts_of(read(v, 0, j))):
+                                                   for part in numbers(read(v, 0, j))):
                             row = of_row(values[i // config.parts])
                             rests.append(k.declare(f"rest_{i}", "float32", scaled(number, row)))
                             if self._s:
@@ -586,7 +583,7 @@ class _Operand:
                         # zero, and is not counted.
                         with k.when(least < narrow), k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
                             row = of_row(v)
-                            for part in parts_of(read(v, 0, j)):
+                            for part in numbers(read(v, 0, j)):
                                 k.do("count_magnitude", scaled(part, row), narrow, broad,
                                      zeros(*row), small(*row), sums(*row))
 
