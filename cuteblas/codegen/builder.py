@@ -33,7 +33,7 @@ _MAX_VECTOR_BYTES = 16
 _CONDITION = 2                      # how strongly the condition of ?: binds
 
 
-_Named = TypeVar("_Named", bound=IntLike | Element | Tensor)
+_Named = TypeVar("_Named", bound=IntLike | Term | Element | Tensor)
 _Variable = TypeVar("_Variable", bound=Value)
 
 
@@ -279,8 +279,8 @@ class KernelBuilder:
         :meth:`after_blocks` or at the end of the kernel.
         """
         if not self._gated and not several:
-            return self.block_index(name, "x")
-        first, step = self.block_index("own_block", "x"), self.grid_size("own_blocks", "x")
+            return self.block_index(name)
+        first, step = self.block_index("own_block"), self.grid_size("own_blocks")
         block = self._rest.enter_context(self.loop(name, self.integer("blocks"), start=first,
                                                    step=step, unroll=False))
         self._in_loop = True
@@ -365,9 +365,12 @@ class KernelBuilder:
 
     # -- integers ----------------------------------------------------------------------------------
     def let(self, name: str, value: _Named) -> _Named:
-        """Name an integer expression, or the place of an element or a tensor; constants and plain
-        variables stay what they are."""
+        """Name an integer expression, a value, or the place of an element or a tensor; constants
+        and plain variables stay what they are."""
         given: Any = value
+        if isinstance(given, Term):
+            assert given.dtype is not None
+            return self.declare(name, given.dtype.name, given, const=True)  # type: ignore[return-value]
         if isinstance(given, Element):
             return replace(given, index=self.let(name, given.index))  # type: ignore[return-value]
         if isinstance(given, Tensor):
@@ -378,11 +381,11 @@ class KernelBuilder:
             return value
         return self._declare(name, self._c(given), given)  # type: ignore[return-value]
 
-    def block_index(self, name: str, axis: str) -> Expr:
+    def block_index(self, name: str = "block", axis: str = "x") -> Expr:
         """The block's index along ``axis`` (x, y or z)."""
         return self._declare(name, self._block_index or f"blockIdx.{axis}", Var(name, 0))
 
-    def grid_size(self, name: str, axis: str) -> Expr:
+    def grid_size(self, name: str = "blocks", axis: str = "x") -> Expr:
         """The number of blocks along ``axis`` (x, y or z)."""
         self._access.parameter(name, extent=True)
         return self._declare(name, f"gridDim.{axis}", Var(name, 1))

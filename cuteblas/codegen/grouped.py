@@ -90,7 +90,7 @@ class TableBuilder(KernelBuilder):
         table, entries = self.pointer("table", "int64"), self.integer("entries", multiple=2)
         levels, row_words = self.integer("levels"), self.integer("row_words", multiple=2)
         self.comment("The problem of this block: the last with no more blocks before it")
-        block = self.block_index("block_of_all", "x")
+        block = self.block_index("block_of_all")
         problem, half = self.variable("problem", 0), self.variable("half", entries // 2)
         before, probe = (self.registers(name, "int64", Layout(1)) for name in ("before", "probe"))
         self.fill(before)

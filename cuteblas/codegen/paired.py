@@ -35,7 +35,7 @@ class PairBuilder(KernelBuilder):
     def __init__(self, name: str, threads: int, **options: object):
         super().__init__(name, threads, **options)       # type: ignore[arg-type]
         super()._pass_integer("blocks_first")
-        first, block = Var("blocks_first", 0), self.block_index("block_of_both", "x")
+        first, block = Var("blocks_first", 0), self.block_index("block_of_both")
         second = self.flag("second", integer(block) >= first)
         self._block_index = self._c(self.let("own_block", block - second * first))
 

@@ -135,8 +135,8 @@ class WgmmaOperand:
                 f"rows of {self.layout} that an instruction reads do not begin at {rows}"
             )
         leading, stride = self.offsets
-        first = k.declare(name, "uint64", k.call("wgmma_descriptor", ring(0, 0, 0), leading, stride,
-                                                 self.row_bytes), const=True)
+        first = k.let(name, k.call("wgmma_descriptor", ring(0, 0, 0), leading, stride,
+                                   self.row_bytes))
         modes = (composition(inner[0], Layout(ceil_div(extent, rows), rows)),
                  composition(inner[1], Layout(depth // step, step)), ring.layout.inner[2])
         return Tensor(Descriptors(first), make_layout(*(Layout(mode.shape,

@@ -21,10 +21,11 @@ from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_te
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
 __all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "Partition", "batch_letters",
-           "butterfly", "clear", "combine", "copy_element", "cut_words", "existing",
-           "fold_halves", "grouped_raster", "join_words", "mapped", "numbers_of",
-           "operand", "packed_strides", "part_of_tile", "parts_of", "split_words",
-           "tile_from", "tile_of_block", "transpose_words", "unravel", "vectors_along"]
+           "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
+           "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
+           "numbers_of", "operand", "packed_strides", "part_of_tile", "parts_of",
+           "split_words", "tile_from", "tile_of_block", "transpose_words", "unravel",
+           "vectors_along"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
@@ -121,10 +122,16 @@ def part_of_tile(copy: TiledCopy, tile: tuple[IntLike, ...], at: tuple[Any, ...]
 
 
 def existing(k: KernelBuilder, name: str, partition: Partition,
-             extents: tuple[IntLike, ...]) -> Guard:
-    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the
-    first."""
-    return Guard(k.pin(name, partition(make_identity_tensor(extents))), extents)
+             extents: tuple[IntLike, ...],
+             limits: tuple[IntLike | None, ...] | None = None) -> Guard:
+    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the first:
+    those within its extents, or within other limits."""
+    return Guard(k.pin(name, partition(make_identity_tensor(extents))), limits or extents)
+
+
+def coordinates(k: KernelBuilder, name: str, copy: TiledCopy, extents: tuple[int, ...]) -> Tensor:
+    """The coordinates of a thread's part of a tile."""
+    return k.pin(name, copy.partition(make_identity_tensor(extents), k.thread))
 
 
 def tile_of_block(

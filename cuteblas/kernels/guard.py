@@ -22,7 +22,7 @@ There are two ways to find it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 from ..codegen.builder import KernelBuilder
@@ -128,8 +128,7 @@ class Record:
                            for field in self.fields])
             found.append(k.registers(f"found_{name}", "float32", at_once))
             sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((self.size, count))))))
-            exist.append(replace(existing(k, f"t{name}_c", mine, (self.size, count)),
-                                 extents=(None, count)))
+            exist.append(existing(k, f"t{name}_c", mine, (self.size, count), (None, count)))
         most: IntLike = reduce(maximum, (count for _pointer, count in records.values()))
         with k.loop("i", ceil_div(most, step[1]), unroll=False) as i:
             for source, fragment, exists in zip(sources, found, exist, strict=True):
@@ -176,7 +175,7 @@ class Verdict:
         self._of_block = self._k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
         return self._barrier
 
-    def make(self, condition: Callable[[list[list[Term]]], Value], comment: str) -> None:
+    def make(self, condition: Callable[[list[list[Term]]], Term], comment: str) -> None:
         """Make the verdict; one warp does this. The first block leaves it at ``status``.
 
         Parameters
@@ -191,9 +190,9 @@ class Verdict:
         k.comment(comment)
         lane = k.let("lane", k.thread % WARP)
         folded = self._record.folded(k, self._records, lane)
-        verdict = k.declare("verdict", "uint32", condition(folded), const=True)
+        verdict = k.let("verdict", condition(folded))
         with k.when(equal(lane, 0)):
-            with k.when(equal(k.block_index("judge", "x"), 0)):
+            with k.when(equal(k.block_index("judge"), 0)):
                 k.store(self._status[0], verdict)
             k.store(self._of_block(0), verdict)
             self._barrier.arrive(0)
@@ -211,7 +210,6 @@ class Verdict:
 def leave_verdict(k: KernelBuilder, words: Pointer, fails: Value, fallback: int) -> None:
     """Leave a block's own verdict, in its own word, at the end of a kernel: ``fallback`` if
     ``fails`` for one of its threads."""
-    word = k.declare("word", "uint32", choose(k.call("syncthreads_or", fails), fallback, HOLDS,
-                                              "uint32"), const=True)
+    word = k.let("word", choose(k.call("syncthreads_or", fails), fallback, HOLDS, "uint32"))
     with k.when(equal(k.thread, 0)):
-        k.store(words[k.block_index("reporting", "x")], word)
+        k.store(words[k.block_index("reporting")], word)

@@ -374,7 +374,7 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
     border = config.target.grain // item if config.target.covering else 0
 
     k.comment("The box of this block")
-    rest: IntLike = k.block_index("box", "x")
+    rest: IntLike = k.block_index("box")
     first_s: IntLike = 0
     first_d: IntLike = 0
     limits: dict[int, IntLike] = {}

@@ -21,9 +21,9 @@ from ...codegen.paired import PairBuilder
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import integer
-from ...layout import Layout, Tensor, make_identity_tensor
+from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import cut_words, existing, part_of_tile, tile_of_block, vectors_along
+from ..common import coordinates, cut_words, existing, part_of_tile, tile_of_block, vectors_along
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -164,7 +164,7 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
     source, target = S.at(index), D.at(index)
     words = k.lines("S_words", S.address, word, _WORD, spanned=True)
     vectors = k.lines("D_vectors", D.address, word, _VECTOR)
-    tVcV = k.pin("tVcV", tiled.partition(make_identity_tensor(config.tile), k.thread))
+    tVcV = coordinates(k, "tVcV", tiled, config.tile)
     rows, wide = config.tile[1] // tiled.tile[1], vector // packed
 
     k.comment("The vectors of each row of the target: a thread's begins at the row's element i")

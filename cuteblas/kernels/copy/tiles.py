@@ -47,6 +47,7 @@ from ...layout import (
 )
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
 from ..common import (
+    coordinates,
     copy_element,
     cut_words,
     existing,
@@ -354,7 +355,7 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
     Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top,
     filled up with those from its end.
     """
-    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(extent, config.tile[0]))
+    block, tiles = k.block_index(), k.let("tiles", ceil_div(extent, config.tile[0]))
     odd = k.let("odd", tiles % 2)
     columns = k.let("columns", tiles + 1 - odd)
     rows = k.let("rows", (tiles + odd) // 2)
@@ -564,7 +565,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         raise CodegenError(
             f"{config.name}: {config.threads} threads must hold whole columns that lie whole sectors apart"
         )
-    tDcD = k.pin(f"tDc{name}", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
+    tDcD = coordinates(k, f"tDc{name}", tile.writer, tile.written)
     rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
     starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)  # rows of the target do, in this tile
     end = k.let(f"end_{name}", I - corner[1] if config.halo
@@ -615,8 +616,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     k.comment("Before and behind them: of each column fewer elements than are written whole")
     lanes = max(unit, config.threads // config.tile[0])
     ends = vectors_along(1, (config.threads // lanes, lanes))
-    tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], lanes)),
-                                              k.thread))
+    tEcD = coordinates(k, f"tEc{name}", ends, (config.tile[0], lanes))
     passes = config.tile[0] // ends.tile[0]
 
     def single(which: IntLike, e: IntLike) -> None:

@@ -28,7 +28,7 @@ from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop
 from .mma_operand import mma_operand
 from .rows import held_bytes, store_by_rows
-from .skinny import RANGE
+from .skinny import declare_range, is_in_range
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
@@ -151,8 +151,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
         f"threads of C {tiled.tv_c}"
     )
-    ranges = (("least", 2**32 - 1), ("most", 0), ("lost", 0)) if atom.splits else ()
-    seen = [k.declare(name, "uint32", first) for name, first in ranges]
+    seen = declare_range(k) if atom.splits else []
     block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
     status, = k.tensors(TensorParam("status", "", "uint32", written=True,
                                     batch=False)) if atom.splits else (None,)
@@ -207,5 +206,5 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     if status is not None:
         k.after_blocks()
         k.comment("Whether all that the block has split was in range")
-        leave_verdict(k, status.address, ~k.call("pairs_are_between", *seen, *RANGE), NATIVE)
+        leave_verdict(k, status.address, ~is_in_range(k, seen), NATIVE)
     return k.build()

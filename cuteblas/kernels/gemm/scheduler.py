@@ -96,7 +96,7 @@ class Scheduler:
                  tile: tuple[int, int, int], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
                  divided: Divided | None = None, triangle: str | None = None):
         self.k, self._batch, self._cluster = k, batch, cluster
-        block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
+        block, blocks = k.block_index(), k.grid_size()
         self.block, self.blocks = block, blocks
         self.place = Place(k, cluster, block)
         together = tile[0] * cluster.m, tile[1] * cluster.n

@@ -34,7 +34,7 @@ from ...codegen.pipeline import Pipeline
 from ...codegen.signature import GlobalTensor, TensorParam
 from ...codegen.swizzled import operand_layout
 from ...codegen.tma import TmaBox
-from ...codegen.values import Value
+from ...codegen.values import Term
 from ...codegen.wgmma import (
     WgmmaOperand,
     WgmmaRegisterMma,
@@ -64,7 +64,7 @@ from .scheduler import Scheduler, Work
 from .staged import WarpgroupOutput
 from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
 
-__all__ = ["RANGE", "SkinnyConfig", "gemm_skinny"]
+__all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
 
 RANGE = (-50, 50)
 """Elements that are not zero are at least two to the power of the first number and less than two to
@@ -142,6 +142,17 @@ class SkinnyConfig(PersistentConfig):
         read = "".join("" if tma else f"_{name}{'mks'[2 if x.unit is None else x.unit]}{x.width}"
                        for name, x, tma in zip("ab", (self.a, self.b), self.tma, strict=True))
         return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
+
+
+def declare_range(k: KernelBuilder) -> list[Term]:
+    """Variables for the range of what a thread splits."""
+    return [k.declare(name, "uint32", first)
+            for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
+
+
+def is_in_range(k: KernelBuilder, seen: list[Term]) -> Term:
+    """Whether all that a thread has split was in :data:`RANGE`."""
+    return k.call("pairs_are_between", *seen, *RANGE)
 
 
 @dataclass(frozen=True)
@@ -253,14 +264,6 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     in_range = k.declare("in_range", "bool", True)
 
-    def seen() -> list[Value]:
-        """Registers for the range of what a thread splits."""
-        return [k.declare(name, "uint32", first)
-                for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
-
-    def report(range_: list[Value]) -> None:
-        k.assign(in_range, k.call("pairs_are_between", *range_, *RANGE))
-
     def split_b() -> None:
         k.comment("Planes of B, by a warpgroup of its own")
         lane = k.let("lane", k.thread % GROUP)
@@ -274,7 +277,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         across, along = tPsB.extents[1:3]
         pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
         planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
-        stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()
+        stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         with steps():
             pipeline.wait(stage)
             planes_of_b.acquire(buffer)
@@ -284,7 +287,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                            pairs_of_b[_, j])
                 with k.loops((along,)) as (j,):
                     k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j),
-                         *(plane(0, j) for plane in planes), *range_)
+                         *(plane(0, j) for plane in planes), *seen)
                 with k.loops((along,)) as (j,):
                     for p, plane in enumerate(planes):
                         k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
@@ -298,7 +301,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     pipeline.release(stage.index)
             stage.advance()
             buffer.advance()
-        report(range_)
+        k.assign(in_range, is_in_range(k, seen))
 
     def load_by_threads() -> None:
         lane = k.let("lane", k.thread % GROUP)
@@ -348,7 +351,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         values = k.registers("values", "float32", Layout(8))
         words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)]
                  for b in range(_BUFFERS)]
-        stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()
+        stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         released = k.variable("released", 0, hi=_BUFFERS - 1)
         last = DEPTH // INSTRUCTION_DEPTH - 1
 
@@ -356,7 +359,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             for half in range(2):
                 for row in range(2):
                     planes = (plane(row + 2 * half) for plane in words[step % _BUFFERS])
-                    k.do("split_pair", *map(values, mma.word(row, half)), *planes, *range_)
+                    k.do("split_pair", *map(values, mma.word(row, half)), *planes, *seen)
 
         def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
@@ -405,7 +408,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             return total
 
         yield sums_of
-        report(range_)
+        k.assign(in_range, is_in_range(k, seen))
 
     loaders = "a warpgroup" if by_threads else "one thread"
     specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue),

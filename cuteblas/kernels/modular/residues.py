@@ -12,7 +12,7 @@ left of the sums takes two instructions. One launch takes A and B, or one of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 
@@ -37,12 +37,16 @@ from ..common import (
     vectors_along,
 )
 from .survey import (
+    GROUPS,
+    LANES,
     MOST,
     NORMS,
     THREADS,
     WORD,
     ModularOperand,
     count_moduli,
+    declare_state,
+    groups_of_lanes,
     load_choice,
     plane_rows,
 )
@@ -52,12 +56,10 @@ __all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "resi
 K_MULTIPLE = 32
 """Bytes of a row of residues, of which those at the end may be zeros."""
 
-_LANES = 4               # a group of lanes has a row of a matrix of bytes
-_GROUPS = WARP // _LANES
 _NUMBERS = 8                        # of elements of a thread
 _ROWS = 16                          # that a block reads where rows are across K: whole lines
 _MODULI = 8                         # by which a matrix product multiplies
-_EACH = _MODULI // _LANES           # whose residues a lane gets
+_EACH = _MODULI // LANES           # whose residues a lane gets
 
 
 def planes_of(element: str) -> int:
@@ -152,11 +154,11 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
         summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
         f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K"
     )
-    words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
+    words, numbers = declare_state(k)
     pitch = k.integer("pitch", multiple=K_MULTIPLE // WORD)
     sides = [_Side.declared(k, i, x) for i, x in enumerate(config.operands)]
     blocks = [k.integer(f"blocks_{i}") for i in range(len(sides) - 1)]
-    block = k.block_index("block", "x")
+    block = k.block_index()
     chosen = load_choice(k, words)
     multipliers = _Multipliers(k)
     count = count_moduli(k, chosen)
@@ -209,8 +211,8 @@ class _Multipliers:
 
     def __init__(self, k: KernelBuilder):
         self._k, self._own = k, k.registers("own_weights", "uint32", Layout(2))
-        self._group, self._lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
-        self.weights = k.registers("tCrB", "uint32", Layout((2, _LANES)))
+        self._group, self._lane = groups_of_lanes(k)
+        self.weights = k.registers("tCrB", "uint32", Layout((2, LANES)))
         self.starts, self.inverses, self.minus = (
             k.registers(name, kind, Layout(_EACH)) for name, kind in
             (("starts", "int32"), ("inverses", "float32"), ("minus", "int32")))
@@ -264,8 +266,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         with k.when(less(row, M)):
             k.load(squares, side.squares[flat])
             k.load(lowest, side.lowest[flat])
-        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, product.chosen,
-                                                   norms), const=True)
+        scale = k.let("scale", k.call("row_exponent", squares, lowest, product.chosen, norms))
         with k.when(all_of(less(row, M), first)):
             k.store(side.exponents[flat], scale)
         return scale
@@ -291,16 +292,15 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))
     # (modulus, number of a pair, pair)
     sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))
-    written = k.registers("tCrP", "uint32", Layout((_LANES, _EACH)))
-    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)),
-                       (1, _LANES, _EACH))
+    written = k.registers("tCrP", "uint32", Layout((LANES, _EACH)))
+    writer = TiledCopy(Layout((worker.tile[0], GROUPS, LANES), (WARP, LANES, 1)),
+                       (1, LANES, _EACH))
 
     # (words and moduli, rows, runs, blocks of moduli, ...)
     mine_of_planes = part_of_tile(writer, (rows, depth // WORD, MOST + 1), (*at, 0), k.thread)
     mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
-    exists = replace(existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1)),
-                     extents=(M, pitch, count))
+    exists = existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1), (M, pitch, count))
 
     def number_of(plane: int, i: IntLike, run: IntLike) -> Value:
         return integers(i, run, 0) + integers(i, run, 1) if plane == 2 else integers(i, run, plane)
@@ -318,7 +318,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         else:
             scale = k.load(k.declare("scale", "int32"),
                            scales(k.thread // WARP + worker.tile[0] * line))
-        factor = k.declare("factor", "float64", k.call("power_of_two_f64", scale), const=True)
+        factor = k.let("factor", k.call("power_of_two_f64", scale))
         with k.loops((WORD, runs)) as (i, run):
             for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):
                 k.assign(integers(i, run, part), k.call("scaled_integer", number, factor))
@@ -331,7 +331,7 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
             with k.loop("moduli", ceil_div(count, _MODULI), unroll=False) as moduli:
                 by.load(moduli)
                 with k.loops((runs,)) as (run,):
-                    with k.loops((_LANES,)) as (lane,):
+                    with k.loops((LANES,)) as (lane,):
                         k.fill(sums, lambda m, _i, _pair: by.starts(m))
                         with k.loops((WORD // 2,)) as (pair,):
                             k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run),
@@ -341,5 +341,5 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                                             by.minus(m)) for pair in range(WORD // 2)
                                      for i in range(2))
                             k.assign(written(lane, m), k.call("low_bytes", *found))
-                    k.copy(Vector(_LANES), written, tPgP[(0, _, _), line, run, moduli, plane],
+                    k.copy(Vector(LANES), written, tPgP[(0, _, _), line, run, moduli, plane],
                            guard=exists[(0, _, _), line, run, moduli])

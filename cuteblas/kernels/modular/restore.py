@@ -8,7 +8,7 @@ float64 by one rounding, and powers of two undo the scaling of its row and its c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 
@@ -35,7 +35,19 @@ from ..common import (
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
-from .survey import LIMBS, MOST, PRODUCT, WORD, count_moduli, load_choice, plane_rows
+from .survey import (
+    GROUPS,
+    LANES,
+    LIMBS,
+    MOST,
+    PRODUCT,
+    WORD,
+    count_moduli,
+    declare_state,
+    groups_of_lanes,
+    load_choice,
+    plane_rows,
+)
 
 __all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
 
@@ -43,8 +55,6 @@ N_MULTIPLE = 16
 """Bytes of a row of residues of C."""
 
 _THREADS = 256
-_LANES = 4  # of a group: each reads the residues of four moduli, and gets one of each four elements
-_GROUPS = WARP // _LANES
 
 
 @dataclass(frozen=True)
@@ -95,8 +105,8 @@ class RestoreConfig:
         """((thread), (values)) -> position in the tile: of each word that its group of lanes reads
         a thread has one element."""
         rows, _columns = self.tile
-        return Layout(((_LANES, _GROUPS, rows), (1, self.words)),
-                      ((rows, rows * _LANES * self.words, 1), (0, rows * _LANES)))
+        return Layout(((LANES, GROUPS, rows), (1, self.words)),
+                      ((rows, rows * LANES * self.words, 1), (0, rows * LANES)))
 
     @property
     def name(self) -> str:
@@ -129,13 +139,12 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     )
     (C,) = k.tensors(operand("C", "mn", element, config.c, written=True), modes="mn",
                      batch=len(config.batch_a))
-    R, pitch = k.pointer("R", "uint32", alignment=16), k.integer("pitch",
-                                                                 multiple=N_MULTIPLE // WORD)
+    R, pitch = k.pointer("R", "uint32"), k.integer("pitch", multiple=N_MULTIPLE // WORD)
     rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess(0)),
                                 batch=len(config.batch_a))[0]
                       for side, mode in (("A", "m"), ("B", "n")))
-    words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
-    weights = k.pointer("weights", "uint32", alignment=16)
+    words, numbers = declare_state(k)
+    weights = k.pointer("weights", "uint32")
     epilogue = Epilogue(k, config, element)
     (M, N), batch = map(k.extent, "mn"), C.batch
 
@@ -150,8 +159,8 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     chosen = load_choice(k, words)
     count = count_moduli(k, chosen)
 
-    group, lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
-    reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, many, WORD))
+    group, lane = groups_of_lanes(k)
+    reader = TiledCopy(Layout((tile[0], GROUPS, LANES), (WARP, LANES, 1)), (1, many, WORD))
     residues = plane_rows(R, (M, pitch, MOST + 1, planes, prod(batch, start=1)))
 
     mine = part_of_tile(reader, reader.tile, (*at, 0), k.thread)
@@ -164,7 +173,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
                          k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
     tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
-    exists = replace(existing(k, "tRcR", mine, (M, pitch, MOST + 1)), extents=(M, pitch, count))
+    exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
     guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
     found = k.registers("tRrR", "uint32", Layout((many, WORD)))
     # (element, word)
@@ -234,12 +243,12 @@ def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike
     own = k.registers("own_limbs", "uint32", Layout(LIMBS // 2))
     k.copy(
         Vector(1),
-        Tensor(weights, Layout((2, LIMBS // 2, _LANES), (1, 2, LIMBS)))[group % 2, _, lane],
+        Tensor(weights, Layout((2, LIMBS // 2, LANES), (1, 2, LIMBS)))[group % 2, _, lane],
         own
     )
     matrices = k.registers("tCrB", "uint32", Layout((2, 2, LIMBS // 2)))
     with k.loops((LIMBS // 2,)) as (pair,):
-        for element in range(_LANES):
+        for element in range(LANES):
             k.assign(matrices(element % 2, element // 2, pair),
                      choose(equal(group // 2, element), own(pair), 0, "uint32"))
     return matrices

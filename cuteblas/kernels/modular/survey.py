@@ -22,7 +22,7 @@ from ...codegen.engine import CodegenError, Pointer
 from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import GlobalTensor
 from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value, cast, choose, integer
+from ...codegen.values import Value, cast, choose, integer, number
 from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (
@@ -38,10 +38,11 @@ from ..common import (
 )
 from ..guard import HOLDS, NATIVE, Field, Record
 
-__all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS",
-           "STATE_BYTES", "THREADS", "WEIGHTS", "WORD", "ModularOperand", "SurveyConfig",
-           "SurveyOperand", "choice", "count_moduli", "load_choice", "parts_of",
-           "plane_rows", "survey"]
+__all__ = ["ARRIVED", "CHOICE", "GROUPS", "LANES", "LIMBS", "MODULI", "MOST", "NORMS",
+           "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS", "WEIGHTS", "WORD",
+           "ModularOperand", "SurveyConfig", "SurveyOperand", "choice", "count_moduli",
+           "declare_state", "groups_of_lanes", "load_choice", "parts_of", "plane_rows",
+           "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """Pairwise coprime: the largest numbers that are."""
@@ -64,6 +65,9 @@ CHOICE, ARRIVED, NORMS, PRODUCT, WEIGHTS, STATE_BYTES = 0, 4, 8, 16, 32, 32 + LI
 how many blocks have left their records, which the survey sets to 0; the most that norms may be; the
 product of moduli over 2^64, in two parts; for each four moduli the bytes that their residues are
 multiplied with, from the lowest, each a word of four."""
+
+LANES, GROUPS = 4, WARP // 4
+"""Lanes of a group, which has a row of a matrix of bytes, and groups of a warp."""
 
 THREADS, ROWS = 256, 32
 """Threads of a block, and how many rows those of ``modular_choice`` have."""
@@ -176,6 +180,16 @@ class SurveyConfig:
         return f"modular_survey_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
 
 
+def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
+    """The state of a product as words and as numbers, for kernels that read it."""
+    return k.pointer("words", "uint32"), k.pointer("numbers", "float64", alignment=8)
+
+
+def groups_of_lanes(k: KernelBuilder) -> tuple[IntLike, IntLike]:
+    """The group of a thread in its warp, and its lane in the group."""
+    return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
+
+
 def load_choice(k: KernelBuilder, words: Pointer) -> Value:
     """The choice that the state of a product has: 0 leaves it to native arithmetic."""
     return k.load(k.declare("chosen", "uint32"), words[CHOICE // 4])
@@ -209,8 +223,8 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
                       summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
     of_a, of_b = (_survey_tensors(k, side, x) for side, x in (("A", config.a), ("B", config.b)))
-    words, nobody = k.pointer("words", "uint32", const=False, alignment=16), k.declare("nobody", "uint32", 0, const=True)
-    block = k.block_index("block", "x")
+    words, nobody = k.pointer("words", "uint32", const=False), k.let("nobody", number(0, "uint32"))
+    block = k.block_index()
     with k.when(all_of(equal(block, 0), equal(k.thread, 0))):
         k.store(words[ARRIVED // 4], nobody)
     with k.when(less(block, blocks_a)):
@@ -325,9 +339,9 @@ def choice(wide: bool = False) -> GeneratedKernel:
     records = k.pointer("R", "float32", const=False, alignment=8)
     least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
-    words = k.pointer("words", "uint32", const=False, alignment=16)
+    words = k.pointer("words", "uint32", const=False)
     numbers = k.pointer("numbers", "float64", const=False, alignment=8)
-    block = k.block_index("block", "x")
+    block = k.block_index()
     k.let_next_launch_begin()
     record = RECORD.registers(k, "record")
     RECORD.clear(k, record)
@@ -343,7 +357,7 @@ def choice(wide: bool = False) -> GeneratedKernel:
         RECORD.leave(k, record, records, block)
         k.assign(before, k.call("count_arrival", words[ARRIVED // 4]))
     k.fold_lanes(before, "max", butterfly(WARP))
-    blocks = k.grid_size("blocks", "x")
+    blocks = k.grid_size()
     k.stop(cast(before + 1, "int32") < cast(integer(blocks), "int32"))
     k.warp_barrier()
     k.comment("The last block makes the choice")
@@ -390,17 +404,15 @@ def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLi
     of_a, of_b = RECORD.folded(k, {"A": (records, blocks_a),
                                    "B": (records + RECORD.size * blocks_a,
                                          maximum(blocks - blocks_a, 0))}, k.thread)
-    return k.declare("chosen", "uint32", k.call("choose_moduli", *of_a, *of_b, least), const=True)
+    return k.let("chosen", k.call("choose_moduli", *of_a, *of_b, least))
 
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
                   numbers: Pointer) -> None:
     """Leave the choice, the verdict, and the numbers that belong to them."""
-    count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
+    count = k.let("moduli", k.call("moduli_of", chosen))
     with k.when(equal(k.thread, 0)):
-        verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"),
-                            const=True)
-        k.store(status[0], verdict)
+        k.store(status[0], k.let("verdict", choose(chosen.equals(0), NATIVE, HOLDS, "uint32")))
         k.store(words[CHOICE // 4], chosen)
         most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
         k.do("product_of_moduli", count, most, rest)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
+from ...codegen.builder import KernelBuilder
 from ...codegen.copies import Vector
 from ...codegen.engine import CodegenError
 from ...codegen.epilogue import literal
@@ -22,11 +22,12 @@ from ...codegen.kernel import GeneratedKernel
 from ...codegen.signature import TensorParam
 from ...codegen.tiled import TiledCopy
 from ...codegen.values import Value
-from ...layout import Layout, _, idx2crd, make_identity_tensor
+from ...layout import Layout, _, idx2crd
 from ...layout.symbolic import IntLike, ceil_div, minimum
 from ..common import (
     WARP,
     OperandAccess,
+    coordinates,
     existing,
     fold_halves,
     operand,
@@ -158,7 +159,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     X = inputs[0]
     (I, J), batch = map(k.extent, "ij"), X.batch
 
-    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(I, config.tile[0]))
+    block, tiles = k.block_index(), k.let("tiles", ceil_div(I, config.tile[0]))
     tile, item = unravel(k, block, tiles, several=bool(batch))
     depth: IntLike = J
     if config.sliced:
@@ -190,7 +191,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
                                       k.convert(read(v, i, j), accumulator)))
 
     results = config.tile[0], tj
-    tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
+    tRcR = coordinates(k, "tRcR", folder, results)
     if config.y and config.lanes == 1 and tj <= WARP and dtype(accumulator).kind != "b":
         k.comment("Fold the lanes along j")
         k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op],
@@ -205,7 +206,8 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
 
     k.comment("The first threads along j have the results")
     owned = part_of_tile(folder, results, (tile, 0), k.thread)
-    tRgR, last = k.pin("tRgR", owned(R.at(item, (I, tj)))), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
+    tRgR = k.pin("tRgR", owned(R.at(item, (I, tj))))
+    last = existing(k, "tRcR_i", owned, (I, tj), (I, 1))
     result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
     k.fill(result, lambda *at: k.convert(total(*at), config.output))
     k.copy(Vector(1), result, tRgR, guard=last)

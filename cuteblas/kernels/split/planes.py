@@ -489,7 +489,7 @@ class _Operand:
                 k.do("row_factors", shift(*at), factor(*at), again(*at))
                 k.assign(far, far | again(*at).differs(1.0))
                 k.assign(shift(*at), -shift(*at))
-            first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
+            first = existing(k, "tRcR_m", owned, (M, tj), (M, 1))
             tRgR = k.pin("tRgR", owned(self._r.at(item, (M, tj))))
             with k.when(equal(rank, 0)):
                 k.copy(Vector(1), shift, tRgR, guard=first)
