@@ -27,9 +27,18 @@ from ..common import GROUP, batch_letters, mapped
 from ..modular.residues import planes_of
 from ..modular.survey import MOST, load_choice
 from .cluster import ALONE, Cluster
-from .multiplier import Multiplier, Products
-from .producer import Step, keep_full, tma_operands
-from .roles import Finish, Multiply, Sums, begin, specialise
+from .roles import (
+    Finish,
+    Multiplier,
+    Multiply,
+    Products,
+    Step,
+    Sums,
+    begin,
+    keep_full,
+    specialise,
+    tma_operands,
+)
 from .scheduler import Scheduler, TileOfC, Work
 from .staged import StagedC
 from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles

@@ -58,8 +58,7 @@ from ..common import (
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .persistent import PersistentConfig
-from .producer import Step, keep_full, tma_operands
-from .roles import Multiply, Sums, begin, specialise
+from .roles import Multiply, Step, Sums, begin, keep_full, specialise, tma_operands
 from .scheduler import Scheduler, Work
 from .staged import WarpgroupOutput
 from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles

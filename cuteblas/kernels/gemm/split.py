@@ -35,10 +35,18 @@ from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
 from ..split.planes import FORMATS
 from .divided import Divided
-from .multiplier import Multiplier, Products
 from .persistent import TmaConfig
-from .producer import Step, keep_full, tma_operands
-from .roles import Multiply, Sums, begin, specialise
+from .roles import (
+    Multiplier,
+    Multiply,
+    Products,
+    Step,
+    Sums,
+    begin,
+    keep_full,
+    specialise,
+    tma_operands,
+)
 from .scheduler import Scheduler, TileOfC, Work
 from .staged import StagedC, WarpgroupOutput
 from .tiles import DEPTH, boxes, consumer_mma, rings_of_tiles
