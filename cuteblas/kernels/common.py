@@ -11,12 +11,18 @@ from operator import or_
 from typing import Any
 
 from .._dtypes import dtype
-from ..codegen.builder import Guard, KernelBuilder
-from ..codegen.copies import Vector
-from ..codegen.engine import CodegenError, Element, Pointer
-from ..codegen.signature import TensorParam
-from ..codegen.tiled import TiledCopy
-from ..codegen.values import Value, cast
+from ..codegen import (
+    CodegenError,
+    Element,
+    Guard,
+    KernelBuilder,
+    Pointer,
+    TensorParam,
+    TiledCopy,
+    Value,
+    Vector,
+    cast,
+)
 from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 

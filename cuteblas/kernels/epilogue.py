@@ -13,12 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._dtypes import dtype
-from ..codegen.builder import Guard, KernelBuilder
-from ..codegen.copies import Vector
-from ..codegen.engine import Pointer
+from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, Value, Vector
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
-from ..codegen.signature import GlobalTensor, TensorParam
-from ..codegen.values import Value, local
+from ..codegen.values import local
 from ..layout import Layout, Tensor, _, composition, flatten
 from ..layout.symbolic import Expr, IntLike, equal, select
 from .common import Partition, combine

@@ -25,12 +25,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from ..codegen.builder import KernelBuilder
-from ..codegen.copies import Vector
-from ..codegen.engine import CodegenError, Pointer
-from ..codegen.mbarrier import Mbarriers
-from ..codegen.signature import TensorParam
-from ..codegen.values import Term, Value, choose
+from ..codegen import (
+    CodegenError,
+    KernelBuilder,
+    Mbarriers,
+    Pointer,
+    TensorParam,
+    Term,
+    Value,
+    Vector,
+    choose,
+)
 from ..layout import Layout, Tensor, _
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
 from .common import WARP, butterfly, existing, part_of_tile, vectors_along

@@ -18,11 +18,17 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Covering, CpAsync, Vector
-from ...codegen.engine import CodegenError, Element
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import GlobalTensor, TensorParam
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Element,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    TensorParam,
+    Vector,
+)
+from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
 from ..common import copy_element, cut_words, packed_strides, split_words

@@ -29,12 +29,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError, Element, Lines
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import TensorParam
-from ...codegen.values import integer
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Element,
+    GeneratedKernel,
+    KernelBuilder,
+    TensorParam,
+    Vector,
+    integer,
+)
+from ...codegen.engine import Lines
 from ...layout import ComposedLayout, Layout, Swizzle, Tensor, zipped_divide
 from ...layout.symbolic import (
     Expr,

@@ -13,14 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    TensorParam,
+    TiledCopy,
+    Vector,
+    integer,
+)
 from ...codegen.paired import PairBuilder
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import integer
 from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
 from ..common import coordinates, cut_words, existing, part_of_tile, tile_of_block, vectors_along

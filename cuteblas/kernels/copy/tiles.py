@@ -27,14 +27,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError, Lines
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    GlobalTensor,
+    Guard,
+    KernelBuilder,
+    TensorParam,
+    TiledCopy,
+    Vector,
+    integer,
+)
+from ...codegen.engine import Lines
 from ...codegen.paired import PairBuilder
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import integer
 from ...layout import (
     ComposedLayout,
     Layout,

@@ -25,14 +25,20 @@ from math import gcd, prod
 from typing import Any
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError, static_extents
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.nested import by_coordinate
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.values import Value
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Fma,
+    GeneratedKernel,
+    GlobalTensor,
+    Guard,
+    KernelBuilder,
+    TensorParam,
+    Value,
+    Vector,
+    by_coordinate,
+    static_extents,
+)
 from ...layout import (
     Layout,
     Tensor,

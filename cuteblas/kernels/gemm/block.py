@@ -12,11 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.engine import CodegenError
+from ...codegen import CodegenError, GlobalTensor, Guard, KernelBuilder, by_coordinate
 from ...codegen.grouped import TableBuilder
-from ...codegen.nested import by_coordinate
-from ...codegen.signature import GlobalTensor
 from ...layout import (
     Layout,
     Tensor,

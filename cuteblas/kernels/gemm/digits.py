@@ -24,11 +24,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import Pointer
-from ...codegen.values import Value, cast
-from ...codegen.wgmma import wgmma_delivered
+from ...codegen import KernelBuilder, Pointer, Value, Vector, cast, wgmma_delivered
 from ...layout import Layout, Tensor, size
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, select
 from .scheduler import Scheduler

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...codegen.copies import CpAsync
-from ...codegen.engine import CodegenError
+from ...codegen import CodegenError, CpAsync, TiledCopy
 from ...codegen.pipeline import RingIndex
-from ...codegen.tiled import TiledCopy
 from ...layout import Tensor, _
 from ...layout.symbolic import IntLike, less, minimum
 from .block import GemmBlock

@@ -17,10 +17,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
-from ...codegen.signature import TensorParam
 from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import IntLike
 from ..guard import NATIVE, leave_verdict

@@ -11,11 +11,10 @@ from __future__ import annotations
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen.copies import CpAsync, Ldmatrix, Vector
+from ...codegen import CodegenError, CpAsync, TiledCopy, Vector, static_extents
+from ...codegen.copies import Ldmatrix
 from ...codegen.covering import CoveredTiles, CpAsyncPart, CutWords, JoinPairs
-from ...codegen.engine import CodegenError, static_extents
 from ...codegen.mma import WarpMma, operand_tile
-from ...codegen.tiled import TiledCopy
 from ...layout import ComposedLayout, Layout, Tensor, _, cosize, make_layout, size
 from ...layout.symbolic import IntLike, all_of, less, minimum, select
 from ..common import WARP, OperandAccess, vectors_along

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.pipeline import Pipeline
-from ...codegen.tma import TmaBox
-from ...codegen.wgmma import WgmmaMma, wgmma_delivered
+from ...codegen import (
+    GeneratedKernel,
+    KernelBuilder,
+    Pipeline,
+    TmaBox,
+    Vector,
+    WgmmaMma,
+    oldest_with,
+    wgmma_delivered,
+)
 from ...layout import Layout, _, make_identity_tensor
 from ..common import GROUP, batch_letters, mapped
 from ..modular.residues import planes_of

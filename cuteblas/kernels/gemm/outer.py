@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError, static_extents
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import TensorParam
+from ...codegen import (
+    CodegenError,
+    Fma,
+    GeneratedKernel,
+    KernelBuilder,
+    TensorParam,
+    Vector,
+    static_extents,
+)
 from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import (
     Expr,

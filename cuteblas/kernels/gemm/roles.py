@@ -25,14 +25,19 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.engine import Element
-from ...codegen.mbarrier import Mbarriers, initialise
-from ...codegen.pipeline import Pipeline
-from ...codegen.signature import GlobalTensor
-from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox, TmaLoad, tma_prefetch
-from ...codegen.wgmma import WgmmaMma, WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
+from ...codegen import (
+    Element,
+    GlobalTensor,
+    KernelBuilder,
+    Mbarriers,
+    Pipeline,
+    TmaBox,
+    WgmmaMma,
+    operand_layout,
+)
+from ...codegen.mbarrier import initialise
+from ...codegen.tma import TmaLoad, tma_prefetch
+from ...codegen.wgmma import WgmmaOperand, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, local_tile, make_identity_tensor, select, size
 from ...layout.symbolic import Expr, IntLike, equal, less
 from ..common import GROUP

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Covering, Vector
+from ...codegen import CodegenError, Guard, KernelBuilder, Vector, static_extents
+from ...codegen.copies import Covering
 from ...codegen.covering import CoveredTiles
-from ...codegen.engine import CodegenError, static_extents
 from ...layout import Layout, Tensor, _, cosize, make_layout, select
 from ...layout.symbolic import IntLike, all_of, equal, less, minimum
 from ..common import WARP, Partition, copy_element, vectors_along

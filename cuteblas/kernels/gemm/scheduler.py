@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from ...codegen.builder import KernelBuilder
+from ...codegen import KernelBuilder
 from ...layout import Tensor, idx2crd
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, select
 from ..common import grouped_raster

@@ -19,12 +19,8 @@ from functools import cache
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.tiled import TiledCopy, TiledMma
+from ...codegen import CodegenError, Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
+from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess

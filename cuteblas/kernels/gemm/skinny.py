@@ -24,25 +24,23 @@ from functools import cache
 from typing import ClassVar
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import fence_proxy_async
-from ...codegen.pipeline import Pipeline
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox
-from ...codegen.values import Term
-from ...codegen.wgmma import (
-    WgmmaOperand,
-    WgmmaRegisterMma,
-    wgmma_commit,
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    Pipeline,
+    TensorParam,
+    Term,
+    TmaBox,
+    Vector,
+    oldest_with,
+    operand_layout,
     wgmma_delivered,
-    wgmma_fence,
-    wgmma_wait,
 )
+from ...codegen.mbarrier import fence_proxy_async
+from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma_fence, wgmma_wait
 from ...layout import Layout, Tensor, _, composition, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
 from ..common import (

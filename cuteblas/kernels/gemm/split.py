@@ -18,15 +18,19 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.pipeline import Pipeline
-from ...codegen.signature import TensorParam
-from ...codegen.tma import TmaBox
-from ...codegen.values import Value, complex_of, number
-from ...codegen.wgmma import WgmmaMma, wgmma_delivered
+from ...codegen import (
+    GeneratedKernel,
+    KernelBuilder,
+    Pipeline,
+    TensorParam,
+    TmaBox,
+    Value,
+    Vector,
+    WgmmaMma,
+    oldest_with,
+    wgmma_delivered,
+)
+from ...codegen.values import complex_of, number
 from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
 from ..common import GROUP, WARP, mapped, operand

@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
+from ...codegen import GlobalTensor, KernelBuilder, TmaBox, Vector, WgmmaMma, partition
 from ...codegen.mbarrier import fence_proxy_async
-from ...codegen.signature import GlobalTensor
 from ...codegen.swizzled import longest_row, swizzle_over
-from ...codegen.tiled import partition
-from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
-from ...codegen.wgmma import WgmmaMma, WgmmaRegisterMma
+from ...codegen.tma import TmaStore, tma_store_wait
+from ...codegen.wgmma import WgmmaRegisterMma
 from ...layout import (
     ComposedLayout,
     Layout,

@@ -17,13 +17,17 @@ from functools import cache, cached_property
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Fma,
+    GeneratedKernel,
+    Guard,
+    KernelBuilder,
+    Vector,
+    partition,
+)
 from ...codegen.pipeline import RingIndex
-from ...codegen.tiled import partition
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, all_of, equal, less
 from ..common import WARP

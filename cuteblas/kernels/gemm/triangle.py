@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import lcm
 
-from ...codegen.builder import KernelBuilder
+from ...codegen import KernelBuilder
 from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, ceil_div, equal, less, select
 from ..common import Partition

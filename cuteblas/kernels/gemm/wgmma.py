@@ -22,13 +22,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.pipeline import Pipeline
-from ...codegen.tma import TmaBox
-from ...codegen.wgmma import WgmmaMma
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    KernelBuilder,
+    Pipeline,
+    TmaBox,
+    WgmmaMma,
+    oldest_with,
+)
 from ...layout import Tensor
 from ...layout.symbolic import IntLike
 from ..common import GROUP, mapped, operand

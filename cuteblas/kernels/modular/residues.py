@@ -16,14 +16,20 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import Element, Pointer
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CpAsync,
+    Element,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    Pointer,
+    Term,
+    TiledCopy,
+    Value,
+    Vector,
+    choose,
+)
 from ...codegen.mma import SIGNED_BYTES
-from ...codegen.signature import GlobalTensor
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import Term, Value, choose
 from ...layout import ComposedLayout, Layout, Swizzle, _
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (

@@ -13,13 +13,18 @@ from functools import cache
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import Pointer
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    GeneratedKernel,
+    KernelBuilder,
+    Pointer,
+    TiledCopy,
+    Vector,
+    cast,
+    choose,
+    partition,
+)
 from ...codegen.mma import UNSIGNED_BYTES
-from ...codegen.tiled import TiledCopy, partition
-from ...codegen.values import cast, choose, complex_of
+from ...codegen.values import complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_layout
 from ...layout.symbolic import IntLike, equal, less
 from ..common import (

@@ -16,13 +16,20 @@ from math import prod
 from typing import NamedTuple
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError, Pointer
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import GlobalTensor
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value, cast, choose, integer, number
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    Pointer,
+    TiledCopy,
+    Value,
+    Vector,
+    cast,
+    choose,
+    integer,
+)
+from ...codegen.values import number
 from ...layout import Layout, Tensor, _, local_tile
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
 from ..common import (

@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    KernelBuilder,
+    TensorParam,
+    TiledCopy,
+    Value,
+    Vector,
+)
 from ...codegen.epilogue import literal
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import TensorParam
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value
 from ...layout import Layout, _, idx2crd
 from ...layout.symbolic import IntLike, ceil_div, minimum
 from ..common import (

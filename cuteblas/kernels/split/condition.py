@@ -7,8 +7,7 @@ than any row of the other offers.
 
 from __future__ import annotations
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.values import Term, choose
+from ...codegen import KernelBuilder, Term, choose
 from ..guard import HOLDS, NATIVE, Field, Record
 
 __all__ = ["RECORD", "UNBOUNDED", "verdict_on_rows"]

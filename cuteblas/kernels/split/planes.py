@@ -31,15 +31,24 @@ from functools import cache, partial
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import CpAsync, StoreAsync, Vector
-from ...codegen.engine import CodegenError, Pointer
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import Mbarriers, initialise
-from ...codegen.signature import TensorParam
-from ...codegen.tiled import TiledCopy, partition
-from ...codegen.values import Value, integer
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    GeneratedKernel,
+    Guard,
+    KernelBuilder,
+    Mbarriers,
+    Pointer,
+    TensorParam,
+    TiledCopy,
+    Value,
+    Vector,
+    integer,
+    oldest_with,
+    partition,
+)
+from ...codegen.copies import StoreAsync
+from ...codegen.mbarrier import initialise
 from ...layout import (
     ArithTuple,
     CoordinateIterator,
