@@ -24,11 +24,11 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
 )
-from ...layout.symbolic import Expr, IntLike, ceil_div, maximum, minimum
+from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
 from ..common import OperandAccess, Partition, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
 from ..guard import gate_tag
-from .triangle import Triangle, output_triangle
+from .triangle import output_triangle, tiles_of_c
 
 __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
@@ -117,12 +117,16 @@ class GemmConfig:
         return self.element, self.element_b or self.element
 
     @property
+    def scalars(self) -> str:
+        """The type of alpha, beta and sums."""
+        return self.accumulator or dtype(self.element).accumulator
+
+    @property
     def types(self) -> str:
         """The part of a kernel's name that says which types it has."""
-        sums = self.accumulator and self.accumulator != dtype(self.element).accumulator
-        names = (self.element, *((self.element_b,) if self.element_b else ()),
-                 *((self.accumulator,) if sums else ()), self.output)
-        return "_".join(dtype(name).tag for name in names)
+        sums = "" if self.scalars == dtype(self.element).accumulator else self.scalars
+        names = self.element, self.element_b, sums, self.output
+        return "_".join(dtype(name).tag for name in names if name)
 
     @property
     def traits(self) -> str:
@@ -207,16 +211,11 @@ class GemmBlock:
         self._epilogue = Epilogue(k, config, accumulator)
 
         M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
-        triangle = None if config.triangle is None else Triangle(k, config.triangle, M,
-                                                                 (tile.m, tile.n))
-        if triangle is not None:
-            tiles_m, tiles_n = triangle.tiles
-        else:
-            tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
+        of_c = tiles_of_c(k, config.triangle, (M, N), (tile.m, tile.n))
         block: IntLike = k.each_block("block", several=several)
         item: IntLike = 0
         if batch:
-            tiles = k.let("tiles", tiles_m * tiles_n)
+            tiles = k.let("tiles", of_c.tiles[0] * of_c.tiles[1])
             item = k.let("item", block // tiles)
             block = k.let("block_in_item", block % tiles)
         depth, first_k = K, 0
@@ -230,10 +229,7 @@ class GemmBlock:
             depth = k.let("depth", minimum(chunk, K - first_k))
         self._epilogue.load_scalars()
         depth = self._epilogue.depth(depth)
-        bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
-        diagonal: Expr | bool = False
-        if triangle is not None:
-            bm, bn, diagonal = triangle.at(bm, bn)
+        bm, bn, diagonal = of_c.at(*grouped_raster(k, block, *of_c.tiles))
         self.at = bm, bn
         self.extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 

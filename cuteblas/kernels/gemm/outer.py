@@ -100,11 +100,6 @@ class OuterConfig(GemmConfig):
             raise CodegenError(f"outer products need plain modes and write all of C, got {self}")
 
     @property
-    def scalars(self) -> str:
-        """The type of alpha and beta, and that to which sums are rounded first."""
-        return self.accumulator or dtype(self.element).accumulator
-
-    @property
     def sums(self) -> str:
         """The type of sums: of short integers that of registers, of whose bits they are the lowest;
         of bool a count of products."""

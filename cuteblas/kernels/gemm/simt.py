@@ -259,9 +259,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
 
     Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
-    tile, (element_a, element_b) = config.tile, config.elements
-    accumulator = config.accumulator or dtype(element_a).accumulator
-    mma = tile.mma
+    tile, mma, accumulator = config.tile, config.tile.mma, config.scalars
     if tile.m % mma.tile[0] or tile.n % mma.tile[1]:
         raise CodegenError(
             f"{config.name}: the tile {(tile.m, tile.n)} of C does not divide into {mma.tile}"
@@ -286,7 +284,7 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
     tCrC = k.registers("tCrC", accumulator, Layout((tile.values, rest_m, rest_n, chains)))
     k.fill(tCrC)
 
-    plain = {element_a, element_b, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
+    plain = {*config.elements, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
     in_order = tile.in_order and plain
 
     def multiply(step: IntLike) -> None:

@@ -172,7 +172,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
     tile, (element_a, element_b) = config.tile, config.elements
-    accumulator = config.accumulator or dtype(element_a).accumulator
+    accumulator = config.scalars
     (vm, vk), (rm, rk), n = tile.values, tile.rest, tile.n
     columns = config.b.width if config.b.unit == 0 else 1       # of B that a thread loads at a time
     width_b = config.b.width if config.b.unit in (0, 1) else 1
