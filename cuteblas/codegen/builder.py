@@ -10,7 +10,7 @@ and global-memory sectors of the accesses that it writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -23,7 +23,7 @@ from .engine import CodegenError, Element, Lines, Pointer, static_extents
 from .intrinsics import Argument, called, intrinsic
 from .kernel import GeneratedKernel, Param
 from .nested import tabulated
-from .signature import Declarations, GlobalTensor, TensorParam, declare
+from .signature import Declarations, declare
 from .values import Operand, Rendered, Term, Use, Value, local, rendered
 
 __all__ = ["CopyAtom", "GemmAtom", "Guard", "KernelBuilder"]
@@ -33,11 +33,12 @@ _MAX_VECTOR_BYTES = 16
 _CONDITION = 2                      # how strongly the condition of ?: binds
 
 
-_Named = TypeVar("_Named", bound=IntLike | Element | Tensor)
+_Named = TypeVar("_Named", bound=IntLike | Term | Element | Tensor)
+_Variable = TypeVar("_Variable", bound=Value)
 
 
-class CopyAtom(Protocol):
-    """Copies tensors with certain instructions and predicates.
+class CopyAtom:
+    """Copies tensors with certain instructions, and predicates if it has any.
 
     Examples
     --------
@@ -53,7 +54,21 @@ class CopyAtom(Protocol):
 
     def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
              when: Expr | bool) -> None:
-        """Write the copy of all of ``source``."""
+        """Write the copy of all of ``source``. An atom that only has ``write`` takes no predicates.
+
+        Raises
+        ------
+        CodegenError
+            If there is a guard or a condition, and the atom takes none.
+        """
+        if guard is not None or when is not True:
+            raise CodegenError(
+                f"{type(self).__name__} takes no predicates: put the copy under KernelBuilder.when"
+            )
+        self.write(k, source, target)
+
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
+        """Write the copy of all of ``source``: hardware checks bounds, or all elements exist."""
 
 
 class GemmAtom(Protocol):
@@ -191,6 +206,7 @@ class KernelBuilder:
         self._int, self._int_dtype = ("long long", _INT64) if wide else ("int", _INT32)
         self._summary, self._unroll, self._waits = summary, unroll, waits
         self._gated = self._in_loop = False
+        self._block_index = ""                         # the block's, if it is one among others
         self._rest = ExitStack()                       # what ends with the kernel
         self._notes: list[str] = []
         self._params: list[Param] = []
@@ -210,43 +226,7 @@ class KernelBuilder:
         self._access.thread = self.thread
 
     # -- parameters --------------------------------------------------------------------------------
-    def tensors(
-        self,
-        *tensors: TensorParam,
-        modes: Iterable[str] = "",
-        batch: int = 0,
-        multiples: Mapping[str, int] | None = None,
-        nested: Mapping[str, int] | None = None,
-        typical: Mapping[str, int] | None = None,
-        suffix: str = ""
-    ) -> tuple[GlobalTensor, ...]:
-        """Declare the tensors that the kernel works on, and with them their parameters.
-
-        Parameters have this order: tensor maps; addresses of tensors that the kernel reads, then of
-        those that it writes; extents of ``modes``; unknown strides, tensor by tensor; extents of
-        the ``batch`` modes, unless an earlier declaration made them; batch strides, tensor by
-        tensor.
-
-        Parameters
-        ----------
-        *tensors : TensorParam
-            The tensors. They may share modes with those that were declared before.
-        modes : iterable of str
-            Modes whose extents become parameters, unless an earlier declaration made them. A name
-            that is not a mode of a tensor becomes a parameter with that name.
-        batch : int
-            Number of batch modes.
-        multiples : mapping of str to int, optional
-            Powers of two that divide the extents of modes, in addition to the vectors along them.
-        nested : mapping of str to int, optional
-            The number of modes nested in a mode, if it is more than one.
-        typical : mapping of str to int, optional
-            Extents of modes for which the builder counts the costs of accesses.
-        suffix : str
-            Ends the names of extents: ``M`` becomes ``M<suffix>``.
-        """
-        return declare(self, tensors, modes=modes, batch=batch, multiples=multiples, nested=nested,
-                       typical=typical, suffix=suffix)
+    tensors = declare
 
     def extent(self, mode: str) -> IntLike:
         """The extent of a declared mode: the product of the extents nested in it."""
@@ -256,18 +236,18 @@ class KernelBuilder:
                 alignment: int = 16) -> Pointer:
         """A pointer parameter to elements of a type, aligned to ``alignment`` bytes."""
         dt = dtype(element)
-        self._params.append(Param(self._fresh(name), "pointer", dt, const))
+        self._pass_pointer(name, dt, f"{dt.ctype}{' const' if const else ''}*", const)
         return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
 
-    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
+    def integer(self, name: str, *, lo: int | None = 0, multiple: int = 1,
                 typical: int | None = None) -> Expr:
-        """An integer parameter in ``lo .. hi`` that is a multiple of ``multiple`` (a power of two).
+        """An integer parameter from ``lo`` on that is a multiple of ``multiple`` (a power of two).
 
         The builder counts the costs of accesses for a ``typical`` value.
         """
-        self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
         self._access.parameter(name, extent=lo is not None, value=typical)
-        return Var(name, lo, hi, -multiple)
+        self._pass_integer(name)
+        return Var(name, lo, bits=-multiple)
 
     def scalar(self, name: str, element: str) -> Term:
         """A parameter that holds one value of an element type."""
@@ -286,8 +266,7 @@ class KernelBuilder:
         self._gated = True
         opens = self.declare("gate_opens", "bool", False)
         with self.loop("i", count, start=self.thread, step=self.threads) as i:
-            word = self.declare("word", "uint32")
-            self.do("load_global", word, words[i], of=1)
+            word = self.load(self.declare("word", "uint32"), words[i])
             self.assign(opens, opens | word.equals(value))
         self.stop(~self.call("syncthreads_or", opens))
 
@@ -300,8 +279,8 @@ class KernelBuilder:
         :meth:`after_blocks` or at the end of the kernel.
         """
         if not self._gated and not several:
-            return self.block_index(name, "x")
-        first, step = self.block_index("own_block", "x"), self.grid_size("own_blocks", "x")
+            return self.block_index(name)
+        first, step = self.block_index("own_block"), self.grid_size("own_blocks")
         block = self._rest.enter_context(self.loop(name, self.integer("blocks"), start=first,
                                                    step=step, unroll=False))
         self._in_loop = True
@@ -386,9 +365,12 @@ class KernelBuilder:
 
     # -- integers ----------------------------------------------------------------------------------
     def let(self, name: str, value: _Named) -> _Named:
-        """Name an integer expression, or the place of an element or a tensor; constants and plain
-        variables stay what they are."""
+        """Name an integer expression, a value, or the place of an element or a tensor; constants
+        and plain variables stay what they are."""
         given: Any = value
+        if isinstance(given, Term):
+            assert given.dtype is not None
+            return self.declare(name, given.dtype.name, given, const=True)  # type: ignore[return-value]
         if isinstance(given, Element):
             return replace(given, index=self.let(name, given.index))  # type: ignore[return-value]
         if isinstance(given, Tensor):
@@ -399,11 +381,11 @@ class KernelBuilder:
             return value
         return self._declare(name, self._c(given), given)  # type: ignore[return-value]
 
-    def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
+    def block_index(self, name: str = "block", axis: str = "x") -> Expr:
         """The block's index along ``axis`` (x, y or z)."""
-        return self._declare(name, f"blockIdx.{axis}", Var(name, 0, hi))
+        return self._declare(name, self._block_index or f"blockIdx.{axis}", Var(name, 0))
 
-    def grid_size(self, name: str, axis: str) -> Expr:
+    def grid_size(self, name: str = "blocks", axis: str = "x") -> Expr:
         """The number of blocks along ``axis`` (x, y or z)."""
         self._access.parameter(name, extent=True)
         return self._declare(name, f"gridDim.{axis}", Var(name, 1))
@@ -586,16 +568,28 @@ class KernelBuilder:
         of_source, of_target = (x.run() if isinstance(x, Element) else x for x in (source, target))
         atom.copy(self, of_source, of_target, guard, when)
 
+    def load(self, variable: _Variable, source: Element | Pointer) -> _Variable:
+        """Load an element of memory to a variable, which is returned."""
+        place = source.pointer if isinstance(source, Element) else source
+        self.do("load_global" if place.space == "gmem" else "load_shared", variable, source, of=1)
+        return variable
+
+    def store(self, target: Element, variable: Value) -> None:
+        """Store a variable to an element of memory."""
+        in_global = target.pointer.space == "gmem"
+        self.do("store_global" if in_global else "store_shared", target, variable, of=1)
+
     def count(self, element: Element, width: int, call: str, tensor: Tensor) -> None:
         """Count the cost of an access to ``width`` elements at ``element`` with a device
         function."""
         self._access.count(element, width, call, tensor)
 
-    def fill(self, fragment: Tensor, value: Value | None = None) -> None:
-        """Set every element of a fragment (to zero by default)."""
+    def fill(self, fragment: Tensor, value: Operand | Callable[..., Operand] | None = None) -> None:
+        """Set every element of a fragment: to zero, a value, or a function of its coordinates."""
+        zero = self.call("zero", of=fragment.engine.dtype.name)
         with self.loops(static_extents(fragment)) as at:
-            self.assign(fragment(*at), self.call("zero", of=fragment.engine.dtype.name)
-                        if value is None else value)
+            self.assign(fragment(*at), zero if value is None
+                        else value(*at) if callable(value) else value)
 
     def gemm(self, atom: GemmAtom, c: Tensor, a: Tensor, b: Tensor) -> None:
         """``c += a b^T`` on the operands of an atom: fragments, or tiles in shared memory."""
@@ -606,8 +600,7 @@ class KernelBuilder:
         two values."""
         if static_extents(total) != static_extents(part):
             raise CodegenError(f"fold: extents differ: {part.layout} into {total.layout}")
-        with self.loops(static_extents(total)) as at:
-            self.assign(total(*at), self.call(by, total(*at), part(*at)))
+        self.fill(total, lambda *at: self.call(by, total(*at), part(*at)))
 
     def fold_lanes(self, x: Value, by: str, masks: Iterable[int]) -> None:
         """Combine a variable with that of the lane whose number differs by a mask, for one mask
@@ -687,6 +680,14 @@ class KernelBuilder:
                                shared=tuple(self._shared_tensors),
                                registers=tuple(self._registers.items()),
                                parts=self.declarations.parts, tensors=self.declarations.tensors)
+
+    def _pass_pointer(self, name: str, dt: DType, ctype: str, const: bool) -> None:
+        """Add the parameter of a pointer."""
+        self._params.append(Param(self._fresh(name), "pointer", dt, const))
+
+    def _pass_integer(self, name: str) -> None:
+        """Add the parameter of an integer."""
+        self._params.append(Param(self._fresh(name), "scalar", self._int_dtype))
 
     @contextmanager
     def _block(self, head: str) -> Iterator[None]:

@@ -13,11 +13,11 @@ from typing import ClassVar
 from ..layout import ComposedLayout, Swizzle, Tensor, size
 from ..layout.inttuple import divides
 from ..layout.symbolic import Expr, IntLike, Var, all_of, bits_of
-from .builder import Guard, KernelBuilder
+from .builder import CopyAtom, Guard, KernelBuilder
 from .engine import CodegenError, Element, Pointer, static_extents
 from .intrinsics import Argument
 
-__all__ = ["Covering", "CpAsync", "Ldmatrix", "StoreAsync", "Vector", "refuse_predicates"]
+__all__ = ["Covering", "CpAsync", "Ldmatrix", "StoreAsync", "Vector"]
 
 _MOST_BYTES = 16                    # of a vector, and of a row that ldmatrix loads
 _REGISTERS = 4                      # that one ldmatrix fills
@@ -25,7 +25,7 @@ _WORD = 4                           # bytes that st.async stores
 
 
 @dataclass(frozen=True)
-class Vector:
+class Vector(CopyAtom):
     """Copies between registers and memory, ``width`` elements along mode 0 at a time.
 
     With a guard, elements that do not exist read as zero and are not written. With a condition that
@@ -156,7 +156,7 @@ class Covering(Vector):
 
 
 @dataclass(frozen=True)
-class Ldmatrix:
+class Ldmatrix(CopyAtom):
     """Loads of 8 x 8 matrices of 16-bit elements from shared memory, four at a time, by whole warps
     (``ldmatrix``).
 
@@ -177,8 +177,7 @@ class Ldmatrix:
 
     transposed: bool = False
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
         """Write the loads.
 
         Raises
@@ -186,7 +185,6 @@ class Ldmatrix:
         CodegenError
             If a row is not provably 16 contiguous, aligned bytes.
         """
-        refuse_predicates(self, guard, when)
         width, quadruples = static_extents(source)
         if width * source.engine.dtype.bytes != _MOST_BYTES or static_extents(target) != (
             _REGISTERS,
@@ -203,7 +201,7 @@ class Ldmatrix:
 
 
 @dataclass(frozen=True)
-class StoreAsync:
+class StoreAsync(CopyAtom):
     """A store of a word of 4 bytes, from a register, into the shared memory of a block of the
     cluster (PTX ISA, "st.async").
 
@@ -230,8 +228,7 @@ class StoreAsync:
     rank: IntLike
     barrier: Element
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
         """Write the store.
 
         Raises
@@ -239,7 +236,6 @@ class StoreAsync:
         CodegenError
             If the operands are not a register word and shared memory.
         """
-        refuse_predicates(self, guard, when)
         spaces = source.engine.space, target.engine.space
         if spaces != ("rmem", "smem") or any(x.engine.dtype.bytes != _WORD or size(x.layout) != 1
                                              for x in (source, target)):
@@ -247,44 +243,6 @@ class StoreAsync:
                 f"StoreAsync stores a word of 4 bytes from a register to shared memory, got {source} to {target}"
             )
         k.do("store_async", target(0), source(0), self.rank, self.barrier)
-
-
-def refuse_predicates(atom: object, guard: Guard | None, when: Expr | bool) -> None:
-    """Refuse predicates for an atom without predicates: hardware checks bounds, or all elements
-    exist.
-
-    Parameters
-    ----------
-    atom : object
-        The atom, whose type the message names.
-    guard : Guard or None
-        The predicate of the copy.
-    when : Expr or bool
-        Its condition.
-
-    Returns
-    -------
-    None
-        If there is no guard and no condition.
-
-    Raises
-    ------
-    CodegenError
-        If there is a guard or a condition.
-
-    Examples
-    --------
-    >>> from cuteblas.codegen.copies import Ldmatrix, refuse_predicates
-    >>> from cuteblas.codegen.builder import KernelBuilder
-    >>> k = KernelBuilder("example", threads=32)
-    >>> refuse_predicates(Ldmatrix(), None, k.thread.eq(0))
-    Traceback (most recent call last):
-    cuteblas.codegen.errors.CodegenError: Ldmatrix takes no predicates: put the copy under KernelBuilder.when
-    """
-    if guard is not None or when is not True:
-        raise CodegenError(
-            f"{type(atom).__name__} takes no predicates: put the copy under KernelBuilder.when"
-        )
 
 
 def _prove_vector(tensor: Tensor, width: int) -> None:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from ..layout import Layout, Tensor, counting_iterator, make_layout, size
-from ..layout.symbolic import Expr, IntLike, bits_of, is_static
-from .builder import Guard, KernelBuilder
-from .copies import refuse_predicates
+from ..layout.symbolic import IntLike, bits_of, is_static
+from .builder import CopyAtom, KernelBuilder
 from .engine import CodegenError, Pointer, static_extents
 from .tiled import TiledCopy
 
@@ -27,7 +26,7 @@ _APART = 4             # words modulo 8 between rows, so that 8 rows of 4 words 
 
 
 @dataclass(frozen=True)
-class CpAsyncPart:
+class CpAsyncPart(CopyAtom):
     """Asynchronous copies of words from global to shared memory (``cp.async``) that read the first
     bytes and fill with zeros.
 
@@ -50,8 +49,7 @@ class CpAsyncPart:
 
     nbytes: IntLike
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
         """Write the copies.
 
         Raises
@@ -59,7 +57,6 @@ class CpAsyncPart:
         CodegenError
             If they are not words from global to shared memory.
         """
-        refuse_predicates(self, guard, when)
         spaces = source.engine.space, target.engine.space
         if spaces != ("gmem", "smem") or any(x.engine.dtype.bytes != _WORD
                                              for x in (source, target)):
@@ -71,7 +68,7 @@ class CpAsyncPart:
 
 
 @dataclass(frozen=True)
-class CutWords:
+class CutWords(CopyAtom):
     """Loads of unaligned words from shared memory: each is cut from two neighbouring words of the
     source.
 
@@ -94,8 +91,7 @@ class CutWords:
 
     bits: IntLike
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
         """Write the loads.
 
         Raises
@@ -103,7 +99,6 @@ class CutWords:
         CodegenError
             If they are not words from shared memory to registers.
         """
-        refuse_predicates(self, guard, when)
         _expect_loads(source, target)
         with k.loops(static_extents(source)) as at:
             word = source(*at)
@@ -112,7 +107,7 @@ class CutWords:
 
 
 @dataclass(frozen=True)
-class JoinPairs:
+class JoinPairs(CopyAtom):
     """Loads of pairs of 2-byte elements from shared memory; each pair, mode 0 of the source,
     becomes a word.
 
@@ -128,8 +123,7 @@ class JoinPairs:
     'cb::load_shared_pair(r[0], &sS[0], &sS[72]);'
     """
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
         """Write the loads.
 
         Raises
@@ -137,7 +131,6 @@ class JoinPairs:
         CodegenError
             If they are not pairs of 2-byte elements from shared memory to words in registers.
         """
-        refuse_predicates(self, guard, when)
         packed, *rest = static_extents(source)
         if packed != _PACKED or source.engine.dtype.bytes * packed != _WORD:
             raise CodegenError(f"a word has {_PACKED} elements, got {source}")

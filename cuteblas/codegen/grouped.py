@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
-from .._dtypes import dtype
+from .._dtypes import DType, dtype
 from ..layout import Layout, Tensor
-from ..layout.symbolic import Expr, Var, equal
+from ..layout.symbolic import equal
 from .builder import KernelBuilder
 from .copies import Vector
 from .engine import Element, Pointer
@@ -85,54 +86,48 @@ class TableBuilder(KernelBuilder):
         super().__init__(name, threads, **options)       # type: ignore[arg-type]
         self._inline = inline
         self._members: list[Param] = []
-        table, entries = super().pointer("table", "int64"), super().integer("entries", multiple=2)
-        levels, row_words = super().integer("levels"), super().integer("row_words", multiple=2)
+        self._row: Tensor | None = None                  # before, parameters are the kernel's own
+        table, entries = self.pointer("table", "int64"), self.integer("entries", multiple=2)
+        levels, row_words = self.integer("levels"), self.integer("row_words", multiple=2)
         self.comment("The problem of this block: the last with no more blocks before it")
-        block = super().block_index("block_of_all", "x")
+        block = self.block_index("block_of_all")
         problem, half = self.variable("problem", 0), self.variable("half", entries // 2)
-        self._before, probe = self.registers("before", "int64",
-                                             Layout(1)), self.registers("probe", "int64", Layout(1))
-        self.fill(self._before)
+        before, probe = (self.registers(name, "int64", Layout(1)) for name in ("before", "probe"))
+        self.fill(before)
         with self.loop("level", levels):
             self.copy(Vector(1), Tensor(table + (problem + half), Layout(1)), probe)
             with self.when(equal(self.flag("reached", probe(0) <= block), 1)):
                 self.assign(problem, problem + half)
-                self.assign(self._before(0), probe(0))
+                self.assign(before(0), probe(0))
             self.assign(half, half // 2)
         self._row = self.pin("row", Tensor(table + (entries + problem * row_words),
                                            Layout(row_words)))
+        self._block_index = f"static_cast<{self._int}>(block_of_all - {before(0).c})"
 
-    def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
-        """The block's index among those of its problem; there is only one axis."""
-        return self._declare(name, f"static_cast<{self._int}>(block_of_all - {self._before(0).c})",
-                             Var(name, 0, hi))
-
-    def pointer(self, name: str, element: str, *, const: bool = True,
-                alignment: int = 16) -> Pointer:
+    def _pass_pointer(self, name: str, dt: DType, ctype: str, const: bool) -> None:
         """An address in the row, or of a number in the row."""
-        dt, inline = dtype(element), name in self._inline
-        qualified = f"{dt.ctype}{' const' if const else ''}*"
-        member = self._member(Param(self._fresh(name), "scalar" if inline else "pointer", dt,
-                                    const))
-        value = member.address if inline else self._word(name, member)
-        self._line(f"{qualified} const {name} = reinterpret_cast<{qualified}>({value});")
-        return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
+        if self._row is None:
+            super()._pass_pointer(name, dt, ctype, const)
+            return
+        kind: Literal["scalar", "pointer"] = "scalar" if name in self._inline else "pointer"
+        member = self._member(Param(self._fresh(name), kind, dt, const))
+        value = member.address if kind == "scalar" else self._word(name, member)
+        self._line(f"{ctype} const {name} = reinterpret_cast<{ctype}>({value});")
 
-    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
-                typical: int | None = None) -> Expr:
+    def _pass_integer(self, name: str) -> None:
         """An integer in the row."""
-        value = self._member(Param(name, "scalar", self._int_dtype))
-        self._access.parameter(name, extent=lo is not None, value=typical)
-        return self._declare(name, f"static_cast<{self._int}>({self._word(name, value)})",
-                             Var(name, lo, hi, -multiple))
+        if self._row is None:
+            super()._pass_integer(name)
+            return
+        word = self._word(name, self._member(Param(name, "scalar", self._int_dtype)))
+        self._line(f"{self._int} const {self._fresh(name)} = static_cast<{self._int}>({word});")
 
     def scalar(self, name: str, element: str) -> Term:
         """A number in the row."""
         kind = dtype(element)
         member = self._member(Param(name, "scalar", kind))
         number, there = self.declare(name, element), f"reinterpret_cast<{kind.ctype} const*>({member.address})"
-        self.do("load_global", number, Pointer("gmem", there, kind, const=True), of=1)
-        return number
+        return self.load(number, Pointer("gmem", there, kind, const=True))
 
     def build(self) -> GeneratedKernel:
         """The finished kernel, which knows what its rows hold."""
@@ -142,13 +137,12 @@ class TableBuilder(KernelBuilder):
         """Where a new member of the row stands."""
         self._members.append(member)
         offsets, _words = word_offsets(self._members)
+        assert self._row is not None
         return self._row(offsets[-1])
 
     def _word(self, name: str, member: Element) -> Term:
         """A word that is loaded."""
-        word = self.declare(f"{name}_word", "int64")
-        self.do("load_global", word, member, of=1)
-        return word
+        return self.load(self.declare(f"{name}_word", "int64"), member)
 
 
 def first_blocks(blocks: Sequence[int]) -> tuple[list[int], int]:

@@ -31,7 +31,7 @@ from ..layout.symbolic import IntLike, less
 from .architectures import number_of
 from .builder import KernelBuilder
 from .engine import CodegenError
-from .tiled import partition
+from .tiled import Partitions, Pictured, partition
 from .values import Value
 
 __all__ = ["MMA_ATOMS", "PLANES", "SIGNED_BYTES", "SPLIT_ATOMS", "UNSIGNED_BYTES", "MmaAtom",
@@ -48,7 +48,7 @@ PLANES = 3
 
 
 @dataclass(frozen=True)
-class MmaAtom:
+class MmaAtom(Pictured):
     """One ``mma.sync`` instruction: the 32 threads of a warp compute D (m, n) += A (m, k) B (n,
     k)^T.
 
@@ -108,9 +108,6 @@ class MmaAtom:
     def picture(self) -> Figure:
         """A at the left, B above, C in the corner, each element as its lane and value."""
         return mma_picture(self.tv_a, self.tv_b, self.tv_c, self.shape)
-
-    def _repr_svg_(self) -> str:
-        return self.picture().svg()
 
     @property
     def per_register(self) -> int:
@@ -196,6 +193,11 @@ SPLIT_ATOMS = (
 (:class:`RegisterPlanes`)."""
 
 
+def _best(atoms: tuple[MmaAtom, ...], element: str, arch: str) -> MmaAtom | None:
+    return next((a for a in atoms if a.element == element
+                 and number_of(a.arch) <= number_of(arch)), None)
+
+
 def mma_atom(element: str, arch: str) -> MmaAtom | None:
     """The instruction for a type on an architecture, or ``None`` if there is none.
 
@@ -217,8 +219,7 @@ def mma_atom(element: str, arch: str) -> MmaAtom | None:
     >>> mma_atom("float16", "sm_90").shape, mma_atom("float32", "sm_90") is None
     ((16, 8, 16), True)
     """
-    return next((a for a in MMA_ATOMS if a.element == element
-                 and number_of(a.arch) <= number_of(arch)), None)
+    return _best(MMA_ATOMS, element, arch)
 
 
 def split_atom(element: str, arch: str) -> MmaAtom | None:
@@ -243,8 +244,7 @@ def split_atom(element: str, arch: str) -> MmaAtom | None:
     >>> split_atom("complex64", "sm_90").shape, split_atom("float64", "sm_90") is None
     ((16, 8, 8), True)
     """
-    return next((a for a in SPLIT_ATOMS if a.element == element
-                 and number_of(a.arch) <= number_of(arch)), None)
+    return _best(SPLIT_ATOMS, element, arch)
 
 
 def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
@@ -253,7 +253,7 @@ def _placed(tv: Layout, atom: tuple[int, int], rows: int) -> Layout:
 
 
 @dataclass(frozen=True)
-class WarpMma:
+class WarpMma(Partitions):
     """The warps of a block, each multiplying a block of atoms: block tile, warp tile and atom as
     one nested layout.
 
@@ -291,6 +291,11 @@ class WarpMma:
         return _WARP * prod(self.warps)
 
     @property
+    def depth(self) -> int:                                     # type: ignore[override]
+        """K of the instruction."""
+        return self.atom.shape[2]
+
+    @property
     def warp_tile(self) -> tuple[int, int]:
         """Extents (M, N) of the part of C that a warp owns."""
         return self.atom.shape[0] * self.atoms[0], self.atom.shape[1] * self.atoms[1]
@@ -317,8 +322,8 @@ class WarpMma:
     def _operand(self, mode: int) -> Layout:
         """((lane, warp m, warp n), (atom value, atom)) -> position in the (M, k) or (N, k) tile;
         warps of the other mode share."""
-        depth, rows, (of_warp, of_atom) = self.atom.shape[2], self.tile[mode], self._steps(mode)
-        tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (self.atom.shape[mode], depth), rows)
+        rows, (of_warp, of_atom) = self.tile[mode], self._steps(mode)
+        tv = _placed((self.atom.tv_a, self.atom.tv_b)[mode], (self.atom.shape[mode], self.depth), rows)
         warps = tuple(of_warp if i == mode else 0 for i in range(2))
         return make_layout(make_layout(tv[0], Layout(self.warps, warps)),
                            make_layout(tv[1], Layout(self.atoms[mode], of_atom)))
@@ -361,25 +366,11 @@ class WarpMma:
                                   make_layout(along, Layout(groups, _MATRICES * register)))
         return composition(tv, permutation)
 
-    def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of A (M, K, ...) that ``thread`` multiplies, shape
-        ``((value, atom m), 1, k steps, ...)``."""
-        return partition(tensor, (self.tile[0], self.atom.shape[2]), self.tv_a, thread)
-
-    def partition_b(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of B (N, K, ...) that ``thread`` multiplies, shape
-        ``((value, atom n), 1, k steps, ...)``."""
-        return partition(tensor, (self.tile[1], self.atom.shape[2]), self.tv_b, thread)
-
     def partition_rows(self, tensor: Tensor, mode: int, rows: Layout, thread: IntLike) -> Tensor:
         """The rows of A (mode 0) or B (1) that ``thread`` addresses for ``ldmatrix``, shape
         ``(row, quadruple, k steps, ...)``."""
-        part = partition(tensor, (self.tile[mode], self.atom.shape[2]), rows, thread)
+        part = partition(tensor, (self.tile[mode], self.depth), rows, thread)
         return part.map_domain(lambda layout: make_layout(*layout[0], *list(layout)[2:]))
-
-    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of C (M, N) that ``thread`` owns, shape ``((value, atoms), 1, 1)``."""
-        return partition(tensor, self.tile, self.tv_c, thread)
 
     @cached_property
     def tv_quads(self) -> Layout:

@@ -3,10 +3,9 @@ launch that it belongs to."""
 
 from __future__ import annotations
 
-from .._dtypes import dtype
-from ..layout.symbolic import Expr, Var
+from .._dtypes import DType
+from ..layout.symbolic import Var
 from .builder import KernelBuilder
-from .engine import Pointer
 from .values import integer
 
 __all__ = ["PairBuilder"]
@@ -35,31 +34,17 @@ class PairBuilder(KernelBuilder):
 
     def __init__(self, name: str, threads: int, **options: object):
         super().__init__(name, threads, **options)       # type: ignore[arg-type]
-        first, block = super().integer("blocks_first"), super().block_index("block_of_both", "x")
+        super()._pass_integer("blocks_first")
+        first, block = Var("blocks_first", 0), self.block_index("block_of_both")
         second = self.flag("second", integer(block) >= first)
-        self._own = self.let("own_block", block - second * first)
+        self._block_index = self._c(self.let("own_block", block - second * first))
 
-    def block_index(self, name: str, axis: str, hi: int | None = None) -> Expr:
-        """The block's index in its launch; there is only one axis."""
-        return self._declare(name, self._c(self._own), Var(name, 0, hi))
+    def _pass_pointer(self, name: str, dt: DType, ctype: str, const: bool) -> None:
+        for i in range(2):
+            super()._pass_pointer(f"{name}{i}", dt, ctype, const)
+        self._line(f"{ctype} const {self._fresh(name)} = second ? {name}1 : {name}0;")
 
-    def pointer(self, name: str, element: str, *, const: bool = True,
-                alignment: int = 16) -> Pointer:
-        """The pointer of this block's launch."""
-        first, second = (super(PairBuilder, self).pointer(f"{name}{i}", element, const=const,
-                                                          alignment=alignment) for i in range(2))
-        dt = dtype(element)
-        qualifier = " const" if const else ""
-        self._line(
-            f"{dt.ctype}{qualifier}* const {self._fresh(name)} = second ? {second.name} : {first.name};"
-        )
-        return Pointer("gmem", name, dt, alignment=alignment, root=name, const=const)
-
-    def integer(self, name: str, *, lo: int | None = 0, hi: int | None = None, multiple: int = 1,
-                typical: int | None = None) -> Expr:
-        """The integer of this block's launch."""
-        first, second = (super(PairBuilder, self).integer(f"{name}{i}", lo=lo, hi=hi,
-                                                          multiple=multiple, typical=typical)
-                         for i in range(2))
-        self._access.parameter(name, extent=lo is not None, value=typical)
-        return self._declare(name, f"second ? {second} : {first}", Var(name, lo, hi, -multiple))
+    def _pass_integer(self, name: str) -> None:
+        for i in range(2):
+            super()._pass_integer(f"{name}{i}")
+        self._line(f"{self._int} const {self._fresh(name)} = second ? {name}1 : {name}0;")

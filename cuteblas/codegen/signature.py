@@ -10,7 +10,7 @@ the plan is made.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -265,31 +265,35 @@ class Declarations:
     batch: dict[str, tuple[IntLike, ...]] = field(default_factory=dict)
 
 
-def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable[str] = "",
-            batch: int = 0, multiples: Mapping[str, int] | None = None,
-            nested: Mapping[str, int] | None = None, typical: Mapping[str, int] | None = None,
-            suffix: str = "") -> tuple[GlobalTensor, ...]:
-    """Declare tensors together: see :meth:`~cuteblas.codegen.builder.KernelBuilder.tensors`.
+def declare(k: KernelBuilder, *tensors: TensorParam, modes: Iterable[str] = "", batch: int = 0,
+            multiples: Mapping[str, int] | None = None, nested: Mapping[str, int] | None = None,
+            typical: Mapping[str, int] | None = None, suffix: str = "") -> tuple[GlobalTensor, ...]:
+    """Declare the tensors that a kernel works on, and with them its parameters; a method of its
+    builder.
+
+    Parameters have this order: tensor maps; addresses of tensors that the kernel reads, then of
+    those that it writes; extents of ``modes``; unknown strides, tensor by tensor; extents of the
+    ``batch`` modes, unless an earlier declaration made them; batch strides, tensor by tensor.
 
     Parameters
     ----------
     k : KernelBuilder
         The kernel that takes them.
-    tensors : sequence of TensorParam
-        The tensors to declare, each with its own name.
+    *tensors : TensorParam
+        The tensors. They may share modes with those that were declared before.
     modes : iterable of str
-        Modes whose extents are parameters, in this order; by default each is made when it is
-        needed.
+        Modes whose extents become parameters, unless an earlier declaration made them. A name that
+        is not a mode of a tensor becomes a parameter with that name.
     batch : int
-        The number of batch modes.
+        Number of batch modes.
     multiples : mapping of str to int, optional
-        By parameter name, a number that divides the parameter.
+        Powers of two that divide the extents of modes, in addition to the vectors along them.
     nested : mapping of str to int, optional
-        By mode, how many modes are nested in it.
+        The number of modes nested in a mode, if it is more than one.
     typical : mapping of str to int, optional
-        By mode, the extent for which the costs of accesses are counted.
+        Extents of modes for which the builder counts the costs of accesses.
     suffix : str
-        The end of the names of strides.
+        Ends the names of extents: ``M`` becomes ``M<suffix>``.
 
     Returns
     -------
@@ -306,7 +310,7 @@ def declare(k: KernelBuilder, tensors: Sequence[TensorParam], *, modes: Iterable
     >>> from cuteblas.codegen.signature import TensorParam, declare
     >>> from cuteblas.codegen.builder import KernelBuilder
     >>> k = KernelBuilder("example", threads=32)
-    >>> A, B = declare(k, [TensorParam("A", "mk", "float32", (None, 1)), TensorParam("B", "nk", "float32", (None, 1))])
+    >>> A, B = declare(k, TensorParam("A", "mk", "float32", (None, 1)), TensorParam("B", "nk", "float32", (None, 1)))
     >>> [q.name for q in k.build().params]
     ['A', 'B', 'dA_m', 'dB_n']
     """

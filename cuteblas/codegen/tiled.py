@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any, ClassVar
 
 from ..layout import (
     E,
@@ -124,8 +125,34 @@ def partition(tensor: Tensor, tile: tuple[int, ...], tv: Layout, thread: IntLike
     )
 
 
+class Pictured:
+    """What a notebook shows as its picture."""
+
+    def _repr_svg_(self: Any) -> str:
+        return self.picture().svg()
+
+
+class Partitions:
+    """The parts of operands that threads multiply: ``tv_a``, ``tv_b`` and ``tv_c`` map ((thread),
+    (values)) to a position in an (M, ``depth``), (N, ``depth``) and (M, N) ``tile``."""
+
+    depth: ClassVar[int] = 1
+
+    def partition_a(self: Any, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of A (M, K, ...) that a thread multiplies: ``(values, rest_m, rest_k, ...)``."""
+        return partition(tensor, (self.tile[0], self.depth), self.tv_a, thread)
+
+    def partition_b(self: Any, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of B (N, K, ...) that a thread multiplies: ``(values, rest_n, rest_k, ...)``."""
+        return partition(tensor, (self.tile[1], self.depth), self.tv_b, thread)
+
+    def partition_c(self: Any, tensor: Tensor, thread: IntLike) -> Tensor:
+        """The part of C (M, N) that ``thread`` owns: ``(values, rest_m, rest_n)``."""
+        return partition(tensor, self.tile, self.tv_c, thread)
+
+
 @dataclass(frozen=True)
-class TiledCopy:
+class TiledCopy(Pictured):
     """A copy of a tile by the threads of a block; each thread moves dense tiles of ``values``.
 
     Attributes
@@ -171,16 +198,13 @@ class TiledCopy:
         """The tile, each element as the thread and the value that move it."""
         return tv_picture(self.tv, self.tile)
 
-    def _repr_svg_(self) -> str:
-        return self.picture().svg()
-
     def partition(self, tensor: Tensor, thread: IntLike) -> Tensor:
         """The part of ``tensor`` that ``thread`` moves, shape ``(values, rest...)``."""
         return partition(tensor, self.tile, self.tv, thread)
 
 
 @dataclass(frozen=True)
-class TiledMma(TiledCopy):
+class TiledMma(TiledCopy, Partitions):
     """A block's matrix multiplication on fused multiply-adds: each thread owns dense (m, n) tiles
     of C, as if it copied them.
 
@@ -235,15 +259,3 @@ class TiledMma(TiledCopy):
         C."""
         m, n = self.tile
         return mma_picture(self.tv_a, self.tv_b, self.tv_c, (m, n, 1))
-
-    def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of A (M, K, ...) that ``thread`` multiplies, shape ``(vm, rest_m, K, ...)``."""
-        return partition(tensor, (self.tile[0], 1), self.tv_a, thread)
-
-    def partition_b(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of B (N, K, ...) that ``thread`` multiplies, shape ``(vn, rest_n, K, ...)``."""
-        return partition(tensor, (self.tile[1], 1), self.tv_b, thread)
-
-    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of C (M, N) that ``thread`` owns, shape ``((vm, vn), rest_m, rest_n)``."""
-        return self.partition(tensor, thread)

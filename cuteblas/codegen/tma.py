@@ -11,9 +11,8 @@ from math import prod
 from .._dtypes import dtype
 from ..layout import ComposedLayout, Tensor, coalesce, size
 from ..layout.inttuple import leaves
-from ..layout.symbolic import Expr, IntLike, bits_of, ceil_div, minimum, to_c
-from .builder import Guard, KernelBuilder
-from .copies import refuse_predicates
+from ..layout.symbolic import IntLike, bits_of, ceil_div, minimum, to_c
+from .builder import CopyAtom, KernelBuilder
 from .engine import CodegenError, Element, Pointer
 from .kernel import TensorMapSpec
 from .swizzled import CHUNK, ROW_BYTES, SPANS
@@ -184,7 +183,7 @@ def _boxes(box: TmaBox, coordinates: Tensor, tile: Tensor,
 
 
 @dataclass(frozen=True)
-class TmaLoad:
+class TmaLoad(CopyAtom):
     """Fills a tile of shared memory; completes ``box.nbytes`` on a barrier.
 
     The source is a tile of the tensor of coordinates (the modes of the tile, then batch modes): an
@@ -227,10 +226,8 @@ class TmaLoad:
     blocks: IntLike | None = None
     extent: IntLike | None = None
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
         """Write the copies of all boxes; one thread issues them."""
-        refuse_predicates(self, guard, when)
         for first, at in _boxes(self.box, source, target, self.extent):
             if self.blocks is None:
                 k.do("tma_load", first, self.tensor_map, self.barrier, *at)
@@ -239,7 +236,7 @@ class TmaLoad:
 
 
 @dataclass(frozen=True)
-class TmaStore:
+class TmaStore(CopyAtom):
     """Writes a tile of shared memory to global memory, as one group of copies; elements outside of
     the tensor are left out.
 
@@ -269,10 +266,8 @@ class TmaStore:
     tensor_map: str
     box: TmaBox
 
-    def copy(self, k: KernelBuilder, source: Tensor, target: Tensor, guard: Guard | None,
-             when: Expr | bool) -> None:
+    def write(self, k: KernelBuilder, source: Tensor, target: Tensor) -> None:
         """Write the copies of all boxes; one thread issues them."""
-        refuse_predicates(self, guard, when)
         for first, at in _boxes(self.box, target, source):
             k.do("tma_store", self.tensor_map, first, *at)
         k.do("tma_store_commit")

@@ -7,6 +7,7 @@ mix: one is converted first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple, TypeAlias
@@ -19,7 +20,10 @@ __all__ = ["Operand", "Rendered", "Term", "Use", "Value", "cast", "choose", "com
            "local", "number", "rendered", "run_of"]
 
 # Levels of precedence are those of index expressions; one is between: || below &&.
-_CHOICE, _ANY, _ALL, _OR, _AND, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = 1, 1.5, 2, 3, 5, 6, 8, 9, 10, 11, 12
+_CHOICE, _ALL, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = 1, 2, 6, 8, 9, 10, 11, 12
+_LEVELS = {"||": 1.5, "&&": _ALL, "|": 3, "&": 5,
+           **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), _COMPARISON),
+           "+": _SUM, "-": _SUM, "*": _PRODUCT}
 _SUFFIX = {"float": "f", "unsigned int": "u", "unsigned long long": "ull"}
 _BOOL = dtype("bool")
 
@@ -77,6 +81,14 @@ class Rendered(NamedTuple):
         return self.c if self.level >= level else f"({self.c})"
 
 
+def _operator(sign: str, swapped: bool = False) -> Callable[[Value, Operand], Term]:
+    """The method for an operator of C++; the value is its right operand if they are swapped."""
+    def method(self: Value, other: Operand) -> Term:
+        return _binary(other, sign, self) if swapped else _binary(self, sign, other)
+
+    return method
+
+
 class Value:
     """A value, with the operators of C++; ``==`` stays Python's: see :meth:`equals`.
 
@@ -107,23 +119,10 @@ class Value:
     def __str__(self) -> str:
         return self.c
 
-    def __add__(self, other: Operand) -> Term:
-        return _binary(self, "+", other, _SUM)
-
-    def __radd__(self, other: Operand) -> Term:
-        return _binary(other, "+", self, _SUM)
-
-    def __sub__(self, other: Operand) -> Term:
-        return _binary(self, "-", other, _SUM)
-
-    def __rsub__(self, other: Operand) -> Term:
-        return _binary(other, "-", self, _SUM)
-
-    def __mul__(self, other: Operand) -> Term:
-        return _binary(self, "*", other, _PRODUCT)
-
-    def __rmul__(self, other: Operand) -> Term:
-        return _binary(other, "*", self, _PRODUCT)
+    __add__, __radd__ = _operator("+"), _operator("+", swapped=True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", swapped=True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", swapped=True)
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
 
     def __lshift__(self, bits: Operand) -> Term:
         return _shifted(self, "<<", bits)
@@ -132,10 +131,10 @@ class Value:
         return _shifted(self, ">>", bits)
 
     def __and__(self, other: Operand) -> Term:
-        return _binary(self, "&&", other, _ALL) if self.dtype == _BOOL else _binary(self, "&", other, _AND)
+        return _binary(self, "&&" if self.dtype == _BOOL else "&", other)
 
     def __or__(self, other: Operand) -> Term:
-        return _binary(self, "||", other, _ANY) if self.dtype == _BOOL else _binary(self, "|", other, _OR)
+        return _binary(self, "||" if self.dtype == _BOOL else "|", other)
 
     def __invert__(self) -> Term:
         return _unary("!" if self.dtype == _BOOL else "~", self)
@@ -143,25 +142,13 @@ class Value:
     def __neg__(self) -> Term:
         return _unary("-", self)
 
-    def __lt__(self, other: Operand) -> Term:
-        return _binary(self, "<", other, _COMPARISON)
-
-    def __le__(self, other: Operand) -> Term:
-        return _binary(self, "<=", other, _COMPARISON)
-
-    def __gt__(self, other: Operand) -> Term:
-        return _binary(self, ">", other, _COMPARISON)
-
-    def __ge__(self, other: Operand) -> Term:
-        return _binary(self, ">=", other, _COMPARISON)
-
     def equals(self, other: Operand) -> Term:
         """Whether both are equal."""
-        return _binary(self, "==", other, _COMPARISON)
+        return _binary(self, "==", other)
 
     def differs(self, other: Operand) -> Term:
         """Whether they are not."""
-        return _binary(self, "!=", other, _COMPARISON)
+        return _binary(self, "!=", other)
 
     @property
     def re(self) -> Term:
@@ -279,8 +266,8 @@ def _common(x: Operand, y: Operand, sign: str) -> tuple[Rendered, Rendered, DTyp
     return a, b, a.dtype or b.dtype
 
 
-def _binary(x: Operand, sign: str, y: Operand, level: float) -> Term:
-    a, b, kind = _common(x, y, sign)
+def _binary(x: Operand, sign: str, y: Operand) -> Term:
+    (a, b, kind), level = _common(x, y, sign), _LEVELS[sign]
     # comparisons do not chain, and a - (b - c) is not a - b - c
     if level in (_COMPARISON, _SUM, _PRODUCT):
         text = f"{a.at(level + (level == _COMPARISON))} {sign} {b.at(level + 1)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from .._dtypes import dtype
 from ..layout import (
@@ -28,7 +28,7 @@ from .builder import KernelBuilder
 from .engine import CodegenError
 from .intrinsics import called
 from .swizzled import SPANS, swizzle_over
-from .tiled import partition
+from .tiled import Partitions, Pictured
 from .values import Rendered, Value, run_of
 
 __all__ = ["Descriptor", "Descriptors", "WgmmaAtom", "WgmmaMma", "WgmmaOperand", "WgmmaRegisterMma",
@@ -135,8 +135,8 @@ class WgmmaOperand:
                 f"rows of {self.layout} that an instruction reads do not begin at {rows}"
             )
         leading, stride = self.offsets
-        first = k.declare(name, "uint64", k.call("wgmma_descriptor", ring(0, 0, 0), leading, stride,
-                                                 self.row_bytes), const=True)
+        first = k.let(name, k.call("wgmma_descriptor", ring(0, 0, 0), leading, stride,
+                                   self.row_bytes))
         modes = (composition(inner[0], Layout(ceil_div(extent, rows), rows)),
                  composition(inner[1], Layout(depth // step, step)), ring.layout.inner[2])
         return Tensor(Descriptors(first), make_layout(*(Layout(mode.shape,
@@ -208,7 +208,7 @@ class Descriptors:
 
 
 @dataclass(frozen=True)
-class WgmmaAtom:
+class WgmmaAtom(Pictured):
     """``wgmma.mma_async``: D (64, N) += A (64, K) B (N, K)^T by the 128 threads of a warpgroup; K
     is 32 bytes.
 
@@ -271,9 +271,6 @@ class WgmmaAtom:
         """The accumulators, each as its thread and value."""
         return tv_picture(self.tv_c, (64, self.n))
 
-    def _repr_svg_(self) -> str:
-        return self.picture().svg()
-
     @property
     def depth(self) -> int:
         """K of the instruction."""
@@ -306,7 +303,7 @@ class WgmmaAtom:
 
 
 @dataclass(frozen=True)
-class WgmmaMma:
+class WgmmaMma(Partitions):
     """Warpgroups stacked along M, each multiplying its 64 rows.
 
     Attributes
@@ -367,11 +364,6 @@ class WgmmaMma:
         return Layout(((*atom.shape[0], self.groups), (2 // self.parts, 2, self.columns // 8)),
                       ((*threads, 64), values))
 
-    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``; of
-        pairs, ``((1, 2, N/8), ...)``."""
-        return partition(tensor, self.tile, self.tv_c, thread)
-
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """``c += a b^T`` by a warpgroup: a ``(1, K)`` and b ``(instruction along N, K)`` are
         descriptors."""
@@ -384,7 +376,7 @@ class WgmmaMma:
 
 
 @dataclass(frozen=True)
-class WgmmaRegisterMma:
+class WgmmaRegisterMma(Partitions):
     """Warpgroups stacked along M, each multiplying its 64 rows of a 4-byte A that threads read from
     shared memory themselves.
 
@@ -420,6 +412,8 @@ class WgmmaRegisterMma:
     element: str = "bfloat16"
     k_major_b: bool = True
     accumulate: bool = True
+
+    depth: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
         if self.columns % 8 or not 8 <= self.columns <= 256 or self.element not in ("float16", "bfloat16"):
@@ -472,15 +466,6 @@ class WgmmaRegisterMma:
         rows, (shape, stride, half) = 64 * self.groups, self._eight
         return Layout(((4, *shape, 4, self.groups), (2, 2, self.columns // 8)),
                       ((2 * rows, *stride, 16, 64), (rows, half, 8 * rows)))
-
-    def partition_a(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of A (M, K, ...) that ``thread`` reads, shape
-        ``((2, 2, 2), rest_m, rest_k, ...)``."""
-        return partition(tensor, (64 * self.groups, 16), self.tv_a, thread)
-
-    def partition_c(self, tensor: Tensor, thread: IntLike) -> Tensor:
-        """The part of C (M, N) that ``thread`` owns, shape ``((2, 2, N/8), rest_m, rest_n)``."""
-        return partition(tensor, self.tile, self.tv_c, thread)
 
     def gemm(self, k: KernelBuilder, c: Tensor, a: Tensor, b: Tensor) -> None:
         """``c += a b^T`` by a warpgroup: a is four words in registers, which keep their values

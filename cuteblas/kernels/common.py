@@ -8,23 +8,36 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import or_
+from typing import Any
 
-from ..codegen.builder import Guard, KernelBuilder
-from ..codegen.copies import Vector
-from ..codegen.engine import CodegenError, Element, Pointer
-from ..codegen.signature import TensorParam
-from ..codegen.tiled import TiledCopy
-from ..codegen.values import Value, cast
-from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, rank, size
+from .._dtypes import dtype
+from ..codegen import (
+    CodegenError,
+    Element,
+    Guard,
+    KernelBuilder,
+    Pointer,
+    TensorParam,
+    TiledCopy,
+    Value,
+    Vector,
+    cast,
+)
+from ..layout import Layout, Tensor, domain_offset, local_tile, make_identity_tensor, size
 from ..layout.symbolic import IntLike, ceil_div, less, minimum
 
-__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "batch_letters", "butterfly", "clear",
-           "combine", "copy_element", "cut_words", "existing", "fold_halves", "grouped_raster",
-           "join_words", "mapped", "operand", "packed_strides", "split_words", "tile_and_item",
-           "tile_from", "tile_of_block", "transpose_words", "vectors_along"]
+__all__ = ["GROUP", "PAIRS", "WARP", "OperandAccess", "Partition", "batch_letters",
+           "butterfly", "clear", "combine", "coordinates", "copy_element", "cut_words",
+           "existing", "fold_halves", "grouped_raster", "join_words", "mapped",
+           "numbers_of", "operand", "packed_strides", "part_of_tile", "parts_of",
+           "split_words", "tile_from", "tile_of_block", "transpose_words", "unravel",
+           "vectors_along"]
 
 GROUP, WARP = 128, 32
 """Threads of a warpgroup and of a warp."""
+
+Partition = Callable[[Tensor], Tensor]
+"""Gives a part of a tensor, whatever its elements are."""
 
 _RASTER_GROUP = 8       # tiles along M that run one after the other before the next column of tiles
 
@@ -108,11 +121,23 @@ def tile_from(corner: tuple[IntLike, IntLike], matrix: Tensor, extents: tuple[in
     return local_tile(domain_offset(corner, matrix), extents, (0, 0))
 
 
-def existing(k: KernelBuilder, name: str, partition: Callable[[Tensor], Tensor],
-             extents: tuple[IntLike, ...]) -> Guard:
-    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the
-    first."""
-    return Guard(k.pin(name, partition(make_identity_tensor(extents))), extents)
+def part_of_tile(copy: TiledCopy, tile: tuple[IntLike, ...], at: tuple[Any, ...],
+                 thread: IntLike) -> Partition:
+    """Gives a thread's part of the tile of a tensor at some coordinates."""
+    return lambda tensor: copy.partition(local_tile(tensor, tile, at), thread)
+
+
+def existing(k: KernelBuilder, name: str, partition: Partition,
+             extents: tuple[IntLike, ...],
+             limits: tuple[IntLike | None, ...] | None = None) -> Guard:
+    """Which elements of a thread's part of a tensor exist, of whose coordinates it pins the first:
+    those within its extents, or within other limits."""
+    return Guard(k.pin(name, partition(make_identity_tensor(extents))), limits or extents)
+
+
+def coordinates(k: KernelBuilder, name: str, copy: TiledCopy, extents: tuple[int, ...]) -> Tensor:
+    """The coordinates of a thread's part of a tile."""
+    return k.pin(name, copy.partition(make_identity_tensor(extents), k.thread))
 
 
 def tile_of_block(
@@ -132,15 +157,14 @@ def tile_of_block(
     block = k.each_block("block")
     tiles_0 = k.let("tiles_0", ceil_div(extents[0], tile[0]))
     if not group:
-        tile_0 = k.let("tile_0", block % tiles_0)
+        tile_0, rest = unravel(k, block, tiles_0, ("tile_0", "above" if batched else "tile_1"))
         if not batched:
-            return tile_0, k.let("tile_1", block // tiles_0), 0
-        rest, tiles_1 = k.let("above", block // tiles_0), k.let("tiles_1",
-                                                                ceil_div(extents[1], tile[1]))
-        return tile_0, k.let("tile_1", rest % tiles_1), k.let("batch", rest // tiles_1)
+            return tile_0, rest, 0
+        tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
+        return tile_0, *unravel(k, rest, tiles_1, ("tile_1", "batch"))
     tiles_1 = k.let("tiles_1", ceil_div(extents[1], tile[1]))
     if group == 1:
-        tile_1, rest = k.let("tile_1", block % tiles_1), k.let("above", block // tiles_1)
+        tile_1, rest = unravel(k, block, tiles_1, ("tile_1", "above"))
         if not batched:
             return rest, tile_1, 0
         strip = k.let("strip", rest // inner)
@@ -153,10 +177,14 @@ def tile_of_block(
                            group), k.let("batch", block // tiles)
 
 
-def tile_and_item(k: KernelBuilder, block: IntLike, tiles: IntLike,
-                  batched: bool) -> tuple[IntLike, IntLike]:
-    """The tile of a block among those of a matrix, and its flat batch index."""
-    return (k.let("tile", block % tiles), k.let("item", block // tiles)) if batched else (block, 0)
+def unravel(k: KernelBuilder, index: IntLike, extent: IntLike,
+            names: tuple[str, str] = ("tile", "item"),
+            several: bool = True) -> tuple[IntLike, IntLike]:
+    """The place of an index along a mode of this extent, and along the next mode, if there are
+    several indices of it; by default those of a block's tile, and of its matrix in the batch."""
+    if not several:
+        return index, 0
+    return k.let(names[0], index % extent), k.let(names[1], index // extent)
 
 
 def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str = "word") -> None:
@@ -165,7 +193,7 @@ def transpose_words(k: KernelBuilder, source: Tensor, target: Tensor, name: str 
     A block is as many words of 4 bytes as a word has elements, 2 or 4: mode 0 of both fragments.
     Element ``i`` of word ``j`` becomes element ``j`` of word ``i``.
     """
-    packed, *rest = (size(source.layout[i]) for i in range(rank(source.layout)))
+    packed, *rest = source.extents
     atom = {2: "transpose_b16x2", 4: "transpose_b8x4"}[packed]
     with k.loops(rest) as at:
         word = k.words(name, [source(r, *at) for r in range(packed)])
@@ -233,6 +261,16 @@ def copy_element(k: KernelBuilder, name: str, source: Element, target: Element) 
     single = k.registers(name, source.dtype.name, Layout(1))
     k.copy(Vector(1), source, single)
     k.copy(Vector(1), single, target)
+
+
+def parts_of(element: str) -> int:
+    """Real numbers of an element."""
+    return 2 if dtype(element).is_complex else 1
+
+
+def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
+    """The real numbers of an element."""
+    return [x] if parts_of(element) == 1 else [x.re, -x.im if conj else x.im]
 
 
 def clear(k: KernelBuilder, words: Pointer, count: IntLike) -> None:

@@ -13,15 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._dtypes import dtype
-from ..codegen.builder import Guard, KernelBuilder
-from ..codegen.copies import Vector
-from ..codegen.engine import Pointer
+from ..codegen import GlobalTensor, Guard, KernelBuilder, Pointer, TensorParam, Value, Vector
 from ..codegen.epilogue import EpilogueGraph, Node, emit, epilogue_role
-from ..codegen.signature import GlobalTensor, TensorParam
-from ..codegen.values import Value, local
-from ..layout import Layout, Tensor, _, composition, flatten, rank, size
+from ..codegen.values import local
+from ..layout import Layout, Tensor, _, composition, flatten
 from ..layout.symbolic import Expr, IntLike, equal, select
-from .common import combine
+from .common import Partition, combine
 
 __all__ = ["Epilogue", "FusedEpilogue", "FusedMatrix", "OutputTile", "OutputTriangle", "Pieces"]
 
@@ -145,8 +142,8 @@ class OutputTile:
     """
 
     c: Tensor
-    partition: Callable[[Tensor], Tensor]
-    tile_of: Callable[[Tensor], Tensor]
+    partition: Partition
+    tile_of: Partition
     extents: tuple[IntLike, IntLike]
     item: IntLike | tuple[IntLike, ...]
     guard: Guard | None = None
@@ -210,8 +207,7 @@ class Epilogue:
     def load_scalars(self) -> None:
         """Load what is in device memory; to be called where a kernel's work starts."""
         for name, address in self._addresses.items():
-            value = self.k.declare(f"{name}_value", self._accumulator)
-            self.k.do("load_global", value, address, of=1)
+            value = self.k.load(self.k.declare(f"{name}_value", self._accumulator), address)
             self._absent[name] = self.k.flag(f"no_{name}", self.k.call("is_zero", value))
 
     def depth(self, k: IntLike) -> IntLike:
@@ -251,7 +247,7 @@ class Epilogue:
             return
         with k.when(triangle.crossed):
             if triangle.hermitian and isinstance(sums, Tensor):
-                with k.loops(_extents(sums)) as at, k.when(equal(*tile.guard.coordinates(*at))):
+                with k.loops(sums.extents) as at, k.when(equal(*tile.guard.coordinates(*at))):
                     k.assign(sums(*at).im, 0)
             self._store(sums, tile.within("upper" if triangle.part == "upper" else "lower"))
         with k.otherwise():
@@ -263,7 +259,7 @@ class Epilogue:
     def _store(self, sums: Tensor | Parked, tile: OutputTile) -> None:
         """Write the elements of a tile that its guard admits."""
         k, fused, guard, pieces = self.k, self._fused, tile.guard, tile.pieces
-        width = 1 if tile.single else self._config.c.width
+        width = into = 1 if tile.single else self._config.c.width
         formula = f"{fused.graph.name}: C = {fused.graph.result}" if fused else "C = alpha * accumulator + beta * C"
         k.comment(f"Epilogue: {formula}")
         reads_c = self._reads_c
@@ -273,51 +269,51 @@ class Epilogue:
         parts = [k.pin(f"tCg_{matrix.param.name}",
                        tile.partition(tile.tile_of(matrix.at(tile.item, tile.extents))))
                  for matrix in self._matrices]
-        run, *rest = _extents(sums)
+        run, *rest = sums.layout.extents
+        if pieces is not None and not tile.single:
+            into = min(run, _MOST_BYTES // dtype(self._output).bytes)
 
-        def one(at: tuple[IntLike, ...], target: Tensor,
-                own: Callable[[IntLike], Value] | None = None) -> None:
+        def one(at: tuple[IntLike, ...], target: Tensor, own: Callable[[IntLike], Value]) -> None:
             """One run of C."""
             here = (_, *at)
             inside = guard and guard[here]
 
             def summed(i: IntLike) -> Value:
                 """A sum in the type of sums."""
-                total = own(i) if own else sums(i, *at)         # type: ignore[operator]
-                return k.convert(total, self._accumulator) if self._converts else total
+                return k.convert(own(i), self._accumulator) if self._converts else own(i)
 
             tCrD = k.registers("tCrD", self._output, Layout(run))
-            if reads_c and "beta" in self._absent:
-                k.fill(tCrD)
-                with k.when(equal(self._absent["beta"], 0)):
+            if reads_c:
+                absent = self._absent.get("beta")
+                if absent is not None:
+                    k.fill(tCrD)
+                with k.when(True if absent is None else equal(absent, 0)):
                     k.copy(Vector(width), tCgC[here], tCrD, guard=inside)
-            elif reads_c:
-                k.copy(Vector(width), tCgC[here], tCrD, guard=inside)
             if fused is None:
-                with k.loops((run,)) as (i,):
-                    k.assign(tCrD(i), combine(k, self._output, self._accumulator, summed(i),
-                                              tCrD(i) if reads_c else None, self._alpha,
-                                              self._beta))
+                k.fill(tCrD, lambda i: combine(k, self._output, self._accumulator, summed(i),
+                                               tCrD(i) if reads_c else None, self._alpha,
+                                               self._beta))
             else:
                 self._apply(fused, summed, tCrD, parts, here, run, inside)
-            if pieces is None:
-                k.copy(Vector(width), tCrD, target, guard=inside)
-            else:
-                k.copy(Vector(1 if tile.single
-                              else min(run, _MOST_BYTES // dtype(self._output).bytes)), tCrD,
-                       target)
+            k.copy(Vector(into), tCrD, target, guard=None if pieces else inside)
+
+        def columns(first: IntLike, count: int) -> Callable[..., Value]:
+            """The sums of so many columns."""
+            if isinstance(sums, Tensor):
+                return lambda *at: sums(*at[:-1], at[-1] + first)
+            return sums.loaded(first, count)
 
         if pieces is None:
             with k.loops(rest) as at:
-                column = None if isinstance(sums, Tensor) else sums.loaded(at[-1], 1)
-                one(at, tCgC[(_, *at)], column and (lambda i: column(i, *at[:-1], 0)))
+                column = columns(at[-1], 1)
+                one(at, tCgC[(_, *at)], lambda i: column(i, *at[:-1], 0))
             return
         with pieces as (piece, target):
-            _run, *inner, last = _extents(target)
-            columns = None if isinstance(sums, Tensor) else sums.loaded(last * piece, last)
+            _run, *inner, last = target.extents
+            of_piece = columns(last * piece, last)
             with k.loops((*inner, last)) as (*outer, i):
                 one((*outer, i + last * piece), target[(_, *outer, i)],
-                    columns and (lambda r: columns(r, *outer, i)))
+                    lambda r: of_piece(r, *outer, i))
 
     def _apply(self, fused: FusedEpilogue, summed: Callable[[IntLike], Value], tCrD: Tensor,
                parts: list[Tensor], here: tuple, run: int, inside: Guard | None) -> None:
@@ -364,7 +360,3 @@ class Epilogue:
         k.copy(Vector(1), first(source), fragment,
                guard=inside and Guard(first(inside.coordinates), inside.extents))
         return Tensor(fragment.engine, Layout(run, 0))
-
-
-def _extents(sums: Tensor | Parked) -> tuple[int, ...]:
-    return tuple(size(sums.layout[i]) for i in range(rank(sums.layout)))

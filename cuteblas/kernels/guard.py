@@ -21,19 +21,24 @@ There are two ways to find it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
-from ..codegen.builder import KernelBuilder
-from ..codegen.copies import Vector
-from ..codegen.engine import CodegenError, Pointer
-from ..codegen.mbarrier import Mbarriers
-from ..codegen.signature import TensorParam
-from ..codegen.values import Term, Value, choose
-from ..layout import Layout, Tensor, _, local_tile
+from ..codegen import (
+    CodegenError,
+    KernelBuilder,
+    Mbarriers,
+    Pointer,
+    TensorParam,
+    Term,
+    Value,
+    Vector,
+    choose,
+)
+from ..layout import Layout, Tensor, _
 from ..layout.symbolic import IntLike, ceil_div, equal, maximum
-from .common import WARP, butterfly, existing, vectors_along
+from .common import WARP, butterfly, existing, part_of_tile, vectors_along
 
 __all__ = ["HOLDS", "NATIVE", "NEXT", "Field", "Record", "Verdict", "gate_tag", "leave_verdict"]
 
@@ -115,6 +120,33 @@ class Record:
         for at, field in enumerate(self.fields):
             k.fold_lanes(record(at), field.combine, masks)
 
+    def folded(self, k: KernelBuilder, records: Mapping[str, tuple[Pointer, IntLike]],
+               lane: IntLike) -> list[list[Term]]:
+        """For each name, the numbers of so many records at a pointer, folded by one warp."""
+        reader = vectors_along(0, (1, WARP), self.size)
+        step = self.size, WARP * _RECORDS_AT_ONCE
+        at_once = Layout((self.size, 1, _RECORDS_AT_ONCE))
+        mine = part_of_tile(reader, step, (0, _), lane)     # (record, 1, records at once, step)
+        found, sources, exist, folded = [], [], [], []
+        for name, (pointer, count) in records.items():
+            folded.append([k.declare(f"{field.name}_{name}", "float32", field.start)
+                           for field in self.fields])
+            found.append(k.registers(f"found_{name}", "float32", at_once))
+            sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((self.size, count))))))
+            exist.append(existing(k, f"t{name}_c", mine, (self.size, count), (None, count)))
+        most: IntLike = reduce(maximum, (count for _pointer, count in records.values()))
+        with k.loop("i", ceil_div(most, step[1]), unroll=False) as i:
+            for source, fragment, exists in zip(sources, found, exist, strict=True):
+                k.copy(Vector(self.size), source[_, _, _, i], fragment, guard=exists[_, _, _, i])
+            for numbers, fragment, exists in zip(folded, found, exist, strict=True):
+                with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
+                    for at, (field, number) in enumerate(zip(self.fields, numbers, strict=True)):
+                        k.assign(number, k.call(field.combine, number, fragment(at, 0, j)))
+        for at, field in enumerate(self.fields):
+            for numbers in folded:
+                k.fold_lanes(numbers[at], field.combine, butterfly(WARP))
+        return folded
+
     def leave(self, k: KernelBuilder, record: Tensor, records: Pointer, index: IntLike) -> None:
         """Store a record; one thread does this."""
         k.copy(Vector(self.size), record, Tensor(records, Layout((self.size, index + 1)))[_, index])
@@ -137,8 +169,8 @@ class Verdict:
     def __init__(self, k: KernelBuilder, record: Record, names: Sequence[str]):
         self._k, self._record = k, record
         pointers = [k.pointer(name, "float32", alignment=4 * record.size) for name in names]
-        self._records = list(zip(pointers, [k.integer(f"{name}_count") for name in names],
-                                 strict=True))
+        self._records = {name: (pointer, k.integer(f"{name}_count"))
+                         for name, pointer in zip(names, pointers, strict=True)}
         self._status = k.pointer("status", "uint32", const=False, alignment=4)
 
     def share(self) -> Mbarriers:
@@ -148,7 +180,7 @@ class Verdict:
         self._of_block = self._k.shared("verdict_of_block", "uint32", Layout(1), alignment=4)
         return self._barrier
 
-    def make(self, condition: Callable[[list[list[Term]]], Value], comment: str) -> None:
+    def make(self, condition: Callable[[list[list[Term]]], Term], comment: str) -> None:
         """Make the verdict; one warp does this. The first block leaves it at ``status``.
 
         Parameters
@@ -159,41 +191,15 @@ class Verdict:
         comment : str
             What the source says of it.
         """
-        k, fields = self._k, self._record.fields
+        k = self._k
         k.comment(comment)
         lane = k.let("lane", k.thread % WARP)
-        reader = vectors_along(0, (1, WARP), len(fields))
-        step = len(fields), WARP * _RECORDS_AT_ONCE
-        at_once = Layout((len(fields), 1, _RECORDS_AT_ONCE))
-
-        def mine(tensor: Tensor) -> Tensor:                 # (record, 1, records at once, step)
-            return reader.partition(local_tile(tensor, step, (0, _)), lane)
-
-        found, sources, exist, folded = [], [], [], []
-        for pointer, count in self._records:
-            name = pointer.name
-            folded.append([k.declare(f"{field.name}_{name}", "float32", field.start)
-                           for field in fields])
-            found.append(k.registers(f"found_{name}", "float32", at_once))
-            sources.append(k.pin(f"t{name}", mine(Tensor(pointer, Layout((len(fields), count))))))
-            exist.append(replace(existing(k, f"t{name}_c", mine, (len(fields), count)),
-                                 extents=(None, count)))
-        counts: list[IntLike] = [count for _pointer, count in self._records]
-        with k.loop("i", ceil_div(reduce(maximum, counts), step[1]), unroll=False) as i:
-            for source, fragment, exists in zip(sources, found, exist, strict=True):
-                k.copy(Vector(len(fields)), source[_, _, _, i], fragment, guard=exists[_, _, _, i])
-            for numbers, fragment, exists in zip(folded, found, exist, strict=True):
-                with k.loops((_RECORDS_AT_ONCE,)) as (j,), k.when(exists.at((0, 0, j, i))):
-                    for at, (field, number) in enumerate(zip(fields, numbers, strict=True)):
-                        k.assign(number, k.call(field.combine, number, fragment(at, 0, j)))
-        for at, field in enumerate(fields):
-            for numbers in folded:
-                k.fold_lanes(numbers[at], field.combine, butterfly(WARP))
-        verdict = k.declare("verdict", "uint32", condition(folded), const=True)
+        folded = self._record.folded(k, self._records, lane)
+        verdict = k.let("verdict", condition(folded))
         with k.when(equal(lane, 0)):
-            with k.when(equal(k.block_index("judge", "x"), 0)):
-                k.do("store_global", self._status[0], verdict, of=1)
-            k.do("store_shared", self._of_block(0), verdict, of=1)
+            with k.when(equal(k.block_index("judge"), 0)):
+                k.store(self._status[0], verdict)
+            k.store(self._of_block(0), verdict)
             self._barrier.arrive(0)
 
     def leave_unless_it_holds(self) -> None:
@@ -209,7 +215,6 @@ class Verdict:
 def leave_verdict(k: KernelBuilder, words: Pointer, fails: Value, fallback: int) -> None:
     """Leave a block's own verdict, in its own word, at the end of a kernel: ``fallback`` if
     ``fails`` for one of its threads."""
-    word = k.declare("word", "uint32", choose(k.call("syncthreads_or", fails), fallback, HOLDS,
-                                              "uint32"), const=True)
+    word = k.let("word", choose(k.call("syncthreads_or", fails), fallback, HOLDS, "uint32"))
     with k.when(equal(k.thread, 0)):
-        k.do("store_global", words[k.block_index("reporting", "x")], word, of=1)
+        k.store(words[k.block_index("reporting")], word)

@@ -18,11 +18,17 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Covering, CpAsync, Vector
-from ...codegen.engine import CodegenError, Element
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import GlobalTensor, TensorParam
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Element,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    TensorParam,
+    Vector,
+)
+from ...codegen.copies import Covering
 from ...layout import Layout, Tensor, coalesce, cosize, domain_offset, idx2crd, size
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum, select
 from ..common import copy_element, cut_words, packed_strides, split_words
@@ -374,7 +380,7 @@ def rearrange_kernel(config: RearrangeConfig) -> GeneratedKernel:
     border = config.target.grain // item if config.target.covering else 0
 
     k.comment("The box of this block")
-    rest: IntLike = k.block_index("box", "x")
+    rest: IntLike = k.block_index("box")
     first_s: IntLike = 0
     first_d: IntLike = 0
     limits: dict[int, IntLike] = {}
@@ -412,9 +418,8 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
     word, element = config.source.word, f"b{8 * config.item}"
     whole = config.source.whole(config.box, config.held)
     if config.item * word >= _ASYNCHRONOUS and whole:
-        for w in words:
-            with k.when(w.exists):
-                k.copy(CpAsync(word), w.memory, w.shared[0].run(word))
+        for _i, w in _existing(k, words):
+            k.copy(CpAsync(word), w.memory, w.shared[0].run(word))
         k.commit()
         k.wait(0)
         return
@@ -422,13 +427,11 @@ def _box_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> No
         _elements_in(k, config, words)
         return
     held = k.registers("tSrS", element, Layout((word, len(words))))
-    for i, w in enumerate(words):
-        with k.when(w.exists):
-            k.copy(Vector(word), w.memory, held[None, i])
-    for i, w in enumerate(words):
-        with k.when(w.exists):
-            for of_registers, of_memory in _parts(held[None, i], w, word if whole else 1):
-                k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
+    for i, w in _existing(k, words):
+        k.copy(Vector(word), w.memory, held[None, i])
+    for i, w in _existing(k, words):
+        for of_registers, of_memory in _parts(held[None, i], w, word if whole else 1):
+            k.copy(Vector(size(of_memory.layout)), of_registers, of_memory)
 
 
 def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
@@ -437,27 +440,31 @@ def _elements_in(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) 
     word, unit = config.source.word, f"b{8 * _WORD}"
     lines = k.lines("S_words", words[0].memory.engine, unit, _WORD)
     held = k.registers("tSrS", unit, Layout(len(words)))
-    for i, w in enumerate(words):
-        with k.when(w.exists):
-            k.copy(Vector(1), lines.run(w.memory(0).index), held(i))
-    for i, w in enumerate(words):
-        with k.when(w.exists):
-            parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
-            split_words(k, held(i).run(), parts)
-            for of_registers, of_memory in _parts(parts, w, 1):
-                k.copy(Vector(1), of_registers, of_memory)
+    for i, w in _existing(k, words):
+        k.copy(Vector(1), lines.run(w.memory(0).index), held(i))
+    for i, w in _existing(k, words):
+        parts = k.registers(f"tSrE_{i}", f"b{8 * config.item}", Layout(word))
+        split_words(k, held(i).run(), parts)
+        for of_registers, of_memory in _parts(parts, w, 1):
+            k.copy(Vector(1), of_registers, of_memory)
 
 
 def _box_out(k: KernelBuilder, config: RearrangeConfig, words: list[_Word]) -> None:
     k.comment("Out, by runs of the target")
     word, element = config.target.word, f"b{8 * config.item}"
     whole = config.target.whole(config.box, config.held)
-    for i, w in enumerate(words):
-        with k.when(w.exists):
-            held = k.registers(f"tDrD_{i}", element, Layout(word))
-            for of_registers, of_memory in _parts(held, w, word if whole else 1):
-                k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
-            k.copy(Vector(word), held, w.memory)
+    for i, w in _existing(k, words):
+        held = k.registers(f"tDrD_{i}", element, Layout(word))
+        for of_registers, of_memory in _parts(held, w, word if whole else 1):
+            k.copy(Vector(size(of_memory.layout)), of_memory, of_registers)
+        k.copy(Vector(word), held, w.memory)
+
+
+def _existing(k: KernelBuilder, words: list[_Word]) -> Iterator[tuple[int, _Word]]:
+    """Words by their numbers, each under the condition that it exists."""
+    for i, word in enumerate(words):
+        with k.when(word.exists):
+            yield i, word
 
 
 def _parts(held: Tensor, word: _Word, width: int) -> Iterator[tuple[Tensor, Tensor]]:

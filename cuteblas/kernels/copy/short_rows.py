@@ -29,13 +29,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError, Element, Lines
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.values import integer
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, make_identity_tensor, zipped_divide
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Element,
+    GeneratedKernel,
+    KernelBuilder,
+    TensorParam,
+    Vector,
+    integer,
+)
+from ...codegen.engine import Lines
+from ...layout import ComposedLayout, Layout, Swizzle, Tensor, zipped_divide
 from ...layout.symbolic import (
     Expr,
     IntLike,
@@ -47,7 +52,7 @@ from ...layout.symbolic import (
     minimum,
     select,
 )
-from ..common import copy_element, cut_words, join_words, split_words, vectors_along
+from ..common import coordinates, copy_element, cut_words, join_words, split_words, vectors_along
 
 __all__ = ["FromShortRowsConfig", "PieceConfig", "ShortRowsConfig", "from_short_rows_kernel",
            "short_rows_kernel"]
@@ -218,9 +223,9 @@ class _Piece:
 
 
 def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
-              short: str) -> tuple[tuple[GlobalTensor, GlobalTensor], IntLike, IntLike]:
-    """The source and the target, of which one has short rows along a mode; a block's place along
-    the other, and in the batch."""
+              short: str) -> tuple[Tensor, Tensor, IntLike]:
+    """The source and the target of a block, of which one has short rows along a mode; the block's
+    place along the other."""
     element, (tile_j, tile_i) = f"b{8 * config.item}", config.tile
     long, longest, tile = ("j", tile_i, tile_j) if short == "i" else ("i", tile_j, tile_i)
     dense: tuple[int | str, int | str] = ("i", 1) if short == "i" else (1, "j")
@@ -228,11 +233,12 @@ def _operands(k: KernelBuilder, config: ShortRowsConfig | FromShortRowsConfig,
                      TensorParam("D", "ji", element, dense if short == "i" else (None, 1),
                                  written=True), modes="ji", batch=config.modes,
                      typical={short: config.typical(longest)})
-    block, first = k.block_index("block", "x"), f"first_{long}"
+    block, first = k.block_index(), f"first_{long}"
     if not config.modes:
-        return (S, D), k.let(first, block * tile), 0
+        return S.at(), D.at(), k.let(first, block * tile)
     tiles = k.let("tiles", ceil_div(k.extent(long), tile))
-    return (S, D), k.let(first, block % tiles * tile), k.let("batch", block // tiles)
+    start, index = k.let(first, block % tiles * tile), k.let("batch", block // tiles)
+    return S.at(index), D.at(index), start
 
 
 @cache
@@ -253,11 +259,11 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
         summary="D[j, i, batch] = S[j, i, batch], J contiguous in S, (I, J) in D: elements of "
         f"{item} bytes, tile (J, I) = {config.tile}"
     )
-    (S, D), first_j, index = _operands(k, config, "i")
-    (J, I), source, target = (k.extent("j"), k.extent("i")), S.at(index), D.at(index)
+    source, target, first_j = _operands(k, config, "i")
+    J, I = source.layout.shape
 
     k.comment("The piece of the target: vectors that cover it, as they lie in shared memory")
-    vectors = k.lines("D_vectors", D.address, word, _VECTOR)
+    vectors = k.lines("D_vectors", target.engine, word, _VECTOR)
     piece = _Piece(k, config, vectors, vectors.place(target(first_j, 0)),
                    config.tile[0] * config.tile[1])
 
@@ -265,7 +271,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
     # stored after the piece.
     last = config.words[1] - 1
     reader = vectors_along(0, config.threads, packed)
-    tScS = k.pin("tScS", reader.partition(make_identity_tensor(config.tile), k.thread))
+    tScS = coordinates(k, "tScS", reader, config.tile)
     last_row = tScS((0, 0), 0, last)[1]
     last_exists = less(last_row, I)
     apart = k.let("last_j", select(last_exists, I, 1)), k.let("last_i",
@@ -298,7 +304,7 @@ def short_rows_kernel(config: ShortRowsConfig) -> GeneratedKernel:
             for n, _, row in rows():
                 k.copy(Vector(1), held[None, x, n], row(column(x)))
     else:
-        words = k.lines("S_words", S.address, word, config.word, spanned=True)
+        words = k.lines("S_words", source.engine, word, config.word, spanned=True)
         borders = k.let("top", source(first_j, 0)), k.let("bottom", source(first_j, I - 1))
         across = k.let("across", minimum(J - first_j, config.tile[0]))
         inside = k.flag("inside", words.covered(borders, across + packed))
@@ -364,11 +370,11 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
         summary="D[j, i, batch] = S[j, i, batch], (J, I) in S, I contiguous in D: elements of "
         f"{item} bytes, tile (J, I) = {config.tile}"
     )
-    (S, D), first_i, index = _operands(k, config, "j")
-    (J, I), source, target = (k.extent("j"), k.extent("i")), S.at(index), D.at(index)
+    source, target, first_i = _operands(k, config, "j")
+    J, I = source.layout.shape
 
     k.comment("The piece of the source: what covers it, and where it lies in shared memory")
-    lines = k.lines("S_vectors", S.address, word, _VECTOR)
+    lines = k.lines("S_vectors", source.engine, word, _VECTOR)
     matrix, most = k.let("matrix", lines.place(source(0, 0))), columns * (rows + border - 1)
     piece = _Piece(k, config, lines, matrix + first_i * J, most)
     sS = piece.rows((columns, rows + border), (1, J))
@@ -418,10 +424,9 @@ def from_short_rows_kernel(config: FromShortRowsConfig) -> GeneratedKernel:
     k.barrier()
 
     k.comment("Rows of the target out, each from sector to sector")
-    sectors = k.lines("D_words", D.address, word, _SECTOR)
+    sectors = k.lines("D_words", target.engine, word, _SECTOR)
     writer = vectors_along(1, config.threads[::-1])
-    tDcD = k.pin("tDcD", writer.partition(make_identity_tensor((columns, rows // packed)),
-                                          k.thread))
+    tDcD = coordinates(k, "tDcD", writer, (columns, rows // packed))
     with k.loop("n", config.words[1], unroll=True) as n:
         j, lane = k.let("j", tDcD((0, 0), n, 0)[0]), tDcD((0, 0), n, 0)[1]
         with k.when(less(j, J)):

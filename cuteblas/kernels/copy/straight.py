@@ -13,17 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    TensorParam,
+    TiledCopy,
+    Vector,
+    integer,
+)
 from ...codegen.paired import PairBuilder
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import integer
-from ...layout import Layout, Tensor, local_tile, make_identity_tensor
+from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, all_of, less
-from ..common import cut_words, existing, tile_of_block, vectors_along
+from ..common import coordinates, cut_words, existing, part_of_tile, tile_of_block, vectors_along
 
 __all__ = ["CopyConfig", "copy_kernel"]
 
@@ -123,9 +126,7 @@ def _words(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S: GlobalTens
     extents = k.extent("i"), k.extent("j")
     bi, bj, index = tile_of_block(k, extents, config.tile, config.modes > 0)
 
-    def mine(tensor: Tensor) -> Tensor:
-        return tiled.partition(local_tile(tensor, config.tile, (bi, bj)), k.thread)
-
+    mine = part_of_tile(tiled, config.tile, (bi, bj), k.thread)
     tSgS, tSgD = k.pin("tSgS", mine(S.at(index))), k.pin("tSgD", mine(D.at(index)))
     guard = existing(k, "tScS", mine, extents)
     rest = tuple(t // p for t, p in zip(config.tile, tiled.tile, strict=True))
@@ -166,7 +167,7 @@ def _vectors_anywhere(k: KernelBuilder, config: CopyConfig, tiled: TiledCopy, S:
     source, target = S.at(index), D.at(index)
     words = k.lines("S_words", S.address, word, _WORD, spanned=True)
     vectors = k.lines("D_vectors", D.address, word, _VECTOR)
-    tVcV = k.pin("tVcV", tiled.partition(make_identity_tensor(config.tile), k.thread))
+    tVcV = coordinates(k, "tVcV", tiled, config.tile)
     rows, wide = config.tile[1] // tiled.tile[1], vector // packed
 
     k.comment("The vectors of each row of the target: a thread's begins at the row's element i")

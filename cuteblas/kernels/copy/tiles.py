@@ -27,14 +27,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError, Lines
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    GlobalTensor,
+    Guard,
+    KernelBuilder,
+    TensorParam,
+    TiledCopy,
+    Vector,
+    integer,
+)
+from ...codegen.engine import Lines
 from ...codegen.paired import PairBuilder
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import integer
 from ...layout import (
     ComposedLayout,
     Layout,
@@ -47,6 +52,7 @@ from ...layout import (
 )
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, less, maximum, minimum
 from ..common import (
+    coordinates,
     copy_element,
     cut_words,
     existing,
@@ -54,6 +60,7 @@ from ..common import (
     tile_from,
     tile_of_block,
     transpose_words,
+    unravel,
     vectors_along,
 )
 
@@ -353,19 +360,17 @@ def pair_of_block(k: KernelBuilder, extent: IntLike, config: TransposeConfig,
     Pairs of t tiles fill a rectangle of t | 1 columns: the rows p of the triangle from its top,
     filled up with those from its end.
     """
-    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(extent, config.tile[0]))
+    block, tiles = k.block_index(), k.let("tiles", ceil_div(extent, config.tile[0]))
     odd = k.let("odd", tiles % 2)
     columns = k.let("columns", tiles + 1 - odd)
     rows = k.let("rows", (tiles + odd) // 2)
     if config.group:
         pairs = k.let("pairs", columns * rows)
-        pair, index = (k.let("pair", block % pairs),
-                       k.let("batch", block // pairs)) if batched else (block, 0)
+        pair, index = unravel(k, block, pairs, ("pair", "batch"), batched)
         column, row = grouped_raster(k, pair, columns, rows, config.group)
     else:
-        column, above = k.let("column", block % columns), k.let("above", block // columns)
-        row, index = (k.let("row", above % rows),
-                      k.let("batch", above // rows)) if batched else (above, 0)
+        column, above = unravel(k, block, columns, ("column", "above"))
+        row, index = unravel(k, above, rows, ("row", "batch"), batched)
     p, q = k.variable("p", tiles - 1 + odd - row), k.variable("q", tiles - 1 - column)
     with k.when(less(row + (-odd), column)):
         k.assign(p, row)
@@ -565,7 +570,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
         raise CodegenError(
             f"{config.name}: {config.threads} threads must hold whole columns that lie whole sectors apart"
         )
-    tDcD = k.pin(f"tDc{name}", tile.writer.partition(make_identity_tensor(tile.written), k.thread))
+    tDcD = coordinates(k, f"tDc{name}", tile.writer, tile.written)
     rows, vectors = (t // p for t, p in zip(tile.written, tile.writer.tile, strict=True))
     starts = k.flag(f"starts_{name}", integer(corner[1]) < 0)  # rows of the target do, in this tile
     end = k.let(f"end_{name}", I - corner[1] if config.halo
@@ -616,8 +621,7 @@ def _sectors_out(k: KernelBuilder, config: TransposeConfig, tile: TransposedTile
     k.comment("Before and behind them: of each column fewer elements than are written whole")
     lanes = max(unit, config.threads // config.tile[0])
     ends = vectors_along(1, (config.threads // lanes, lanes))
-    tEcD = k.pin(f"tEc{name}", ends.partition(make_identity_tensor((config.tile[0], lanes)),
-                                              k.thread))
+    tEcD = coordinates(k, f"tEc{name}", ends, (config.tile[0], lanes))
     passes = config.tile[0] // ends.tile[0]
 
     def single(which: IntLike, e: IntLike) -> None:

@@ -25,14 +25,20 @@ from math import gcd, prod
 from typing import Any
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError, static_extents
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.nested import by_coordinate
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.values import Value
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Fma,
+    GeneratedKernel,
+    GlobalTensor,
+    Guard,
+    KernelBuilder,
+    TensorParam,
+    Value,
+    Vector,
+    by_coordinate,
+    static_extents,
+)
 from ...layout import (
     Layout,
     Tensor,
@@ -423,7 +429,6 @@ class _Divided:
         at = idx2crd(k.thread, (tile.across[1], tile.across[0], tile.depth, tile.matrices))
         column, row, self._part, self._matrix = (k.let(f"at_{name}", x)
                                                  for name, x in zip(names, at, strict=True))
-        self.busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
         self._starts = tuple(self._runs(mode, x) for mode, x in enumerate((row, column)))
         (vm, vn), (rm, rn) = tile.run, (len(starts) for starts in self._starts)
         self.total = k.registers("tCrC", config.sums,
@@ -516,9 +521,8 @@ class _Whole:
     stored as one span."""
 
     def __init__(self, k: KernelBuilder, config: BatchedConfig):
-        self._k, self._config, tile = k, config, config.tile
-        self.busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
-        self._boxes = [(*box[:MATRICES], tile.whole) for box in config.boxes]
+        self._k, self._config = k, config
+        self._boxes = [(*box[:MATRICES], config.tile.whole) for box in config.boxes]
         self.total = k.registers("tCrC", config.accumulator, self._layout(config.c, 2))
         k.fill(self.total)
 
@@ -588,7 +592,7 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
     tensors = k.tensors(*declared, batch=config.batch_modes)
     epilogue = Epilogue(k, config, sums, config.sums)
     count = k.integer("matrices", multiple=config.multiple)
-    first = k.let("first", k.block_index("block", "x") * tile.matrices)
+    first = k.let("first", k.block_index() * tile.matrices)
     limit = k.let("limit", minimum(count - first, tile.matrices))
     A, B, C = (_Operand(k, side, box, tensor, tile.threads, first, limit)
                for (_name, _element, side), box, tensor in zip(sides, config.boxes, tensors,
@@ -606,12 +610,13 @@ def gemm_batched(config: BatchedConfig) -> GeneratedKernel:
 
     k.comment("Products: (runs, rest) of C for a thread")
     multiply = (_Whole if tile.whole else _Divided)(k, config)
-    with k.when(multiply.busy):
+    busy = less(k.thread, tile.multiplying) if tile.multiplying < tile.threads else True
+    with k.when(busy):
         multiply.products(sA, sB)
     epilogue.clear(multiply.total)
     k.barrier()
     sC = C.shared("sC", config.sums, parts=tile.depth, over="sA")
-    with k.when(multiply.busy):
+    with k.when(busy):
         multiply.store(sC)
     k.barrier()
     k.let_next_launch_begin()

@@ -7,17 +7,13 @@ differ in how a tile is multiplied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.engine import CodegenError
+from ...codegen import CodegenError, GlobalTensor, Guard, KernelBuilder, by_coordinate
 from ...codegen.grouped import TableBuilder
-from ...codegen.nested import by_coordinate
-from ...codegen.signature import GlobalTensor
 from ...layout import (
     Layout,
     Tensor,
@@ -28,11 +24,11 @@ from ...layout import (
     make_identity_tensor,
     make_layout,
 )
-from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, minimum
-from ..common import OperandAccess, grouped_raster, operand
+from ...layout.symbolic import IntLike, ceil_div, maximum, minimum
+from ..common import OperandAccess, Partition, grouped_raster, operand
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile, Pieces
 from ..guard import gate_tag
-from .triangle import Triangle, output_triangle
+from .triangle import output_triangle, tiles_of_c
 
 __all__ = ["GemmBlock", "GemmConfig", "builder"]
 
@@ -121,12 +117,16 @@ class GemmConfig:
         return self.element, self.element_b or self.element
 
     @property
+    def scalars(self) -> str:
+        """The type of alpha, beta and sums."""
+        return self.accumulator or dtype(self.element).accumulator
+
+    @property
     def types(self) -> str:
         """The part of a kernel's name that says which types it has."""
-        sums = self.accumulator and self.accumulator != dtype(self.element).accumulator
-        names = (self.element, *((self.element_b,) if self.element_b else ()),
-                 *((self.accumulator,) if sums else ()), self.output)
-        return "_".join(dtype(name).tag for name in names)
+        sums = "" if self.scalars == dtype(self.element).accumulator else self.scalars
+        names = self.element, self.element_b, sums, self.output
+        return "_".join(dtype(name).tag for name in names if name)
 
     @property
     def traits(self) -> str:
@@ -211,16 +211,11 @@ class GemmBlock:
         self._epilogue = Epilogue(k, config, accumulator)
 
         M, N, K = (k.let(mode.upper(), k.extent(mode)) for mode in "mnk")
-        triangle = None if config.triangle is None else Triangle(k, config.triangle, M,
-                                                                 (tile.m, tile.n))
-        if triangle is not None:
-            tiles_m, tiles_n = triangle.tiles
-        else:
-            tiles_m, tiles_n = k.let("tiles_m", ceil_div(M, tile.m)), k.let("tiles_n", ceil_div(N, tile.n))
+        of_c = tiles_of_c(k, config.triangle, (M, N), (tile.m, tile.n))
         block: IntLike = k.each_block("block", several=several)
         item: IntLike = 0
         if batch:
-            tiles = k.let("tiles", tiles_m * tiles_n)
+            tiles = k.let("tiles", of_c.tiles[0] * of_c.tiles[1])
             item = k.let("item", block // tiles)
             block = k.let("block_in_item", block % tiles)
         depth, first_k = K, 0
@@ -234,10 +229,7 @@ class GemmBlock:
             depth = k.let("depth", minimum(chunk, K - first_k))
         self._epilogue.load_scalars()
         depth = self._epilogue.depth(depth)
-        bm, bn = grouped_raster(k, block, tiles_m, tiles_n)
-        diagonal: Expr | bool = False
-        if triangle is not None:
-            bm, bn, diagonal = triangle.at(bm, bn)
+        bm, bn, diagonal = of_c.at(*grouped_raster(k, block, *of_c.tiles))
         self.at = bm, bn
         self.extents: dict[str, IntLike] = {"m": M, "n": N, "k": depth}
 
@@ -272,12 +264,7 @@ class GemmBlock:
         """Steps along K; named in the source where this is first used."""
         return self.k.let("k_tiles", ceil_div(self.extents["k"], self._tile[2]))
 
-    def exists(self, k_tile: IntLike) -> Any:
-        """Whether a step along K exists, where no element has a predicate of its own: copies beyond
-        the end write zeros."""
-        return less(k_tile, self.k_tiles) if self.config.aligned else True
-
-    def guard(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Guard | None:
+    def guard(self, name: str, modes: str, partition: Partition) -> Guard | None:
         """The predicate of a partition of the tile of A (``"mk"``), B (``"nk"``) or C (``"mn"``);
         ``None`` if it always holds."""
         if self.config.aligned:
@@ -285,14 +272,14 @@ class GemmBlock:
         return Guard(self.coordinates(name, modes, partition),
                      tuple(self.extents[mode] for mode in modes))
 
-    def coordinates(self, name: str, modes: str, partition: Callable[[Tensor], Tensor]) -> Tensor:
+    def coordinates(self, name: str, modes: str, partition: Partition) -> Tensor:
         """The coordinates of the elements of such a partition."""
         tile = tuple(self._tile["mnk".index(mode)] for mode in modes)
         at = tuple({"m": self.at[0], "n": self.at[1], "k": _}[mode] for mode in modes)
         identity = make_identity_tensor(tuple(self.extents[mode] for mode in modes))
         return self.k.pin(name, partition(local_tile(identity, tile, at)))
 
-    def store(self, accumulators: Tensor, partition: Callable[[Tensor], Tensor],
+    def store(self, accumulators: Tensor, partition: Partition,
               pieces: Pieces | None = None, single: bool = False) -> None:
         """The end of the kernel: C from the sums, rounded once. See
         :class:`~cuteblas.kernels.epilogue.OutputTile`."""

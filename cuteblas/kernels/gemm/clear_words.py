@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import GeneratedKernel, KernelBuilder
 from ..common import clear
 
 __all__ = ["clear_words"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.pipeline import Pipeline
-from ...codegen.tma import TmaBox
+from ...codegen import KernelBuilder, Pipeline, TmaBox
 from ...layout import Tensor, local_tile, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less, select
 from ..common import GROUP

@@ -24,11 +24,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import Pointer
-from ...codegen.values import Value, cast
-from ...codegen.wgmma import wgmma_delivered
+from ...codegen import KernelBuilder, Pointer, Value, Vector, cast, wgmma_delivered
 from ...layout import Layout, Tensor, size
 from ...layout.symbolic import IntLike, ceil_div, equal, maximum, minimum, select
 from .scheduler import Scheduler
@@ -63,12 +59,7 @@ def planes_of(
 def _shift(k: KernelBuilder, part: Tensor, shifted: Callable[[Value], Value]) -> None:
     """Shift accumulators: zeros at first, since under a condition the assembler waits after every
     matrix instruction."""
-    with k.loops(_extents(part)) as at:
-        k.assign(part(*at), cast(shifted(cast(part(*at), "uint32")), "int32"))
-
-
-def _extents(part: Tensor) -> tuple[int, ...]:
-    return tuple(size(part.layout[i]) for i in range(3))
+    k.fill(part, lambda *at: cast(shifted(cast(part(*at), "uint32")), "int32"))
 
 
 def sum_modulo(k: KernelBuilder, digits: int, k_tiles: IntLike, part: Tensor,
@@ -103,8 +94,7 @@ def sum_in_two_words(k: KernelBuilder, digits: int, depth: int, k_tiles: IntLike
     # stages whose sums 32 bits hold
     low, most = digits - _WORD, (2**_BITS - 1) // _LARGEST // depth
     sum_modulo(k, digits, k_tiles, part, multiply, low)
-    with k.loops(_extents(part)) as at:
-        k.assign(total(*at), cast(cast(part(*at), "uint32"), "uint64"))
+    k.fill(total, lambda *at: cast(cast(part(*at), "uint32"), "uint64"))
     with k.loop("sum", low) as i:
         stages = k.let("stages", (low - i) * k_tiles)
         with k.loop("part_of_sum", maximum(ceil_div(stages, most), 1)) as j:
@@ -112,9 +102,8 @@ def sum_in_two_words(k: KernelBuilder, digits: int, depth: int, k_tiles: IntLike
             multiply(k.let("stages_of_part", minimum(stages - j * most, most)))
             wgmma_delivered(k, part)
             bits = k.let("bits", select(equal(j, 0), 8, 0))
-            with k.loops(_extents(part)) as at:
-                k.assign(total(*at), (total(*at) << bits)
-                         + cast(cast(part(*at), "uint32"), "uint64"))
+            k.fill(total, lambda *at, bits=bits: (total(*at) << bits)
+                   + cast(cast(part(*at), "uint32"), "uint64"))
 
 
 def sum_of_bools(k: KernelBuilder, depth: int, stages: IntLike, part: Tensor,
@@ -125,8 +114,7 @@ def sum_of_bools(k: KernelBuilder, depth: int, stages: IntLike, part: Tensor,
     with k.loop("part_of_sum", maximum(ceil_div(stages, most), 1)) as j:
         multiply(k.let("stages_of_part", minimum(stages - j * most, most)))
         wgmma_delivered(k, part)
-        with k.loops(_extents(part)) as at:
-            k.assign(part(*at), cast(cast(part(*at), "bool"), "int32"))
+        k.fill(part, lambda *at: cast(cast(part(*at), "bool"), "int32"))
 
 
 @dataclass(frozen=True)
@@ -191,7 +179,7 @@ class ParkedSums:
         k, digits = self.k, size(self.words.layout[1])
         parked = k.registers("parked_word", "uint32", Layout((digits, count)))
         with k.loops((digits, count)) as (s, n):
-            k.do("load_global", parked(s, n), self.words(first + n, s), of=1)
+            k.load(parked(s, n), self.words(first + n, s))
 
         def value(i: IntLike, j: IntLike, n: IntLike) -> Value:
             bits = 8 * i + 16 * j

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import Pointer
+from ...codegen import KernelBuilder, Pointer, Vector
 from ...layout import Layout, Tensor, _, size
 from ...layout.symbolic import Expr, IntLike, equal, less, maximum, minimum, select
 from ..common import GROUP

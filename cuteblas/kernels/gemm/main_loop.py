@@ -3,16 +3,70 @@ of stages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...codegen.engine import CodegenError
+from ...codegen import CodegenError, CpAsync, TiledCopy
 from ...codegen.pipeline import RingIndex
+from ...layout import Tensor, _
 from ...layout.symbolic import IntLike, less, minimum
 from .block import GemmBlock
 
-__all__ = ["Chunks", "MainLoop"]
+__all__ = ["Chunks", "LoopOperand", "MainLoop", "VectorOperand"]
+
+
+class LoopOperand:
+    """A or B of a block (``mode`` 0 or 1): a ring of stages in shared memory, and the fragments
+    that come from it.
+
+    Attributes
+    ----------
+    registers : Tensor
+        Its fragments; the last mode counts two buffers.
+    """
+
+    registers: Tensor
+
+    def __init__(self, block: GemmBlock, mode: int):
+        config = block.config
+        self.block, self.k, self.mode, self.tile = block, block.k, mode, config.tile
+        self.name, self.modes = "AB"[mode], ("mk", "nk")[mode]
+        self.access, self.element = (config.a, config.b)[mode], config.elements[mode]
+        self.extent, self.tiles = (self.tile.m, self.tile.n)[mode], (block.gA, block.gB)[mode]
+
+    def load(self, k_tile: IntLike, stage: IntLike) -> None:
+        """Start the copies of a tile into a stage; after the last tile, of zeros."""
+
+    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
+        """Load what a step along K of a stage multiplies into a buffer of the fragment."""
+
+
+class VectorOperand(LoopOperand):
+    """An operand whose rows are read by vectors."""
+
+    def read(self, copy: TiledCopy, ring: Tensor) -> None:
+        """Declare the copies of tiles (extent, K) into a ring."""
+        k, x, self._width = self.k, self.name, max(copy.values)
+        k.note(f"threads that copy {x}: {copy.tv}")
+        if any(e % by for e, by in zip((self.extent, self.tile.k), copy.tile, strict=True)):
+            raise CodegenError(
+                f"{k.name}: the tile {(self.extent, self.tile.k)} of {x} does not divide into "
+                f"{copy.tile}"
+            )
+        self._source, self._target = (
+            k.pin(f"t{x}{where}{x}", copy.partition(tensor, k.thread))
+            for where, tensor in (("g", self.tiles), ("s", ring)))
+        # without predicates of elements, copies beyond the end write zeros
+        self._aligned = self.block.config.aligned
+        self._guard = self.block.guard(f"t{x}c{x}", self.modes,
+                                       lambda c: copy.partition(c, k.thread))
+
+    def load(self, k_tile: IntLike, stage: IntLike) -> None:
+        here = (_, _, _, k_tile)
+        exists = less(k_tile, self.block.k_tiles) if self._aligned else True
+        self.k.copy(CpAsync(self._width), self._source[here], self._target[_, _, _, stage],
+                    guard=self._guard and self._guard[here], when=exists)
 
 
 class Chunks(Protocol):
@@ -65,18 +119,14 @@ class MainLoop:
                 f"tile, got {self.stages} and {self.steps}"
             )
 
-    def write(self, load: Callable[[IntLike, IntLike], None],
-              fetch: Callable[[IntLike, IntLike, IntLike], None],
-              multiply: Callable[[IntLike], None], chunks: Chunks | None = None) -> None:
+    def write(self, operands: Sequence[LoopOperand], multiply: Callable[[IntLike], None],
+              chunks: Chunks | None = None) -> None:
         """Write the loop.
 
         Parameters
         ----------
-        load : callable
-            Starts the copies of (k tile, stage) from global to shared memory; after the last tile,
-            of zeros.
-        fetch : callable
-            Loads the fragments of (step, stage) into the registers of a buffer.
+        operands : sequence of LoopOperand
+            A and B.
         multiply : callable
             Multiplies the fragments of a step, which are in the buffer ``step % 2``.
         chunks : Chunks, optional
@@ -88,8 +138,13 @@ class MainLoop:
 
         def start(k_tile: IntLike, stage: IntLike) -> None:
             with k.when(self.past_end or less(k_tile, k_tiles)):
-                load(k_tile, stage)
+                for operand in operands:
+                    operand.load(k_tile, stage)
             k.commit()
+
+        def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
+            for operand in operands:
+                operand.fetch(step, stage, buffer)
 
         for stage in range(ahead):
             start(stage, stage)

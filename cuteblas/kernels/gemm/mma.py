@@ -17,18 +17,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import CodegenError, GeneratedKernel, TensorParam
 from ...codegen.mma import MmaAtom, RegisterPlanes, WarpMma
-from ...codegen.signature import TensorParam
-from ...layout import Layout, Tensor, _, make_layout, size
+from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import IntLike
 from ..guard import NATIVE, leave_verdict
 from .block import GemmBlock, GemmConfig, builder
 from .main_loop import MainLoop
 from .mma_operand import mma_operand
 from .rows import held_bytes, store_by_rows
-from .skinny import RANGE
+from .skinny import declare_range, is_in_range
 
 __all__ = ["MmaConfig", "MmaTile", "gemm_mma"]
 
@@ -138,7 +136,6 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     if config.c.covering and (config.c.unit != 1 or config.triangle):
         raise CodegenError(f"C is written by rows along N, without a triangle, got {config}")
     config.c.check_run(run)
-    operands = a, b = mma_operand(config, 0), mma_operand(config, 1)
 
     k = builder(
         config,
@@ -150,42 +147,23 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
         summary="C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): "
         f"{config.element} to {config.output}, tile {tile}\n"
         f"mma.sync: A {atom.tv_a}, B {atom.tv_b}, C {atom.tv_c}\n"
-        f"threads of C {tiled.tv_c}, of A {a.text}, of B {b.text}"
+        f"threads of C {tiled.tv_c}"
     )
-    ranges = (("least", 2**32 - 1), ("most", 0), ("lost", 0)) if atom.splits else ()
-    seen = [k.declare(name, "uint32", first) for name, first in ranges]
+    seen = declare_range(k) if atom.splits else []
     block = GemmBlock(k, config, atom.accumulator, several=atom.splits)
     status, = k.tensors(TensorParam("status", "", "uint32", written=True,
                                     batch=False)) if atom.splits else (None,)
     tid = k.thread
-    a.hold(k, block.gA)
-    b.hold(k, block.gB)
-
-    k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
-    for operand in operands:
-        operand.partition()
-    for operand in operands:
-        operand.guard(block)
-
-    def load(k_tile: IntLike, stage: IntLike) -> None:
-        for operand in operands:
-            operand.load(k_tile, stage, block.exists(k_tile))
-
-    k.comment(
-        "Operands and accumulators of a thread: (register, atom | register buffer), (value, atom m, atom n)"
-    )
-    for operand in operands:
-        operand.fragment()
+    k.comment("Operands: copies to shared memory (values, rest, rest_k, k tile | stage), fragments "
+              "(register, atom | register buffer)")
+    operands = [mma_operand(block, mode) for mode in range(2)]
+    k.comment("Accumulators of a thread: (value, atom m, atom n)")
     pairs = 2 * atom.shape[0] // 8
     tCrC = k.registers("tCrC", atom.accumulator, Layout((pairs, *tiled.atoms)))
     k.fill(tCrC)
 
-    def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        for operand in operands:
-            operand.fetch(step, stage, buffer)
-
     planes = [RegisterPlanes(k, f"planes_of_{name}", atom,
-                             *(size(operand.registers.layout[i]) for i in range(2)))
+                             *operand.registers.extents[:2])
               for name, operand in zip("ab", operands, strict=True) if atom.splits]
 
     def multiply(step: IntLike) -> None:
@@ -197,7 +175,7 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
 
     loop = MainLoop(block, tile.stages, tile.k // atom.shape[2], spelled=True,
                     past_end=not (config.a.covering or config.b.covering))
-    loop.write(load, fetch, multiply)
+    loop.write(operands, multiply)
     if config.a.conj and dtype(atom.element).is_complex:
         k.comment(
             "conj(A) B is the conjugate of A conj(B): signs of the sums in place of those of A; 0 remains +0"
@@ -226,5 +204,5 @@ def gemm_mma(config: MmaConfig) -> GeneratedKernel:
     if status is not None:
         k.after_blocks()
         k.comment("Whether all that the block has split was in range")
-        leave_verdict(k, status.address, ~k.call("pairs_are_between", *seen, *RANGE), NATIVE)
+        leave_verdict(k, status.address, ~is_in_range(k, seen), NATIVE)
     return k.build()

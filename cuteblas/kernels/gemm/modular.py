@@ -15,21 +15,33 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.pipeline import Pipeline
-from ...codegen.tma import TmaBox
-from ...codegen.wgmma import WgmmaMma, wgmma_delivered
+from ...codegen import (
+    GeneratedKernel,
+    KernelBuilder,
+    Pipeline,
+    TmaBox,
+    Vector,
+    WgmmaMma,
+    oldest_with,
+    wgmma_delivered,
+)
 from ...layout import Layout, _, make_identity_tensor
 from ..common import GROUP, batch_letters, mapped
 from ..modular.residues import planes_of
 from ..modular.survey import MOST, load_choice
 from .cluster import ALONE, Cluster
-from .multiplier import Multiplier, Products
-from .producer import Step, keep_full, tma_operands
-from .roles import Finish, Multiply, Sums, begin, specialise
+from .roles import (
+    Finish,
+    Multiplier,
+    Multiply,
+    Products,
+    Step,
+    Sums,
+    begin,
+    keep_full,
+    specialise,
+    tma_operands,
+)
 from .scheduler import Scheduler, TileOfC, Work
 from .staged import StagedC
 from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles
@@ -120,7 +132,7 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     A, B, R = k.tensors(mapped("A", "mk", _ELEMENT), mapped("B", "nk", _ELEMENT),
                         mapped("R", "mn", _RESIDUE), modes="mnk", batch=len(config.batch_a))
     (M, N, K), batch = map(k.extent, "mnk"), R.batch
-    words = k.pointer("words", "uint32", alignment=16)
+    words = k.pointer("words", "uint32")
 
     sA, sB = rings_of_tiles(k, boxes(_ELEMENT, *config.tile, (True, True)), config.stages)
     staged = StagedC(k, _RESIDUE, mma, R.map)
@@ -158,11 +170,9 @@ def gemm_modular(config: GemmModularConfig) -> GeneratedKernel:
     def residues() -> Iterator[Finish]:
         def write(tile: TileOfC, sums: Any) -> None:
             k.comment("Residues of the sums")
-            modulus = k.declare("modulus", "uint32", k.call("modulus_of", tile.batch[-1] // planes),
-                                const=True)
-            offset = k.declare("offset", "uint32", k.call("residue_offset", modulus), const=True)
-            reciprocal = k.declare("reciprocal", "uint32", k.call("residue_reciprocal", modulus),
-                                   const=True)
+            modulus = k.let("modulus", k.call("modulus_of", tile.batch[-1] // planes))
+            offset = k.let("offset", k.call("residue_offset", modulus))
+            reciprocal = k.let("reciprocal", k.call("residue_reciprocal", modulus))
             whole = make_identity_tensor((M, N))
             with staged.pieces_of(tile, whole, (M, N), (*batch, count)) as (piece, target):
                 pairs, rows, across = (2, 2, config.columns // 8)

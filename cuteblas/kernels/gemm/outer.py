@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError, static_extents
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import TensorParam
+from ...codegen import (
+    CodegenError,
+    Fma,
+    GeneratedKernel,
+    KernelBuilder,
+    TensorParam,
+    Vector,
+    static_extents,
+)
 from ...layout import Layout, Tensor, _, make_layout
 from ...layout.symbolic import (
     Expr,
@@ -95,11 +98,6 @@ class OuterConfig(GemmConfig):
         super().__post_init__()
         if self.triangle or self.split_k or self.grouped or self.modes != (1, 1, 1) or self.gate is not None:
             raise CodegenError(f"outer products need plain modes and write all of C, got {self}")
-
-    @property
-    def scalars(self) -> str:
-        """The type of alpha and beta, and that to which sums are rounded first."""
-        return self.accumulator or dtype(self.element).accumulator
 
     @property
     def sums(self) -> str:
@@ -194,8 +192,7 @@ class _Vector:
         k, extents = self.k, static_extents(source)
         loaded = k.registers(name, source.engine.dtype.name, Layout(extents))
         k.copy(Vector(width), source, loaded, when=exists)
-        with k.loops(extents) as at:
-            k.assign(target(*at), k.convert(loaded(*at), target.engine.dtype.name))
+        k.fill(target, lambda *at: k.convert(loaded(*at), target.engine.dtype.name))
 
     def _of_a(self, name: str, m: IntLike) -> Tensor:
         """A row of A, if it exists."""

@@ -9,18 +9,17 @@ neighbouring threads along its rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Covering, Vector
+from ...codegen import CodegenError, Guard, KernelBuilder, Vector, static_extents
+from ...codegen.copies import Covering
 from ...codegen.covering import CoveredTiles
-from ...codegen.engine import CodegenError, static_extents
 from ...layout import Layout, Tensor, _, cosize, make_layout, select
 from ...layout.symbolic import IntLike, all_of, equal, less, minimum
-from ..common import WARP, copy_element, vectors_along
+from ..common import WARP, Partition, copy_element, vectors_along
 from .block import GemmBlock, GemmConfig
 
 __all__ = ["LEAST_ROW", "held_bytes", "store_by_rows"]
@@ -30,8 +29,6 @@ LEAST_ROW = 16
 
 _WORD = 4                           # bytes
 
-_Partition = Callable[[Tensor], Tensor]
-
 
 def held_bytes(rows: int, length: int, item: int, apart: int) -> int:
     """Shared memory for so many rows of C of a length in elements, ``apart`` bytes from each
@@ -40,7 +37,7 @@ def held_bytes(rows: int, length: int, item: int, apart: int) -> int:
 
 
 def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: Tensor,
-                  partition: _Partition, apart: int) -> None:
+                  partition: Partition, apart: int) -> None:
     """The end of a kernel whose tiles of C have rows that are written as a whole.
 
     Parameters
@@ -65,7 +62,7 @@ def store_by_rows(k: KernelBuilder, config: GemmConfig, block: GemmBlock, sums: 
 
 
 @contextmanager
-def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partition: _Partition,
+def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partition: Partition,
                  apart: int) -> Iterator[tuple[IntLike, Tensor]]:
     """Neighbouring threads write neighbours along the contiguous mode of C."""
     element, along = config.output, config.c.unit
@@ -97,7 +94,7 @@ def _by_elements(k: KernelBuilder, config: GemmConfig, block: GemmBlock, partiti
 
 @contextmanager
 def _by_words(k: KernelBuilder, config: GemmConfig, block: GemmBlock,
-              partition: _Partition) -> Iterator[tuple[IntLike, Tensor]]:
+              partition: Partition) -> Iterator[tuple[IntLike, Tensor]]:
     """A tile of C through shared memory, where the ring was, to rows that begin anywhere: the words
     of memory that are whole, then the elements that are alone in theirs.
     """

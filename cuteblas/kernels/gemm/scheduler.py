@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from ...codegen.builder import KernelBuilder
+from ...codegen import KernelBuilder
 from ...layout import Tensor, idx2crd
 from ...layout.symbolic import Expr, IntLike, ceil_div, less, maximum, select
 from ..common import grouped_raster
 from ..epilogue import Parked
 from .cluster import ALONE, Cluster, Place
 from .divided import Divided, Share
-from .triangle import Triangle
+from .triangle import tiles_of_c
 
 __all__ = ["Scheduler", "TileOfC", "Work"]
 
@@ -96,15 +96,13 @@ class Scheduler:
                  tile: tuple[int, int, int], batch: tuple[IntLike, ...], cluster: Cluster = ALONE,
                  divided: Divided | None = None, triangle: str | None = None):
         self.k, self._batch, self._cluster = k, batch, cluster
-        block, blocks = k.block_index("block", "x"), k.grid_size("blocks", "x")
+        block, blocks = k.block_index(), k.grid_size()
         self.block, self.blocks = block, blocks
         self.place = Place(k, cluster, block)
         together = tile[0] * cluster.m, tile[1] * cluster.n
-        self._triangle = None if triangle is None else Triangle(k, triangle, extents[0], together)
-        self._tiles = self._triangle.tiles if self._triangle else (k.let("tiles_m", ceil_div(extents[0], together[0])),
-                                                                   k.let("tiles_n", ceil_div(extents[1], together[1])))
+        self._of_c = tiles_of_c(k, triangle, extents[:2], together)
         self.k_tiles = k.let("k_tiles", ceil_div(extents[2], tile[2]))
-        self._in_matrix = k.let("tiles", self._tiles[0] * self._tiles[1])
+        self._in_matrix = k.let("tiles", self._of_c.tiles[0] * self._of_c.tiles[1])
         self._total: IntLike = self._in_matrix
         for extent in batch:
             self._total = self._total * extent
@@ -119,21 +117,16 @@ class Scheduler:
             self._first = k.let("first_whole", tiles + self._first)
 
     def _at(self, tile: IntLike) -> TileOfC:
-        k = self.k
-        if not self._batch:
-            return self._of_block(*grouped_raster(k, tile, *self._tiles), ())
-        index = k.let("item", tile // self._in_matrix)
-        m, n = grouped_raster(k, k.let("tile_in_item", tile % self._in_matrix), *self._tiles)
-        return self._of_block(m, n, tuple(k.let(f"l{i}", c)
-                                          for i, c in enumerate(idx2crd(index, self._batch))))
-
-    def _of_block(self, m: IntLike, n: IntLike, batch: tuple[IntLike, ...]) -> TileOfC:
         """This block's tile of those of its cluster."""
-        diagonal: Expr | bool = False
-        if self._triangle is not None:
-            m, n, diagonal = self._triangle.at(m, n)
-        return TileOfC(m * self._cluster.m + self.place.m, n * self._cluster.n + self.place.n,
-                       batch, diagonal)
+        k, cluster = self.k, self._cluster
+        batch: tuple[IntLike, ...] = ()
+        if self._batch:
+            batch = idx2crd(k.let("item", tile // self._in_matrix), self._batch)
+            tile = k.let("tile_in_item", tile % self._in_matrix)
+        place = grouped_raster(k, tile, *self._of_c.tiles)
+        batch = tuple(k.let(f"l{i}", c) for i, c in enumerate(batch))
+        m, n, diagonal = self._of_c.at(*place)
+        return TileOfC(m * cluster.m + self.place.m, n * cluster.n + self.place.n, batch, diagonal)
 
     @contextmanager
     def works(self) -> Iterator[Work]:

@@ -19,17 +19,13 @@ from functools import cache
 from math import gcd
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.tiled import TiledCopy, TiledMma
+from ...codegen import CodegenError, Fma, GeneratedKernel, KernelBuilder, TiledCopy, Vector
+from ...codegen.tiled import TiledMma
 from ...layout import Layout, Tensor, _, make_layout, size
 from ...layout.symbolic import IntLike, ceil_div, less, maximum, minimum
 from ..common import OperandAccess
 from .block import GemmBlock, GemmConfig, builder
-from .main_loop import MainLoop
+from .main_loop import MainLoop, VectorOperand
 from .rows import held_bytes, store_by_rows
 
 __all__ = ["OperandAccess", "SimtConfig", "TileShape", "gemm_simt"]
@@ -151,6 +147,27 @@ class SimtConfig(GemmConfig):
         )
 
 
+class _Operand(VectorOperand):
+    """An operand in rows of K in shared memory, padded so that rows start in different banks."""
+
+    def __init__(self, block: GemmBlock, mode: int):
+        super().__init__(block, mode)
+        k, tile, extent, mma = self.k, self.tile, self.extent, self.tile.mma
+        item, pitch, values = dtype(self.element).bytes, extent + _PAD, tile.values[mode]
+        ring = k.shared(f"s{self.name}", self.element, Layout((extent, tile.k, tile.stages),
+                                                              (1, pitch, pitch * tile.k)))
+        self.read(_loader(extent, tile, self.access, item), ring)
+        part = (mma.partition_a, mma.partition_b)[mode](ring, k.thread)
+        self._part = k.pin(f"tCs{self.name}", part)
+        self.registers = k.registers(f"tCr{self.name}", self.element,
+                                     Layout((values, extent // mma.tile[mode], 2)))
+        # the widest vector, of at most 16 bytes, that divides a thread's block
+        self._vector = Vector(gcd(values, max(1, 16 // item)))
+
+    def fetch(self, step: IntLike, stage: IntLike, buffer: IntLike) -> None:
+        self.k.copy(self._vector, self._part[_, _, step, stage], self.registers[_, _, buffer])
+
+
 def _loader(extent: int, tile: TileShape, access: OperandAccess, element_bytes: int) -> TiledCopy:
     """The copy of an (extent, K) tile: lanes run along whichever mode is contiguous in global
     memory."""
@@ -242,19 +259,11 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
 
     Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
-    tile, (element_a, element_b) = config.tile, config.elements
-    accumulator = config.accumulator or dtype(element_a).accumulator
-    item_a, item_b = dtype(element_a).bytes, dtype(element_b).bytes
-    mma = tile.mma
-    load_a, load_b = _loader(tile.m, tile, config.a, item_a), _loader(tile.n, tile, config.b,
-                                                                      item_b)
-    tiles_of = (("A", (tile.m, tile.k), load_a.tile), ("B", (tile.n, tile.k), load_b.tile),
-                ("C", (tile.m, tile.n), mma.tile))
-    for what, extents, by in tiles_of:
-        if any(e % b for e, b in zip(extents, by, strict=True)):
-            raise CodegenError(
-                f"{config.name}: the tile {extents} of {what} does not divide into {by}"
-            )
+    tile, mma, accumulator = config.tile, config.tile.mma, config.scalars
+    if tile.m % mma.tile[0] or tile.n % mma.tile[1]:
+        raise CodegenError(
+            f"{config.name}: the tile {(tile.m, tile.n)} of C does not divide into {mma.tile}"
+        )
 
     k = builder(
         config,
@@ -263,62 +272,33 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         min_blocks=tile.min_blocks,
         wide=config.wide,
         summary=f"C = alpha * A * B^T + beta * C with A (M,K), B (N,K), C (M,N): {config.types}, tile {tile}\n"
-        f"threads of C {mma.tv_c}, of A {load_a.tv}, of B {load_b.tv}"
+        f"threads of C {mma.tv_c}"
     )
     block = GemmBlock(k, config, accumulator)
-    # -- shared memory: K rows of M (or N) elements, padded so that rows start in different banks --
-    sA = k.shared("sA", element_a, Layout((tile.m, tile.k, tile.stages),
-                                          (1, tile.m + _PAD, (tile.m + _PAD) * tile.k)))
-    sB = k.shared("sB", element_b, Layout((tile.n, tile.k, tile.stages),
-                                          (1, tile.n + _PAD, (tile.n + _PAD) * tile.k)))
-
-    # -- thread-value layouts of copies and of the product -----------------------------------------
-    tid = k.thread
-    k.comment("Copies from global to shared memory: (values, rest_m, rest_k, k tile | stage)")
-    tAgA, tAsA = k.pin("tAgA", load_a.partition(block.gA,
-                                                tid)), k.pin("tAsA", load_a.partition(sA, tid))
-    tBgB, tBsB = k.pin("tBgB", load_b.partition(block.gB,
-                                                tid)), k.pin("tBsB", load_b.partition(sB, tid))
-    tAcA = block.guard("tAcA", "mk", lambda c: load_a.partition(c, tid))
-    tBcB = block.guard("tBcB", "nk", lambda c: load_b.partition(c, tid))
-
-    def load(k_tile: IntLike, stage: IntLike) -> None:
-        here, exists = (_, _, _, k_tile), block.exists(k_tile)
-        k.copy(CpAsync(load_a.values[0]), tAgA[here], tAsA[_, _, _, stage],
-               guard=tAcA and tAcA[here], when=exists)
-        k.copy(CpAsync(load_b.values[0]), tBgB[here], tBsB[_, _, _, stage],
-               guard=tBcB and tBcB[here], when=exists)
-
-    k.comment("Operands and accumulators of a thread: (values, rest, k | register buffer)")
-    tCsA, tCsB = k.pin("tCsA", mma.partition_a(sA, tid)), k.pin("tCsB", mma.partition_b(sB, tid))
-    (vm, vn), rest_m, rest_n = tile.values, tile.m // mma.tile[0], tile.n // mma.tile[1]
-    tCrA = k.registers("tCrA", element_a, Layout((vm, rest_m, 2)))
-    tCrB = k.registers("tCrB", element_b, Layout((vn, rest_n, 2)))
+    rest_m, rest_n = tile.m // mma.tile[0], tile.n // mma.tile[1]
+    k.comment("Operands: copies to shared memory (values, rest, rest_k, k tile | stage), fragments "
+              "(values, rest | register buffer)")
+    operands = [_Operand(block, mode) for mode in range(2)]
     rounds = tile.totals is not None and dtype(accumulator).kind in "fc"
     chains = tile.chains if rounds else 1
-    tCrC = k.registers("tCrC", accumulator, Layout(((vm, vn), rest_m, rest_n, chains)))
+    tCrC = k.registers("tCrC", accumulator, Layout((tile.values, rest_m, rest_n, chains)))
     k.fill(tCrC)
-    width_a, width_b = _vector(vm, item_a), _vector(vn, item_b)
 
-    def fetch(step: IntLike, stage: IntLike, buffer: IntLike) -> None:
-        k.copy(Vector(width_a), tCsA[_, _, step, stage], tCrA[_, _, buffer])
-        k.copy(Vector(width_b), tCsB[_, _, step, stage], tCrB[_, _, buffer])
-
-    plain = {element_a, element_b, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
+    plain = {*config.elements, accumulator} == {"float32"} and config.modes == (1, 1, 1) and not config.grouped
     in_order = tile.in_order and plain
 
     def multiply(step: IntLike) -> None:
         buffer = step % 2
         k.gemm(Fma(config.a.conj, config.b.conj, in_order), tCrC[_, _, _, step % chains],
-               tCrA[_, _, buffer], tCrB[_, _, buffer])
+               *(operand.registers[_, _, buffer] for operand in operands))
 
     loop = MainLoop(block, tile.stages, tile.k)
     if rounds:
         totals = _Totals(k, tile, tCrC, block.k_tiles)
-        loop.write(load, fetch, multiply, totals)
+        loop.write(operands, multiply, totals)
         sums = totals.finish()
     else:
-        loop.write(load, fetch, multiply)
+        loop.write(operands, multiply)
         sums = tCrC[_, _, _, 0]
 
     def runs(fragment: Layout) -> Layout:
@@ -326,15 +306,10 @@ def gemm_simt(config: SimtConfig) -> GeneratedKernel:
         return make_layout(*fragment[0], fragment[1], fragment[2])
 
     def partition(tensor: Tensor) -> Tensor:
-        return mma.partition_c(tensor, tid).map_domain(runs)
+        return mma.partition_c(tensor, k.thread).map_domain(runs)
 
     if config.c.covering:
         store_by_rows(k, config, block, sums.map_domain(runs), partition, tile.apart)
     else:
         block.store(sums.map_domain(runs), partition)
     return k.build()
-
-
-def _vector(values: int, item: int) -> int:
-    """Elements of the widest vector (at most 16 bytes) that divides a thread's block."""
-    return gcd(values, max(1, 16 // item))

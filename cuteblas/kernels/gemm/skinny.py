@@ -24,38 +24,44 @@ from functools import cache
 from typing import ClassVar
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import fence_proxy_async
-from ...codegen.pipeline import Pipeline
-from ...codegen.signature import GlobalTensor, TensorParam
-from ...codegen.swizzled import operand_layout
-from ...codegen.tma import TmaBox
-from ...codegen.values import Value
-from ...codegen.wgmma import (
-    WgmmaOperand,
-    WgmmaRegisterMma,
-    wgmma_commit,
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    Pipeline,
+    TensorParam,
+    Term,
+    TmaBox,
+    Vector,
+    oldest_with,
+    operand_layout,
     wgmma_delivered,
-    wgmma_fence,
-    wgmma_wait,
 )
-from ...layout import Layout, Tensor, _, composition, local_tile, make_layout, size
+from ...codegen.mbarrier import fence_proxy_async
+from ...codegen.wgmma import WgmmaOperand, WgmmaRegisterMma, wgmma_commit, wgmma_fence, wgmma_wait
+from ...layout import Layout, Tensor, _, composition, make_layout, size
 from ...layout.symbolic import Expr, IntLike, all_of, equal, less
-from ..common import GROUP, WARP, OperandAccess, existing, mapped, operand, vectors_along
+from ..common import (
+    GROUP,
+    WARP,
+    OperandAccess,
+    existing,
+    mapped,
+    operand,
+    part_of_tile,
+    vectors_along,
+)
 from ..epilogue import Epilogue
 from ..guard import NATIVE, leave_verdict
 from .persistent import PersistentConfig
-from .producer import Step, keep_full, tma_operands
-from .roles import Multiply, Sums, begin, specialise
+from .roles import Multiply, Step, Sums, begin, keep_full, specialise, tma_operands
 from .scheduler import Scheduler, Work
 from .staged import WarpgroupOutput
 from .tiles import DEPTH, INSTRUCTION_DEPTH, ring_of_tiles, rings_of_tiles
 
-__all__ = ["RANGE", "SkinnyConfig", "gemm_skinny"]
+__all__ = ["RANGE", "SkinnyConfig", "declare_range", "gemm_skinny", "is_in_range"]
 
 RANGE = (-50, 50)
 """Elements that are not zero are at least two to the power of the first number and less than two to
@@ -135,6 +141,17 @@ class SkinnyConfig(PersistentConfig):
         return f"gemm_skinny_{dtype(self.output).tag}_{traits}{read}{'_sliced' if self.slices else ''}"
 
 
+def declare_range(k: KernelBuilder) -> list[Term]:
+    """Variables for the range of what a thread splits."""
+    return [k.declare(name, "uint32", first)
+            for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
+
+
+def is_in_range(k: KernelBuilder, seen: list[Term]) -> Term:
+    """Whether all that a thread has split was in :data:`RANGE`."""
+    return k.call("pairs_are_between", *seen, *RANGE)
+
+
 @dataclass(frozen=True)
 class _Source:
     """One operand in global memory, and how a warpgroup loads a tile of it where TMA does not.
@@ -165,15 +182,12 @@ class _Source:
         along, threads = (0, (line, GROUP // line)) if access.unit == 0 else (1, (GROUP // line, line))
         copy = vectors_along(along, threads, access.width)
         tile = size(ring.layout.inner[0]), DEPTH
-
-        def mine(tensor: Tensor) -> Tensor:
-            return copy.partition(local_tile(tensor, tile, at), lane)
-
+        mine = part_of_tile(copy, tile, at, lane)
         matrix = self.tensor.at(index[:len(self.tensor.batch)])
         tXgX, tXsX = k.pin(f"tXg{name}", mine(matrix)), k.pin(f"tXs{name}",
                                                               copy.partition(ring, lane))
         exists = existing(k, f"tXc{name}", mine, matrix.shape)
-        _least, (most, mode) = sorted((size(tXsX.layout.inner[i]), i) for i in (1, 2))
+        _least, (most, mode) = sorted((tXsX.extents[i], i) for i in (1, 2))
         with k.loop("i", most, unroll=False) as i:
             some = (_, i, _) if mode == 1 else (_, _, i)
             k.copy(CpAsync(access.width), tXgX[some], tXsX[(*some, stage)], guard=exists[some])
@@ -247,14 +261,6 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
 
     in_range = k.declare("in_range", "bool", True)
 
-    def seen() -> list[Value]:
-        """Registers for the range of what a thread splits."""
-        return [k.declare(name, "uint32", first)
-                for name, first in (("least", 2**32 - 1), ("most", 0), ("lost", 0))]
-
-    def report(range_: list[Value]) -> None:
-        k.assign(in_range, k.call("pairs_are_between", *range_, *RANGE))
-
     def split_b() -> None:
         k.comment("Planes of B, by a warpgroup of its own")
         lane = k.let("lane", k.thread % GROUP)
@@ -265,10 +271,10 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         ordered = sW.map_domain(lambda layout: make_layout(layout[0], composition(layout[1], order),
                                                            layout[2]))
         tPsW = k.pin("tPsW", of_words.partition(ordered, lane))   # ((1, 1), N, K, buffer and plane)
-        across, along = (size(tPsB.layout.inner[i]) for i in (1, 2))
+        across, along = tPsB.extents[1:3]
         pairs_of_b = k.registers("pairs_of_b", "float32", Layout((2, along)))
         planes = [k.registers(f"b{p}", "uint32", Layout((1, along))) for p in range(_PLANES)]
-        stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()
+        stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         with steps():
             pipeline.wait(stage)
             planes_of_b.acquire(buffer)
@@ -278,7 +284,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                            pairs_of_b[_, j])
                 with k.loops((along,)) as (j,):
                     k.do("split_pair", pairs_of_b(0, j), pairs_of_b(1, j),
-                         *(plane(0, j) for plane in planes), *range_)
+                         *(plane(0, j) for plane in planes), *seen)
                 with k.loops((along,)) as (j,):
                     for p, plane in enumerate(planes):
                         k.copy(Vector(1), plane[_, j], tPsW[_, i, j, buffer.index * _PLANES + p])
@@ -292,7 +298,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
                     pipeline.release(stage.index)
             stage.advance()
             buffer.advance()
-        report(range_)
+        k.assign(in_range, is_in_range(k, seen))
 
     def load_by_threads() -> None:
         lane = k.let("lane", k.thread % GROUP)
@@ -342,7 +348,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
         values = k.registers("values", "float32", Layout(8))
         words = [[k.registers(f"a{p}_{b}", "uint32", Layout(4)) for p in range(_PLANES)]
                  for b in range(_BUFFERS)]
-        stage, buffer, range_ = pipeline.state(), planes_of_b.state(), seen()
+        stage, buffer, seen = pipeline.state(), planes_of_b.state(), declare_range(k)
         released = k.variable("released", 0, hi=_BUFFERS - 1)
         last = DEPTH // INSTRUCTION_DEPTH - 1
 
@@ -350,7 +356,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             for half in range(2):
                 for row in range(2):
                     planes = (plane(row + 2 * half) for plane in words[step % _BUFFERS])
-                    k.do("split_pair", *map(values, mma.word(row, half)), *planes, *range_)
+                    k.do("split_pair", *map(values, mma.word(row, half)), *planes, *seen)
 
         def issue(accumulators: Tensor, products: tuple[tuple[int, int], ...], step: int) -> None:
             for i, (p, q) in enumerate(products):
@@ -399,7 +405,7 @@ def gemm_skinny(config: SkinnyConfig) -> GeneratedKernel:
             return total
 
         yield sums_of
-        report(range_)
+        k.assign(in_range, is_in_range(k, seen))
 
     loaders = "a warpgroup" if by_threads else "one thread"
     specialise(schedule, _GROUPS, load=load, multiply=multiply(), finish=output.finished(epilogue),

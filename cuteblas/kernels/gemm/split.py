@@ -18,16 +18,20 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.pipeline import Pipeline
-from ...codegen.signature import TensorParam
-from ...codegen.tma import TmaBox
-from ...codegen.values import Value, complex_of, number
-from ...codegen.wgmma import WgmmaMma, wgmma_delivered
-from ...layout import Layout, Tensor, _, rank, size
+from ...codegen import (
+    GeneratedKernel,
+    KernelBuilder,
+    Pipeline,
+    TensorParam,
+    TmaBox,
+    Value,
+    Vector,
+    WgmmaMma,
+    oldest_with,
+    wgmma_delivered,
+)
+from ...codegen.values import complex_of, number
+from ...layout import Layout, Tensor, _
 from ...layout.symbolic import equal
 from ..common import GROUP, WARP, mapped, operand
 from ..epilogue import Epilogue, OutputTile
@@ -35,10 +39,18 @@ from ..guard import Verdict, gate_tag
 from ..split.condition import RECORD, verdict_on_rows
 from ..split.planes import FORMATS
 from .divided import Divided
-from .multiplier import Multiplier, Products
 from .persistent import TmaConfig
-from .producer import Step, keep_full, tma_operands
-from .roles import Multiply, Sums, begin, specialise
+from .roles import (
+    Multiplier,
+    Multiply,
+    Products,
+    Step,
+    Sums,
+    begin,
+    keep_full,
+    specialise,
+    tma_operands,
+)
 from .scheduler import Scheduler, TileOfC, Work
 from .staged import StagedC, WarpgroupOutput
 from .tiles import DEPTH, boxes, consumer_mma, rings_of_tiles
@@ -169,7 +181,7 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
         tCgRA, tCgRB = (k.pin(f"tCg{x.param.name}", c.partition(c.tile_of(x.at(tile.batch))))
                         for x in (RA, RB))
         elements = Layout((run, 2, config.columns // 8))
-        pair, half, column = (size(elements[i]) for i in range(rank(elements)))
+        pair, half, column = elements.extents
         sums = total if parts == 1 else k.registers("of_c", config.element, elements)
         tCrRA, tCrRB = k.registers("tCrRA", "int32", Layout(half)), k.registers("tCrRB", "int32", Layout((pair, column)))
         k.copy(Vector(1), tCgRA[0, _, 0], tCrRA, guard=c.guard and c.guard[0, _, 0])
@@ -185,10 +197,9 @@ def gemm_split(config: GemmSplitConfig) -> GeneratedKernel:
 
         least, most = (k.registers(name, "int32", Layout(2)) for name in ("least", "most"))
         for side, exponents in enumerate((tCrRA, tCrRB)):
-            modes_of = tuple(size(exponents.layout[mode]) for mode in range(rank(exponents.layout)))
             for bound in (least, most):
-                k.assign(bound(side), exponents(*(0 for _mode in modes_of)))
-            with k.loops(modes_of) as where:
+                k.assign(bound(side), exponents(*(0 for _mode in exponents.extents)))
+            with k.loops(exponents.extents) as where:
                 for bound, combine in ((least, "min"), (most, "max")):
                     k.assign(bound(side), k.call(combine, bound(side), exponents(*where)))
         # One factor is enough but for results that no float32 holds, or nearly so.

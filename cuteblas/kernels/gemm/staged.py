@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
+from ...codegen import GlobalTensor, KernelBuilder, TmaBox, Vector, WgmmaMma, partition
 from ...codegen.mbarrier import fence_proxy_async
-from ...codegen.signature import GlobalTensor
 from ...codegen.swizzled import longest_row, swizzle_over
-from ...codegen.tiled import partition
-from ...codegen.tma import TmaBox, TmaStore, tma_store_wait
-from ...codegen.wgmma import WgmmaMma, WgmmaRegisterMma
+from ...codegen.tma import TmaStore, tma_store_wait
+from ...codegen.wgmma import WgmmaRegisterMma
 from ...layout import (
     ComposedLayout,
     Layout,
@@ -27,7 +24,7 @@ from ...layout import (
     size,
 )
 from ...layout.symbolic import IntLike, equal
-from ..common import GROUP, WARP, existing, vectors_along
+from ..common import GROUP, WARP, existing, part_of_tile, vectors_along
 from ..epilogue import Epilogue, OutputTile
 from .persistent import PersistentConfig
 from .roles import Finish, Sums
@@ -134,13 +131,10 @@ class StagedC:
         """Take a piece away, each warp a line of it at a time."""
         k, lanes = self._k, min(WARP, self._columns)
         rows = vectors_along(1, (GROUP // lanes, lanes))
-
-        def mine(tensor: Tensor) -> Tensor:
-            return rows.partition(local_tile(tensor, (64, self._columns), at), lane)
-
+        mine = part_of_tile(rows, (64, self._columns), at, lane)
         tWsC, tWgC = rows.partition(stage, lane), k.pin("tWgC", mine(matrix))
         exists = existing(k, "tWcC", mine, extents)
-        _value, steps, across = (size(tWsC.layout.inner[i]) for i in range(3))
+        _value, steps, across = tWsC.extents
         taken = k.registers("tWrC", self._element, Layout((1, _ROWS_AT_ONCE, across)))
         with k.loop("i", steps // _ROWS_AT_ONCE, unroll=False) as i:
             with k.loops((_ROWS_AT_ONCE,)) as (j,):

@@ -17,13 +17,17 @@ from functools import cache, cached_property
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import CodegenError
-from ...codegen.fma import Fma
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    Fma,
+    GeneratedKernel,
+    Guard,
+    KernelBuilder,
+    Vector,
+    partition,
+)
 from ...codegen.pipeline import RingIndex
-from ...codegen.tiled import partition
 from ...layout import Layout, Tensor, _, make_identity_tensor, make_layout
 from ...layout.symbolic import IntLike, all_of, equal, less
 from ..common import WARP
@@ -168,7 +172,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
     Matrices and scalars are those of :class:`~cuteblas.kernels.gemm.block.GemmBlock`.
     """
     tile, (element_a, element_b) = config.tile, config.elements
-    accumulator = config.accumulator or dtype(element_a).accumulator
+    accumulator = config.scalars
     (vm, vk), (rm, rk), n = tile.values, tile.rest, tile.n
     columns = config.b.width if config.b.unit == 0 else 1       # of B that a thread loads at a time
     width_b = config.b.width if config.b.unit in (0, 1) else 1
@@ -260,8 +264,7 @@ def gemm_thin(config: ThinConfig) -> GeneratedKernel:
             k.copy(Vector(width), tAsA[_, _, _, read.index], tArA)
             ahead(k_tile + (tile.stages - 1), write.index)
             multiply()
-            with k.loops((columns * vk, n // columns, rk)) as at:
-                k.assign(tBrB(*at), tBrN(*at))
+            k.fill(tBrB, tBrN)
             read.advance()
             write.advance()
         k.wait(0)

@@ -4,10 +4,9 @@ instructions that multiply them."""
 from __future__ import annotations
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.swizzled import ROW_BYTES, longest_row, operand_layout
-from ...codegen.tma import TmaBox
-from ...codegen.wgmma import WgmmaAtom, WgmmaMma
+from ...codegen import KernelBuilder, TmaBox, WgmmaMma, operand_layout
+from ...codegen.swizzled import ROW_BYTES, longest_row
+from ...codegen.wgmma import WgmmaAtom
 from ...layout import Layout, Tensor, make_layout, size
 from .cluster import ALONE, Cluster
 

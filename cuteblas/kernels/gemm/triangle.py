@@ -3,15 +3,16 @@ they are walked through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import lcm
 
-from ...codegen.builder import KernelBuilder
+from ...codegen import KernelBuilder
 from ...layout import Layout, Tensor
 from ...layout.symbolic import Expr, IntLike, ceil_div, equal, less, select
+from ..common import Partition
 from ..epilogue import OutputTriangle
 
-__all__ = ["TRIANGLES", "Triangle", "output_triangle", "tiles_of_triangle"]
+__all__ = ["TRIANGLES", "Rectangle", "Triangle", "output_triangle", "tiles_of_c",
+           "tiles_of_triangle"]
 
 TRIANGLES = ("lower", "upper", "both")
 """What is written of a square C: one triangle, or both, of which the lower one is computed."""
@@ -36,8 +37,14 @@ def _mirrored(matrix: Tensor) -> Tensor:
     return Tensor(matrix.engine, Layout(matrix.layout.shape, (columns, rows)))
 
 
+def tiles_of_c(k: KernelBuilder, part: str | None, extents: tuple[IntLike, IntLike],
+               tile: tuple[int, int]) -> Rectangle:
+    """The tiles of C that are computed: all, or those of a triangle."""
+    return Triangle(k, part, extents[0], tile) if part else Rectangle(k, extents, tile)
+
+
 def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor,
-                    tile_of: Callable[[Tensor], Tensor],
+                    tile_of: Partition,
                     hermitian: bool = False) -> OutputTriangle | None:
     """The part of a tile that is written if C has a triangle ``part``."""
     if part is None:
@@ -46,7 +53,25 @@ def output_triangle(part: str | None, crossed: Expr | bool, matrix: Tensor,
                           hermitian)
 
 
-class Triangle:
+class Rectangle:
+    """The tiles of all of a matrix, walked through as they are.
+
+    Attributes
+    ----------
+    tiles : tuple of IntLike
+        Extents of the rectangle in tiles.
+    """
+
+    def __init__(self, k: KernelBuilder, extents: tuple[IntLike, IntLike], tile: tuple[int, int]):
+        self.tiles = (k.let("tiles_m", ceil_div(extents[0], tile[0])),
+                      k.let("tiles_n", ceil_div(extents[1], tile[1])))
+
+    def at(self, down: IntLike, across: IntLike) -> tuple[IntLike, IntLike, Expr | bool]:
+        """The tile at a place, and whether it may have elements of another triangle."""
+        return down, across, False
+
+
+class Triangle(Rectangle):
     """A triangle of squares of tiles, folded into a rectangle, so that neighbours in the walk over
     that share operands.
 

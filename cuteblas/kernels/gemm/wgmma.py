@@ -22,13 +22,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import KernelBuilder
-from ...codegen.engine import CodegenError
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.pipeline import Pipeline
-from ...codegen.tma import TmaBox
-from ...codegen.wgmma import WgmmaMma
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    KernelBuilder,
+    Pipeline,
+    TmaBox,
+    WgmmaMma,
+    oldest_with,
+)
 from ...layout import Tensor
 from ...layout.symbolic import IntLike
 from ..common import GROUP, mapped, operand
@@ -36,10 +38,18 @@ from ..epilogue import Epilogue
 from .cluster import ALONE, Cluster
 from .digits import ParkedSums, planes_of, sum_in_two_words, sum_modulo, sum_of_bools
 from .divided import Divided
-from .multiplier import Multiplier, Products
 from .persistent import TmaConfig
-from .producer import Step, keep_full, tma_operands
-from .roles import Multiply, Sums, begin, specialise
+from .roles import (
+    Multiplier,
+    Multiply,
+    Products,
+    Step,
+    Sums,
+    begin,
+    keep_full,
+    specialise,
+    tma_operands,
+)
 from .scheduler import Scheduler, Work
 from .staged import StagedC, WarpgroupOutput
 from .tiles import boxes, consumer_mma, depth_of, rings_of_tiles

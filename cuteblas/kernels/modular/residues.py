@@ -12,31 +12,48 @@ left of the sums takes two instructions. One launch takes A and B, or one of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
 from math import prod
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import CpAsync, Vector
-from ...codegen.engine import Element, Pointer
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    CpAsync,
+    Element,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    Pointer,
+    Term,
+    TiledCopy,
+    Value,
+    Vector,
+    choose,
+)
 from ...codegen.mma import SIGNED_BYTES
-from ...codegen.signature import GlobalTensor
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import Term, Value, choose
-from ...layout import ComposedLayout, Layout, Swizzle, Tensor, _, local_tile
+from ...layout import ComposedLayout, Layout, Swizzle, _
 from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
-from ..common import WARP, existing, operand, vectors_along
+from ..common import (
+    WARP,
+    existing,
+    numbers_of,
+    operand,
+    part_of_tile,
+    parts_of,
+    unravel,
+    vectors_along,
+)
 from .survey import (
+    GROUPS,
+    LANES,
     MOST,
     NORMS,
     THREADS,
     WORD,
     ModularOperand,
     count_moduli,
+    declare_state,
+    groups_of_lanes,
     load_choice,
-    numbers_of,
-    parts_of,
     plane_rows,
 )
 
@@ -45,12 +62,10 @@ __all__ = ["K_MULTIPLE", "ResiduesConfig", "ResiduesOperand", "planes_of", "resi
 K_MULTIPLE = 32
 """Bytes of a row of residues, of which those at the end may be zeros."""
 
-_LANES = 4               # a group of lanes has a row of a matrix of bytes
-_GROUPS = WARP // _LANES
 _NUMBERS = 8                        # of elements of a thread
 _ROWS = 16                          # that a block reads where rows are across K: whole lines
 _MODULI = 8                         # by which a matrix product multiplies
-_EACH = _MODULI // _LANES           # whose residues a lane gets
+_EACH = _MODULI // LANES           # whose residues a lane gets
 
 
 def planes_of(element: str) -> int:
@@ -145,11 +160,11 @@ def residues(config: ResiduesConfig) -> GeneratedKernel:
         summary=f"{element} rows as residues of integers, {planes} planes of signed bytes for each modulus\n"
         f"threads {config.operands[0].worker.threads}, each runs of {WORD} elements along K"
     )
-    words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
+    words, numbers = declare_state(k)
     pitch = k.integer("pitch", multiple=K_MULTIPLE // WORD)
     sides = [_Side.declared(k, i, x) for i, x in enumerate(config.operands)]
     blocks = [k.integer(f"blocks_{i}") for i in range(len(sides) - 1)]
-    block = k.block_index("block", "x")
+    block = k.block_index()
     chosen = load_choice(k, words)
     multipliers = _Multipliers(k)
     count = count_moduli(k, chosen)
@@ -202,8 +217,8 @@ class _Multipliers:
 
     def __init__(self, k: KernelBuilder):
         self._k, self._own = k, k.registers("own_weights", "uint32", Layout(2))
-        self._group, self._lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
-        self.weights = k.registers("tCrB", "uint32", Layout((2, _LANES)))
+        self._group, self._lane = groups_of_lanes(k)
+        self.weights = k.registers("tCrB", "uint32", Layout((2, LANES)))
         self.starts, self.inverses, self.minus = (
             k.registers(name, kind, Layout(_EACH)) for name, kind in
             (("starts", "int32"), ("inverses", "float32"), ("minus", "int32")))
@@ -213,9 +228,8 @@ class _Multipliers:
         k = self._k
         k.do("residue_weights", self._group + _MODULI * moduli,
              *(self._own(word) for word in range(2)))
-        with k.loops((2, _LANES)) as (word, lane):
-            k.assign(self.weights(word, lane),
-                     choose(equal(self._lane, lane), self._own(word), 0, "uint32"))
+        k.fill(self.weights, lambda word, lane: choose(equal(self._lane, lane), self._own(word), 0,
+                                                       "uint32"))
         for i in range(_EACH):
             k.do("residue_factors", _EACH * self._lane + i + _MODULI * moduli, self.starts(i),
                  self.inverses(i), self.minus(i))
@@ -240,30 +254,27 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     (M, K), matrices = (k.extent(f"{mode}{side.letter}") for mode in "mk"), prod(X.batch, start=1)
     tiles, steps = k.let("tiles", ceil_div(M, rows)), k.let("steps", ceil_div(pitch, depth // WORD))
     inner, others = (steps, tiles) if config.k_major else (tiles, steps)
-    first, above = k.let("first", block % inner), k.let("above", block // inner)
-    second, item = (k.let("second", above % others),
-                    k.let("item", above // others)) if X.batch else (above, 0)
+    first, above = unravel(k, block, inner, ("first", "above"))
+    second, item = unravel(k, above, others, ("second", "item"), bool(X.batch))
     at = (second, first) if config.k_major else (first, second)
-
-    def mine(tensor: Tensor, who: TiledCopy = worker) -> Tensor:        # (elements, rows, runs)
-        return who.partition(local_tile(tensor, (rows, depth), at), k.thread)
+    mine, brought = (part_of_tile(who, (rows, depth), at, k.thread)     # (elements, rows, runs)
+                     for who in (worker, config.bringer))
 
     def scale_of(row: IntLike, first: Expr | bool) -> Term:
         """The power of two that scales a row, which whoever is the first of its block leaves."""
         norms, squares, lowest = (k.declare(name, kind)
                                   for name, kind in (("norms", "float64"), ("squares", "float64"),
                                                      ("lowest", "int32")))
-        k.do("load_global", norms, product.norms, of=1)
+        k.load(norms, product.norms)
         k.assign(squares, 0.0)
         k.assign(lowest, 0)
         flat = k.let("flat", row + side.matrix_rows * item)
         with k.when(less(row, M)):
-            k.do("load_global", squares, side.squares[flat], of=1)
-            k.do("load_global", lowest, side.lowest[flat], of=1)
-        scale = k.declare("scale", "int32", k.call("row_exponent", squares, lowest, product.chosen,
-                                                   norms), const=True)
+            k.load(squares, side.squares[flat])
+            k.load(lowest, side.lowest[flat])
+        scale = k.let("scale", k.call("row_exponent", squares, lowest, product.chosen, norms))
         with k.when(all_of(less(row, M), first)):
-            k.do("store_global", side.exponents[flat], scale, of=1)
+            k.store(side.exponents[flat], scale)
         return scale
 
     mX, exists_x = X.at(item), existing(k, "tXcX", mine, (M, K))
@@ -271,15 +282,14 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
         tXgX = k.pin("tXgX", mine(mX))
     else:
         sX = k.shared(f"sX{side.letter}", element, config.turned)
-        there = existing(k, "tBcX", partial(mine, who=config.bringer), (M, K))
-        source = k.pin("tBgX", mine(mX, config.bringer))
+        there = existing(k, "tBcX", brought, (M, K))
+        source = k.pin("tBgX", brought(mX))
         k.copy(CpAsync(config.x.width), source, config.bringer.partition(sX, k.thread), guard=there)
         k.commit()
         tXsX = k.pin("tXsX", worker.partition(sX, k.thread))
         scales = k.shared(f"scales{side.letter}", "int32", Layout(rows))
         with k.when(less(k.thread, rows)):
-            scale = scale_of(first * rows + k.thread, equal(second, 0))
-            k.do("store_shared", scales(k.thread), scale, of=1)
+            k.store(scales(k.thread), scale_of(first * rows + k.thread, equal(second, 0)))
         k.wait(0)
         k.barrier()
     read = k.registers("tXrX", element, Layout((WORD, runs)))
@@ -288,19 +298,15 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
     pairs = k.registers("tCrA", "uint32", Layout((2, 2, WORD // 2, runs)))
     # (modulus, number of a pair, pair)
     sums = k.registers("tCrC", "int32", Layout((_EACH, 2, WORD // 2)))
-    written = k.registers("tCrP", "uint32", Layout((_LANES, _EACH)))
-    writer = TiledCopy(Layout((worker.tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)),
-                       (1, _LANES, _EACH))
+    written = k.registers("tCrP", "uint32", Layout((LANES, _EACH)))
+    writer = TiledCopy(Layout((worker.tile[0], GROUPS, LANES), (WARP, LANES, 1)),
+                       (1, LANES, _EACH))
 
     # (words and moduli, rows, runs, blocks of moduli, ...)
-    def mine_of_planes(tensor: Tensor) -> Tensor:
-        return writer.partition(local_tile(tensor, (rows, depth // WORD, MOST + 1), (*at, 0)),
-                                k.thread)
-
+    mine_of_planes = part_of_tile(writer, (rows, depth // WORD, MOST + 1), (*at, 0), k.thread)
     mP = plane_rows(side.planes, (M, pitch, MOST + 1, planes, matrices))
     tPgP = k.pin("tPgP", mine_of_planes(mP[_, _, _, _, item]))
-    exists = replace(existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1)),
-                     extents=(M, pitch, count))
+    exists = existing(k, "tPcP", mine_of_planes, (M, pitch, MOST + 1), (M, pitch, count))
 
     def number_of(plane: int, i: IntLike, run: IntLike) -> Value:
         return integers(i, run, 0) + integers(i, run, 1) if plane == 2 else integers(i, run, plane)
@@ -316,9 +322,9 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
             row, along = exists_x.coordinates(0, line, 0)
             scale = scale_of(row, equal(along, 0))
         else:
-            scale = k.declare("scale", "int32")
-            k.do("load_shared", scale, scales(k.thread // WARP + worker.tile[0] * line), of=1)
-        factor = k.declare("factor", "float64", k.call("power_of_two_f64", scale), const=True)
+            scale = k.load(k.declare("scale", "int32"),
+                           scales(k.thread // WARP + worker.tile[0] * line))
+        factor = k.let("factor", k.call("power_of_two_f64", scale))
         with k.loops((WORD, runs)) as (i, run):
             for part, number in enumerate(numbers_of(read(i, run), element, conj=config.x.conj)):
                 k.assign(integers(i, run, part), k.call("scaled_integer", number, factor))
@@ -331,9 +337,8 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
             with k.loop("moduli", ceil_div(count, _MODULI), unroll=False) as moduli:
                 by.load(moduli)
                 with k.loops((runs,)) as (run,):
-                    with k.loops((_LANES,)) as (lane,):
-                        with k.loops((_EACH, 2, WORD // 2)) as (m, i, pair):
-                            k.assign(sums(m, i, pair), by.starts(m))
+                    with k.loops((LANES,)) as (lane,):
+                        k.fill(sums, lambda m, _i, _pair: by.starts(m))
                         with k.loops((WORD // 2,)) as (pair,):
                             k.do(SIGNED_BYTES.function, sums(0, 0, pair), pairs(0, 0, pair, run),
                                  by.weights(0, lane), of=SIGNED_BYTES.element)
@@ -342,5 +347,5 @@ def _residues(k: KernelBuilder, side: _Side, block: IntLike, product: _Product) 
                                             by.minus(m)) for pair in range(WORD // 2)
                                      for i in range(2))
                             k.assign(written(lane, m), k.call("low_bytes", *found))
-                    k.copy(Vector(_LANES), written, tPgP[(0, _, _), line, run, moduli, plane],
+                    k.copy(Vector(LANES), written, tPgP[(0, _, _), line, run, moduli, plane],
                            guard=exists[(0, _, _), line, run, moduli])

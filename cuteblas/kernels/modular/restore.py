@@ -8,18 +8,23 @@ float64 by one rounding, and powers of two undo the scaling of its row and its c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import Pointer
-from ...codegen.kernel import GeneratedKernel
+from ...codegen import (
+    GeneratedKernel,
+    KernelBuilder,
+    Pointer,
+    TiledCopy,
+    Vector,
+    cast,
+    choose,
+    partition,
+)
 from ...codegen.mma import UNSIGNED_BYTES
-from ...codegen.tiled import TiledCopy, partition
-from ...codegen.values import cast, choose, complex_of
+from ...codegen.values import complex_of
 from ...layout import Layout, Tensor, _, local_tile, make_layout
 from ...layout.symbolic import IntLike, equal, less
 from ..common import (
@@ -28,13 +33,26 @@ from ..common import (
     batch_letters,
     existing,
     operand,
+    part_of_tile,
     tile_of_block,
     transpose_words,
 )
 from ..epilogue import Epilogue, FusedEpilogue, OutputTile
 from ..gemm.triangle import output_triangle
 from .residues import planes_of
-from .survey import LIMBS, MOST, PRODUCT, WORD, count_moduli, load_choice, plane_rows
+from .survey import (
+    GROUPS,
+    LANES,
+    LIMBS,
+    MOST,
+    PRODUCT,
+    WORD,
+    count_moduli,
+    declare_state,
+    groups_of_lanes,
+    load_choice,
+    plane_rows,
+)
 
 __all__ = ["N_MULTIPLE", "RestoreConfig", "restore"]
 
@@ -42,8 +60,6 @@ N_MULTIPLE = 16
 """Bytes of a row of residues of C."""
 
 _THREADS = 256
-_LANES = 4  # of a group: each reads the residues of four moduli, and gets one of each four elements
-_GROUPS = WARP // _LANES
 
 
 @dataclass(frozen=True)
@@ -94,8 +110,8 @@ class RestoreConfig:
         """((thread), (values)) -> position in the tile: of each word that its group of lanes reads
         a thread has one element."""
         rows, _columns = self.tile
-        return Layout(((_LANES, _GROUPS, rows), (1, self.words)),
-                      ((rows, rows * _LANES * self.words, 1), (0, rows * _LANES)))
+        return Layout(((LANES, GROUPS, rows), (1, self.words)),
+                      ((rows, rows * LANES * self.words, 1), (0, rows * LANES)))
 
     @property
     def name(self) -> str:
@@ -128,13 +144,12 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     )
     (C,) = k.tensors(operand("C", "mn", element, config.c, written=True), modes="mn",
                      batch=len(config.batch_a))
-    R, pitch = k.pointer("R", "uint32", alignment=16), k.integer("pitch",
-                                                                 multiple=N_MULTIPLE // WORD)
+    R, pitch = k.pointer("R", "uint32"), k.integer("pitch", multiple=N_MULTIPLE // WORD)
     rows_a, rows_b = (k.tensors(operand(f"E{side}", mode, "int32", OperandAccess(0)),
                                 batch=len(config.batch_a))[0]
                       for side, mode in (("A", "m"), ("B", "n")))
-    words, numbers = k.pointer("words", "uint32", alignment=16), k.pointer("numbers", "float64", alignment=8)
-    weights = k.pointer("weights", "uint32", alignment=16)
+    words, numbers = declare_state(k)
+    weights = k.pointer("weights", "uint32")
     epilogue = Epilogue(k, config, element)
     (M, N), batch = map(k.extent, "mn"), C.batch
 
@@ -149,12 +164,11 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
     chosen = load_choice(k, words)
     count = count_moduli(k, chosen)
 
-    group, lane = k.let("group", k.thread % WARP // _LANES), k.let("lane", k.thread % _LANES)
-    reader = TiledCopy(Layout((tile[0], _GROUPS, _LANES), (WARP, _LANES, 1)), (1, many, WORD))
+    group, lane = groups_of_lanes(k)
+    reader = TiledCopy(Layout((tile[0], GROUPS, LANES), (WARP, LANES, 1)), (1, many, WORD))
     residues = plane_rows(R, (M, pitch, MOST + 1, planes, prod(batch, start=1)))
 
-    def mine(tensor: Tensor) -> Tensor:
-        return reader.partition(local_tile(tensor, reader.tile, (*at, 0)), k.thread)
+    mine = part_of_tile(reader, reader.tile, (*at, 0), k.thread)
 
     def tile_of(matrix: Tensor) -> Tensor:
         return local_tile(matrix, tile, at)
@@ -164,7 +178,7 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
                          k.thread).map_domain(lambda layout: make_layout(*layout[0]))
 
     tRgR = k.pin("tRgR", mine(residues[_, _, _, _, item]))
-    exists = replace(existing(k, "tRcR", mine, (M, pitch, MOST + 1)), extents=(M, pitch, count))
+    exists = existing(k, "tRcR", mine, (M, pitch, MOST + 1), (M, pitch, count))
     guard = existing(k, "tCcC", lambda identity: mine_of_c(tile_of(identity)), (M, N))
     found = k.registers("tRrR", "uint32", Layout((many, WORD)))
     # (element, word)
@@ -176,16 +190,15 @@ def restore(config: RestoreConfig) -> GeneratedKernel:
                      for name, kind in (("parts", "uint64"), ("belows", "uint32")))
     most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
     for number, offset in ((most, 0), (rest, 1)):
-        k.do("load_global", number, numbers[PRODUCT // 8 + offset], of=1)
+        k.load(number, numbers[PRODUCT // 8 + offset])
     row_of, columns_of = k.declare("row_of", "int32", 0), k.registers("columns_of", "int32",
                                                                       Layout(many))
     with k.when(less(guard.coordinates(0, 0)[0], M)):
-        k.do("load_global", row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]), of=1)
+        k.load(row_of, rows_a.at(item)(guard.coordinates(0, 0)[0]))
     k.fill(columns_of)
     for word in range(many):
         with k.when(less(guard.coordinates(0, word)[1], N)):
-            k.do("load_global", columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]),
-                 of=1)
+            k.load(columns_of(word), rows_b.at(item)(guard.coordinates(0, word)[1]))
     for plane in range(planes):
         k.comment(f"Fractions of plane {plane}")
         k.copy(Vector(many), tRgR[(0, _, _), 0, 0, 0, plane], found,
@@ -235,12 +248,12 @@ def _fractions(k: KernelBuilder, weights: Pointer, group: IntLike, lane: IntLike
     own = k.registers("own_limbs", "uint32", Layout(LIMBS // 2))
     k.copy(
         Vector(1),
-        Tensor(weights, Layout((2, LIMBS // 2, _LANES), (1, 2, LIMBS)))[group % 2, _, lane],
+        Tensor(weights, Layout((2, LIMBS // 2, LANES), (1, 2, LIMBS)))[group % 2, _, lane],
         own
     )
     matrices = k.registers("tCrB", "uint32", Layout((2, 2, LIMBS // 2)))
     with k.loops((LIMBS // 2,)) as (pair,):
-        for element in range(_LANES):
+        for element in range(LANES):
             k.assign(matrices(element % 2, element // 2, pair),
                      choose(equal(group // 2, element), own(pair), 0, "uint32"))
     return matrices

@@ -13,24 +13,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import NamedTuple
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError, Pointer
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import GlobalTensor
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value, cast, choose, integer
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    GlobalTensor,
+    KernelBuilder,
+    Pointer,
+    TiledCopy,
+    Value,
+    Vector,
+    cast,
+    choose,
+    integer,
+)
+from ...codegen.values import number
 from ...layout import Layout, Tensor, _, local_tile
-from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum, minimum
-from ..common import WARP, OperandAccess, butterfly, existing, operand, vectors_along
+from ...layout.symbolic import Expr, IntLike, all_of, ceil_div, equal, less, maximum
+from ..common import (
+    WARP,
+    OperandAccess,
+    butterfly,
+    existing,
+    numbers_of,
+    operand,
+    parts_of,
+    unravel,
+    vectors_along,
+)
 from ..guard import HOLDS, NATIVE, Field, Record
 
-__all__ = ["ARRIVED", "CHOICE", "LIMBS", "MODULI", "MOST", "NORMS", "PRODUCT", "RECORD", "ROWS",
-           "STATE_BYTES", "THREADS", "WEIGHTS", "WORD", "ModularOperand", "SurveyConfig",
-           "SurveyOperand", "choice", "count_moduli", "load_choice", "numbers_of", "parts_of",
-           "plane_rows", "survey"]
+__all__ = ["ARRIVED", "CHOICE", "GROUPS", "LANES", "LIMBS", "MODULI", "MOST", "NORMS",
+           "PRODUCT", "RECORD", "ROWS", "STATE_BYTES", "THREADS", "WEIGHTS", "WORD",
+           "ModularOperand", "SurveyConfig", "SurveyOperand", "choice", "count_moduli",
+           "declare_state", "groups_of_lanes", "load_choice", "parts_of", "plane_rows",
+           "survey"]
 
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
 """Pairwise coprime: the largest numbers that are."""
@@ -54,13 +73,29 @@ how many blocks have left their records, which the survey sets to 0; the most th
 product of moduli over 2^64, in two parts; for each four moduli the bytes that their residues are
 multiplied with, from the lowest, each a word of four."""
 
+LANES, GROUPS = 4, WARP // 4
+"""Lanes of a group, which has a row of a matrix of bytes, and groups of a warp."""
+
 THREADS, ROWS = 256, 32
 """Threads of a block, and how many rows those of ``modular_choice`` have."""
 
 _LOWEST = 4096
-_PARTIALS = (("T", "float64"), ("S", "float64"), ("E", "int32"))
-_COMBINES = "add", "add", "min"
-_RECORDS_AT_ONCE = 4                # that a lane asks for before it looks at them
+
+
+class _Partial(NamedTuple):
+    """A number of a row in parts: its letter and name, its type, how two are combined, and that of
+    no element."""
+
+    letter: str
+    name: str
+    element: str
+    combine: str
+    start: float
+
+
+_PARTIALS = (_Partial("T", "sums", "float64", "add", 0.0),
+             _Partial("S", "squares", "float64", "add", 0.0),
+             _Partial("E", "lowest", "int32", "min", _LOWEST))
 
 
 @dataclass(frozen=True)
@@ -152,16 +187,19 @@ class SurveyConfig:
         return f"modular_survey_{self.a.tag}_{self.b.tag}{'_wide' if self.wide else ''}"
 
 
-def parts_of(element: str) -> int:
-    """Real numbers of an element."""
-    return 2 if dtype(element).is_complex else 1
+def declare_state(k: KernelBuilder) -> tuple[Pointer, Pointer]:
+    """The state of a product as words and as numbers, for kernels that read it."""
+    return k.pointer("words", "uint32"), k.pointer("numbers", "float64", alignment=8)
+
+
+def groups_of_lanes(k: KernelBuilder) -> tuple[IntLike, IntLike]:
+    """The group of a thread in its warp, and its lane in the group."""
+    return k.let("group", k.thread % WARP // LANES), k.let("lane", k.thread % LANES)
 
 
 def load_choice(k: KernelBuilder, words: Pointer) -> Value:
     """The choice that the state of a product has: 0 leaves it to native arithmetic."""
-    chosen = k.declare("chosen", "uint32")
-    k.do("load_global", chosen, words[CHOICE // 4], of=1)
-    return chosen
+    return k.load(k.declare("chosen", "uint32"), words[CHOICE // 4])
 
 
 def count_moduli(k: KernelBuilder, chosen: Value) -> Expr:
@@ -179,11 +217,6 @@ def plane_rows(planes: Pointer, shape: tuple[IntLike, IntLike, int, int, IntLike
     return Tensor(planes, Layout(shape, (pitch, 1, of_modulus * plane, plane, pitch * rows)))
 
 
-def numbers_of(x: Value, element: str, *, conj: bool = False) -> list[Value]:
-    """The real numbers of an element."""
-    return [x] if parts_of(element) == 1 else [x.re, -x.im if conj else x.im]
-
-
 @cache
 def survey(config: SurveyConfig) -> GeneratedKernel:
     """Generate ``modular_survey``.
@@ -197,10 +230,10 @@ def survey(config: SurveyConfig) -> GeneratedKernel:
                       summary="Norms of rows and their lowest bits, part by part of K")
     blocks_a = k.integer("blocks_A")
     of_a, of_b = (_survey_tensors(k, side, x) for side, x in (("A", config.a), ("B", config.b)))
-    words, nobody = k.pointer("words", "uint32", const=False, alignment=16), k.declare("nobody", "uint32", 0, const=True)
-    block = k.block_index("block", "x")
+    words, nobody = k.pointer("words", "uint32", const=False), k.let("nobody", number(0, "uint32"))
+    block = k.block_index()
     with k.when(all_of(equal(block, 0), equal(k.thread, 0))):
-        k.do("store_global", words[ARRIVED // 4], nobody, of=1)
+        k.store(words[ARRIVED // 4], nobody)
     with k.when(less(block, blocks_a)):
         _survey(k, "A", config.a, *of_a, block)
     with k.otherwise():
@@ -213,8 +246,12 @@ def _survey_tensors(
 ) -> tuple[GlobalTensor, list[Pointer]]:
     (x,) = k.tensors(operand(f"X{side}", "mk", config.element, config.x), modes="mk",
                      batch=config.batch_modes, suffix=side)
-    return x, [k.pointer(f"{name}{side}", element, const=False, alignment=8)
-               for name, element in _PARTIALS]
+    return x, _partials(k, side, const=False)
+
+
+def _partials(k: KernelBuilder, side: str, const: bool = True) -> list[Pointer]:
+    return [k.pointer(f"{each.letter}{side}", each.element, const=const, alignment=8)
+            for each in _PARTIALS]
 
 
 def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
@@ -223,8 +260,8 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
     M, K = k.extent(f"m{side}"), k.extent(f"k{side}")
     tiles, chunks = k.let("tiles", ceil_div(M, rows)), k.let("chunks",
                                                              ceil_div(K, depth * config.steps))
-    tile, above = k.let("tile", block % tiles), k.let("above", block // tiles)
-    chunk, item = k.let("chunk", above % chunks), k.let("item", above // chunks)
+    tile, above = unravel(k, block, tiles, ("tile", "above"))
+    chunk, item = unravel(k, above, chunks, ("chunk", "item"))
     k.note(f"{side}: threads {reader.threads}, vectors of {width}")
 
     def mine(tensor: Tensor) -> Tensor:
@@ -244,8 +281,8 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
             k.do(function, *numbers, *(total(v if values[0] > 1 else 0) for total in own))
     k.let_next_launch_begin()
     if config.k_major:
-        for total, by in zip(own, _COMBINES, strict=True):
-            k.fold_lanes(total(0), by, butterfly(WARP))
+        for total, each in zip(own, _PARTIALS, strict=True):
+            k.fold_lanes(total(0), each.combine, butterfly(WARP))
     # Rows of all matrices one after the other, part after part.
     if config.k_major:
         row, mine_alone = k.let("row", tile * rows + k.thread // WARP), equal(k.thread % WARP, 0)
@@ -260,11 +297,9 @@ def _survey(k: KernelBuilder, side: str, config: SurveyOperand, x: GlobalTensor,
 
 def _totals(k: KernelBuilder, rows: int) -> list[Tensor]:
     """Sums of a thread's rows that nothing has been added to."""
-    own = [k.registers(name, element, Layout(rows)) for name, (_letter, element) in
-           zip(("sums", "squares", "lowest"), _PARTIALS, strict=True)]
-    for total, start in zip(own, (0.0, 0.0, _LOWEST), strict=True):
-        with k.loops((rows,)) as (v,):
-            k.assign(total(v), start)
+    own = [k.registers(each.name, each.element, Layout(rows)) for each in _PARTIALS]
+    for total, each in zip(own, _PARTIALS, strict=True):
+        k.fill(total, each.start)
     return own
 
 
@@ -273,19 +308,19 @@ def _add_up(k: KernelBuilder, own: list[Tensor], rows: int) -> None:
     k.comment("Warps have parts of K: a thread for each row adds them up")
     warps, values = THREADS // WARP, rows // WARP
     with k.scratch():
-        found = [(k.shared(f"s_{name}", element, Layout((rows, warps))),
-                  k.registers(f"of_{name}", element, Layout(warps))) for name, element in _PARTIALS]
+        found = [(k.shared(f"s_{each.letter}", each.element, Layout((rows, warps))),
+                  k.registers(f"of_{each.letter}", each.element, Layout(warps)))
+                 for each in _PARTIALS]
         for (shared, _parts), total in zip(found, own, strict=True):
             with k.loops((values,)) as (v,):
-                k.do("store_shared", shared(k.thread % WARP * values + v, k.thread // WARP),
-                     total(v), of=1)
+                k.store(shared(k.thread % WARP * values + v, k.thread // WARP), total(v))
         k.barrier()
         with k.when(less(k.thread, rows)):
-            for (shared, parts), total, by in zip(found, own, _COMBINES, strict=True):
+            for (shared, parts), total, each in zip(found, own, _PARTIALS, strict=True):
                 k.copy(Vector(1), shared[k.thread, _], parts)
                 k.assign(total(0), parts(0))
                 for warp in range(1, warps):
-                    k.assign(total(0), k.call(by, total(0), parts(warp)))
+                    k.assign(total(0), k.call(each.combine, total(0), parts(warp)))
 
 
 @cache
@@ -305,17 +340,15 @@ def choice(wide: bool = False) -> GeneratedKernel:
         summary="Norms of rows and their lowest bits, from all parts of K; how many moduli they allow"
     )
     blocks_a, length = k.integer("blocks_A"), k.integer("length")
-    of_a, of_b = (_Surveyed([k.pointer(f"{name}{side}", element, alignment=8)
-                             for name, element in _PARTIALS],
-                            k.pointer(f"Q{side}", "float64", const=False, alignment=8),
+    of_a, of_b = (_Surveyed(_partials(k, side), k.pointer(f"Q{side}", "float64", const=False, alignment=8),
                             k.pointer(f"D{side}", "int32", const=False, alignment=4),
                             k.integer(f"rows_{side}"), k.integer(f"parts_{side}")) for side in "AB")
     records = k.pointer("R", "float32", const=False, alignment=8)
     least = k.scalar("least", "float32")
     status = k.pointer("status", "uint32", const=False, alignment=4)
-    words = k.pointer("words", "uint32", const=False, alignment=16)
+    words = k.pointer("words", "uint32", const=False)
     numbers = k.pointer("numbers", "float64", const=False, alignment=8)
-    block = k.block_index("block", "x")
+    block = k.block_index()
     k.let_next_launch_begin()
     record = RECORD.registers(k, "record")
     RECORD.clear(k, record)
@@ -331,7 +364,7 @@ def choice(wide: bool = False) -> GeneratedKernel:
         RECORD.leave(k, record, records, block)
         k.assign(before, k.call("count_arrival", words[ARRIVED // 4]))
     k.fold_lanes(before, "max", butterfly(WARP))
-    blocks = k.grid_size("blocks", "x")
+    blocks = k.grid_size()
     k.stop(cast(before + 1, "int32") < cast(integer(blocks), "int32"))
     k.warp_barrier()
     k.comment("The last block makes the choice")
@@ -357,63 +390,43 @@ def _rows(k: KernelBuilder, length: IntLike, block: IntLike, record: Tensor,
     row, own = k.let("row", block * ROWS + k.thread % WARP), _totals(k, 1)
     with (k.when(less(row, side.rows)), k.loop("part", side.parts, start=k.thread // WARP,
                                                step=THREADS // WARP, unroll=False) as part):
-        found = [k.registers(f"found_{letter}", element, Layout(1))
-                 for letter, element in _PARTIALS]
+        found = [k.registers(f"found_{each.letter}", each.element, Layout(1))
+                 for each in _PARTIALS]
         for pointer, fragment in zip(side.partials, found, strict=True):
             k.copy(Vector(1), Tensor(pointer, Layout((side.rows, side.parts)))(row, part),
                    fragment(0))
-        for total, fragment, by in zip(own, found, _COMBINES, strict=True):
-            k.assign(total(0), k.call(by, total(0), fragment(0)))
+        for total, fragment, each in zip(own, found, _PARTIALS, strict=True):
+            k.fold(total, fragment, each.combine)
     _add_up(k, own, ROWS)
     sums, squares, lowest = (total(0) for total in own)
     with k.when(all_of(less(k.thread, WARP), less(row, side.rows))):
         k.do("judge_row", sums, squares, lowest, length, record(0), record(1))
-        k.do("store_global", side.squares[row], squares, of=1)
-        k.do("store_global", side.lowest[row], lowest, of=1)
+        k.store(side.squares[row], squares)
+        k.store(side.lowest[row], lowest)
 
 
 def _choice(k: KernelBuilder, records: Pointer, blocks_a: IntLike, blocks: IntLike,
             least: Value) -> Value:
     """The choice of all records, by the first warp of a block."""
-    seen = [RECORD.registers(k, f"seen_{side}") for side in "AB"]
-    for of_side in seen:
-        RECORD.clear(k, of_side)
-    found = k.registers("found", "float32", Layout((RECORD.size, _RECORDS_AT_ONCE)))
-    tensor = Tensor(records, Layout((RECORD.size, blocks)))
-    with k.loop("first", blocks, start=k.thread, step=WARP * _RECORDS_AT_ONCE,
-                unroll=False) as first:
-        # The last one again where there are no more.
-        indices = [k.let(f"record_{i}", minimum(first + WARP * i, maximum(blocks - 1, 0)))
-                   for i in range(_RECORDS_AT_ONCE)]
-        for i, index in enumerate(indices):
-            k.copy(Vector(RECORD.size), tensor[_, index], found[_, i])
-        for i, index in enumerate(indices):
-            with k.when(less(index, blocks_a)):
-                RECORD.add(k, seen[0], found[_, i])
-            with k.otherwise():
-                RECORD.add(k, seen[1], found[_, i])
-    for of_side in seen:
-        RECORD.fold_lanes(k, of_side, [*butterfly(WARP)])
-    bounds = (of_side(at) for of_side in seen for at in range(RECORD.size))
-    return k.declare("chosen", "uint32", k.call("choose_moduli", *bounds, least), const=True)
+    of_a, of_b = RECORD.folded(k, {"A": (records, blocks_a),
+                                   "B": (records + RECORD.size * blocks_a,
+                                         maximum(blocks - blocks_a, 0))}, k.thread)
+    return k.let("chosen", k.call("choose_moduli", *of_a, *of_b, least))
 
 
 def _leave_choice(k: KernelBuilder, chosen: Value, status: Pointer, words: Pointer,
                   numbers: Pointer) -> None:
     """Leave the choice, the verdict, and the numbers that belong to them."""
-    count = k.declare("moduli", "int32", k.call("moduli_of", chosen), const=True)
+    count = k.let("moduli", k.call("moduli_of", chosen))
     with k.when(equal(k.thread, 0)):
-        verdict = k.declare("verdict", "uint32", choose(chosen.equals(0), NATIVE, HOLDS, "uint32"),
-                            const=True)
-        k.do("store_global", status[0], verdict, of=1)
-        k.do("store_global", words[CHOICE // 4], chosen, of=1)
+        k.store(status[0], k.let("verdict", choose(chosen.equals(0), NATIVE, HOLDS, "uint32")))
+        k.store(words[CHOICE // 4], chosen)
         most, rest = k.declare("most", "float64"), k.declare("rest", "float64")
         k.do("product_of_moduli", count, most, rest)
-        k.do("store_global", numbers[NORMS // 8],
-             k.declare("norms", "float64", k.call("most_of_norms", most)), of=1)
+        k.store(numbers[NORMS // 8], k.declare("norms", "float64", k.call("most_of_norms", most)))
         for at, value in enumerate((most, rest)):
             k.assign(value, value * 2.0**-64)
-            k.do("store_global", numbers[PRODUCT // 8 + at], value, of=1)
+            k.store(numbers[PRODUCT // 8 + at], value)
     weights = Tensor(words, Layout((2, WEIGHTS // 8 + (MOST + 1) // WORD * LIMBS // 2)))
     weight = k.registers("weight", "uint32", Layout(2))
     with k.when(less(k.thread, (MOST + 1) // WORD * LIMBS // 2)):

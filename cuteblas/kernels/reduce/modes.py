@@ -14,23 +14,27 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.engine import CodegenError
+from ...codegen import (
+    CodegenError,
+    GeneratedKernel,
+    KernelBuilder,
+    TensorParam,
+    TiledCopy,
+    Value,
+    Vector,
+)
 from ...codegen.epilogue import literal
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.signature import TensorParam
-from ...codegen.tiled import TiledCopy
-from ...codegen.values import Value
-from ...layout import Layout, Tensor, _, idx2crd, local_tile, make_identity_tensor
+from ...layout import Layout, _, idx2crd
 from ...layout.symbolic import IntLike, ceil_div, minimum
 from ..common import (
     WARP,
     OperandAccess,
+    coordinates,
     existing,
     fold_halves,
     operand,
-    tile_and_item,
+    part_of_tile,
+    unravel,
     vectors_along,
 )
 
@@ -157,16 +161,14 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
     X = inputs[0]
     (I, J), batch = map(k.extent, "ij"), X.batch
 
-    block, tiles = k.block_index("block", "x"), k.let("tiles", ceil_div(I, config.tile[0]))
-    tile, item = tile_and_item(k, block, tiles, bool(batch))
+    block, tiles = k.block_index(), k.let("tiles", ceil_div(I, config.tile[0]))
+    tile, item = unravel(k, block, tiles, several=bool(batch))
     depth: IntLike = J
     if config.sliced:
         chunk = k.integer("chunk", multiple=X.param.along("j"))
         depth = k.let("depth", minimum(chunk, J - idx2crd(item, batch)[-1] * chunk))
 
-    def mine(tensor: Tensor) -> Tensor:          # this thread's part of the tile of X, step by step
-        return reader.partition(local_tile(tensor, config.tile, (tile, _)), k.thread)
-
+    mine = part_of_tile(reader, config.tile, (tile, _), k.thread)       # of X, step by step
     parts = [k.pin(f"tXg{x.param.name}", mine(x.at(item, (I, depth)))) for x in inputs]
     exists = existing(k, "tXcX", mine, (I, depth))
     read, *others = (k.registers(f"tXr{name}", config.element, Layout((vi * vj, 1, _UNROLL)))
@@ -191,7 +193,7 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
                                       k.convert(read(v, i, j), accumulator)))
 
     results = config.tile[0], tj
-    tRcR = k.pin("tRcR", folder.partition(make_identity_tensor(results), k.thread))
+    tRcR = coordinates(k, "tRcR", folder, results)
     if config.y and config.lanes == 1 and tj <= WARP and dtype(accumulator).kind != "b":
         k.comment("Fold the lanes along j")
         k.fold_lanes(total(0, 0, 0), OPERATIONS[config.op],
@@ -205,13 +207,10 @@ def reduce_modes(config: ReduceModesConfig) -> GeneratedKernel:
                     width)
 
     k.comment("The first threads along j have the results")
-
-    def owned(tensor: Tensor) -> Tensor:
-        return folder.partition(local_tile(tensor, results, (tile, 0)), k.thread)
-
-    tRgR, last = k.pin("tRgR", owned(R.at(item, (I, tj)))), Guard(k.pin("tRcR_i", owned(make_identity_tensor((I, tj)))), (I, 1))
+    owned = part_of_tile(folder, results, (tile, 0), k.thread)
+    tRgR = k.pin("tRgR", owned(R.at(item, (I, tj))))
+    last = existing(k, "tRcR_i", owned, (I, tj), (I, 1))
     result = k.registers("tRrR", config.output, Layout((vi, 1, 1)))
-    with k.loops((vi, 1, 1)) as at:
-        k.assign(result(*at), k.convert(total(*at), config.output))
+    k.fill(result, lambda *at: k.convert(total(*at), config.output))
     k.copy(Vector(1), result, tRgR, guard=last)
     return k.build()

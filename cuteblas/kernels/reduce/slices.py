@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ..._dtypes import dtype
-from ...codegen.builder import KernelBuilder
-from ...codegen.copies import Vector
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.nested import by_coordinate
+from ...codegen import GeneratedKernel, KernelBuilder, Vector, by_coordinate
 from ...layout import Layout, Tensor, _, local_tile, product
 from ...layout.symbolic import IntLike, less
 from ..common import OperandAccess, existing, fold_halves, operand, tile_of_block, vectors_along

@@ -7,8 +7,7 @@ than any row of the other offers.
 
 from __future__ import annotations
 
-from ...codegen.builder import KernelBuilder
-from ...codegen.values import Term, Value, choose
+from ...codegen import KernelBuilder, Term, choose
 from ..guard import HOLDS, NATIVE, Field, Record
 
 __all__ = ["RECORD", "UNBOUNDED", "verdict_on_rows"]
@@ -27,10 +26,10 @@ RECORD = Record((Field("need", "max", 0.0), Field("offer", "min", UNBOUNDED)))
 """
 
 
-def verdict_on_rows(k: KernelBuilder, rows: list[list[Term]], fallback: int) -> Value:
+def verdict_on_rows(k: KernelBuilder, rows: list[list[Term]], fallback: int) -> Term:
     """The verdict on the rows of A and B: ``fallback`` if one needs more than one of the other
     operand offers."""
     (need_a, offer_a), (need_b, offer_b) = rows
-    lacks = k.declare("is_lacking", "bool", (need_a > offer_b) | (need_b > offer_a), const=True)
+    lacks = k.let("is_lacking", (need_a > offer_b) | (need_b > offer_a))
     return choose(k.call("max", need_a, need_b) > UNBOUNDED, NATIVE,
                   choose(lacks, fallback, HOLDS, "uint32"))

@@ -31,15 +31,24 @@ from functools import cache, partial
 from math import prod
 
 from ..._dtypes import dtype
-from ...codegen.architectures import oldest_with
-from ...codegen.builder import Guard, KernelBuilder
-from ...codegen.copies import CpAsync, StoreAsync, Vector
-from ...codegen.engine import CodegenError, Pointer
-from ...codegen.kernel import GeneratedKernel
-from ...codegen.mbarrier import Mbarriers, initialise
-from ...codegen.signature import TensorParam
-from ...codegen.tiled import TiledCopy, partition
-from ...codegen.values import Value, integer
+from ...codegen import (
+    CodegenError,
+    CpAsync,
+    GeneratedKernel,
+    Guard,
+    KernelBuilder,
+    Mbarriers,
+    Pointer,
+    TensorParam,
+    TiledCopy,
+    Value,
+    Vector,
+    integer,
+    oldest_with,
+    partition,
+)
+from ...codegen.copies import StoreAsync
+from ...codegen.mbarrier import initialise
 from ...layout import (
     ArithTuple,
     CoordinateIterator,
@@ -58,8 +67,11 @@ from ..common import (
     butterfly,
     clear,
     existing,
+    numbers_of,
     operand,
-    tile_and_item,
+    part_of_tile,
+    parts_of,
+    unravel,
     vectors_along,
 )
 from ..guard import gate_tag
@@ -71,7 +83,6 @@ _WORD = 4                           # bytes
 # of a row, by each block of a cluster
 _PARTIALS = {"top": "float32", "zeros": "int32", "small": "int32", "sums": "float32"}
 _GRAIN = 64                         # words: shared tensors begin at multiples of 128 bytes
-_PARTS = {"float32": 1, "complex64": 2}
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,7 @@ class SplitOperand:
             raise CodegenError(
                 f"blocks of a cluster need a thread for each warp and row of a tile, got {self}"
             )
-        if self.element not in _PARTS or (self.parts == 1 and (self.doubled or self.x.conj)):
+        if self.element not in ("float32", "complex64") or (self.parts == 1 and (self.doubled or self.x.conj)):
             raise CodegenError(
                 f"only float32 and complex64 are split, and only complex64 is doubled or conjugated, got {self}"
             )
@@ -173,7 +184,7 @@ class SplitOperand:
     @property
     def parts(self) -> int:
         """Real numbers of an element, side by side along K of the planes."""
-        return _PARTS[self.element]
+        return parts_of(self.element)
 
     @property
     def copies(self) -> int:
@@ -416,24 +427,22 @@ class _Operand:
     def split(self, block: IntLike, arrivals: _Arrivals, *, surplus: bool = False) -> None:
         """Split the rows of a block; with a ``surplus``, there may be blocks after the last
         rows."""
-        if not surplus:
-            return self._split(block, arrivals)
-        k, rows = self._k, self._config.tile[0]
-        with k.when(less(block, prod(self._batch, start=ceil_div(self._extents[0], rows)))):
+        tiles = ceil_div(self._extents[0], self._config.tile[0])
+        with self._k.when(less(block, prod(self._batch, start=tiles)) if surplus else True):
             self._split(block, arrivals)
 
     def _split(self, block: IntLike, arrivals: _Arrivals) -> None:
-        k, form, config, batch, (M,
-                                 K) = self._k, self._form, self._config, self._batch, self._extents
+        k, form, config, batch = self._k, self._form, self._config, self._batch
+        M, K = self._extents
         (vi, vj), tj, order = config.values, config.threads[1], config.reader.threads
         k.note(
             f"{self._side}: threads {order}, each {config.values} elements at a time, by vectors of {config.x.width}"
         )
         rank: IntLike = 0
         if config.cluster > 1:
-            rank, block = k.let("rank", block % config.cluster), k.let("group", block // config.cluster)
-        tile, item = tile_and_item(k, block, k.let("tiles", ceil_div(M, config.tile[0])),
-                                   bool(batch))
+            rank, block = unravel(k, block, config.cluster, ("rank", "group"))
+        tile, item = unravel(k, block, k.let("tiles", ceil_div(M, config.tile[0])),
+                             several=bool(batch))
 
         # this block's steps of its rows
         def steps_of(tensor: Tensor, step: tuple[int, int]) -> Tensor:
@@ -460,9 +469,7 @@ class _Operand:
         def of_row(v: IntLike) -> tuple[IntLike, int, int]:
             return (v if vi > 1 else 0), 0, 0
 
-        def parts_of(value: Value) -> list[Value]:
-            return [value] if config.parts == 1 else [value.re,
-                                                      -value.im if config.x.conj else value.im]
+        numbers = partial(numbers_of, element=config.element, conj=config.x.conj)
 
         fold = _Fold(k, config, rank, arrivals,
                      ["top", *(("zeros", "small", "sums") if self._s else ())])
@@ -476,16 +483,12 @@ class _Operand:
             top = k.registers("top", "float32", mine_alone)
             k.fill(top)
             with strip.steps(), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
-                for part in parts_of(read(v, i, j)):
+                for part in numbers(read(v, i, j)):
                     k.do("largest_magnitude", part, top(*of_row(v)))
             fold.to_all(top, "max")
 
             k.comment("Exponents of the rows")
-
-            def owned(tensor: Tensor) -> Tensor:
-                rows = local_tile(tensor, (config.tile[0], tj), (tile, 0))
-                return config.folder.partition(rows, k.thread)
-
+            owned = part_of_tile(config.folder, (config.tile[0], tj), (tile, 0), k.thread)
             shift, factor, again = (k.registers(name, element, mine_alone)
                                     for name, element in (("shift", "int32"), ("factor", "float32"),
                                                           ("again", "float32")))
@@ -495,7 +498,7 @@ class _Operand:
                 k.do("row_factors", shift(*at), factor(*at), again(*at))
                 k.assign(far, far | again(*at).differs(1.0))
                 k.assign(shift(*at), -shift(*at))
-            first = Guard(k.pin("tRcR_m", owned(make_identity_tensor((M, tj)))), (M, 1))
+            first = existing(k, "tRcR_m", owned, (M, tj), (M, 1))
             tRgR = k.pin("tRgR", owned(self._r.at(item, (M, tj))))
             with k.when(equal(rank, 0)):
                 k.copy(Vector(1), shift, tRgR, guard=first)
@@ -537,7 +540,7 @@ class _Operand:
                 # is no larger than the result.
                 with k.when(far), k.loops((vi * vj, 1, config.unroll)) as (v, i, j):
                     x = read(v, i, j)
-                    for number in (x,) if config.parts == 1 else (x.re, x.im):
+                    for number in numbers_of(x, config.element):
                         k.assign(number, k.call("scaled", number, again(*of_row(v))))
                 now = {at: k.pin(f"tXg{name}_step", targets[at][_, _, _, step], settled=True)
                        for at, name in names.items()}
@@ -553,7 +556,7 @@ class _Operand:
                         values = [pair * pairs + i for i in range(pairs)]
                         rests: list[Value] = []
                         for i, number in enumerate(part for v in values
-                                                   for part in parts_of(read(v, 0, j))):
+                                                   for part in numbers(read(v, 0, j))):
                             row = of_row(values[i // config.parts])
                             rests.append(k.declare(f"rest_{i}", "float32", scaled(number, row)))
                             if self._s:
@@ -589,7 +592,7 @@ class _Operand:
                         # zero, and is not counted.
                         with k.when(least < narrow), k.loops((vi * vj,)) as (v,), k.when(here.at((v, 0))):
                             row = of_row(v)
-                            for part in parts_of(read(v, 0, j)):
+                            for part in numbers(read(v, 0, j)):
                                 k.do("count_magnitude", scaled(part, row), narrow, broad,
                                      zeros(*row), small(*row), sums(*row))
 
