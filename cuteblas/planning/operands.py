@@ -35,6 +35,7 @@ __all__ = [
     "VECTOR_BYTES",
     "Oriented",
     "Roles",
+    "along_rows",
     "alpha_kind",
     "batch_values",
     "bind",
@@ -275,12 +276,15 @@ class Oriented:
         Whether it is that of C^T.
     purpose : str
         What that is good for.
+    original : GemmProblem
+        The problem itself.
     """
 
     problem: GemmProblem
     roles: tuple[Role, Role]
     swapped: bool
     purpose: str
+    original: GemmProblem
 
     @property
     def note(self) -> str:
@@ -300,11 +304,16 @@ def oriented(p: GemmProblem, mode: int) -> Oriented:
                   "C is written along its rows")
 
 
+def along_rows(p: GemmProblem) -> Oriented:
+    """The problem whose C is contiguous along N, if C is contiguous at all."""
+    return oriented(p, 1)
+
+
 def turned(p: GemmProblem, swapped: bool, purpose: str) -> Oriented:
     """The problem as it is, or that of C^T for a purpose."""
     if swapped:
-        return Oriented(transposed(p), ("b", "a"), True, purpose)
-    return Oriented(p, ("a", "b"), False, purpose)
+        return Oriented(transposed(p), ("b", "a"), True, purpose, p)
+    return Oriented(p, ("a", "b"), False, purpose, p)
 
 
 def settled(operand: Operand, extents: tuple[int, int], units: bool = False) -> Operand:

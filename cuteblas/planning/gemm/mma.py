@@ -13,7 +13,7 @@ from ...codegen.signature import View
 from ...kernels.common import OperandAccess
 from ...kernels.gemm.mma import MmaConfig, MmaTile, gemm_mma
 from ...kernels.gemm.rows import LEAST_ROW
-from ..cost.alternatives import Alternative, least
+from ..cost.alternatives import least
 from ..cost.work import OF_A_WARP, Work, added, blocks_in_turns
 from ..floors import compulsory_bytes, multiply_adds_per_clock
 from ..guard import VERDICT
@@ -33,16 +33,18 @@ from ..operands import (
 )
 from ..plan import Launch, Plan, place
 from ..problem import DeviceInfo, GemmProblem, Operand, transposed
+from .family import Family, Made
 from .slices import (
     MIN_SLICE,
     Choice,
+    adding_threads,
     in_slices,
     most_workspace,
     numbers_of_slices,
 )
 
-__all__ = ["along", "covered_tiles", "facing_rows", "is_thin", "mma_alternatives", "mma_choices",
-           "mma_launches", "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work",
+__all__ = ["MMA", "along", "covered_tiles", "facing_rows", "is_thin", "mma_choices", "mma_launches",
+           "mma_tiles", "plan_mma", "resident_blocks", "thin_tiles", "tile_work",
            "why_not_mma"]
 
 _PAIR = 2                            # elements of C along N that a thread has side by side
@@ -59,7 +61,7 @@ _UNPREDICATED_FROM = 2**16
 
 # Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits; others,
 # a gate and rows of C together.
-_CROWDED = ((128, 64, (2, 2)), (96, 80, (2, 2)))
+_CROWDED = (((128, 64), (2, 2)), ((96, 80), (2, 2)))
 
 _ROOM_OF_A_ROW = 16           # bytes of shared memory that a row which is covered by words takes
                               # more than another
@@ -69,7 +71,6 @@ _LINE = 128                   # bytes
 _FULL = (1, 2, 4)             # times the blocks that fit on the device at once: into so many blocks
                               # thin products are cut
 _THREADS, _SUMS = 512, 2**15  # of all blocks of 16 bits that a multiprocessor has registers for
-_MOST_ALONG = 64              # threads that add the slices of an element
 # elements whose slices are added by several threads each; threads of a block
 _FEW_RESULTS, _ADDING_THREADS = 2**17, 256
 
@@ -210,8 +211,12 @@ def _kind(atom: MmaAtom) -> str:
 
 def is_thin(tile: MmaTile) -> bool:
     """Whether a tile is one of those for products with few columns or rows."""
-    shape = (tile.m, tile.n), tile.warps, tile.min_blocks
-    return tile.k == _thin_step(tile.atom) and shape in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
+    return tile.k == _thin_step(tile.atom) and _shape(tile) in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
+
+
+def _shape(tile: MmaTile) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """A tile as a row of the tables of shapes."""
+    return (tile.m, tile.n), tile.warps, tile.min_blocks
 
 
 def _thin_step(atom: MmaAtom) -> int:
@@ -267,15 +272,9 @@ def resident_blocks(tile: MmaTile, device: DeviceInfo) -> int:
     return max(1, min(room, device.shared_bytes_per_block // (tile.stages * tile.stage_bytes)))
 
 
-def _choose(p: GemmProblem, device: DeviceInfo, atom: MmaAtom, gated: bool) -> Choice[MmaTile]:
-    """The tile and the number of slices of K with the least estimated time.
-
-    A tile that leaves no registers for a gate is not for a kernel that is ``gated``.
-    """
-    def fits(tile: MmaTile) -> bool:
-        return not (gated and _wide_shapes(atom) and (tile.m, tile.n, tile.warps) in _CROWDED)
-
-    return least((x for x in mma_choices(p, device, atom) if fits(x.tile)), device)
+def _is_crowded(tile: MmaTile) -> bool:
+    """Whether a tile leaves no registers for a gate, or for rows of C with wide offsets."""
+    return _shape(tile)[:2] in _CROWDED
 
 
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[Choice[MmaTile]]:
@@ -349,9 +348,12 @@ def _choice(p: GemmProblem, tile: MmaTile, chunk: int, device: DeviceInfo) -> Ch
                                                       * min(tile.n, p.n) * max(4, kept),
                                                       **added(slices, outputs * sums,
                                                               1 + tile.atom.splits))
+    lines = f" by {tile.k} of K" if thin and not tile.atom.splits else ""
+    beside = f" and {tile.min_blocks} blocks" if _shape(tile) in _COVERED_SHAPES else ""
+    name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{beside}, K by {chunk}"
     if _wide_shapes(tile.atom) and not thin:
         tile = _apart(tile, int(turns["tiles"]), device)
-    return Choice(tile, slices, chunk, blocks, work)
+    return Choice(tile, slices, chunk, blocks, work, name)
 
 
 def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> Work:
@@ -379,7 +381,7 @@ def tile_work(p: GemmProblem, tile: MmaTile, depth: int, device: DeviceInfo) -> 
 def along(p: GemmProblem, slices: int) -> int:
     """Threads that add the slices of an element: several where elements are few, and rows of them
     fill a block."""
-    threads = min(_MOST_ALONG, max(2, 1 << (-(-slices // 4) - 1).bit_length()))
+    threads = adding_threads(slices)
     few = p.outputs <= _FEW_RESULTS and p.n * threads >= _ADDING_THREADS
     return threads if slices > 2 and few else 1
 
@@ -406,49 +408,15 @@ def facing_rows(problem: GemmProblem) -> Oriented:
     return replace(facing, problem=replace(p, a=a, b=b))
 
 
-def mma_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """All that :func:`plan_mma` chooses among."""
-    atom = mma_atom(problem.a.dtype, device.arch)
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[MmaTile]]:
+    atom = mma_atom(p.a.dtype, device.arch)
     assert atom is not None
-    p = facing_rows(problem).problem
-    for choice in mma_choices(p, device, atom):
-        lines = f" by {choice.tile.k} of K" if is_thin(choice.tile) else ""
-        tile = choice.tile
-        blocks = f" and {tile.min_blocks} blocks" if ((tile.m, tile.n), tile.warps,
-                                                      tile.min_blocks) in _COVERED_SHAPES else ""
-        name = f"{tile.m}x{tile.n}{lines} in {prod(tile.warps)} warps{blocks}, K by {choice.chunk}"
-        yield Alternative("gemm_mma", name, (choice.work,),
-                          partial(plan_mma, problem, device, choice=choice))
+    return mma_choices(p, device, atom)
 
 
-def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile] | None = None,
-             gate: int | None = None) -> Plan:
-    """The plan on ``gemm_mma`` for a problem that :func:`why_not_mma` does not refuse.
-
-    Parameters
-    ----------
-    problem : GemmProblem
-        What to compute.
-    device : DeviceInfo
-        The device to plan for.
-    choice : Choice, optional
-        Overrules that of the least estimated time.
-    gate : int, optional
-        The verdict without which kernels do nothing: the plan is a fallback of
-        :class:`~cuteblas.planning.guard.Guarded`.
-
-    Raises
-    ------
-    ValueError
-        If the kernel does not take the problem, or for more blocks than a grid can have.
-    """
-    if (refused := why_not_mma(problem, device)) is not None:
-        raise ValueError(f"gemm_mma cannot compute this: {refused}")
-    atom = mma_atom(problem.a.dtype, device.arch)
-    assert atom is not None
-    facing = facing_rows(problem)
-    p, roles = facing.problem, facing.by_name
-    choice = choice or _choose(p, device, atom, gate is not None)
+def _made(facing: Oriented, device: DeviceInfo, choice: Choice[MmaTile],
+          gate: int | None = None) -> Made:
+    p, atom = facing.problem, choice.tile.atom
     if not _wide_shapes(atom):                        # the others keep blocks apart by their stages
         choice = replace(choice, tile=_with_useful_stages(choice.tile, choice.chunk))
     reason = (
@@ -458,10 +426,21 @@ def plan_mma(problem: GemmProblem, device: DeviceInfo, *, choice: Choice[MmaTile
     covered = [name for name, by_words in zip("AB", _covered(p), strict=True) if by_words]
     if covered:
         reason += f"; {' and '.join(covered)} read as the words that cover their rows"
-    launches, workspace = mma_launches(p, device, choice, roles, gate)
-    reason += choice.in_slices + of_triangle(p, choice.slices) + facing.note
-    return Plan(problem, device, "gemm_mma", choice, launches, workspace, reason,
-                launches[0].kernel.facts, choice.work.seconds(device))
+    return Made(*mma_launches(p, device, choice, facing.by_name, gate),
+                reason + choice.in_slices + of_triangle(p, choice.slices) + facing.note, choice)
+
+
+MMA = Family("gemm_mma", why_not_mma, _tilings, _made, facing_rows)
+
+
+def plan_mma(problem: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile] | None = None,
+             gate: int | None = None) -> Plan:
+    """The plan on ``gemm_mma``, perhaps with the ``gate`` of a fallback of
+    :class:`~cuteblas.planning.guard.Guarded`: then on a tile that leaves registers for it."""
+    if gate is None or choice or why_not_mma(problem, device) is not None:
+        return MMA.plan(problem, device, choice, gate=gate)
+    tilings = (x for x in MMA.choices(problem, device) if not _is_crowded(x.tile))
+    return MMA.planned(problem, device, least(tilings, device), gate=gate)
 
 
 def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], roles: Roles,
@@ -472,7 +451,8 @@ def mma_launches(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], ro
     return in_slices(
         transposed(p),
         choice,
-        lambda part, c: mma_product(transposed(part), device, choice, {**roles, "C": c}, gate),
+        lambda part, roles: mma_product(transposed(part), device, choice, roles, gate),
+        roles,
         gate=gate,
         along=along(p, choice.slices)
     )
@@ -496,8 +476,7 @@ def mma_product(p: GemmProblem, device: DeviceInfo, choice: Choice[MmaTile], rol
     c = c if c.unit == 1 else OperandAccess(c.unit)
     reach = gemm_span(p, choice.chunk)
     crowded = gate is not None or (reach >= NARROW_SPAN
-                                   and (choice.tile.m, choice.tile.n,
-                                        choice.tile.warps) in _CROWDED)
+                                   and _is_crowded(choice.tile))
     c = replace(c, covering=_by_rows(p, choice.tile, device) and not crowded)
     a, b = p.map_inputs(_read)
     config = specialised(MmaConfig, p, c, reach, accumulator=None, tile=choice.tile, a=a, b=b,

@@ -36,20 +36,19 @@ from ...kernels.modular.survey import (
     parts_of,
     survey,
 )
-from ..cost.alternatives import Alternative
 from ..cost.work import Work, on_wgmma
 from ..floors import compulsory_bytes
 from ..guard import VERDICT, natively, otherwise, verdict_bytes
 from ..operands import (
     MAPPED_STRIDE,
     NARROW_SPAN,
+    Oriented,
     bind,
     compact,
     launch,
     matrices_of,
     of_triangle,
     operand_span,
-    oriented,
     output_span,
     specialised,
     stored_elements,
@@ -57,13 +56,15 @@ from ..operands import (
     vector_access,
     why_not_on_wgmma,
 )
-from ..plan import Argument, Launch, Plan, Role, Workspace, aligned, place, placed
+from ..plan import Argument, Launch, Role, Workspace, aligned, place, placed
 from ..problem import DeviceInfo, GemmProblem, Operand
-from .blocks import Block, Blocks
+from .blocks import Block, Blocks, NoRoom
+from .family import Family, Made
 from .mma import plan_mma, why_not_mma
 from .simt import plan_simt
+from .slices import Choice
 
-__all__ = ["modular_alternatives", "plan_modular", "why_not_modular", "why_not_residues"]
+__all__ = ["MODULAR", "RESIDUES", "plan_modular", "why_not_modular", "why_not_residues"]
 
 # real products of a sum; with fewer the bound of native arithmetic is nearly as small
 _LEAST_DEPTH = 256
@@ -370,14 +371,13 @@ def _restore(p: GemmProblem, block: Block, sides: tuple[_Side, _Side], memory: _
     return bind(restore(config), p, blocks, **values)
 
 
-def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
+def _work(p: GemmProblem, device: DeviceInfo) -> Work:
     """The work where elements are random numbers; of endless time if the workspace has no room for
     planes."""
-    p = oriented(problem, 1).problem
     if (cut := _cut(p, 0, replace(device, workspace_limit=None))) is None:
         return Work("tensor cores, bytes", "TMA", written=inf)
     item, planes, most = dtype(p.a.dtype).bytes, planes_of(p.a.dtype) * _MODULI, device.multiprocessors
-    prepared, launches, waves, rows = item * sum(stored_elements(p)), 4, 0, None
+    prepared, launches, rows = item * sum(stored_elements(p)), 4, None
     whole: dict[str, Any] = {}
     for block in cut.of(p):
         part = block.problem
@@ -386,7 +386,7 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
         of_a, of_b = stored_elements(part)
         made = part.outputs + of_b * (not p.triangle) + of_a * (block.start[:2] != rows)
         rows, prepared = block.start[:2], prepared + (item + planes) * made
-        launches, waves = launches + 3, waves + -(-tiles // most)
+        launches += 3
         for name, count in {**on_wgmma(64 * groups, columns, steps),
                             "written": 64 * groups * columns, "passes": steps}.items():
             whole[name] = whole.get(name, 0.0) + -(-tiles // most) * count
@@ -394,40 +394,20 @@ def _work(problem: GemmProblem, device: DeviceInfo) -> Work:
                 moved=compulsory_bytes(p), launches=launches, prepared=prepared)
 
 
-def modular_alternatives(problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-    """What :func:`plan_modular` plans."""
-    def planned() -> Plan:
-        plan = plan_modular(problem, device)
-        assert plan is not None
-        return plan
-
-    yield Alternative("gemm_modular", "by residues", (_work(problem, device),), planned)
+def _tilings(p: GemmProblem, device: DeviceInfo) -> Iterator[Choice[None]]:
+    """The one way."""
+    yield Choice(None, 1, p.k, 1, _work(p, device), "by residues")
 
 
-def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
-    """The plan that is never less accurate than native arithmetic: the device itself decides how
-    many moduli the elements need.
-
-    Where they need more than pays, and for infinities and NaNs, native arithmetic runs. ``None`` if
-    the limit of the workspace leaves no room.
-
-    Raises
-    ------
-    ValueError
-        If the kernels do not take the problem.
-    """
-    if (refused := why_not_modular(problem, device)) is not None:
-        raise ValueError(f"gemm_modular cannot compute this: {refused}")
-    facing = oriented(problem, 1)
-    p = facing.problem
-    workspace = Workspace()
+def _made(facing: Oriented, device: DeviceInfo, _choice: Choice[None]) -> Made:
+    p, workspace = facing.problem, Workspace()
     workspace.take(STATE_BYTES)
     a, b = (_Side.within(workspace, x, role, rows, p)
             for x, role, rows in zip((p.a, p.b), facing.roles, (p.m, p.n), strict=True))
     launches = list(_survey(a, b, p.batch, workspace.take(4 * RECORD.size
                                                           * (a.row_blocks + b.row_blocks))))
     if (cut := _cut(p, aligned(workspace.nbytes), device)) is None:
-        return None
+        raise NoRoom(device)
     if p.triangle:
         b = a
     config = None
@@ -447,24 +427,22 @@ def plan_modular(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
                 launches += placed((_residues(made, part, block), product,
                                     _restore(part, block, (a, b), memory)), block.places)
                 config = config or own
-    native = _native(problem, device)
+    native = (plan_mma if why_not_mma(p, device) is None else plan_simt)(
+        facing.original, device, gate=NATIVE
+    )
     fallback = otherwise("elements differ too much in size, or are infinite or NaN",
                          "fused multiply-adds")
     everything, nbytes = natively(tuple(launches), workspace.nbytes, native, _WORDS)
-    many = sum(1 for _block in cut.of(p))
+    many = cut.count(p)
     parts = f"; {many} blocks of C, so that the workspace is little larger than A, B and C together" if many > 1 else ""
     products = "" if planes_of(p.a.dtype) == 1 else ", three products for each"
     reason = (
         f"{p.a.dtype} as integers modulo up to {MOST} numbers{products}, on tensor cores that multiply bytes: the device "
         f"chooses as many as the elements need; {fallback}{of_triangle(p)}{facing.note}{parts}"
     )
-    return Plan(problem, device, "gemm_modular", config, everything, nbytes, reason,
-                launches[-2].kernel.facts, _work(problem, device).seconds(device),
-                fallback=fallback)
+    return Made(everything, nbytes, reason, config, fallback)
 
 
-def _native(problem: GemmProblem, device: DeviceInfo) -> Plan:
-    """Native arithmetic, if the device decides for it."""
-    return (plan_mma if why_not_mma(problem, device) is None else plan_simt)(
-        problem, device, gate=NATIVE
-    )
+RESIDUES = Family("gemm_modular", why_not_residues, _tilings, _made, precisions=("auto",))
+MODULAR = replace(RESIDUES, why_not=why_not_modular, precisions=("modular",))
+plan_modular = MODULAR.plan
