@@ -34,6 +34,7 @@ __all__ = [
     "NARROW_SPAN",
     "VECTOR_BYTES",
     "Oriented",
+    "OwnBatch",
     "Roles",
     "along_rows",
     "alpha_kind",
@@ -46,7 +47,6 @@ __all__ = [
     "gemm_values",
     "launch",
     "majorness",
-    "matrices_of",
     "of_triangle",
     "operand_map",
     "operand_span",
@@ -95,14 +95,42 @@ VECTOR_BYTES = 16
 """The most that a thread reads or writes together."""
 
 
-def matrices_of(p: GemmProblem, operand: Operand) -> int:
-    """Matrices that an operand has in memory: those that broadcasting repeats count once."""
-    return prod(n for n, s in zip(p.batch, operand.batch_strides, strict=True) if s)
+@dataclass(frozen=True)
+class OwnBatch:
+    """The batch modes of an operand that broadcasting does not repeat, innermost first.
+
+    Attributes
+    ----------
+    modes : tuple of int
+        Which of the problem's they are.
+    extents, strides : tuple of int
+        Their extents, and the operand's strides.
+    """
+
+    modes: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, p: GemmProblem, x: Operand) -> OwnBatch:
+        """Those of an operand of a product."""
+        found = [(i, p.batch[i], s) for i, s in enumerate(x.batch_strides) if s][::-1]
+        return cls(*zip(*found, strict=True)) if found else cls((), (), ())
+
+    def spread(self, strides: Iterable[int], p: GemmProblem) -> tuple[int, ...]:
+        """Strides along these, and 0 along the problem's others, innermost first."""
+        own = dict(zip(self.modes, strides, strict=True))
+        return tuple(own.get(i, 0) for i in range(len(p.batch) - 1, -1, -1))
+
+    def reading(self, x: Operand, role: Role, rows: int, k: int) -> dict[str, Any]:
+        """What a kernel takes that reads the operand before a product does."""
+        return {"X": View(place(role), x.strides, self.strides), "M": rows, "K": k,
+                **batch_values(self.extents[::-1])}
 
 
 def stored_elements(p: GemmProblem) -> tuple[int, int]:
     """Elements of A and of B; those that broadcasting repeats count once."""
-    return p.map_inputs(lambda x, extents: prod(extents) * matrices_of(p, x))
+    return p.map_inputs(lambda x, extents: prod((*extents, *OwnBatch.of(p, x).extents)))
 
 
 def span(modes: Iterable[tuple[int, int]]) -> int:
@@ -119,18 +147,14 @@ def operand_span(operand: Operand, extents: tuple[int, int], batch: tuple[int, .
 def written(p: GemmProblem | CopyProblem | ContractionProblem) -> dict[str, tuple[int, int]]:
     """The roles that a plan writes, each with the bytes that it reaches before and from its
     address."""
-    def reach(nbytes: int, *modes: tuple[int, ...]) -> tuple[int, int]:
-        before, after = (span((n, end(0, s)) for n, *_others, s in modes) for end in (min, max))
-        return before * nbytes, (after + 1) * nbytes
-
-    if isinstance(p, CopyProblem):
-        return {"dst": reach(p.itemsize, *zip(p.shape, p.dst_strides, strict=True))}
-    if isinstance(p, ContractionProblem):
-        return {"c": reach(dtype(p.c.dtype).bytes, *p.m, *p.n, *p.batch)}
-    extents, outputs = (p.m, p.n, *p.batch), p.fusion.outputs if p.fusion else ()
-    return {role: reach(dtype(x.dtype).bytes,
-                        *zip(extents, (*x.strides, *x.batch_strides), strict=True))
-            for role, x in (("c", p.c), *((epilogue_role(name), x) for name, x in outputs))}
+    found, targets = {}, [*p.tensors][-1:]
+    if isinstance(p, GemmProblem) and p.fusion:
+        targets += (x.tensor(epilogue_role(name), (p.m, p.n, *p.batch))
+                    for name, x in p.fusion.outputs)
+    for x in targets:
+        before, after = (span((n, end(0, s)) for n, s in x.modes) for end in (min, max))
+        found[x.role] = before * x.item, (after + 1) * x.item
+    return found
 
 
 def gemm_span(p: GemmProblem, depth: int | None = None) -> int:

@@ -61,7 +61,7 @@ _UNPREDICATED_FROM = 2**16
 
 # Tiles of float64 whose registers a gate would spill, or rows of C with offsets of 64 bits; others,
 # a gate and rows of C together.
-_CROWDED = (((128, 64), (2, 2)), ((96, 80), (2, 2)))
+_CROWDED = ((128, 64, 2, 2), (96, 80, 2, 2))
 
 _ROOM_OF_A_ROW = 16           # bytes of shared memory that a row which is covered by words takes
                               # more than another
@@ -74,46 +74,47 @@ _THREADS, _SUMS = 512, 2**15  # of all blocks of 16 bits that a multiprocessor h
 # elements whose slices are added by several threads each; threads of a block
 _FEW_RESULTS, _ADDING_THREADS = 2**17, 256
 
-_WideShapes = tuple[tuple[tuple[int, int], tuple[int, int], int], ...]
-# (M, N), warps along each, blocks on a multiprocessor; the step along K is 64 bytes.
-_SHAPES: _WideShapes = (((128, 256), (2, 4), 1), ((128, 128), (2, 2), 1), ((128, 64), (2, 2), 1),
-                        ((64, 128), (2, 2), 1), ((64, 64), (2, 2), 1), ((32, 32), (1, 1), 1))
+# Of tiles: M and N, warps along each, blocks on a multiprocessor.
+_Shapes = tuple[tuple[int, int, int, int, int], ...]
+# The step along K is 64 bytes.
+_SHAPES: _Shapes = ((128, 256, 2, 4, 1), (128, 128, 2, 2, 1), (128, 64, 2, 2, 1),
+                    (64, 128, 2, 2, 1), (64, 64, 2, 2, 1), (32, 32, 1, 1, 1))
 # By type and oldest architecture of the instruction; the step along K is 128 bytes, or two
 # instructions if they need more.
-_WIDE_SHAPES: dict[tuple[str, str], _WideShapes] = {
+_WIDE_SHAPES: dict[tuple[str, str], _Shapes] = {
     ("float64", "sm_80"): (
-        ((128, 128), (4, 2), 1),
-        ((128, 64), (2, 2), 2),
-        ((128, 64), (4, 2), 1),
-        ((64, 128), (2, 4), 1),
-        ((64, 64), (2, 2), 2),
-        ((64, 32), (2, 2), 2),
-        ((32, 32), (2, 2), 2)
+        (128, 128, 4, 2, 1),
+        (128, 64, 2, 2, 2),
+        (128, 64, 4, 2, 1),
+        (64, 128, 2, 4, 1),
+        (64, 64, 2, 2, 2),
+        (64, 32, 2, 2, 2),
+        (32, 32, 2, 2, 2)
     ),
     ("float64", "sm_90"): (
-        ((128, 128), (4, 2), 1),
-        ((128, 64), (2, 2), 2),
-        ((128, 64), (4, 2), 1),
-        ((96, 96), (2, 4), 1),
-        ((96, 80), (2, 2), 2),
-        ((96, 64), (2, 2), 2),
-        ((64, 80), (2, 2), 2),
-        ((96, 48), (2, 2), 2),
-        ((64, 64), (2, 2), 2),
-        ((64, 48), (2, 2), 2),
-        ((64, 32), (4, 2), 1),
-        ((64, 32), (2, 2), 2),
-        ((32, 48), (2, 2), 3),
-        ((32, 32), (2, 2), 2)
+        (128, 128, 4, 2, 1),
+        (128, 64, 2, 2, 2),
+        (128, 64, 4, 2, 1),
+        (96, 96, 2, 4, 1),
+        (96, 80, 2, 2, 2),
+        (96, 64, 2, 2, 2),
+        (64, 80, 2, 2, 2),
+        (96, 48, 2, 2, 2),
+        (64, 64, 2, 2, 2),
+        (64, 48, 2, 2, 2),
+        (64, 32, 4, 2, 1),
+        (64, 32, 2, 2, 2),
+        (32, 48, 2, 2, 3),
+        (32, 32, 2, 2, 2)
     ),
     ("complex128", "sm_80"): (
-        ((128, 64), (4, 2), 1),
-        ((64, 128), (2, 4), 1),
-        ((64, 64), (2, 2), 2),
-        ((64, 32), (2, 2), 2),
-        ((32, 32), (2, 2), 2)
+        (128, 64, 4, 2, 1),
+        (64, 128, 2, 4, 1),
+        (64, 64, 2, 2, 2),
+        (64, 32, 2, 2, 2),
+        (32, 32, 2, 2, 2)
     ),
-    ("complex128", "sm_90"): (((64, 64), (4, 2), 1), ((64, 32), (4, 1), 2), ((32, 32), (2, 2), 2)),
+    ("complex128", "sm_90"): ((64, 64, 4, 2, 1), (64, 32, 4, 1, 2), (32, 32, 2, 2, 2)),
 }
 
 
@@ -168,37 +169,32 @@ def why_not_mma(p: GemmProblem, device: DeviceInfo) -> str | None:
     return None
 
 
-# Of products with few columns or rows: (M, N), warps along each, blocks on a multiprocessor. A warp
-# has all columns, or all rows, so that no other warp reads its part of the larger operand; the step
-# along K is a line, and stages and blocks are as many as keep memory busy.
-_TALL, _BROAD, _ALONE = (4, 1), (1, 4), (1, 1)
-_THIN_SHAPES: dict[str, _WideShapes] = {"16-bit": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
-                                                   ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2),
-                                                   ((64, 64), (2, 2), 3), ((16, 16), _ALONE, 12)),
-                                        "float64": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
-                                                    ((64, 16), _TALL, 4), ((128, 32), _TALL, 2),
-                                                    ((32, 128), _BROAD, 2)),
-                                        "complex128": (((64, 16), _TALL, 2), ((16, 64), _BROAD, 2),
-                                                       ((32, 16), _TALL, 3)),
-                                        "float32": (((128, 16), _TALL, 3), ((16, 128), _BROAD, 3),
-                                                    ((128, 32), _TALL, 2), ((32, 128), _BROAD, 2),
-                                                    ((64, 64), (2, 2), 2), ((16, 16), _ALONE, 12),
-                                                    ((32, 32), _ALONE, 8)),
-                                        "complex64": (((64, 16), _TALL, 3), ((16, 64), _BROAD, 3),
-                                                      ((128, 16), _TALL, 2), ((16, 128), _BROAD, 2),
-                                                      ((64, 32), _TALL, 2), ((32, 64), _BROAD, 2),
-                                                      ((16, 16), _ALONE, 12),
-                                                      ((32, 16), _ALONE, 8)),}
+def _both(m: int, n: int, blocks: int) -> _Shapes:
+    """A tile of which each warp has all columns, and the same on its side."""
+    return (m, n, 4, 1, blocks), (n, m, 1, 4, blocks)
 
+
+# Of products with few columns or rows. A warp has all columns, or all rows, so that no other warp
+# reads its part of the larger operand; the step along K is a line, and stages and blocks are as
+# many as keep memory busy.
+_THIN_SHAPES: dict[str, _Shapes] = {
+    "16-bit": (*_both(128, 16, 3), *_both(128, 32, 2), (64, 64, 2, 2, 3), (16, 16, 1, 1, 12)),
+    "float64": (*_both(128, 16, 3), (64, 16, 4, 1, 4), *_both(128, 32, 2)),
+    "complex128": (*_both(64, 16, 2), (32, 16, 4, 1, 3)),
+    "float32": (*_both(128, 16, 3), *_both(128, 32, 2), (64, 64, 2, 2, 2), (16, 16, 1, 1, 12),
+                (32, 32, 1, 1, 8)),
+    "complex64": (*_both(64, 16, 3), *_both(128, 16, 2), *_both(64, 32, 2), (16, 16, 1, 1, 12),
+                  (32, 16, 1, 1, 8)),
+}
 
 # Of 16-bit operands that are read by covering words: small matrices of a batch are one step deep,
 # and only blocks beside each other hide that each waits for its operands. There are no registers
 # for offsets of 64 bits.
-_COVERED_SHAPES: _WideShapes = (((64, 64), (2, 2), 5), ((64, 32), (2, 1), 6), ((32, 64), (1, 2), 6),
-                                ((32, 32), (2, 1), 6))
+_COVERED_SHAPES: _Shapes = ((64, 64, 2, 2, 5), (64, 32, 2, 1, 6), (32, 64, 1, 2, 6),
+                            (32, 32, 2, 1, 6))
 
 
-def _wide_shapes(atom: MmaAtom) -> _WideShapes:
+def _wide_shapes(atom: MmaAtom) -> _Shapes:
     """The tiles of float64 or complex128; none for other types."""
     return _WIDE_SHAPES.get((atom.element, atom.arch), ())
 
@@ -214,9 +210,9 @@ def is_thin(tile: MmaTile) -> bool:
     return tile.k == _thin_step(tile.atom) and _shape(tile) in _THIN_SHAPES.get(_kind(tile.atom), ()) + _COVERED_SHAPES
 
 
-def _shape(tile: MmaTile) -> tuple[tuple[int, int], tuple[int, int], int]:
+def _shape(tile: MmaTile) -> tuple[int, int, int, int, int]:
     """A tile as a row of the tables of shapes."""
-    return (tile.m, tile.n), tile.warps, tile.min_blocks
+    return tile.m, tile.n, *tile.warps, tile.min_blocks
 
 
 def _thin_step(atom: MmaAtom) -> int:
@@ -236,7 +232,7 @@ def covered_tiles(atom: MmaAtom, device: DeviceInfo, depth: int) -> Iterator[Mma
     return _by_lines(_COVERED_SHAPES, atom, device, depth)
 
 
-def _by_lines(shapes: _WideShapes, atom: MmaAtom, device: DeviceInfo,
+def _by_lines(shapes: _Shapes, atom: MmaAtom, device: DeviceInfo,
               depth: int) -> Iterator[MmaTile]:
     """Tiles whose step along K is a line."""
     for tile in _fitting(shapes, atom, _thin_step(atom), device):
@@ -255,10 +251,10 @@ def mma_tiles(atom: MmaAtom, device: DeviceInfo) -> Iterator[MmaTile]:
                     max((128 if item >= 8 else 64) // item, 2 * atom.shape[2]), device)
 
 
-def _fitting(shapes: _WideShapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
+def _fitting(shapes: _Shapes, atom: MmaAtom, k: int, device: DeviceInfo) -> Iterator[MmaTile]:
     """Tiles of these shapes with such a step along K, and as many stages as there is room for."""
-    for (m, n), warps, blocks in shapes:
-        tile = MmaTile(m, n, k, atom, warps, min_blocks=blocks)
+    for m, n, down, across, blocks in shapes:
+        tile = MmaTile(m, n, k, atom, (down, across), min_blocks=blocks)
         stages = min(_STAGES, device.shared_bytes_per_block // (tile.stage_bytes * blocks))
         if stages >= 2:
             yield replace(tile, stages=stages)
@@ -274,7 +270,7 @@ def resident_blocks(tile: MmaTile, device: DeviceInfo) -> int:
 
 def _is_crowded(tile: MmaTile) -> bool:
     """Whether a tile leaves no registers for a gate, or for rows of C with wide offsets."""
-    return _shape(tile)[:2] in _CROWDED
+    return _shape(tile)[:4] in _CROWDED
 
 
 def mma_choices(p: GemmProblem, device: DeviceInfo, atom: MmaAtom) -> Iterator[Choice[MmaTile]]:

@@ -27,10 +27,10 @@ from ..operands import (
     NARROW_SPAN,
     VECTOR_BYTES,
     Oriented,
+    OwnBatch,
     bind,
     compact,
     launch,
-    matrices_of,
     of_triangle,
     operand_span,
     oriented,
@@ -107,10 +107,11 @@ def why_not_split(p: GemmProblem, device: DeviceInfo) -> str | None:
     if (refused := why_not_on_wgmma(p, device, parts_of(p))) is not None:
         return refused
     for name, (operand, (rows, _k)) in zip("AB", p.inputs, strict=True):
-        elements = row_pitch(rows, _ROW_MULTIPLE) * row_pitch(p.k, _ROW_MULTIPLE) * matrices_of(p, operand)
+        batch = OwnBatch.of(p, operand).extents
+        elements = prod((row_pitch(rows, _ROW_MULTIPLE), row_pitch(p.k, _ROW_MULTIPLE), *batch))
         if parts_of(p)**2 * _MOST_PLANE_BYTES * elements >= MAPPED_STRIDE:
             return f"planes of {name} would lie 2^40 bytes apart or more, out of reach of tensor maps"
-        if sum(s != 0 for s in operand.batch_strides) > _MOST_BATCH_MODES:
+        if len(batch) > _MOST_BATCH_MODES:
             return f"{name} has more than {_MOST_BATCH_MODES} batch modes"
     return None
 
@@ -196,11 +197,10 @@ def _accessed(operand: Operand, rows: int, k: int, doubled: bool) -> SplitOperan
 def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: SplitOperand,
            workspace: Workspace) -> _Planes:
     """An operand, A or B, that is split into the workspace."""
-    operand, rows = (p.a, p.m) if name == "A" else (p.b, p.n)
-    k, batch = p.k, p.batch
+    operand, (rows, k) = p.inputs["AB".index(name)]
     parts, doubled, k_major = config.parts, config.doubled, config.k_major
-    own = [i for i in range(len(batch) - 1, -1, -1) if operand.batch_strides[i]]
-    lengths = tuple(batch[i] for i in own)
+    own = OwnBatch.of(p, operand)
+    lengths = own.extents
     along, across = (parts * k, (1 + doubled) * rows)[::1 if k_major else -1]
     pitch = row_pitch(along, _ROW_MULTIPLE)
     plane = pitch * across
@@ -210,18 +210,15 @@ def _split(form: SplitFormat, p: GemmProblem, name: str, role: Role, config: Spl
     exponents, said = workspace.take(4 * count), workspace.take(4 * RECORD.size * records)
     planes = workspace.take(elements * dtype(form.element).bytes)
     values: dict[str, Any] = {
-        "X": View(place(role), operand.strides, tuple(operand.batch_strides[i] for i in own)),
+        **own.reading(operand, role, rows, k),
         "P": View(planes, (pitch, plane, 1), batch_strides),
         "R": View(exponents, (1, 0), row_strides),
-        "S": View(said, (1,)),
-        "M": rows, "K": k, **({"L": lengths} if own else {})}
-    of_mode = dict(zip(own, row_strides, strict=True))
-    spread = tuple(of_mode.get(i, 0) for i in range(len(batch) - 1, -1, -1))
+        "S": View(said, (1,))}
     extents = (1 + doubled) * rows, parts * k, form.planes, *lengths
     strides = (pitch, 1, plane) if k_major else (1, pitch, plane)
     return _Planes(config, values, records * config.cluster, records, extents,
-                   (*strides, *batch_strides), spread, exponents, said, planes,
-                   max(operand_span(operand, (rows, k), batch), elements))
+                   (*strides, *batch_strides), own.spread(row_strides, p), exponents, said, planes,
+                   max(operand_span(operand, (rows, k), p.batch), elements))
 
 
 class _Readings(NamedTuple):
