@@ -4,6 +4,7 @@ traffic."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from .._dtypes import dtype as element
@@ -104,6 +105,7 @@ def _rate(p: GemmProblem | ContractionProblem, family: str, device: DeviceInfo) 
     return packed * multiply_adds_per_clock(family, p.a.dtype, device)
 
 
+@lru_cache(maxsize=256)
 def compulsory_bytes(problem: Problem) -> int:
     """Bytes that must move between memory and the multiprocessors: every element once, elements
     that broadcasting repeats too; those of an epilogue do not count."""

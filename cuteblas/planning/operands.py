@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any, TypeVar
 
@@ -216,6 +217,7 @@ def unit_mode(operand: Operand) -> int | None:
     return 0 if operand.strides[0] == 1 else 1 if operand.strides[1] == 1 else None
 
 
+@lru_cache(maxsize=1024)
 def vector_access(operand: Operand, extents: tuple[int, int],
                   most_bytes: int = VECTOR_BYTES) -> OperandAccess:
     """How threads access an operand: along a mode with stride 1, in vectors as wide as its address

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
@@ -566,7 +567,7 @@ class DeviceInfo:
     workspace_limit: int | None = None
     costs: Costs | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def fitted(self) -> Costs:
         """The numbers behind time estimates."""
         return self.costs or costs_of(self.name)

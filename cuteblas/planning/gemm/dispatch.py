@@ -55,9 +55,7 @@ _REREAD = ("gemm_batched", "reduce")  # families that count elements which broad
 def _timed(row: Family, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
     """The alternatives of a family; none is expected to take less than its traffic and most of its
     multiply-adds do."""
-    floor = _floor(problem, row, device)[0]
-    for alternative in row.alternatives(problem, device):
-        yield replace(alternative, floor=floor)
+    return row.alternatives(problem, device, _floor(problem, row, device)[0])
 
 
 def _floor(problem: GemmProblem, family: Family, device: DeviceInfo) -> tuple[float, float]:
@@ -241,7 +239,7 @@ def _plan_triangle(problem: GemmProblem, device: DeviceInfo) -> Plan | None:
     half, best = gemm_choice(problem, device), gemm_choice(whole, device)
     if half.seconds(device) < best.seconds(device) or best.family in another_order:
         return plan_of(half)
-    return replace(plan_gemm(whole, device), problem=problem)
+    return replace(plan_of(best), problem=problem)
 
 
 def gemm_choice(problem: GemmProblem, device: DeviceInfo) -> Alternative:

@@ -84,11 +84,13 @@ class Family:
         """The estimated time of :meth:`plan`."""
         return least(self.choices(problem, device), device).work.seconds(device)
 
-    def alternatives(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
-        """Its plans, on a device without a limit, each with what it does."""
+    def alternatives(self, problem: GemmProblem, device: DeviceInfo,
+                     floor: float = 0.0) -> Iterator[Alternative]:
+        """Its plans, on a device without a limit, each with what it does; none does all
+        multiply-adds in fewer clocks than ``floor``."""
         for choice in self.choices(problem, device):
             yield Alternative(self.name, choice.name or str(choice), (choice.work,),
-                              partial(self.planned, problem, device, choice))
+                              partial(self.planned, problem, device, choice), floor)
 
     def plan(self, problem: GemmProblem, device: DeviceInfo, choice: Choice | None = None,
              **own: Any) -> Plan:

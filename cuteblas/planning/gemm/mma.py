@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 
 from ..._dtypes import dtype
@@ -118,6 +118,7 @@ _WIDE_SHAPES: dict[tuple[str, str], _Shapes] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def _read(operand: Operand, extents: tuple[int, int]) -> OperandAccess:
     """How ``gemm_mma`` reads an operand: 2-byte elements whose rows begin anywhere by the words
     that cover them.

@@ -177,10 +177,11 @@ class _Packing(Family):
         """Those of the product."""
         return WGMMA.choices(packed_problem(problem), device)
 
-    def alternatives(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[Alternative]:
+    def alternatives(self, problem: GemmProblem, device: DeviceInfo,
+                     floor: float = 0.0) -> Iterator[Alternative]:
         """All products of the same copies."""
         works = [each.work for each in _moves(_packed_operands(problem), device).values()]
-        for product in super().alternatives(problem, device):
+        for product in super().alternatives(problem, device, floor):
             yield replace(product, name=f"of copies, {product.name}",
                           works=(*works, *product.works)) if works else product
 

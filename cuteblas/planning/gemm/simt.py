@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 
@@ -188,6 +188,7 @@ def _aligned(p: GemmProblem, tile: TileShape) -> bool:
                                                                  or p.k % tile.k)
 
 
+@lru_cache(maxsize=1024)
 def simt_access(operand: Operand, extents: tuple[int, int],
                 limit: int = MAX_VECTOR) -> OperandAccess:
     """How an operand can be read or written: unit stride, vector width along mode 0."""
